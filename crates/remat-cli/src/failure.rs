@@ -1,0 +1,62 @@
+//! How a command fails.
+
+use remat_trace::TraceError;
+use std::fmt;
+use std::io;
+
+/// Why a command stopped.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The input is at fault; the message is one line.
+    Input(String),
+    /// The command is part of the Python package.
+    NeedsPython,
+    /// Nobody reads the output any more.
+    ReaderGone,
+}
+
+impl Failure {
+    /// Tells why, and returns the exit code.
+    pub(crate) fn report(self) -> i32 {
+        match self {
+            Failure::Input(message) => {
+                complain(format_args!("remat: {}", message.replace('\n', " ")));
+                1
+            }
+            Failure::NeedsPython => {
+                complain(format_args!(
+                    "remat run needs the Python package: pip install . (or: python -m remat run ...)"
+                ));
+                2
+            }
+            Failure::ReaderGone => 0,
+        }
+    }
+
+    /// What a failure to write to `place` means.
+    pub(crate) fn write(place: &str, error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+            _ => Failure::Input(format!(
+                "{place}: cannot be written: {error}; check the path and the space left"
+            )),
+        }
+    }
+
+    /// What a failure to write to standard output means.
+    pub(crate) fn output(error: io::Error) -> Self {
+        Failure::write("standard output", error)
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(error: TraceError) -> Self {
+        Failure::Input(error.to_string())
+    }
+}
+
+/// A line on standard error; `eprintln!` would panic where that is closed.
+pub(crate) fn complain(message: fmt::Arguments<'_>) {
+    use io::Write;
+    let _ = writeln!(io::stderr(), "{message}");
+}

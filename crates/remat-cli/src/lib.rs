@@ -1,0 +1,57 @@
+//! The `remat` command line, as a library: the binary and the Python package run the very same code.
+//!
+//! Exit codes: 0 done, 1 the input is at fault (one line on standard error says how), 2 the arguments are.
+
+mod arguments;
+mod failure;
+mod policies;
+mod progress;
+mod table;
+mod trace_check;
+mod trace_convert;
+mod trace_info;
+
+use arguments::{Arguments, Command, TraceCommand};
+use clap::Parser;
+use failure::Failure;
+use std::ffi::OsString;
+
+/// Runs `remat` with these arguments, of which the first is the program's name, and returns its exit code.
+///
+/// Output goes to standard output and standard error; nothing is printed, and 0 returned, once the reader of the output
+/// is gone.
+///
+/// ```
+/// let arguments = ["remat", "trace", "check", "no-such-file"];
+/// assert_eq!(remat_cli::main_with(arguments.map(Into::into).to_vec()), 1);
+/// ```
+pub fn main_with(args: Vec<OsString>) -> i32 {
+    let arguments = match Arguments::try_parse_from(args) {
+        Ok(arguments) => arguments,
+        Err(answer) => {
+            // Help and version are answers too; if nobody reads them, nobody is told.
+            let _ = answer.print();
+            return answer.exit_code();
+        }
+    };
+    match perform(arguments.command) {
+        Ok(()) => 0,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn perform(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Trace {
+            command: TraceCommand::Info { file, json },
+        } => trace_info::run(&file, json),
+        Command::Trace {
+            command: TraceCommand::Check { file },
+        } => trace_check::run(&file),
+        Command::Trace {
+            command: TraceCommand::Convert { input, output, to },
+        } => trace_convert::run(&input, &output, to.map(Into::into)),
+        Command::Policies => policies::run(),
+        Command::Run { .. } => Err(Failure::NeedsPython),
+    }
+}

@@ -1,0 +1,48 @@
+//! `remat policies`.
+
+use crate::failure::Failure;
+use crate::table;
+use remat_core::{CostTerm, Policy};
+
+pub(crate) fn run() -> Result<(), Failure> {
+    let rows: Vec<_> = remat_core::names()
+        .map(|name| (name.to_owned(), describe(name)))
+        .collect();
+    table::print(&rows)
+}
+
+fn describe(name: &str) -> String {
+    let Ok(policy) = name.parse::<Policy>() else {
+        return String::new();
+    };
+    let mut line = explain(policy);
+    if policy == Policy::default() {
+        line.push_str(" (default)");
+    }
+    line
+}
+
+fn explain(policy: Policy) -> String {
+    match policy {
+        Policy::Dtr { cost, size, stale } => {
+            let cost = match cost {
+                CostTerm::Exact => "cost of recomputing it and its evicted neighbourhood",
+                CostTerm::Eq => "cost of recomputing it and its evicted component",
+                CostTerm::Local => "cost of its own op",
+                CostTerm::No => "1",
+            };
+            let divisors = match (size, stale) {
+                (true, true) => " / (size * staleness)",
+                (true, false) => " / size",
+                (false, true) => " / staleness",
+                (false, false) => "",
+            };
+            format!("{cost}{divisors}")
+        }
+        Policy::Lru => "least recently used first".into(),
+        Policy::Size => "largest first".into(),
+        Policy::Msps => "(own cost + cost of evicted ancestors) / size".into(),
+        Policy::Random => "any, by a seeded draw".into(),
+        Policy::EStar => "number of storages in the evicted neighbourhood (for analysis)".into(),
+    }
+}

@@ -1,0 +1,59 @@
+//! Progress while a long trace is read.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use remat_trace::{Event, TraceError, TraceReader};
+use std::fs;
+use std::path::Path;
+
+/// Files below this are read in no time.
+const WORTH_SHOWING: u64 = 4 << 20;
+
+/// A reader whose progress is shown on standard error, if that is a terminal and the file is long.
+pub(crate) struct Shown {
+    reader: TraceReader,
+    bar: ProgressBar,
+    events: u64,
+}
+
+impl Shown {
+    pub(crate) fn new(reader: TraceReader, path: &Path) -> Self {
+        let length = fs::metadata(path).map_or(0, |file| file.len());
+        let bar = if length >= WORTH_SHOWING {
+            visible(length)
+        } else {
+            ProgressBar::hidden()
+        };
+        Shown {
+            reader,
+            bar,
+            events: 0,
+        }
+    }
+}
+
+fn visible(length: u64) -> ProgressBar {
+    // Draws on standard error, and not at all where that is no terminal.
+    let bar = ProgressBar::new(length);
+    match ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+impl Iterator for Shown {
+    type Item = Result<Event, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.events += 1;
+        if self.events % 4096 == 0 {
+            self.bar.set_position(self.reader.stored_bytes_read());
+        }
+        self.reader.next()
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,29 @@
+//! Tables of two columns, and numbers as people read them.
+
+use crate::failure::Failure;
+use std::io::{self, Write};
+
+/// Prints rows with their second column aligned.
+pub(crate) fn print(rows: &[(String, String)]) -> Result<(), Failure> {
+    let width = rows
+        .iter()
+        .map(|(left, _)| left.chars().count())
+        .max()
+        .unwrap_or(0);
+    let mut out = io::stdout().lock();
+    for (left, right) in rows {
+        writeln!(out, "{left:width$}  {right}").map_err(Failure::output)?;
+    }
+    out.flush().map_err(Failure::output)
+}
+
+/// Nanoseconds in the largest unit that leaves a digit before the point.
+pub(crate) fn duration(nanoseconds: u64) -> String {
+    const UNITS: [(&str, u64); 3] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
+    for (unit, size) in UNITS {
+        if nanoseconds >= size {
+            return format!("{:.2} {unit}", nanoseconds as f64 / size as f64);
+        }
+    }
+    format!("{nanoseconds} ns")
+}

@@ -1,0 +1,15 @@
+//! `remat trace check`.
+
+use crate::failure::Failure;
+use crate::progress::Shown;
+use std::io::{self, Write};
+use std::path::Path;
+
+pub(crate) fn run(file: &Path) -> Result<(), Failure> {
+    let mut events = 0u64;
+    for event in Shown::new(remat_trace::open(file)?, file) {
+        event?;
+        events += 1;
+    }
+    writeln!(io::stdout(), "{}: valid, {events} events", file.display()).map_err(Failure::output)
+}

@@ -1,0 +1,548 @@
+//! The online state machine's face: what a front end may tell it and ask of it.
+
+use crate::collect::Freed;
+use crate::fit;
+use crate::graph::Phase;
+use crate::replay::Goal;
+use crate::state::{Call, State};
+use crate::{
+    Bytes, Config, Cost, Dealloc, Error, Finished, OpId, OpSpec, Output, PoolId, Step, StorageId,
+    TensorId,
+};
+use std::fmt;
+
+/// The engine. Tell it what happens; perform the [`steps`](Engine::steps) it answers with, in order, before telling it
+/// anything else.
+///
+/// Two ops of 60 bytes each do not fit into 100 beside one another; the first result is dropped to make room for the
+/// second, and computed again when it is needed.
+///
+/// ```
+/// use remat_core::*;
+///
+/// let mut engine = Engine::new(Config { budgets: vec![Some(Bytes(100))], ..Config::default() });
+/// let weights = engine.constant(Bytes(10), PoolId(0))?;
+/// let fresh = [Output::Fresh { bytes: Bytes(60), pool: PoolId(0) }];
+/// let spec = OpSpec {
+///     inputs: &[weights],
+///     outputs: &fresh,
+///     workspace: Bytes(0),
+///     workspace_pool: PoolId(0),
+///     replay: Replay::Allowed,
+/// };
+/// let report = Finished { cost: Cost(5), bytes: None };
+///
+/// let first = engine.begin(&spec)?;
+/// assert_eq!(engine.steps(), []);
+/// engine.finish(first, &report)?;
+/// let a = engine.outputs(first)[0];
+///
+/// let second = engine.begin(&spec)?;
+/// assert_eq!(engine.steps(), [Step::Evict(engine.storage(a))]);
+/// engine.finish(second, &report)?;
+///
+/// engine.ensure(&[a])?;
+/// let b = engine.storage(engine.outputs(second)[0]);
+/// assert_eq!(engine.steps(), [Step::Evict(b), Step::Recompute { op: first, mutation: Mutation::Consume }]);
+/// assert_eq!(engine.memory(PoolId(0)), Bytes(70));
+/// # Ok::<(), Error>(())
+/// ```
+pub struct Engine {
+    state: State,
+    goal: Goal,
+    freed: Freed,
+}
+
+/// Counters, all since the engine was made. Unperformed (aborted) steps are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Storages evicted to make room (eager evictions not included).
+    pub evictions: u64,
+    /// Ops replayed.
+    pub replays: u64,
+    /// Cost of those replays.
+    pub replayed_cost: Cost,
+    /// Cost of first computations.
+    pub first_cost: Cost,
+    /// Score evaluations.
+    pub score_evaluations: u64,
+    /// Storage metadata accesses, counted as DTR appendix D.3 does.
+    pub metadata_accesses: u64,
+}
+
+/// How far the plan that was refused last had got in DTR's own order when it stopped; for comparison with simulators
+/// that perform a plan while they look for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The clock there.
+    pub clock: u64,
+    /// All replayed cost there.
+    pub replayed_cost: Cost,
+    /// Highest memory of pool 0 there.
+    pub peak: Bytes,
+}
+
+/// Ids that were freed.
+#[derive(Clone, Copy, Debug)]
+pub struct Collected<'a> {
+    /// Ops that will not be replayed any more.
+    pub ops: &'a [OpId],
+    /// Storages that no op and no reference needs any more.
+    pub storages: &'a [StorageId],
+}
+
+impl Engine {
+    /// A fresh engine; its clock stands at 1.
+    pub fn new(config: Config) -> Engine {
+        Engine {
+            state: State::new(config),
+            goal: Goal::default(),
+            freed: Freed::default(),
+        }
+    }
+
+    /// A non-rematerializable storage (weights, data, anything made elsewhere), resident and pinned, with one reference.
+    /// Its bytes are there already: steps may follow that evict others to get back under the budget.
+    ///
+    /// # Errors
+    /// [`Error::Budget`] when nothing more can be evicted; the constant is then not registered.
+    pub fn constant(&mut self, bytes: Bytes, pool: PoolId) -> Result<TensorId, Error> {
+        check_size(bytes.0)?;
+        let state = &mut self.state;
+        state.open_call();
+        state.free_bytes(pool.0, bytes.0)?;
+        let storage = state.graph.add_storage(bytes, pool)?;
+        let tensor = state.graph.add_tensor(storage, None)?;
+        state.grow(pool.0, bytes.0);
+        state.journal.stop();
+        state.graph.tensors[tensor.index()].defined = true;
+        let record = &mut state.graph.storages[storage.index()];
+        record.resident = true;
+        record.pinned = true;
+        record.last_access = state.clock;
+        state.call = Call::Constant(tensor);
+        Ok(tensor)
+    }
+
+    /// Announces an op. On success the inputs are locked, bytes for outputs and workspace are reserved, and
+    /// [`steps`](Engine::steps) holds all that must be performed before it may run. The outputs get ids at once
+    /// ([`outputs`](Engine::outputs)), each with one reference.
+    ///
+    /// An op that writes in place over a constant destroys it for good: all that is referenced and was computed from the
+    /// old value is first brought back and pinned, and the op's outputs are constants too.
+    ///
+    /// # Errors
+    /// [`Error::Budget`], [`Error::Thrash`]; found before anything is performed. [`Error::Protocol`] for unknown ids or
+    /// indices, [`Error::Overflow`] for sizes beyond 63 bits.
+    pub fn begin(&mut self, op: &OpSpec<'_>) -> Result<OpId, Error> {
+        self.begin_expecting(op, Cost(0))
+    }
+
+    /// [`begin`](Engine::begin) for a front end that knows what the op will cost: scores taken while its inputs are
+    /// brought back count that cost already, as the reference simulator does.
+    ///
+    /// # Errors
+    /// As [`begin`](Engine::begin).
+    pub fn begin_expecting(&mut self, op: &OpSpec<'_>, expected: Cost) -> Result<OpId, Error> {
+        self.check_spec(op)?;
+        check_size(expected.0)?;
+        let state = &mut self.state;
+        state.open_call();
+        let id = state.graph.add_op(op, expected)?;
+        state.void_around(id);
+        self.goal.targets.clear();
+        state.frontier(id, &mut self.goal.targets);
+        self.goal.inputs_from = self.goal.targets.len();
+        self.goal.targets.extend_from_slice(op.inputs);
+        self.goal.op = Some(id);
+        if let Err(refusal) = state.plan(&self.goal) {
+            state.discard(id);
+            return Err(refusal);
+        }
+        state.take_sought_bytes();
+        for &target in &self.goal.targets[..self.goal.inputs_from] {
+            let storage = state.graph.storage_of(target);
+            state.pin_storage(storage);
+            state.to_cut.push(storage);
+            state.unlock(storage);
+        }
+        state.journal.stop();
+        state.call = Call::Begin(id);
+        Ok(id)
+    }
+
+    /// Steps of the latest call, to be performed in order before anything else is told.
+    pub fn steps(&self) -> &[Step] {
+        &self.state.steps
+    }
+
+    /// The op ran. Steps may follow: evictions because outputs turned out larger than announced, or of inputs that
+    /// nobody needs any more.
+    ///
+    /// # Errors
+    /// [`Error::Budget`] if outputs turned out larger than announced and nothing can be evicted; the op counts as run.
+    /// [`Error::Protocol`] if the op was not begun, [`Error::Overflow`] if the clock would pass 63 bits.
+    pub fn finish(&mut self, op: OpId, report: &Finished<'_>) -> Result<(), Error> {
+        let record = self
+            .state
+            .graph
+            .ops
+            .get(op.index())
+            .filter(|record| record.phase == Phase::Open);
+        let outputs = record
+            .ok_or(Error::Protocol("finish of an op that was not begun"))?
+            .outputs
+            .len();
+        if report.bytes.is_some_and(|bytes| bytes.len() != outputs) {
+            return Err(Error::Protocol("as many sizes as outputs must be reported"));
+        }
+        report
+            .bytes
+            .unwrap_or_default()
+            .iter()
+            .try_for_each(|bytes| check_size(bytes.0))?;
+        check_size(self.state.clock.saturating_add(report.cost.0))?;
+        self.state.open_call();
+        self.state.complete(op, report);
+        self.state.cut_pinned();
+        self.state.journal.stop();
+        self.state.free_excess()
+    }
+
+    /// The op begun raised an error: its outputs never were, its inputs are unlocked.
+    pub fn cancel(&mut self, op: OpId) {
+        let record = self.state.graph.ops.get(op.index());
+        if record.is_some_and(|record| record.phase == Phase::Open) {
+            self.state.open_call();
+            self.state.give_up(op);
+            self.state.cut_pinned();
+        }
+    }
+
+    /// Only the first `performed` of the latest steps were performed. The state becomes what they left, and the call
+    /// that yielded them (op, ensure, ...) counts as cancelled.
+    pub fn abort(&mut self, performed: usize) {
+        self.state.abort(performed);
+    }
+
+    /// Tensors an op has made, in output order; none for an unknown op.
+    pub fn outputs(&self, op: OpId) -> &[TensorId] {
+        self.state
+            .graph
+            .ops
+            .get(op.index())
+            .map_or(&[], |record| &record.outputs)
+    }
+
+    /// Tensors an op reads, in input order; none for an unknown op.
+    pub fn inputs(&self, op: OpId) -> &[TensorId] {
+        self.state
+            .graph
+            .ops
+            .get(op.index())
+            .map_or(&[], |record| &record.inputs)
+    }
+
+    /// The storage that a tensor views; `StorageId(u32::MAX)` for an unknown tensor.
+    pub fn storage(&self, tensor: TensorId) -> StorageId {
+        self.state
+            .graph
+            .tensors
+            .get(tensor.index())
+            .map_or(StorageId(u32::MAX), |record| record.storage)
+    }
+
+    /// Size of a storage; 0 for an unknown one.
+    pub fn bytes(&self, storage: StorageId) -> Bytes {
+        Bytes(
+            self.state
+                .graph
+                .storages
+                .get(storage.index())
+                .map_or(0, |record| record.bytes),
+        )
+    }
+
+    /// Whether the storage's bytes are there.
+    pub fn is_resident(&self, storage: StorageId) -> bool {
+        self.state
+            .graph
+            .storages
+            .get(storage.index())
+            .is_some_and(|record| record.resident)
+    }
+
+    /// Whether the tensor can be read now: its storage is resident and its op ran since (DTR appendix C.1).
+    pub fn is_defined(&self, tensor: TensorId) -> bool {
+        self.state
+            .graph
+            .tensors
+            .get(tensor.index())
+            .is_some_and(|record| record.used && record.defined)
+    }
+
+    /// Whether the storage is pinned (constant).
+    pub fn is_pinned(&self, storage: StorageId) -> bool {
+        self.state
+            .graph
+            .storages
+            .get(storage.index())
+            .is_some_and(|record| record.pinned)
+    }
+
+    /// One more reference from outside.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for a tensor that is unknown or was let go.
+    pub fn retain(&mut self, tensor: TensorId) -> Result<(), Error> {
+        self.check_tensor(tensor)?;
+        let graph = &mut self.state.graph;
+        let storage = graph.storage_of(tensor).index();
+        let refs = graph.storages[storage]
+            .refs
+            .checked_add(1)
+            .ok_or(Error::Overflow)?;
+        graph.storages[storage].refs = refs;
+        graph.tensors[tensor.index()].refs += 1;
+        Ok(())
+    }
+
+    /// One reference less. Steps may follow (the storage's own eviction, and that of what only it needed).
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for a tensor without a reference.
+    pub fn release(&mut self, tensor: TensorId) -> Result<(), Error> {
+        self.check_tensor(tensor)?;
+        if self.state.graph.tensors[tensor.index()].refs == 0 {
+            return Err(Error::Protocol("release without a reference"));
+        }
+        self.state.open_call();
+        if self.state.dealloc != Dealloc::Ignore {
+            self.state.drop_reference(tensor);
+        }
+        self.state.cut_pinned();
+        Ok(())
+    }
+
+    /// Makes tensors resident, all at once, now. Steps follow.
+    ///
+    /// # Errors
+    /// As [`begin`](Engine::begin).
+    pub fn ensure(&mut self, tensors: &[TensorId]) -> Result<(), Error> {
+        self.plan_targets(tensors)?;
+        self.state.journal.stop();
+        Ok(())
+    }
+
+    /// Makes a tensor resident and keeps it so for good; its lineage is cut. Steps follow.
+    ///
+    /// # Errors
+    /// As [`begin`](Engine::begin).
+    pub fn pin(&mut self, tensor: TensorId) -> Result<(), Error> {
+        self.plan_targets(&[tensor])?;
+        let storage = self.state.graph.storage_of(tensor);
+        self.state.pin_storage(storage);
+        self.state.to_cut.push(storage);
+        self.state.journal.stop();
+        Ok(())
+    }
+
+    fn plan_targets(&mut self, tensors: &[TensorId]) -> Result<(), Error> {
+        tensors
+            .iter()
+            .try_for_each(|&tensor| self.check_input(tensor))?;
+        let state = &mut self.state;
+        state.open_call();
+        self.goal.targets.clear();
+        self.goal.targets.extend_from_slice(tensors);
+        self.goal.inputs_from = tensors.len();
+        self.goal.op = None;
+        state.plan(&self.goal)?;
+        for &tensor in tensors {
+            state.unlock(state.graph.storage_of(tensor));
+        }
+        state.call = Call::Plan;
+        Ok(())
+    }
+
+    /// Changes a pool's budget. Steps may follow.
+    ///
+    /// # Errors
+    /// [`Error::Budget`] if what cannot be evicted does not fit; the old budget stays.
+    pub fn set_budget(&mut self, pool: PoolId, budget: Option<Bytes>) -> Result<(), Error> {
+        let state = &mut self.state;
+        state.open_call();
+        let before = std::mem::replace(&mut state.pool(pool.0).budget, budget.map(|bytes| bytes.0));
+        if let Err(refusal) = state.free_bytes(pool.0, 0) {
+            state.pool(pool.0).budget = before;
+            return Err(refusal);
+        }
+        state.journal.stop();
+        state.call = Call::Budget(pool.0, before);
+        Ok(())
+    }
+
+    /// Bytes resident and reserved in a pool.
+    pub fn memory(&self, pool: PoolId) -> Bytes {
+        Bytes(
+            self.state
+                .pools
+                .get(usize::from(pool.0))
+                .map_or(0, |pool| pool.memory),
+        )
+    }
+
+    /// Highest `memory` so far.
+    pub fn peak(&self, pool: PoolId) -> Bytes {
+        Bytes(
+            self.state
+                .pools
+                .get(usize::from(pool.0))
+                .map_or(0, |pool| pool.peak),
+        )
+    }
+
+    /// Budget of a pool.
+    pub fn budget(&self, pool: PoolId) -> Option<Bytes> {
+        self.state
+            .pools
+            .get(usize::from(pool.0))
+            .and_then(|pool| pool.budget)
+            .map(Bytes)
+    }
+
+    /// The virtual clock: 1 + the cost of all ops run so far.
+    pub fn clock(&self) -> u64 {
+        self.state.clock
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> Counters {
+        self.state.counters
+    }
+
+    /// How far the latest refused plan had got.
+    pub fn refused(&self) -> Option<Refused> {
+        self.state.refused
+    }
+
+    /// Hands over the ids that [`Lineage::Collect`](crate::Lineage) freed since the last call; from now on later calls
+    /// may use them again, and not before. Each op's [`outputs`](Engine::outputs) can be read until then.
+    pub fn collected(&mut self) -> Collected<'_> {
+        self.state.hand_over(&mut self.freed);
+        Collected {
+            ops: &self.freed.ops,
+            storages: &self.freed.storages,
+        }
+    }
+
+    fn check_spec(&self, op: &OpSpec<'_>) -> Result<(), Error> {
+        op.inputs
+            .iter()
+            .try_for_each(|&input| self.check_input(input))?;
+        check_size(op.workspace.0)?;
+        for output in op.outputs {
+            match *output {
+                Output::Fresh { bytes, .. } => check_size(bytes.0)?,
+                Output::Alias { of } | Output::InPlace { of } if of >= op.inputs.len() => {
+                    return Err(Error::Protocol(
+                        "an output refers to an input beyond the last",
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A tensor that can be read: known, wanted, and there or computable.
+    fn check_input(&self, tensor: TensorId) -> Result<(), Error> {
+        self.check_tensor(tensor)?;
+        let record = &self.state.graph.tensors[tensor.index()];
+        let source = record.op.map(|op| self.state.graph.ops[op.index()].phase);
+        match source {
+            _ if self.state.graph.storages[record.storage.index()].lost => {
+                Err(Error::Protocol(LOST))
+            }
+            _ if record.defined => Ok(()),
+            Some(Phase::Done) => Ok(()),
+            Some(_) => Err(Error::Protocol(
+                "the op that makes this tensor has not finished",
+            )),
+            None => Err(Error::Protocol(LOST)),
+        }
+    }
+
+    fn check_tensor(&self, tensor: TensorId) -> Result<(), Error> {
+        let known = self
+            .state
+            .graph
+            .tensors
+            .get(tensor.index())
+            .is_some_and(|record| record.used);
+        if known && (!self.state.collects() || self.state.graph.is_wanted(tensor)) {
+            Ok(())
+        } else {
+            Err(Error::Protocol("unknown or freed tensor"))
+        }
+    }
+}
+
+const LOST: &str = "the only value of this tensor was overwritten";
+
+/// Sizes and times stay below 2^63, so that their sums and differences are sound.
+fn check_size(value: u64) -> Result<(), Error> {
+    if value <= i64::MAX as u64 {
+        Ok(())
+    } else {
+        Err(Error::Overflow)
+    }
+}
+
+impl State {
+    /// Evicts until so many more bytes fit, or refuses and leaves no trace. The journal stays open.
+    fn free_bytes(&mut self, pool: u8, bytes: u64) -> Result<(), Error> {
+        self.journal.start();
+        let result = self.make_room(pool, bytes);
+        let left = self.pool(pool).memory.saturating_add(bytes);
+        let budget = self.pool(pool).budget.unwrap_or(u64::MAX);
+        if result.is_err() {
+            self.roll_back();
+            let left = Bytes(left);
+            return Err(Error::Budget {
+                pool: PoolId(pool),
+                budget: Bytes(budget),
+                needed: left,
+                smallest: left,
+            });
+        }
+        self.journal.mark();
+        Ok(())
+    }
+
+    /// After a first run that took more than announced.
+    fn free_excess(&mut self) -> Result<(), Error> {
+        for pool in 0..self.pools.len() {
+            if let Err(stop) = self.make_room(pool as u8, 0) {
+                let Some(budget) = self.pools[pool].budget else {
+                    return Err(fit::error(stop));
+                };
+                let left = Bytes(self.pools[pool].memory);
+                return Err(Error::Budget {
+                    pool: PoolId(pool as u8),
+                    budget: Bytes(budget),
+                    needed: left,
+                    smallest: left,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Engine {
+    /// Everything that decisions depend on, slots that are free and caches left out: equal texts decide alike.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.state.fmt(f)
+    }
+}

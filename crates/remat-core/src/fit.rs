@@ -1,0 +1,339 @@
+//! Finding an order of replays that fits ([`ReplayOrder::Fit`]): DTR's own first, then orders that hold less, down to one
+//! that keeps nothing it does not need this moment. The peak of the last kind does not depend on the budget, so it is
+//! measured without one; the smallest such peak is what a refusal names.
+
+use crate::graph::Made;
+use crate::replay::{Goal, Hold, InputOrder, Style, Thrift, Walk, DTR};
+use crate::state::{State, Stop};
+use crate::{Bytes, Error, OpId, PoolId, Refused, ReplayOrder, Step, TensorId};
+
+const fn style(hold: Hold, order: InputOrder, thrift: Thrift) -> Style {
+    Style {
+        walk: Walk::Nested,
+        hold,
+        order,
+        thrift,
+        bound: 0,
+    }
+}
+
+const fn once(order: InputOrder, thrift: Thrift) -> Style {
+    Style {
+        walk: Walk::Once,
+        hold: Hold::Targets,
+        order,
+        thrift,
+        bound: 0,
+    }
+}
+
+/// The order that is weighed against DTR's own.
+const FORESIGHT: Style = once(InputOrder::HungriestFirst, Thrift::None);
+
+/// Orders whose evictions the policy chooses.
+const LEAN: [Style; 3] = [
+    style(Hold::Nothing, InputOrder::HungriestFirst, Thrift::None),
+    style(Hold::Targets, InputOrder::HungriestFirst, Thrift::Clear),
+    style(Hold::Nothing, InputOrder::HungriestFirst, Thrift::Clear),
+];
+
+/// Orders that keep nothing beyond need.
+const BARE: [Style; 6] = [
+    once(InputOrder::HungriestFirst, Thrift::Bare),
+    once(InputOrder::Given, Thrift::Bare),
+    style(Hold::Targets, InputOrder::HungriestFirst, Thrift::Bare),
+    style(Hold::Targets, InputOrder::HungriestLast, Thrift::Bare),
+    style(Hold::Nothing, InputOrder::HungriestFirst, Thrift::Bare),
+    style(Hold::Nothing, InputOrder::HungriestLast, Thrift::Bare),
+];
+
+/// How far beyond the budgets an order would go.
+struct Excess {
+    pools: usize,
+    bytes: u64,
+    pool: u8,
+    peak: u64,
+}
+
+impl State {
+    /// Lays out all steps to the goal, or refuses and leaves no trace.
+    pub(crate) fn plan(&mut self, goal: &Goal) -> Result<(), Error> {
+        let bound = match self.order {
+            ReplayOrder::Dtr => DTR.bound,
+            ReplayOrder::Fit => 20 * self.graph.live_ops as u64 + 10_000,
+        };
+        let dtr = Style { bound, ..DTR };
+        let tried = self.try_order(goal, dtr);
+        if self.order == ReplayOrder::Fit {
+            match &tried {
+                Ok(()) if self.replays_planned() => return self.plan_cheaper(goal, dtr),
+                Err(Stop::Short(_) | Stop::Work) if self.try_order(goal, FORESIGHT).is_ok() => {
+                    return Ok(())
+                }
+                _ => {}
+            }
+        }
+        match tried {
+            Ok(()) => Ok(()),
+            Err(Stop::Short(_) | Stop::Work) if self.order == ReplayOrder::Fit => {
+                self.plan_lean(goal, dtr)
+            }
+            Err(Stop::Short(pool)) => {
+                let least = self.measure(goal, dtr);
+                Err(self.refusal(goal, pool, least))
+            }
+            Err(stop) => Err(error(stop)),
+        }
+    }
+
+    /// DTR's own order is laid out; keeps it, or the order with foresight if its replays cost no more.
+    fn plan_cheaper(&mut self, goal: &Goal, dtr: Style) -> Result<(), Error> {
+        let cost = self.planned_cost();
+        self.roll_back();
+        if self.try_order(goal, FORESIGHT).is_ok() {
+            if self.planned_cost() <= cost {
+                return Ok(());
+            }
+            self.roll_back();
+        }
+        self.try_order(goal, dtr).map_err(error)
+    }
+
+    fn replays_planned(&self) -> bool {
+        self.steps
+            .iter()
+            .any(|step| matches!(step, Step::Recompute { .. }))
+    }
+
+    /// Cost of the replays in the plan.
+    fn planned_cost(&self) -> u64 {
+        self.steps.iter().fold(0, |sum, step| match *step {
+            Step::Recompute { op, .. } => sum.saturating_add(self.graph.ops[op.index()].cost),
+            Step::Evict(_) => sum,
+        })
+    }
+
+    fn plan_lean(&mut self, goal: &Goal, dtr: Style) -> Result<(), Error> {
+        let bound = dtr.bound;
+        for style in LEAN {
+            if self.try_order(goal, Style { bound, ..style }).is_ok() {
+                return Ok(());
+            }
+        }
+        let mut least: Option<Excess> = None;
+        for style in BARE
+            .map(|style| Style { bound, ..style })
+            .into_iter()
+            .chain([dtr])
+        {
+            let Some(excess) = self.measure(goal, style) else {
+                continue;
+            };
+            if excess.pools == 0 {
+                if self.try_order(goal, style).is_ok() {
+                    return Ok(());
+                }
+                continue;
+            }
+            if least
+                .as_ref()
+                .is_none_or(|least| (excess.pools, excess.bytes) < (least.pools, least.bytes))
+            {
+                least = Some(excess);
+            }
+        }
+        let pool = least.as_ref().map_or(0, |least| least.pool);
+        Err(self.refusal(goal, pool, least))
+    }
+
+    /// One attempt inside the budgets; without trace if it fails.
+    fn try_order(&mut self, goal: &Goal, style: Style) -> Result<(), Stop> {
+        self.journal.start();
+        let result = self.attempt(goal, style);
+        if result.is_err() {
+            if style.hold == Hold::All {
+                self.refused = Some(Refused {
+                    clock: self.clock,
+                    replayed_cost: self.counters.replayed_cost,
+                    peak: Bytes(self.pools.first().map_or(0, |pool| pool.peak)),
+                });
+            }
+            self.roll_back();
+        } else {
+            self.journal.mark();
+        }
+        result
+    }
+
+    /// How far beyond the budgets an order goes; `None` when it takes too long.
+    fn measure(&mut self, goal: &Goal, style: Style) -> Option<Excess> {
+        self.journal.start();
+        self.unlimited = true;
+        let result = self.attempt(goal, style);
+        self.unlimited = false;
+        let mut excess = Excess {
+            pools: 0,
+            bytes: 0,
+            pool: 0,
+            peak: 0,
+        };
+        for (index, pool) in self.pools.iter().enumerate().rev() {
+            let over = pool.high.saturating_sub(pool.budget.unwrap_or(u64::MAX));
+            if over > 0 {
+                excess = Excess {
+                    pools: excess.pools + 1,
+                    bytes: excess.bytes.saturating_add(over),
+                    pool: index as u8,
+                    peak: pool.high,
+                };
+            }
+        }
+        self.roll_back();
+        result.is_ok().then_some(excess)
+    }
+
+    /// A refusal for want of bytes: in the pool that the leanest order found exceeds, or the one where a plan got stuck.
+    fn refusal(&self, goal: &Goal, stuck: u8, least: Option<Excess>) -> Error {
+        let pool = least.as_ref().map_or(stuck, |least| least.pool);
+        let needed = self.needed(goal, pool);
+        let budget = self
+            .pools
+            .get(usize::from(pool))
+            .and_then(|pool| pool.budget);
+        Error::Budget {
+            pool: PoolId(pool),
+            budget: Bytes(budget.unwrap_or(u64::MAX)),
+            needed: Bytes(needed),
+            smallest: Bytes(least.map_or(needed, |least| least.peak)),
+        }
+    }
+
+    /// Bytes of a pool that must be there at once for the goal itself: what is pinned, targets, outputs, workspace.
+    fn needed(&self, goal: &Goal, pool: u8) -> u64 {
+        let graph = &self.graph;
+        let mut held: Vec<_> = goal
+            .targets
+            .iter()
+            .map(|&target| graph.storage_of(target))
+            .collect();
+        held.sort_unstable();
+        held.dedup();
+        let pinned = graph
+            .storages
+            .iter()
+            .filter(|storage| storage.used && storage.pinned);
+        let inputs = held
+            .iter()
+            .map(|s| &graph.storages[s.index()])
+            .filter(|storage| !storage.pinned);
+        let there = pinned.chain(inputs).filter(|storage| storage.pool == pool);
+        let mut sum = there.fold(0u64, |sum, storage| sum.saturating_add(storage.bytes));
+        if let Some(op) = goal.op.map(|op| &graph.ops[op.index()]) {
+            for (output, made) in op.outputs.iter().zip(&op.made) {
+                let storage = &graph.storages[graph.storage_of(*output).index()];
+                if *made == Made::Fresh && storage.pool == pool {
+                    sum = sum.saturating_add(storage.bytes);
+                }
+            }
+            if op.workspace_pool == pool {
+                sum = sum.saturating_add(op.workspace);
+            }
+        }
+        sum
+    }
+
+    /// Estimates, for every missing ancestor's op, the bytes that bringing its outputs back takes beyond what is there:
+    /// Sethi and Ullman's numbering, exact on trees.
+    pub(crate) fn estimate_needs(&mut self, targets: &[TensorId]) {
+        let stamp = self.graph.new_stamp();
+        self.replays.estimate_stamp = stamp;
+        let mut stack = std::mem::take(&mut self.replays.estimated);
+        stack.clear();
+        stack.extend(
+            targets
+                .iter()
+                .filter_map(|&target| self.missing_source(target))
+                .map(|op| (op, false)),
+        );
+        while let Some((op, inputs_done)) = stack.pop() {
+            if inputs_done {
+                let estimate = self.estimate(op);
+                self.graph.ops[op.index()].estimate = estimate;
+            } else if std::mem::replace(&mut self.graph.ops[op.index()].stamp, stamp) != stamp {
+                self.graph.ops[op.index()].estimate = 0;
+                stack.push((op, true));
+                for &input in &self.graph.ops[op.index()].inputs {
+                    if let Some(source) = self.missing_source(input) {
+                        if self.graph.ops[source.index()].stamp != stamp {
+                            stack.push((source, false));
+                        }
+                    }
+                }
+            }
+        }
+        self.replays.estimated = stack;
+    }
+
+    /// The op that must run for a tensor that is not there.
+    fn missing_source(&self, tensor: TensorId) -> Option<OpId> {
+        let tensor = &self.graph.tensors[tensor.index()];
+        if tensor.defined {
+            None
+        } else {
+            tensor.op
+        }
+    }
+
+    fn estimate(&mut self, op: OpId) -> u64 {
+        let mut hunger = std::mem::take(&mut self.replays.hunger);
+        hunger.clear();
+        let record = &self.graph.ops[op.index()];
+        for &input in &record.inputs {
+            if !self.graph.is_defined(input) {
+                hunger.push((
+                    self.hunger(input),
+                    self.graph.storages[self.graph.storage_of(input).index()].bytes,
+                ));
+            }
+        }
+        hunger.sort_unstable_by(|a, b| b.cmp(a));
+        let (mut held, mut peak) = (0u64, 0u64);
+        for &(beyond, bytes) in &hunger {
+            peak = peak.max(held.saturating_add(beyond).saturating_add(bytes));
+            held = held.saturating_add(bytes);
+        }
+        let mut own = record.workspace;
+        for (output, made) in record.outputs.iter().zip(&record.made) {
+            if *made != Made::Alias {
+                own = own.saturating_add(
+                    self.graph.storages[self.graph.storage_of(*output).index()].bytes,
+                );
+            }
+        }
+        self.replays.hunger = hunger;
+        peak.max(held.saturating_add(own))
+    }
+
+    /// Bytes that bringing a tensor back takes beyond its own.
+    pub(crate) fn hunger(&self, tensor: TensorId) -> u64 {
+        let Some(op) = self.missing_source(tensor) else {
+            return 0;
+        };
+        let op = &self.graph.ops[op.index()];
+        if op.stamp != self.replays.estimate_stamp {
+            return 0;
+        }
+        op.estimate
+            .saturating_sub(self.graph.storages[self.graph.storage_of(tensor).index()].bytes)
+    }
+}
+
+/// What the caller is told of a stop that no other order helps against.
+pub(crate) fn error(stop: Stop) -> Error {
+    match stop {
+        Stop::Thrash { replayed, limit } => Error::Thrash { replayed, limit },
+        Stop::Lost => Error::Protocol("a tensor whose value was overwritten for good is asked for"),
+        Stop::Overflow => Error::Overflow,
+        Stop::Short(_) | Stop::Work => Error::Protocol("the plan took more work than its bound"),
+    }
+}

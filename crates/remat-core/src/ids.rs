@@ -1,0 +1,62 @@
+//! Dense identifiers and units. All are plain integers with a type of their own, so that a byte count
+//! cannot be passed where a cost is meant.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The position of this id in flat vectors.
+            #[inline]
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+id!(
+    /// A tensor: a view of a storage, made by one op. Dense; reused after [`Lineage::Collect`](crate::Lineage) frees it.
+    TensorId
+);
+id!(
+    /// A storage: one buffer, the unit of eviction.
+    StorageId
+);
+id!(
+    /// An op that was run once and can be replayed.
+    OpId
+);
+
+/// A device's memory. Each pool has its own budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolId(pub u8);
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+/// A compute cost, in nanoseconds (or any other integer unit of time, used consistently).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cost(pub u64);
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(&str, u64); 4] = [
+            ("TiB", 1 << 40),
+            ("GiB", 1 << 30),
+            ("MiB", 1 << 20),
+            ("KiB", 1 << 10),
+        ];
+        for (unit, size) in UNITS {
+            if self.0 >= size {
+                return write!(f, "{:.2} {unit}", self.0 as f64 / size as f64);
+            }
+        }
+        write!(f, "{} B", self.0)
+    }
+}

@@ -1,0 +1,79 @@
+//! The undo journal: what a plan changed, newest last, so that a plan that does not fit leaves no trace and one that
+//! was cut short leaves only what was performed. Written only while planning.
+
+use crate::{OpId, StorageId, TensorId};
+
+/// One change; undone from the newest to the oldest by [`State::undo`](crate::state::State::undo).
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Entry {
+    Locked(StorageId),
+    Unlocked(StorageId),
+    Listed(StorageId),
+    /// Taken off the candidates, where it stood at this place.
+    Delisted(StorageId, u64),
+    /// Last access before.
+    Accessed(StorageId, u64),
+    BecameResident(StorageId),
+    BecameEvicted(StorageId),
+    Pinned(StorageId),
+    Defined(TensorId),
+    Undefined(TensorId),
+    /// Bytes of a pool before.
+    Memory(u8, u64),
+    /// Peak of a pool before.
+    Peak(u8, u64),
+    /// An op was replayed: clock and counters moved by its cost.
+    Replayed(OpId),
+    /// A victim was sought: so many scores evaluated, so many storages looked at.
+    Searched(u32, u64),
+    /// The state of the draws before.
+    Drew(u64),
+    /// A component node was made.
+    NodeMade(u32),
+    /// This node was hung under another.
+    Joined(u32),
+    /// The worth of this root grew by so much.
+    Worth(u32, i64),
+    /// The node of a storage before.
+    Node(StorageId, u32),
+}
+
+/// The journal of the call under way, or of the latest one until the next begins.
+#[derive(Default)]
+pub(crate) struct Journal {
+    pub(crate) entries: Vec<Entry>,
+    /// For each step, the length of the journal before its effects; one more at the end of a finished plan.
+    pub(crate) marks: Vec<usize>,
+    on: bool,
+}
+
+impl Journal {
+    pub(crate) fn start(&mut self) {
+        self.clear();
+        self.on = true;
+    }
+
+    /// Stops writing; what was written can still be undone.
+    pub(crate) fn stop(&mut self) {
+        self.on = false;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        self.marks.clear();
+        self.on = false;
+    }
+
+    #[inline]
+    pub(crate) fn write(&mut self, entry: Entry) {
+        if self.on {
+            self.entries.push(entry);
+        }
+    }
+
+    pub(crate) fn mark(&mut self) {
+        if self.on {
+            self.marks.push(self.entries.len());
+        }
+    }
+}

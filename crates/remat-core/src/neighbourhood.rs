@@ -1,0 +1,185 @@
+//! Neighbours of a storage, and the exact evicted neighbourhood `e*` (DTR appendix C.2): evicted ancestors and
+//! descendants reachable through evicted storages.
+
+use crate::graph::{Graph, NONE};
+use crate::policy::Numerator;
+use crate::state::State;
+use crate::{StorageId, TensorId};
+
+/// Which way a walk goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Ancestors,
+    Descendants,
+}
+
+impl Graph {
+    /// Appends the storages next to `s` one way that do not bear the stamp, and stamps them.
+    fn step(&mut self, s: StorageId, way: Way, stamp: u32, into: &mut Vec<StorageId>) {
+        let Graph {
+            storages,
+            tensors,
+            ops,
+            ..
+        } = self;
+        let mut visit = |storages: &mut Vec<crate::graph::Storage>, tensor: TensorId| {
+            let next = tensors[tensor.index()].storage;
+            if std::mem::replace(&mut storages[next.index()].stamp, stamp) != stamp {
+                into.push(next);
+            }
+        };
+        match way {
+            Way::Ancestors => {
+                for place in 0..storages[s.index()].views.len() {
+                    let view = storages[s.index()].views[place];
+                    if let Some(op) = tensors[view.index()].op {
+                        ops[op.index()]
+                            .inputs
+                            .iter()
+                            .for_each(|&input| visit(storages, input));
+                    }
+                }
+            }
+            Way::Descendants => {
+                for place in 0..storages[s.index()].readers.len() {
+                    let reader = storages[s.index()].readers[place];
+                    ops[reader.op.index()]
+                        .outputs
+                        .iter()
+                        .for_each(|&output| visit(storages, output));
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// The storages that `s` is computed from and those computed from it, each once, without itself and the dead.
+    pub(crate) fn neighbours(&mut self, s: StorageId, into: &mut Vec<StorageId>) {
+        into.clear();
+        let stamp = self.graph.new_stamp();
+        self.graph.storages[s.index()].stamp = stamp;
+        self.graph.step(s, Way::Ancestors, stamp, into);
+        self.graph.step(s, Way::Descendants, stamp, into);
+        into.retain(|neighbour| self.graph.storages[neighbour.index()].live_views > 0);
+    }
+
+    /// The numerator of a storage's score, computed afresh, and how many storages were looked at.
+    pub(crate) fn numerator(&mut self, s: StorageId) -> (i64, u64) {
+        let cost = self.graph.storages[s.index()].cost as i64;
+        self.scored = true;
+        match self.rule.numerator {
+            Numerator::One => (1, 1),
+            Numerator::Cost => (cost, 1),
+            Numerator::Components => self.adjacent_worth(s, cost),
+            Numerator::Neighbourhood => {
+                let (up, down) = (
+                    self.evicted(s, Way::Ancestors),
+                    self.evicted(s, Way::Descendants),
+                );
+                (
+                    cost.wrapping_add(up.cost).wrapping_add(down.cost),
+                    1 + up.seen + down.seen,
+                )
+            }
+            Numerator::Ancestors => {
+                let up = self.evicted(s, Way::Ancestors);
+                (cost.wrapping_add(up.cost), 1 + up.seen)
+            }
+            Numerator::Count => {
+                let (up, down) = (
+                    self.evicted(s, Way::Ancestors),
+                    self.evicted(s, Way::Descendants),
+                );
+                (up.count + down.count, 1 + up.seen + down.seen)
+            }
+        }
+    }
+
+    /// Own cost and the worth of each distinct adjacent component; watches those.
+    fn adjacent_worth(&mut self, s: StorageId, cost: i64) -> (i64, u64) {
+        let mut around = std::mem::take(&mut self.around);
+        let mut roots = std::mem::take(&mut self.touched);
+        self.neighbours(s, &mut around);
+        roots.clear();
+        let evicted = around
+            .iter()
+            .map(|neighbour| &self.graph.storages[neighbour.index()]);
+        for neighbour in evicted.filter(|neighbour| !neighbour.resident && neighbour.node != NONE) {
+            roots.push(self.components.root(neighbour.node));
+        }
+        roots.sort_unstable();
+        roots.dedup();
+        let mut sum = cost;
+        for &root in &roots {
+            sum = sum.wrapping_add(self.components.worth(root));
+            self.components.watch(root, s.0);
+        }
+        let seen = 1 + around.len() as u64;
+        roots.clear();
+        self.around = around;
+        self.touched = roots;
+        (sum, seen)
+    }
+
+    /// Sums over the evicted storages reachable one way through evicted ones.
+    fn evicted(&mut self, s: StorageId, way: Way) -> Sum {
+        let mut sum = Sum::default();
+        self.walk_evicted(s, way, |state, next| {
+            let storage = &state.graph.storages[next.index()];
+            sum.seen += 1;
+            if !storage.resident {
+                sum.cost = sum.cost.wrapping_add(storage.cost as i64);
+                sum.count += 1;
+            }
+        });
+        sum
+    }
+
+    /// Voids the cached numerators that count `s`: those of the resident storages that reach it through evicted ones.
+    pub(crate) fn void_neighbourhood(&mut self, s: StorageId) {
+        if !self.scored {
+            return;
+        }
+        self.void_numerator(s);
+        for way in [Way::Ancestors, Way::Descendants] {
+            self.walk_evicted(s, way, |state, next| {
+                if state.graph.storages[next.index()].resident {
+                    state.void_numerator(next);
+                }
+            });
+        }
+    }
+
+    /// Visits every storage reachable from `s` one way, going on through evicted ones only.
+    fn walk_evicted(
+        &mut self,
+        s: StorageId,
+        way: Way,
+        mut visit: impl FnMut(&mut State, StorageId),
+    ) {
+        let mut walk = std::mem::take(&mut self.walk);
+        walk.clear();
+        let stamp = self.graph.new_stamp();
+        self.graph.storages[s.index()].stamp = stamp;
+        self.graph.step(s, way, stamp, &mut walk);
+        while let Some(next) = walk.pop() {
+            let storage = &self.graph.storages[next.index()];
+            if storage.live_views == 0 {
+                continue;
+            }
+            if !storage.resident {
+                self.graph.step(next, way, stamp, &mut walk);
+            }
+            visit(self, next);
+        }
+        self.walk = walk;
+    }
+}
+
+#[derive(Default)]
+struct Sum {
+    cost: i64,
+    count: i64,
+    seen: u64,
+}

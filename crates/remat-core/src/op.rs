@@ -1,0 +1,82 @@
+//! What a front end says of an op, and what the engine asks it to perform.
+
+use crate::{Bytes, Cost, OpId, PoolId, StorageId, TensorId};
+
+/// What an output of an op is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A storage of its own, of so many bytes (an upper bound until [`Engine::finish`](crate::Engine::finish)), in a pool.
+    Fresh {
+        /// Size of the new storage.
+        bytes: Bytes,
+        /// Device memory that it lives in.
+        pool: PoolId,
+    },
+    /// A view of the storage of the input at this index (size 0).
+    Alias {
+        /// Index into the op's inputs.
+        of: usize,
+    },
+    /// A new value written into the block of the input at this index: the old value counts as evicted,
+    /// no byte is added ("recomputable in-place", Coop section 3.3).
+    InPlace {
+        /// Index into the op's inputs.
+        of: usize,
+    },
+}
+
+/// An op about to run for the first time.
+#[derive(Clone, Copy, Debug)]
+pub struct OpSpec<'a> {
+    /// Tensors it reads; repeated ones are allowed.
+    pub inputs: &'a [TensorId],
+    /// What it makes.
+    pub outputs: &'a [Output],
+    /// Bytes that the op needs while it runs, beyond inputs and outputs.
+    pub workspace: Bytes,
+    /// The pool that the workspace is taken from.
+    pub workspace_pool: PoolId,
+    /// Whether the engine may replay it.
+    pub replay: Replay,
+}
+
+/// Whether an op can be run again with the same result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replay {
+    /// A pure function of its inputs.
+    Allowed,
+    /// Its outputs are constants: pinned from the start.
+    Forbidden,
+}
+
+/// One thing for the front end to perform, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Free the bytes of this storage (a no-op for the front end when they are free already).
+    Evict(StorageId),
+    /// Run the op again. Outputs whose storages hold bytes already are dropped; the others are installed.
+    Recompute {
+        /// The op to run.
+        op: OpId,
+        /// What happens to inputs that the op writes into.
+        mutation: Mutation,
+    },
+}
+
+/// How a replay treats the inputs that its op writes into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// The op writes into the inputs' own blocks, which become the outputs'.
+    Consume,
+    /// The inputs are still needed: the op writes into copies.
+    Copy,
+}
+
+/// A report that an op ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Finished<'a> {
+    /// Time it took; what each replay is charged from now on.
+    pub cost: Cost,
+    /// True sizes of the `Fresh` outputs, one entry an output (ignored for the others); `None`: as announced.
+    pub bytes: Option<&'a [Bytes]>,
+}

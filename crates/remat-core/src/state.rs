@@ -1,0 +1,289 @@
+//! All that the engine knows, and how a plan's changes to it are undone.
+
+use crate::candidates::Candidates;
+use crate::components::Components;
+use crate::graph::{Graph, Phase, NONE};
+use crate::journal::{Entry, Journal};
+use crate::policy::{Draws, Numerator, Rule};
+use crate::replay::Replays;
+use crate::{
+    Config, Counters, Dealloc, Lineage, OpId, Refused, ReplayOrder, Step, StorageId, TensorId,
+    ThrashLimit,
+};
+use std::fmt;
+
+/// Bytes of one pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pool {
+    pub(crate) budget: Option<u64>,
+    /// Resident and reserved.
+    pub(crate) memory: u64,
+    pub(crate) peak: u64,
+    /// Highest `memory` of the attempt under way.
+    pub(crate) high: u64,
+    /// Bytes sought by the op under way.
+    pub(crate) need: u64,
+}
+
+/// Why a plan stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// No candidate is left in this pool.
+    Short(u8),
+    /// The thrash limit.
+    Thrash { replayed: u64, limit: u64 },
+    /// The attempt's work bound.
+    Work,
+    /// A value whose only source was overwritten is asked for.
+    Lost,
+    /// The clock would run past 63 bits.
+    Overflow,
+}
+
+/// What the latest call that can be aborted was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// Nothing to abort.
+    Plain,
+    /// A `begin`; aborting it cancels the op.
+    Begin(OpId),
+    /// A plan without an op.
+    Plan,
+    /// A `set_budget`; the budget before.
+    Budget(u8, Option<u64>),
+    /// A `constant`.
+    Constant(TensorId),
+}
+
+/// The engine's state.
+pub(crate) struct State {
+    pub(crate) graph: Graph,
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) clock: u64,
+    pub(crate) counters: Counters,
+    pub(crate) candidates: Candidates,
+    pub(crate) components: Components,
+    pub(crate) draws: Draws,
+    pub(crate) journal: Journal,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) replays: Replays,
+    /// Budgets are not looked at: an attempt is measured.
+    pub(crate) unlimited: bool,
+    pub(crate) call: Call,
+    pub(crate) refused: Option<Refused>,
+    /// Cached numerators of an older epoch are void.
+    pub(crate) epoch: u32,
+    /// A numerator was computed in this epoch; else there is none to void.
+    pub(crate) scored: bool,
+    /// Pinned by a plan that may still be aborted; their lineage is cut once it cannot.
+    pub(crate) to_cut: Vec<StorageId>,
+    /// Tensors that nobody can ask for any more, to be followed up.
+    pub(crate) dead: Vec<TensorId>,
+    pub(crate) freed_ops: Vec<OpId>,
+    pub(crate) freed_storages: Vec<StorageId>,
+    pub(crate) freed_tensors: Vec<TensorId>,
+    /// Scratch of walks over storages.
+    pub(crate) walk: Vec<StorageId>,
+    pub(crate) around: Vec<StorageId>,
+    pub(crate) touched: Vec<u32>,
+    pub(crate) rule: Rule,
+    pub(crate) dealloc: Dealloc,
+    pub(crate) lineage: Lineage,
+    pub(crate) order: ReplayOrder,
+    pub(crate) thrash: ThrashLimit,
+}
+
+impl State {
+    pub(crate) fn new(config: Config) -> State {
+        let pools = config
+            .budgets
+            .iter()
+            .map(|budget| Pool {
+                budget: budget.map(|bytes| bytes.0),
+                ..Pool::default()
+            })
+            .collect();
+        State {
+            graph: Graph::default(),
+            pools,
+            clock: 1,
+            counters: Counters::default(),
+            candidates: Candidates::default(),
+            components: Components::default(),
+            draws: Draws(config.seed),
+            journal: Journal::default(),
+            steps: Vec::new(),
+            replays: Replays::default(),
+            unlimited: false,
+            call: Call::Plain,
+            refused: None,
+            epoch: 1,
+            scored: false,
+            to_cut: Vec::new(),
+            dead: Vec::new(),
+            freed_ops: Vec::new(),
+            freed_storages: Vec::new(),
+            freed_tensors: Vec::new(),
+            walk: Vec::new(),
+            around: Vec::new(),
+            touched: Vec::new(),
+            rule: config.policy.rule(),
+            dealloc: config.dealloc,
+            lineage: config.lineage,
+            order: config.order,
+            thrash: config.thrash,
+        }
+    }
+
+    /// Forgets the call before this one: it can no longer be aborted.
+    pub(crate) fn open_call(&mut self) {
+        self.steps.clear();
+        self.journal.clear();
+        self.components.sweep();
+        self.call = Call::Plain;
+    }
+
+    /// The pool's record, made on first mention.
+    pub(crate) fn pool(&mut self, pool: u8) -> &mut Pool {
+        let index = usize::from(pool);
+        if index >= self.pools.len() {
+            self.pools.resize(index + 1, Pool::default());
+        }
+        &mut self.pools[index]
+    }
+
+    pub(crate) fn collects(&self) -> bool {
+        self.lineage == Lineage::Collect
+    }
+
+    pub(crate) fn counts_components(&self) -> bool {
+        self.rule.numerator == Numerator::Components
+    }
+
+    /// Goes back to an earlier length of the journal.
+    pub(crate) fn undo_to(&mut self, length: usize) {
+        while self.journal.entries.len() > length {
+            if let Some(entry) = self.journal.entries.pop() {
+                self.undo(entry);
+            }
+        }
+        self.forget_numerators();
+    }
+
+    /// Goes back to before the plan.
+    pub(crate) fn roll_back(&mut self) {
+        self.undo_to(0);
+        self.journal.clear();
+        self.steps.clear();
+    }
+
+    /// Cached numerators are not journaled; after an undo all are void.
+    fn forget_numerators(&mut self) {
+        if self.epoch == u32::MAX {
+            self.graph
+                .storages
+                .iter_mut()
+                .for_each(|storage| storage.epoch = 0);
+            self.epoch = 0;
+        }
+        self.epoch += 1;
+        self.scored = false;
+        self.candidates.make_all_stale();
+    }
+
+    fn undo(&mut self, entry: Entry) {
+        match entry {
+            Entry::Locked(s) => self.graph.storages[s.index()].locks -= 1,
+            Entry::Unlocked(s) => self.graph.storages[s.index()].locks += 1,
+            Entry::Listed(s) => self.unlist(s),
+            Entry::Delisted(s, place) => self.relist(s, place),
+            Entry::Accessed(s, before) => self.set_last_access(s, before),
+            Entry::BecameResident(s) => self.graph.storages[s.index()].resident = false,
+            Entry::BecameEvicted(s) => self.graph.storages[s.index()].resident = true,
+            Entry::Pinned(s) => self.graph.storages[s.index()].pinned = false,
+            Entry::Defined(t) => self.graph.tensors[t.index()].defined = false,
+            Entry::Undefined(t) => self.graph.tensors[t.index()].defined = true,
+            Entry::Memory(pool, before) => self.pool(pool).memory = before,
+            Entry::Peak(pool, before) => self.pool(pool).peak = before,
+            Entry::Replayed(op) => {
+                let cost = self.graph.ops[op.index()].cost;
+                self.clock -= cost;
+                self.counters.replays -= 1;
+                self.counters.replayed_cost.0 -= cost;
+            }
+            Entry::Searched(evaluations, accesses) => {
+                self.counters.evictions -= 1;
+                self.counters.score_evaluations -= u64::from(evaluations);
+                self.counters.metadata_accesses -= accesses;
+            }
+            Entry::Drew(before) => self.draws = Draws(before),
+            Entry::NodeMade(node) => self.components.unmake(node),
+            Entry::Joined(child) => self.components.unjoin(child),
+            Entry::Worth(root, delta) => self.components.add_worth(root, delta.wrapping_neg()),
+            Entry::Node(s, before) => {
+                let now = std::mem::replace(&mut self.graph.storages[s.index()].node, before);
+                if now != NONE {
+                    self.components.unpoint(now);
+                }
+                if before != NONE {
+                    self.components.point(before);
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let graph = &self.graph;
+        writeln!(
+            f,
+            "clock {} {:?} {:?}",
+            self.clock, self.counters, self.draws
+        )?;
+        for (pool, record) in self.pools.iter().enumerate() {
+            writeln!(
+                f,
+                "pool {pool} {:?} {} {}",
+                record.budget, record.memory, record.peak
+            )?;
+        }
+        for (id, s) in graph.storages.iter().enumerate().filter(|(_, s)| s.used) {
+            let set = (s.node != NONE).then(|| {
+                let root = self.components.root(s.node);
+                (root, self.components.worth(root))
+            });
+            writeln!(
+                f,
+                "storage {id} {}@{} resident {} pinned {} locks {} refs {} live {} access {} cost {} set {set:?}",
+                s.bytes, s.pool, s.resident, s.pinned, s.locks, s.refs, s.live_views, s.last_access, s.cost
+            )?;
+        }
+        for (id, t) in graph.tensors.iter().enumerate().filter(|(_, t)| t.used) {
+            writeln!(
+                f,
+                "tensor {id} {:?} {:?} {} {} {} {}",
+                t.storage, t.op, t.refs, t.uses, t.defined, t.settled
+            )?;
+        }
+        for (id, op) in graph
+            .ops
+            .iter()
+            .enumerate()
+            .filter(|(_, op)| op.phase != Phase::Free)
+        {
+            writeln!(
+                f,
+                "op {id} {:?} {:?} {:?} {:?} {}",
+                op.phase, op.inputs, op.outputs, op.made, op.cost
+            )?;
+        }
+        writeln!(
+            f,
+            "candidates {:?} next {}",
+            self.candidates.in_order(),
+            self.candidates.next_place()
+        )?;
+        writeln!(f, "to cut {:?}", self.to_cut)
+    }
+}

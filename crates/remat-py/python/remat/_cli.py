@@ -1,0 +1,16 @@
+"""The ``remat`` command: ``run`` is Python's, everything else the Rust binary's very own code."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> int:
+    """Entry point of the command."""
+    if sys.argv[1:2] == ["run"]:
+        from ._run import main as run
+
+        return run(sys.argv[2:])
+    from ._native import cli
+
+    return cli(["remat", *sys.argv[1:]])

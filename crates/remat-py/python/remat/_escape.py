@@ -1,0 +1,125 @@
+"""Ways to a tensor's bytes that torch does not dispatch.
+
+``numpy()``, ``data_ptr()``, DLPack, pickling and raw storages hand out memory that later ops may use without the
+session seeing it. While a budget is active they make the storage resident and pin it first: it then stays for as
+long as it lives. Threads started meanwhile run under the budget too.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from . import _torch_seam as seam
+
+#: Attributes of ``torch.Tensor`` that expose memory.
+_METHODS = (
+    "numpy", "data_ptr", "tolist", "__array__", "__dlpack__", "untyped_storage", "storage", "_typed_storage",
+    "share_memory_", "__reduce_ex__", "__deepcopy__", "pin_memory", "const_data_ptr", "mutable_data_ptr",
+)  # fmt: skip
+_PROPERTIES = ("__cuda_array_interface__",)
+
+Expose = Callable[[torch.UntypedStorage], None]
+
+
+def expose_tensor(expose: Expose, tensor: Any) -> None:
+    """Pins the storage of a tensor, if it has one."""
+    try:
+        storage = seam.TensorBase.untyped_storage(tensor)
+    except (NotImplementedError, RuntimeError, TypeError):
+        return  # sparse, functional, meta: nothing of ours
+    expose(storage)
+
+
+class Escapes:
+    """The patches, while a budget is active."""
+
+    def __init__(self, expose: Expose, in_thread: Callable[[Callable[[], None]], None]) -> None:
+        self._expose = expose
+        self._in_thread = in_thread
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        """Puts the patches in place."""
+        for name in _METHODS:
+            if hasattr(torch.Tensor, name):
+                self._patch_method(torch.Tensor, name)
+        for name in _PROPERTIES:
+            self._patch_property(torch.Tensor, name)
+        for owner, name in (
+            (torch.utils.dlpack, "to_dlpack"),
+            (torch, "to_dlpack"),
+            (torch._C, "_to_dlpack"),
+        ):
+            if hasattr(owner, name):
+                self._patch_function(owner, name)
+        self._patch_threads()
+
+    def remove(self) -> None:
+        """Takes them back, last first."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _replace(self, owner: Any, name: str, value: Any) -> None:
+        own = name in vars(owner)
+        before = vars(owner).get(name)
+
+        def undo() -> None:
+            if own:
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)
+
+        setattr(owner, name, value)
+        self._undo.append(undo)
+
+    def _patch_method(self, owner: Any, name: str) -> None:
+        original, expose = getattr(owner, name), self._expose
+
+        @functools.wraps(original)
+        def exposing(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            expose_tensor(expose, tensor)
+            return original(tensor, *args, **kwargs)
+
+        self._replace(owner, name, exposing)
+
+    def _patch_function(self, owner: Any, name: str) -> None:
+        original, expose = getattr(owner, name), self._expose
+
+        @functools.wraps(original)
+        def exposing(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            expose_tensor(expose, tensor)
+            return original(tensor, *args, **kwargs)
+
+        self._replace(owner, name, exposing)
+
+    def _patch_property(self, owner: Any, name: str) -> None:
+        original = getattr(owner, name, None)
+        if not isinstance(original, property) or original.fget is None:
+            return
+        fget, expose = original.fget, self._expose
+
+        def exposing(tensor: Any) -> Any:
+            expose_tensor(expose, tensor)
+            return fget(tensor)
+
+        self._replace(owner, name, property(exposing))
+
+    def _patch_threads(self) -> None:
+        original, in_thread = threading.Thread.start, self._in_thread
+
+        @functools.wraps(original)
+        def start(thread: threading.Thread) -> None:
+            run = thread.run
+
+            def under_budget() -> None:
+                in_thread(run)
+
+            thread.run = under_budget  # type: ignore[method-assign]
+            original(thread)
+
+        self._replace(threading.Thread, "start", start)

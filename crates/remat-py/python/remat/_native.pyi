@@ -1,0 +1,39 @@
+"""The Rust part: engine, dispatch mode, command line."""
+
+import os
+from typing import Any
+
+import torch
+
+__version__: str
+
+class Session:
+    def __new__(
+        cls,
+        seam: Any,
+        layout: tuple[int, int],
+        budgets: list[tuple[str, torch.device, int | None]],
+        policy: str,
+        seed: int,
+        thrash: float | None,
+        trace: str | os.PathLike[str] | None,
+        follow: bool,
+    ) -> Session: ...
+    def adopt(self, storage: torch.UntypedStorage) -> None: ...
+    def expose(self, storage: torch.UntypedStorage) -> None: ...
+    def restore(self) -> None: ...
+    def set_budget(self, pool: int, bytes: int | None) -> None: ...
+    def stats(self) -> dict[str, Any]: ...
+    def mark(self, name: str) -> None: ...
+
+def parse_bytes(text: str) -> int:
+    """Bytes in a text such as ``6GiB``, ``512MB`` or ``1.5g``."""
+
+def format_bytes(bytes: int) -> str: ...
+def policies() -> list[str]:
+    """Names of all eviction policies."""
+
+def check_policy(name: str) -> None: ...
+def cli(args: list[str]) -> int: ...
+def swap_storages(layout: tuple[int, int], a: torch.UntypedStorage, b: torch.UntypedStorage) -> None: ...
+def guard_storage(layout: tuple[int, int], storage: torch.UntypedStorage, up: bool) -> None: ...

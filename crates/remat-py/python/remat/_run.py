@@ -1,0 +1,128 @@
+"""``remat run``: an unmodified script inside a budget."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import types
+from types import TracebackType
+from typing import Any
+
+_EXAMPLES = """examples:
+  remat run --budget 2GiB train.py --epochs 3
+  remat run --budget 512MB --policy lru --trace step.trace.zst train.py
+  remat run --budget cuda:0=6GiB --budget cpu=8GiB train.py
+
+The script sees its own arguments, exit code, signals and tracebacks. A short report ends the run (on stderr).
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of ``remat run``."""
+    p = argparse.ArgumentParser(
+        prog="remat run",
+        description="Run a Python script with every tensor storage of a device kept inside a number of bytes.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    p.add_argument(
+        "--budget",
+        action="append",
+        required=True,
+        metavar="[DEVICE=]BYTES",
+        help="e.g. 6GiB, 512MB, cuda:0=6GiB",
+    )
+    p.add_argument(
+        "--policy", default="dtr-eq", help="eviction policy (default: dtr-eq; list: remat policies)"
+    )
+    p.add_argument("--device", help="device the budget is of (default: the accelerator if used, else cpu)")
+    p.add_argument("--trace", metavar="FILE", help="record the run; .zst and .gz are packed")
+    p.add_argument("--seed", type=int, default=0, help="seed of the random policy (default: 0)")
+    p.add_argument(
+        "--thrash-limit", type=float, metavar="X", help="give up at X times the script's own op time"
+    )
+    p.add_argument("script", help="the script to run")
+    p.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
+    return p
+
+
+def _fail(message: str) -> int:
+    print(f"remat: {message}", file=sys.stderr)
+    return 2
+
+
+def _budget_argument(given: list[str]) -> str | dict[str, str]:
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    table = {}
+    for item in given:
+        device, sign, amount = item.partition("=")
+        if not sign:
+            raise ValueError(f"budget {item!r}: with several budgets name the device, e.g. cpu={item}")
+        table[device] = amount
+    return table
+
+
+def _load(script: str) -> types.CodeType:
+    with open(script, "rb") as file:
+        source = file.read()
+    return compile(source, script, "exec")
+
+
+def _become_main(script: str, args: list[str]) -> dict[str, Any]:
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=script, __builtins__=__builtins__, __cached__=None)
+    sys.modules["__main__"] = module
+    sys.argv = [script, *args]
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    return module.__dict__
+
+
+def _own_frames_hidden(script: str) -> None:
+    """Tracebacks start at the script's own first frame, as under plain Python."""
+    show = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        first = trace
+        while first is not None and first.tb_frame.f_code.co_filename != script:
+            first = first.tb_next
+        show(kind, value.with_traceback(first or trace), first or trace)
+
+    sys.excepthook = hook
+
+
+def main(argv: list[str]) -> int:
+    """Runs ``remat run ARGV``; the script's own exit is passed on."""
+    options = parser().parse_args(argv)
+    try:
+        code = _load(options.script)
+    except OSError as error:
+        return _fail(f"cannot read the script {options.script!r}: {error.strerror}")
+    except (SyntaxError, ValueError):
+        _own_frames_hidden(options.script)
+        raise
+    from . import _budget
+
+    try:
+        context = _budget.budget(
+            _budget_argument(options.budget),
+            policy=options.policy,
+            device=options.device,
+            trace=options.trace,
+            seed=options.seed,
+            thrash_limit=options.thrash_limit,
+        )
+        context._follow = options.device is None and len(options.budget) == 1 and "=" not in options.budget[0]
+        namespace = _become_main(options.script, options.args)
+        run = context.__enter__()
+    except (ValueError, RuntimeError, OSError) as error:
+        return _fail(str(error).splitlines()[0])
+    _own_frames_hidden(options.script)
+    try:
+        exec(code, namespace)
+    finally:
+        context.__exit__(None, None, None)
+        print(f"remat: {run.stats()}", file=sys.stderr)
+    return 0

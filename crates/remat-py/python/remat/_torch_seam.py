@@ -1,0 +1,583 @@
+"""Everything Remat uses of torch that is not public, and the slower paths of the session.
+
+Not public but needed: ``TorchDispatchMode`` and its stack, ``OpOverload._op`` and ``_schema``, ``_cdata`` of
+storages, ``torch._C.TensorBase``, the legacy profiler. They are named in this file and nowhere else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+
+from . import _native
+from ._errors import BudgetError, RematError
+
+TensorBase = torch._C.TensorBase
+_new_storage = torch.UntypedStorage
+_untyped_storage = TensorBase.untyped_storage
+_aten = torch.ops.aten
+
+__all__ = ["TorchDispatchMode", "pop_mode", "probe_layout", "push_mode"]
+
+
+# --- The mode stack -------------------------------------------------------------------------------------------
+
+
+def push_mode(mode: TorchDispatchMode) -> None:
+    """Puts a mode on this thread's stack."""
+    _push_mode(mode)
+
+
+def pop_mode() -> None:
+    """Takes the topmost mode off this thread's stack."""
+    _pop_mode()
+
+
+def drop_mode(mode: TorchDispatchMode) -> None:
+    """Takes a mode out of this thread's stack, wherever it is."""
+    taken = []
+    for _ in range(torch._C._len_torch_dispatch_stack()):
+        taken.append(_pop_mode())
+    for other in reversed(taken):
+        if other is not mode:
+            _push_mode(other)
+
+
+@contextmanager
+def below_autograd() -> Iterator[None]:
+    """As inside a dispatch mode: no autograd, no autocast, no version counting."""
+    guard = torch._C._AutoDispatchBelowAutograd()
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+    try:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            yield
+    finally:
+        del guard
+
+
+# --- Layout of StorageImpl ------------------------------------------------------------------------------------
+
+
+def probe_layout() -> tuple[int, int]:
+    """Offsets in ``c10::StorageImpl`` of the data pointer and of the access guard, verified on probes.
+
+    Raises ``RematError`` when this build of torch does not behave as expected: better no start than a wrong one.
+    """
+    a, b = torch.arange(257, dtype=torch.float64), torch.full((257,), 3.0, dtype=torch.float64)
+    sa, sb = _untyped_storage(a), _untyped_storage(b)
+    words = (
+        8  # vtable, counts, DataPtr (data, deleter, context, device), size, flags: within every StorageImpl
+    )
+
+    def read(storage: torch.UntypedStorage) -> list[int]:
+        return list(struct.unpack(f"<{words}Q", ctypes.string_at(storage._cdata, 8 * words)))
+
+    wa, wb = read(sa), read(sb)
+    at = [i for i in range(words - 2) if wa[i] == a.data_ptr() and wb[i] == b.data_ptr()]
+    at = [i for i in at if wa[i + 2] == a.data_ptr() and wa[i + 1] == wb[i + 1]]
+    if len(at) != 1:
+        raise RematError(
+            f"torch {torch.__version__}: the layout of storages is not known to Remat (data pointer)"
+        )
+    before = ctypes.string_at(sa._cdata, 8 * words)
+    torch._C._set_throw_on_mutable_data_ptr(a)
+    after = ctypes.string_at(sa._cdata, 8 * words)
+    flags = [i for i in range(8 * words) if before[i] != after[i]]
+    if len(flags) != 2 or flags[1] != flags[0] + 1 or flags[0] % 8 > 5:
+        raise RematError(f"torch {torch.__version__}: the layout of storages is not known to Remat (guard)")
+    layout = (8 * at[0], flags[0])
+    _verify_layout(layout, sa)
+    return layout
+
+
+def _verify_layout(layout: tuple[int, int], guarded: torch.UntypedStorage) -> None:
+    """Swaps and guards probe storages as a run would, and looks at the effect."""
+    _native.guard_storage(layout, guarded, False)
+    a, b = torch.arange(64, dtype=torch.int64), torch.arange(64, dtype=torch.int64) * 7
+    view, expected_a, expected_b = a[3:9], a.tolist(), b.tolist()
+    _native.swap_storages(layout, _untyped_storage(a), _untyped_storage(b))
+    swapped = a.tolist() == expected_b and b.tolist() == expected_a and view.tolist() == expected_b[3:9]
+    empty = _new_storage(0)
+    _native.swap_storages(layout, _untyped_storage(a), empty)
+    _native.guard_storage(layout, _untyped_storage(a), True)
+    raised = 0
+    for touch in (lambda: a + 1, lambda: a.sum(), lambda: a.data_ptr(), lambda: a.numpy(), lambda: a.add_(1)):
+        try:
+            touch()
+        except RuntimeError:
+            raised += 1
+    _native.guard_storage(layout, _untyped_storage(a), False)
+    _native.swap_storages(layout, _untyped_storage(a), empty)
+    if not (swapped and raised == 5 and a.tolist() == expected_b and view.tolist() == expected_b[3:9]):
+        raise RematError(f"torch {torch.__version__}: storages do not behave as Remat needs (swap or guard)")
+
+
+# --- Describing ops -------------------------------------------------------------------------------------------
+
+# Batch normalisation: positions of the running statistics and of the training flag; whether it updates them.
+_RUNNING_STATS: dict[str, tuple[int, int, int, bool]] = {
+    "aten::native_batch_norm": (3, 4, 5, True),
+    "aten::_native_batch_norm_legit": (3, 4, 5, True),
+    "aten::cudnn_batch_norm": (3, 4, 5, True),
+    "aten::miopen_batch_norm": (3, 4, 5, True),
+    "aten::_batch_norm_with_update": (3, 4, -1, True),
+    "aten::native_batch_norm_backward": (3, 4, 7, False),
+}
+_RESTRUCTURE = {"resize_", "resize_as_", "set_", "set_data", "_resize_output_", "resize", "resize_as_sparse_"}
+# Memory not written to yet. C++ code above the dispatcher may fill it by raw pointer, so it is neither evicted nor
+# replayed unless the first op to touch it overwrites all of it.
+_BLANK = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
+_FILLS = {
+    *("bernoulli_", "normal_", "uniform_", "exponential_", "random_", "geometric_", "cauchy_", "log_normal_"),
+    *("zero_", "fill_", "copy_"),
+}
+# Results that C++ code above the dispatcher keeps raw pointers into while it calls other ops.
+_READ_RAW = {"_pack_padded_sequence"}
+_DATA_DEPENDENT = {
+    "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
+    "bincount", "unique_dim_consecutive", "_nested_tensor_size",
+}  # fmt: skip
+
+
+def describe(overload: Any) -> dict[str, Any]:
+    """What the session needs to know of an op; see ``func.rs``."""
+    schema = overload._schema
+    packet = schema.name
+    base = packet.split("::")[-1]
+    writes, writes_by_name, scalars = [], [], 0
+    for i, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            writes_by_name.append(argument.name)
+            if not argument.kwarg_only:
+                writes.append(i)
+        if "number" in str(argument.type) and i < 64:
+            scalars |= 1 << i
+    returns = schema.returns
+    tensor_returns = [r for r in returns if "Tensor" in str(r.type)]
+    aliasing = [r for r in tensor_returns if r.alias_info is not None]
+    is_view = bool(tensor_returns) and len(aliasing) == len(tensor_returns) and not writes_by_name
+    stats = _RUNNING_STATS.get(packet)
+    if stats is not None:
+        writes = [i for i in writes if i not in stats[:2]]
+        writes_by_name = []
+    if overload.namespace not in ("aten", "prims", "inductor"):
+        kind = "foreign"
+    elif base in _RESTRUCTURE:
+        kind = "restructure"
+    elif _decomposes(overload) and not is_view:
+        kind = "composite"
+    elif base in ("lift_fresh", "_reshape_alias") or (is_view and not _decomposes(overload)):
+        kind = "plain" if base == "lift_fresh" else "view"
+    elif is_view:
+        kind = "composite"
+    elif not tensor_returns and not writes_by_name:
+        kind = "read"
+    else:
+        kind = "plain"
+    return {
+        "name": str(overload),
+        "call": overload._op,
+        "kind": kind,
+        "writes": writes,
+        "writes_by_name": writes_by_name,
+        "scalars": scalars,
+        "random": torch.Tag.nondeterministic_seeded in overload.tags,
+        "data_dependent": base in _DATA_DEPENDENT or torch.Tag.dynamic_output_shape in overload.tags,
+        "blank": base in _BLANK,
+        "fills": base in _FILLS,
+        "pins_results": base in _READ_RAW,
+        "accumulates": base in ("detach", "clone", "add", "add_", "copy_"),
+        "stats": stats,
+    }
+
+
+def _decomposes(overload: Any) -> bool:
+    """Whether an op is nothing but other ops. Some that could be taken apart have kernels of their own, which round
+    differently (``silu_backward``): those are run as they are."""
+    name = overload.name()
+    own = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in ("CPU", "CUDA", "MPS", "XPU"))
+    return not own and bool(overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
+
+
+_AccumulateGrad = type(torch.ones(1, requires_grad=True).expand(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+
+
+def accumulating() -> bool:
+    """Whether autograd is just now leaving a gradient in a leaf.
+
+    A gradient that was dropped could only be had again by another backward pass, and the optimizer's update needs
+    all of them: they are pinned, which also lets go of the lineage of the backward pass behind them.
+    """
+    return type(torch._C._current_autograd_node()) is _AccumulateGrad
+
+
+def classify(kind: type) -> int:
+    """0: a tensor as any other; 1: a subclass that intercepts ops; 2: no tensor."""
+    if not issubclass(kind, torch.Tensor):
+        return 2
+    plain = kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+    return 0 if plain or kind in (torch.Tensor, torch.nn.Parameter) else 1
+
+
+# --- Devices --------------------------------------------------------------------------------------------------
+
+
+def device_name(device: torch.device) -> str:
+    """``cpu``, ``cuda:0``: one name a device."""
+    if device.type == "cpu":
+        return "cpu"
+    index = device.index
+    if index is None:
+        module = getattr(torch, device.type, None)
+        index = module.current_device() if module is not None and hasattr(module, "current_device") else 0
+    return f"{device.type}:{index}"
+
+
+def device_of(storage: torch.UntypedStorage) -> tuple[str, torch.device] | None:
+    """Name and device of a storage; ``None`` where tensors have no memory."""
+    device = storage.device
+    return None if device.type == "meta" else (device_name(device), device)
+
+
+def synchronizer(name: str) -> Callable[[], None] | None:
+    """Waits for the device, where work is asynchronous."""
+    kind = name.split(":")[0]
+    if kind == "cpu":
+        return None
+    module = getattr(torch, kind, None)
+    return module.synchronize if module is not None and hasattr(module, "synchronize") else None
+
+
+def empty_storage(device: torch.device) -> torch.UntypedStorage:
+    """A storage of no bytes."""
+    return _new_storage(0) if device.type == "cpu" else _new_storage(0, device=device)
+
+
+def blank_storage(device: torch.device, size: int) -> torch.UntypedStorage:
+    """A storage of so many bytes, not written to."""
+    return _new_storage(size) if device.type == "cpu" else _new_storage(size, device=device)
+
+
+# --- Output sizes and workspace before an op first runs -------------------------------------------------------
+
+
+def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        try:
+            storage = _untyped_storage(value)
+        except NotImplementedError:
+            raise RuntimeError("not strided") from None
+        key = storage._cdata
+        if key not in table:
+            table[key] = torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta")
+        flat = table[key]
+        out = torch.empty(0, dtype=value.dtype, device="meta")
+        return out.set_(_untyped_storage(flat), value.storage_offset(), value.size(), value.stride())
+    if isinstance(value, (list, tuple)):
+        return type(value)(_to_meta(v, table) for v in value) if type(value) in (list, tuple) else value
+    if isinstance(value, torch.device):
+        return torch.device("meta")
+    return value
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in _tensors(v)]
+    if isinstance(value, dict):
+        return [t for v in value.values() for t in _tensors(v)]
+    return []
+
+
+def flatten(result: Any) -> list[torch.Tensor | None]:
+    """Results in order; what is not a tensor counts as ``None``."""
+    if isinstance(result, torch.Tensor):
+        return [result]
+    if isinstance(result, (list, tuple)):
+        return [t for v in result for t in flatten(v)]
+    return [None]
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    try:
+        return int(_untyped_storage(tensor).nbytes())
+    except NotImplementedError:
+        return sum(int(_untyped_storage(part).nbytes()) for part in (tensor._indices(), tensor._values()))
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _home(args: Any, kwargs: dict[str, Any]) -> torch.device:
+    device = kwargs.get("device")
+    if device is not None:
+        return torch.device(device)
+    tensors = _tensors(args) + _tensors(kwargs)
+    accelerated = [t.device for t in tensors if t.device.type not in ("cpu", "meta")]
+    if accelerated:
+        return accelerated[0]
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+def predict(
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+) -> tuple[list[tuple[int, tuple[str, torch.device]] | None], int, tuple[str, torch.device], bool]:
+    """Outputs (bytes and device, ``None`` where shared), workspace, its device, and whether that is exact."""
+    kwargs = kwargs or {}
+    device = _home(args, kwargs)
+    home = (device_name(device), device)
+    outputs, exact_sizes = _predict_outputs(overload, args, kwargs)
+    out_bytes = sum(o for o in outputs if o is not None)
+    in_bytes = sum(_nbytes(t) for t in _tensors(args) + _tensors(kwargs) if t.layout == torch.strided)
+    workspace, exact = _estimate_workspace(overload, args, kwargs, in_bytes, out_bytes)
+    described = [None if o is None else (o, home) for o in outputs]
+    return described, workspace, home, exact and exact_sizes
+
+
+def _predict_outputs(
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[int | None], bool]:
+    schema = overload._schema
+    shared = [r.alias_info is not None for r in schema.returns]
+    if shared and all(shared):
+        return [None] * len(shared), True
+    if not schema.returns:
+        return [], True
+    bound = _data_dependent_bound(overload, args, kwargs)
+    if bound is not None:
+        return bound, True
+    table: dict[int, torch.Tensor] = {}
+    try:
+        meta_args = _to_meta(args, table)
+        meta_kwargs = {k: _to_meta(v, table) for k, v in kwargs.items()}
+        if "device" in {a.name for a in schema.arguments} and "device" not in kwargs and not table:
+            meta_kwargs["device"] = torch.device("meta")
+        meta_kwargs.pop("generator", None)
+        meta_kwargs.pop("pin_memory", None)
+        result = overload(*meta_args, **meta_kwargs)
+    except Exception:
+        # No shape function: as much again as all inputs, twice over. Corrected when the op has run.
+        guess = 2 * sum(_bytes(t) for t in _tensors(args) + _tensors(kwargs)) + 4096
+        return [guess if "Tensor" in str(r.type) else None for r in schema.returns], False
+    known = {_untyped_storage(t)._cdata for t in table.values()}
+    seen: set[int] = set()
+    sizes: list[int | None] = []
+    for tensor in flatten(result):
+        if tensor is None or tensor.layout != torch.strided:
+            sizes.append(None)
+            continue
+        storage = _untyped_storage(tensor)
+        key = storage._cdata
+        sizes.append(None if key in known or key in seen else int(storage.nbytes()))
+        seen.add(key)
+    return sizes, True
+
+
+def _data_dependent_bound(
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[int | None] | None:
+    """Upper bounds where a size depends on data."""
+    base = overload._schema.name.split("::")[-1]
+    tensors = _tensors(args)
+    if base == "nonzero":
+        return [tensors[0].numel() * max(tensors[0].dim(), 1) * 8]
+    if base == "masked_select":
+        numel = torch.broadcast_shapes(tensors[0].shape, tensors[1].shape).numel()
+        return [numel * tensors[0].element_size()]
+    if base in ("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"):
+        n = tensors[0].numel()
+        bounds: list[int | None] = [_nbytes(tensors[0]), 8 * n, 8 * n]
+        return bounds[: len(overload._schema.returns)]
+    if base == "index":
+        indices = args[1] if len(args) > 1 else kwargs.get("indices", [])
+        masks = [i for i in indices if isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8)]
+        if masks:
+            rest = tensors[0].numel()
+            for i in indices:
+                if isinstance(i, torch.Tensor) and i.dtype not in (torch.bool, torch.uint8):
+                    rest *= max(i.numel(), 1)
+            return [rest * tensors[0].element_size()]
+    return None
+
+
+_NO_WORKSPACE = {
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
+    "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "arange", "fill_", "zero_", "clone", "relu",
+    "threshold_backward", "native_dropout_backward", "bernoulli_", "normal_", "uniform_", "exponential_",
+    "_local_scalar_dense", "lift_fresh", "is_same_size", "scalar_tensor", "detach",
+}  # fmt: skip
+_HEAVY = (
+    *("conv", "attention", "rnn", "lstm", "gru"),
+    *("fft", "linalg", "sort", "topk", "index_put", "embedding"),
+)
+
+
+def _estimate_workspace(
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_bytes: int, out_bytes: int
+) -> tuple[int, bool]:
+    """A safe number of bytes for an op never measured, and whether it is exact."""
+    base = overload._schema.name.split("::")[-1]
+    if base in _NO_WORKSPACE:
+        return (_RNG_BYTES, True) if torch.Tag.nondeterministic_seeded in overload.tags else (0, True)
+    tensors = _tensors(args) + _tensors(kwargs)
+    dtypes = {t.dtype for t in tensors if t.dim() > 0}
+    if torch.Tag.pointwise in overload.tags and len(dtypes) <= 1 and not base.startswith("_foreach"):
+        return 0, True
+    both = in_bytes + out_bytes
+    if any(word in base for word in _HEAVY):
+        factor = 8 if "rnn" in base or "lstm" in base else 3
+        if "convolution" in base and any(t.dtype == torch.float64 for t in tensors) and len(tensors) > 1:
+            # Without oneDNN: columns of kernel size times the input.
+            weight = next((t for t in tensors[1:] if t.dim() == tensors[0].dim()), tensors[0])
+            factor += weight[0, 0].numel() if weight.dim() > 2 else 1
+        return factor * both + _RNG_BYTES, False
+    return both + _RNG_BYTES, False
+
+
+#: What reading and writing the CPU generator's state allocates: three copies of 5056 bytes, rounded up.
+_RNG_BYTES = 16384
+
+
+def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, int | None]:
+    """Runs an op and measures its workspace: the peak of what it allocated beyond what it left.
+
+    ``None`` where it cannot be measured (a profiler of the program's own is active).
+    """
+    kwargs = kwargs or {}
+    tensors = _tensors(args) + _tensors(kwargs)
+    cuda = next((t.device for t in tensors if t.device.type == "cuda"), None)
+    if cuda is not None:
+        return _measured_cuda(call, args, kwargs, cuda)
+    if torch.autograd._profiler_enabled():
+        return call(*args, **kwargs), None
+    config = torch.autograd.ProfilerConfig(
+        torch.autograd.ProfilerState.CPU,
+        False,
+        True,
+        False,
+        False,
+        False,
+        torch._C._profiler._ExperimentalConfig(),
+    )
+    torch.autograd._enable_profiler_legacy(config)
+    try:
+        result = call(*args, **kwargs)
+    finally:
+        records = torch.autograd._disable_profiler_legacy()
+    level = peak = 0
+    for thread in records:
+        for event in thread:
+            if event.kind() == "memory_alloc":
+                level += event.cpu_memory_usage()
+                peak = max(peak, level)
+    return result, max(0, peak - max(level, 0))
+
+
+def _measured_cuda(call: Any, args: Any, kwargs: Any, device: torch.device) -> tuple[Any, int | None]:
+    torch.cuda.synchronize(device)
+    base = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    result = call(*args, **kwargs)
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    left = torch.cuda.memory_allocated(device)
+    return result, max(0, peak - max(left, base))
+
+
+# --- Replays --------------------------------------------------------------------------------------------------
+
+
+def view(
+    storage: torch.UntypedStorage,
+    dtype: torch.dtype,
+    offset: int,
+    shape: torch.Size,
+    stride: tuple[int, ...],
+    conj: bool,
+    neg: bool,
+) -> torch.Tensor:
+    """A tensor over a storage, made without touching its version counter."""
+    out = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, stride)
+    if conj:
+        out = torch._conj(out)
+    return torch._neg_view(out) if neg else out
+
+
+def _generators(args: Any, kwargs: dict[str, Any] | None) -> list[torch.Generator]:
+    explicit = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, torch.Generator)]
+    if explicit:
+        return explicit
+    device = _home(args, kwargs or {})
+    if device.type == "cuda":
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        return [torch.cuda.default_generators[index]]
+    return [torch.default_generator]
+
+
+RNG_BYTES = _RNG_BYTES
+
+
+def rng_state(args: Any, kwargs: dict[str, Any] | None) -> list[tuple[torch.Generator, bytes]]:
+    """The state of the generator that an op is about to draw from, outside torch's own memory."""
+    return [(g, g.get_state().numpy().tobytes()) for g in _generators(args, kwargs)]
+
+
+def _set_state(generator: torch.Generator, state: bytes) -> None:
+    generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+def replay_random(call: Any, args: Any, kwargs: Any, states: list[tuple[torch.Generator, bytes]]) -> Any:
+    """Runs a random op with the numbers it drew first; the streams go on as if nothing had happened."""
+    now = [(g, g.get_state().numpy().tobytes()) for g, _ in states]
+    for generator, state in states:
+        _set_state(generator, state)
+    try:
+        return call(*args, **kwargs)
+    finally:
+        for generator, state in now:
+            _set_state(generator, state)
+
+
+def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
+    """Runs an op with the mode active again, so that what it is made of is seen."""
+    kwargs = kwargs or {}
+    _push_mode(mode)
+    try:
+        if _decomposes(func):
+            return func.decompose(*args, **kwargs)
+        return func(*args, **kwargs)
+    finally:
+        _pop_mode()
+
+
+def set_grad_mode(on: bool) -> bool | None:
+    """Sets grad mode; returns what it was, or ``None`` if that was the same."""
+    if torch.is_grad_enabled() == on:
+        return None
+    torch._C._set_grad_enabled(on)
+    return not on
+
+
+grad_enabled = torch.is_grad_enabled
+
+
+def use_count(storage: torch.UntypedStorage) -> int:
+    """Owners of a storage other than the one Python object that the session itself holds."""
+    # Two Python references are ours: the session's and this argument (plus getrefcount's own).
+    python = sys.getrefcount(storage) - 3
+    return int(torch._C._storage_Use_Count(storage._cdata)) - 1 + max(python, 0)
+
+
+def budget_error(op: str, needed: int, smallest: int, budget: int, device: str) -> BudgetError:
+    """The exception for a plan that does not fit."""
+    return BudgetError(op, needed, smallest, budget, device)

@@ -1,0 +1,315 @@
+//! One pass over an op's arguments: which storages it reads and writes, its signature, and the record to
+//! replay it by.
+
+use std::hash::Hasher;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use remat_core::TensorId;
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::fastcall::call_one;
+use crate::func::Func;
+use crate::record::{Arg, View};
+use crate::storages::LiveId;
+
+/// How values of one Python type are treated as arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A tensor of torch's own class, a parameter, or a subclass that does not intercept ops.
+    Tensor,
+    /// A tensor subclass that intercepts ops itself.
+    Wrapper,
+    /// Anything else.
+    Other,
+}
+
+/// C methods of torch and tables about types, looked up once.
+pub struct Torch {
+    /// `TensorBase.untyped_storage`.
+    pub untyped_storage: Py<PyAny>,
+    /// `TensorBase.stride`.
+    pub stride: Py<PyAny>,
+    /// `TensorBase.storage_offset`.
+    pub storage_offset: Py<PyAny>,
+    /// `TensorBase.is_conj`.
+    pub is_conj: Py<PyAny>,
+    /// `TensorBase.is_neg`.
+    pub is_neg: Py<PyAny>,
+    /// `classify(type) -> int`: 0 tensor, 1 wrapper, 2 other.
+    pub classify: Py<PyAny>,
+    /// Types seen so far, by address (types of tensors are kept alive by the entry).
+    pub classes: FxHashMap<usize, (Class, Py<PyAny>)>,
+    /// Whether dtypes are complex, by address.
+    pub complex: FxHashMap<usize, bool>,
+    /// Whether any complex tensor was seen: only then can a tensor carry a lazy negation.
+    pub any_complex: bool,
+}
+
+impl Torch {
+    /// The class of a value.
+    #[inline]
+    pub fn class_of(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Class> {
+        let ty = value.get_type();
+        if let Some((class, _)) = self.classes.get(&(ty.as_ptr() as usize)) {
+            return Ok(*class);
+        }
+        let class = match self
+            .classify
+            .bind(value.py())
+            .call1((&ty,))?
+            .extract::<u8>()?
+        {
+            0 => Class::Tensor,
+            1 => Class::Wrapper,
+            _ => Class::Other,
+        };
+        self.classes
+            .insert(ty.as_ptr() as usize, (class, ty.into_any().unbind()));
+        Ok(class)
+    }
+
+    fn is_complex(&mut self, dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let key = dtype.as_ptr() as usize;
+        if let Some(known) = self.complex.get(&key) {
+            return Ok(*known);
+        }
+        let complex = dtype.getattr("is_complex")?.extract()?;
+        self.complex.insert(key, complex);
+        self.any_complex |= complex;
+        Ok(complex)
+    }
+}
+
+/// What one pass over the arguments found.
+#[derive(Default)]
+pub struct Walk {
+    /// Distinct storages read, in order of appearance.
+    pub inputs: Vec<TensorId>,
+    /// Their live ids.
+    pub lives: Vec<LiveId>,
+    /// Which of them are written (indices into `inputs`).
+    pub written: Vec<u32>,
+    /// Storages of running statistics that the op updates on the side.
+    pub stats: Vec<LiveId>,
+    /// Views of the inputs.
+    pub views: Vec<View>,
+    /// Positional arguments.
+    pub args: Vec<Arg>,
+    /// Keyword arguments.
+    pub kwargs: Vec<(Py<PyAny>, Arg)>,
+    /// A tensor without a storage of the ordinary kind is among the arguments.
+    pub opaque: bool,
+    /// A tensor subclass that intercepts ops is among the arguments.
+    pub wrapper: bool,
+    /// Signature of the call.
+    pub signature: u64,
+}
+
+/// Finds or registers the live storage of a tensor; the session provides it.
+pub trait Registry {
+    /// The live id and tensor of a storage; `None` if it is not on a device with memory of its own (meta).
+    fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<(LiveId, TensorId)>>;
+}
+
+struct Walker<'a, R: Registry> {
+    torch: &'a mut Torch,
+    registry: &'a mut R,
+    hash: FxHasher,
+    out: Walk,
+    tensors: usize,
+    numbers: Vec<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    /// Not read: statistics that the op updates on the side.
+    Side,
+    /// Not read and not updated.
+    Skip,
+}
+
+/// Walks the arguments of a call.
+pub fn walk<R: Registry>(
+    torch: &mut Torch,
+    registry: &mut R,
+    func: &Func,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Walk> {
+    let stats = match func.stats {
+        Some(stats)
+            if args.len() > stats.training && args.get_item(stats.training)?.is_truthy()? =>
+        {
+            Some(stats)
+        }
+        _ => None,
+    };
+    let mut w = Walker {
+        torch,
+        registry,
+        hash: FxHasher::default(),
+        out: Walk::default(),
+        tensors: 0,
+        numbers: Vec::new(),
+    };
+    w.hash.write_usize(func.overload.as_ptr() as usize);
+    w.out.args.reserve(args.len());
+    for (i, value) in args.iter().enumerate() {
+        let access = match stats {
+            Some(s) if s.args.contains(&i) => {
+                if s.updates {
+                    Access::Side
+                } else {
+                    Access::Skip
+                }
+            }
+            _ if func.writes.contains(&i) => Access::Write,
+            _ => Access::Read,
+        };
+        let scalar = i < 64 && func.scalars >> i & 1 == 1;
+        let arg = w.value(&value, access, scalar)?;
+        w.out.args.push(arg);
+    }
+    if let Some(kwargs) = kwargs {
+        for (name, value) in kwargs.iter() {
+            w.hash.write_isize(name.hash()?);
+            let access = if func.writes_by_name.is_empty() {
+                Access::Read
+            } else {
+                let mut found = Access::Read;
+                for written in &func.writes_by_name {
+                    if written.bind(args.py()).as_any().eq(&name)? {
+                        found = Access::Write;
+                    }
+                }
+                found
+            };
+            let arg = w.value(&value, access, false)?;
+            w.out.kwargs.push((name.unbind(), arg));
+        }
+    }
+    if w.tensors == 0 {
+        // A factory: its numbers are its sizes (`arange(0, 1, 0.1)`).
+        for n in std::mem::take(&mut w.numbers) {
+            w.hash.write_u64(n);
+        }
+    }
+    w.out.signature = w.hash.finish();
+    Ok(w.out)
+}
+
+impl<R: Registry> Walker<'_, R> {
+    fn value(&mut self, value: &Bound<'_, PyAny>, access: Access, scalar: bool) -> PyResult<Arg> {
+        if value.is_none() {
+            self.hash.write_u8(1);
+        } else if value.is_exact_instance_of::<PyBool>() {
+            self.hash.write_u8(if value.is_truthy()? { 2 } else { 3 });
+        } else if value.is_exact_instance_of::<PyInt>() {
+            // Not Python's hash: -1 and -2 share one, and both are dimensions.
+            let n = value
+                .extract::<i64>()
+                .map_or_else(|_| value.hash().map(|h| h as u64), |n| Ok(n as u64))?;
+            self.number(n, scalar, 4);
+        } else if value.is_exact_instance_of::<PyFloat>() {
+            self.number(value.hash()? as u64, true, 5);
+        } else if value.is_exact_instance_of::<PyList>() || value.is_exact_instance_of::<PyTuple>()
+        {
+            return self.list(value, access, scalar);
+        } else if value.is_exact_instance_of::<PyString>() {
+            self.hash.write_isize(value.hash()?);
+        } else {
+            match self.torch.class_of(value)? {
+                Class::Tensor => return self.tensor(value, access),
+                Class::Wrapper => self.out.wrapper = true,
+                Class::Other => match value.hash() {
+                    Ok(h) => self.hash.write_isize(h),
+                    Err(_) => self.hash.write_usize(value.get_type().as_ptr() as usize),
+                },
+            }
+        }
+        Ok(Arg::Object(value.clone().unbind()))
+    }
+
+    fn number(&mut self, n: u64, scalar: bool, tag: u8) {
+        self.hash.write_u8(tag);
+        if scalar {
+            self.numbers.push(n);
+        } else {
+            self.hash.write_u64(n);
+        }
+    }
+
+    fn list(&mut self, value: &Bound<'_, PyAny>, access: Access, scalar: bool) -> PyResult<Arg> {
+        let length = value.len()?;
+        self.hash.write_usize(length ^ 0x5bd1_e995);
+        let before = self.tensors;
+        let mut items = Vec::with_capacity(length);
+        for item in value.try_iter()? {
+            items.push(self.value(&item?, access, scalar)?);
+        }
+        if self.tensors == before {
+            return Ok(Arg::Object(value.clone().unbind()));
+        }
+        Ok(Arg::List(items))
+    }
+
+    fn tensor(&mut self, tensor: &Bound<'_, PyAny>, access: Access) -> PyResult<Arg> {
+        let py = tensor.py();
+        self.tensors += 1;
+        let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) else {
+            // Sparse and other layouts have no storage: passed through.
+            self.out.opaque = true;
+            return Ok(Arg::Object(tensor.clone().unbind()));
+        };
+        let Some((live, id)) = self.registry.resolve(&storage)? else {
+            self.out.opaque = true;
+            return Ok(Arg::Object(tensor.clone().unbind()));
+        };
+        let shape = tensor.getattr(intern!(py, "shape"))?;
+        let dtype = tensor.getattr(intern!(py, "dtype"))?;
+        let stride = call_one(&self.torch.stride, tensor)?;
+        self.hash.write_u8(7);
+        self.hash.write_isize(shape.hash()?);
+        self.hash.write_isize(stride.hash()?);
+        self.hash.write_usize(dtype.as_ptr() as usize);
+        match access {
+            Access::Side => {
+                self.out.stats.push(live);
+                return Ok(Arg::Absent);
+            }
+            Access::Skip => return Ok(Arg::Absent),
+            Access::Read | Access::Write => {}
+        }
+        let input = match self.out.inputs.iter().position(|&t| t == id) {
+            Some(i) => i,
+            None => {
+                self.out.inputs.push(id);
+                self.out.lives.push(live);
+                self.out.inputs.len() - 1
+            }
+        } as u32;
+        self.hash.write_u32(input);
+        if access == Access::Write && !self.out.written.contains(&input) {
+            self.out.written.push(input);
+        }
+        let complex = self.torch.is_complex(&dtype)?;
+        let conj = complex && call_one(&self.torch.is_conj, tensor)?.is_truthy()?;
+        let neg = self.torch.any_complex && call_one(&self.torch.is_neg, tensor)?.is_truthy()?;
+        self.hash.write_u8(u8::from(conj) | u8::from(neg) << 1);
+        let offset = call_one(&self.torch.storage_offset, tensor)?;
+        self.out.views.push(View {
+            input,
+            shape: shape.unbind(),
+            stride: stride.unbind(),
+            offset: offset.unbind(),
+            dtype: dtype.unbind(),
+            conj,
+            neg,
+        });
+        Ok(Arg::Tensor((self.out.views.len() - 1) as u32))
+    }
+}

@@ -1,0 +1,70 @@
+//! What is known of a call before it runs: output sizes, workspace and cost, by signature.
+//!
+//! A signature is the op and everything about its arguments that can change a size: shapes, strides and dtypes
+//! of tensors, integers, flags; not the values of floats and of `Scalar` arguments (a learning rate that
+//! changes every step is one signature).
+
+use remat_core::{Bytes, PoolId};
+
+/// One output of a call, in the order in which the results are flattened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Predicted {
+    /// A storage of its own.
+    Fresh {
+        /// Size of the storage; an upper bound where the size depends on data.
+        bytes: Bytes,
+        /// Where it lives.
+        pool: PoolId,
+    },
+    /// A view of an argument, or nothing.
+    Shared,
+}
+
+/// How many timed runs it takes until the cost of a signature is frozen.
+pub const SAMPLES: u8 = 3;
+
+/// Everything known of a signature.
+#[derive(Clone, Debug)]
+pub struct Signature {
+    /// Its outputs.
+    pub outputs: Vec<Predicted>,
+    /// Bytes needed while it runs beyond inputs and outputs.
+    pub workspace: Bytes,
+    /// Where the workspace lives.
+    pub workspace_pool: PoolId,
+    /// Whether `workspace` was measured; until then it is a safe estimate.
+    pub measured: bool,
+    /// Timed runs so far.
+    pub samples: u8,
+    /// Smallest time seen, in nanoseconds; frozen after [`SAMPLES`] runs, so that decisions do not wander.
+    pub cost: u64,
+}
+
+impl Signature {
+    /// The true size of an output: shape functions are sometimes wrong (oneDNN's recurrent layers).
+    pub fn learn(&mut self, index: usize, size: Bytes) {
+        if let Some(Predicted::Fresh { bytes, .. }) = self.outputs.get_mut(index) {
+            *bytes = size;
+        }
+    }
+
+    /// An output has a storage of its own that the prediction did not know of.
+    pub fn discover(&mut self, index: usize, bytes: Bytes, pool: PoolId) {
+        if self.outputs.len() <= index {
+            self.outputs.resize(index + 1, Predicted::Shared);
+        }
+        self.outputs[index] = Predicted::Fresh { bytes, pool };
+    }
+
+    /// Takes a timing into account, unless the cost is frozen.
+    pub fn sample(&mut self, nanoseconds: u64) {
+        if self.samples < SAMPLES {
+            self.cost = if self.samples == 0 {
+                nanoseconds
+            } else {
+                self.cost.min(nanoseconds)
+            };
+            self.samples += 1;
+        }
+    }
+}

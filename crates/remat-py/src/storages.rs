@@ -1,0 +1,248 @@
+//! The torch storages that the session knows, and where the bytes of each engine storage are.
+//!
+//! A *live* storage is an `UntypedStorage` that something in the program still holds: the table keeps a weak
+//! reference whose callback tells of its death. Versions of a storage that an in-place op overwrote, and
+//! storages that died, may be recomputed on the way to something else: their bytes are in *scratch* storages
+//! that only the table holds.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use pyo3::types::PyWeakrefReference;
+use remat_core::{PoolId, StorageId, TensorId};
+use rustc_hash::FxHashMap;
+
+use crate::layout::Impl;
+
+/// Index of a live storage in the table.
+pub type LiveId = u32;
+
+/// A torch storage that the program holds.
+pub struct Live {
+    /// Weak reference to the `UntypedStorage`.
+    weak: Py<PyAny>,
+    /// Address of the `UntypedStorage` object, its key.
+    object: usize,
+    /// The C++ side.
+    pub imp: Impl,
+    /// A strong reference while recorded ops read a constant: a constant that the program drops must stay
+    /// until nothing can need it.
+    pub hold: Option<Py<PyAny>>,
+    /// Recorded ops that read this storage as a constant.
+    pub readers: u32,
+    /// The tensor in the engine whose value the storage has now.
+    pub tensor: TensorId,
+    /// Size of the storage.
+    pub bytes: u64,
+    /// Where it lives.
+    pub pool: PoolId,
+    /// Whether the bytes are there.
+    pub present: bool,
+    /// Nothing has been written to it by an op yet (it came from `empty`).
+    pub blank: bool,
+}
+
+/// Where the bytes of an engine storage are.
+pub enum Buffer {
+    /// Nowhere.
+    Empty,
+    /// In a storage that the program holds (if `present`).
+    Live(LiveId),
+    /// In a storage of the table's own.
+    Scratch(Py<PyAny>),
+}
+
+/// Receives the deaths of storages, from whatever thread they die in.
+#[pyclass(frozen)]
+pub struct Deaths {
+    queue: Arc<Mutex<Vec<usize>>>,
+}
+
+#[pymethods]
+impl Deaths {
+    fn __call__(&self, weak: &Bound<'_, PyAny>) {
+        self.queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(weak.as_ptr() as usize);
+    }
+}
+
+/// The table.
+pub struct Storages {
+    lives: Vec<Option<Live>>,
+    free: Vec<LiveId>,
+    by_object: FxHashMap<usize, LiveId>,
+    by_weak: FxHashMap<usize, LiveId>,
+    buffers: Vec<Buffer>,
+    queue: Arc<Mutex<Vec<usize>>>,
+    on_death: Py<PyAny>,
+}
+
+impl Storages {
+    /// An empty table.
+    pub fn new(py: Python<'_>) -> PyResult<Storages> {
+        let queue = Arc::new(Mutex::new(Vec::new()));
+        let on_death = Py::new(
+            py,
+            Deaths {
+                queue: queue.clone(),
+            },
+        )?
+        .into_any();
+        Ok(Storages {
+            lives: Vec::new(),
+            free: Vec::new(),
+            by_object: FxHashMap::default(),
+            by_weak: FxHashMap::default(),
+            buffers: Vec::new(),
+            queue,
+            on_death,
+        })
+    }
+
+    /// The live storage behind a Python object, if it is known.
+    #[inline]
+    pub fn find(&self, storage: &Bound<'_, PyAny>) -> Option<LiveId> {
+        self.by_object.get(&(storage.as_ptr() as usize)).copied()
+    }
+
+    /// Takes in a storage whose bytes are there.
+    pub fn insert(
+        &mut self,
+        storage: &Bound<'_, PyAny>,
+        tensor: TensorId,
+        sid: StorageId,
+        bytes: u64,
+        pool: PoolId,
+    ) -> PyResult<LiveId> {
+        let py = storage.py();
+        let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(py))?
+            .into_any()
+            .unbind();
+        let weak_key = weak.as_ptr() as usize;
+        let live = Live {
+            weak,
+            object: storage.as_ptr() as usize,
+            imp: Impl::of(storage)?,
+            hold: None,
+            readers: 0,
+            tensor,
+            bytes,
+            pool,
+            present: true,
+            blank: false,
+        };
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.lives[id as usize] = Some(live);
+                id
+            }
+            None => {
+                self.lives.push(Some(live));
+                (self.lives.len() - 1) as LiveId
+            }
+        };
+        self.by_object.insert(storage.as_ptr() as usize, id);
+        self.by_weak.insert(weak_key, id);
+        self.set_buffer(sid, Buffer::Live(id));
+        Ok(id)
+    }
+
+    /// The next storage that died, removed from the table (its buffer is left to the caller).
+    pub fn next_death(&mut self) -> Option<Live> {
+        loop {
+            let weak = self
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop()?;
+            let Some(id) = self.by_weak.remove(&weak) else {
+                continue;
+            };
+            if let Some(live) = self.lives[id as usize].take() {
+                self.by_object.remove(&live.object);
+                self.free.push(id);
+                return Some(live);
+            }
+        }
+    }
+
+    /// Whether deaths wait to be told.
+    #[inline]
+    pub fn has_deaths(&self) -> bool {
+        !self
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
+    }
+
+    /// A live storage; ids come from this table and name storages that have not been removed.
+    #[inline]
+    pub fn live(&self, id: LiveId) -> Option<&Live> {
+        self.lives.get(id as usize).and_then(Option::as_ref)
+    }
+
+    /// As [`live`](Self::live), to change.
+    #[inline]
+    pub fn live_mut(&mut self, id: LiveId) -> Option<&mut Live> {
+        self.lives.get_mut(id as usize).and_then(Option::as_mut)
+    }
+
+    /// Every live storage.
+    pub fn all(&self) -> impl Iterator<Item = (LiveId, &Live)> {
+        self.lives
+            .iter()
+            .enumerate()
+            .filter_map(|(i, l)| l.as_ref().map(|l| (i as LiveId, l)))
+    }
+
+    /// Where an engine storage's bytes are.
+    pub fn buffer(&self, sid: StorageId) -> &Buffer {
+        self.buffers.get(sid.index()).unwrap_or(&Buffer::Empty)
+    }
+
+    /// Says where an engine storage's bytes are; returns what was said before.
+    pub fn set_buffer(&mut self, sid: StorageId, buffer: Buffer) -> Buffer {
+        if self.buffers.len() <= sid.index() {
+            self.buffers.resize_with(sid.index() + 1, || Buffer::Empty);
+        }
+        std::mem::replace(&mut self.buffers[sid.index()], buffer)
+    }
+
+    /// The Python object that holds an engine storage's bytes now, if they are there.
+    pub fn object<'py>(
+        &self,
+        py: Python<'py>,
+        sid: StorageId,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.buffer(sid) {
+            Buffer::Empty => Ok(None),
+            Buffer::Scratch(s) => Ok(Some(s.bind(py).clone())),
+            Buffer::Live(id) => match self.live(*id) {
+                Some(live) if live.present => live.upgrade(py),
+                _ => Ok(None),
+            },
+        }
+    }
+}
+
+impl Live {
+    /// The storage object, unless it died.
+    pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let object = self.weak.bind(py).call0()?;
+        Ok((!object.is_none()).then_some(object))
+    }
+}
+
+impl Storages {
+    /// Removes a storage from the table while something else takes over its bytes.
+    pub fn forget(&mut self, id: LiveId) -> Option<Live> {
+        let live = self.lives.get_mut(id as usize)?.take()?;
+        self.by_object.remove(&live.object);
+        self.by_weak.remove(&(live.weak.as_ptr() as usize));
+        self.free.push(id);
+        Some(live)
+    }
+}

@@ -1,0 +1,384 @@
+//! From a log's instructions to events.
+
+use crate::dtr::Instruction;
+use crate::{Event, Problem, TraceOutput, TraceOutputKind};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+/// Turns the instructions of a log into events, one by one.
+#[derive(Debug, Default)]
+pub struct FromDtr {
+    started: bool,
+    names: HashMap<String, Named>,
+    /// Names and tensors given out so far.
+    named: u64,
+    defined: u64,
+    awaited: Option<Awaited>,
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    tensor: u64,
+    /// Size of the storage that the tensor views.
+    storage_bytes: u64,
+    /// When the name first appeared.
+    order: u64,
+}
+
+/// An instruction whose `MEMORY` and `ALIAS` instructions are still to come.
+#[derive(Debug)]
+struct Awaited {
+    /// `None` for a constant.
+    call: Option<Call>,
+    results: Vec<AwaitedResult>,
+}
+
+#[derive(Debug)]
+struct Call {
+    op: String,
+    args: Vec<Named>,
+    cost: u64,
+}
+
+#[derive(Debug)]
+struct AwaitedResult {
+    name: String,
+    bytes: Option<u64>,
+    /// Outer `None`: not yet told; inner `None`: a storage of its own.
+    alias: Option<Option<usize>>,
+}
+
+impl FromDtr {
+    /// Takes in the next instruction; events that are complete now are added to `events`.
+    ///
+    /// # Errors
+    /// The instruction contradicts those before it. The converter is of no use then.
+    pub fn push(
+        &mut self,
+        instruction: &Instruction,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Problem> {
+        if !self.started {
+            self.started = matches!(instruction, Instruction::Annotate { annotation } if annotation == "START");
+            return Ok(());
+        }
+        match instruction {
+            Instruction::Memory { name, bytes } => {
+                self.awaited_result(name, "MEMORY")?.bytes = Some(*bytes);
+                self.complete(events)
+            }
+            Instruction::Alias { name, of } => {
+                self.awaited_result(name, "ALIAS")?.alias = Some(*of);
+                self.complete(events)
+            }
+            _ => {
+                self.nothing_awaited()?;
+                self.push_first(instruction, events)
+            }
+        }
+    }
+
+    /// The log is over: what is still referenced is pinned.
+    ///
+    /// # Errors
+    /// The log has no `START`, or stops within an instruction.
+    pub fn finish(&mut self, events: &mut VecDeque<Event>) -> Result<(), Problem> {
+        if !self.started {
+            let what = "the log has no START; put {\"INSTRUCTION\":\"ANNOTATE\",\"ANNOTATION\":\"START\"} before the step";
+            return Err(Problem::Instruction(what.into()));
+        }
+        if self.awaited.is_some() {
+            return Err(Problem::Truncated(
+                "MEMORY or ALIAS of the last instruction is missing",
+            ));
+        }
+        let mut outputs: Vec<Named> = self.names.drain().map(|(_, named)| named).collect();
+        outputs.sort_by_key(|named| named.order);
+        let mut pinned = HashSet::new();
+        let firsts = outputs
+            .into_iter()
+            .filter(|named| pinned.insert(named.tensor));
+        events.extend(firsts.map(|named| Event::Pin {
+            tensor: named.tensor,
+        }));
+        Ok(())
+    }
+
+    /// Instructions that stand at the head of their group.
+    fn push_first(
+        &mut self,
+        instruction: &Instruction,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Problem> {
+        match instruction {
+            Instruction::Annotate { annotation } => events.push_back(Event::Mark {
+                name: annotation.clone(),
+            }),
+            Instruction::Constant { name } => {
+                let own_storage = AwaitedResult {
+                    name: name.clone(),
+                    bytes: None,
+                    alias: Some(None),
+                };
+                self.awaited = Some(Awaited {
+                    call: None,
+                    results: vec![own_storage],
+                });
+            }
+            Instruction::Call {
+                op,
+                args,
+                results,
+                cost,
+            } => {
+                let args = args
+                    .iter()
+                    .map(|name| self.named(name))
+                    .collect::<Result<_, _>>()?;
+                let results = results
+                    .iter()
+                    .map(|name| AwaitedResult {
+                        name: name.clone(),
+                        bytes: None,
+                        alias: None,
+                    })
+                    .collect();
+                self.awaited = Some(Awaited {
+                    call: Some(Call {
+                        op: op.clone(),
+                        args,
+                        cost: *cost,
+                    }),
+                    results,
+                });
+                self.complete(events)?;
+            }
+            Instruction::Mutate {
+                op,
+                args,
+                mutated,
+                cost,
+            } => self.mutate(op, args, mutated, *cost, events)?,
+            Instruction::Copy { target, source } => {
+                let source = self.named(source)?;
+                self.name(target, source.tensor, source.storage_bytes)?;
+                events.push_back(Event::Retain {
+                    tensor: source.tensor,
+                });
+            }
+            Instruction::CopyFrom { target, source } => self.copy_from(target, source, events)?,
+            Instruction::Release { name } => {
+                // The authors' simulator takes no notice of names it does not know.
+                if let Some(named) = self.names.remove(name) {
+                    events.push_back(Event::Release {
+                        tensor: named.tensor,
+                    });
+                }
+            }
+            // Told apart by `push`.
+            Instruction::Memory { .. } | Instruction::Alias { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn copy_from(
+        &mut self,
+        target: &str,
+        source: &str,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Problem> {
+        let old = self.named(target)?;
+        let new = self.named(source)?;
+        if old.tensor != new.tensor {
+            self.names.insert(
+                target.to_owned(),
+                Named {
+                    order: old.order,
+                    ..new
+                },
+            );
+            events.push_back(Event::Release { tensor: old.tensor });
+            events.push_back(Event::Retain { tensor: new.tensor });
+        }
+        Ok(())
+    }
+
+    fn mutate(
+        &mut self,
+        op: &str,
+        args: &[String],
+        mutated: &[usize],
+        cost: u64,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Problem> {
+        let inputs = args
+            .iter()
+            .map(|name| self.named(name))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut outputs = Vec::new();
+        let mut releases = Vec::new();
+        for (position, &index) in mutated.iter().enumerate() {
+            let Some(name) = args.get(index) else {
+                return Err(no_such_argument("MUTATE", index, args.len()));
+            };
+            if mutated[..position]
+                .iter()
+                .any(|&earlier| args[earlier] == *name)
+            {
+                return Err(Problem::Instruction(format!(
+                    "MUTATE changes {name:?} twice"
+                )));
+            }
+            let old = inputs[index];
+            let tensor = self.new_tensor();
+            self.names.insert(name.clone(), Named { tensor, ..old });
+            let kind = TraceOutputKind::Fresh {
+                bytes: old.storage_bytes,
+                pool: 0,
+            };
+            outputs.push(TraceOutput { tensor, kind });
+            releases.push(Event::Release { tensor: old.tensor });
+        }
+        events.push_back(op_event(op.to_owned(), &inputs, outputs, cost));
+        events.extend(releases);
+        Ok(())
+    }
+
+    /// If all that was awaited is there, turns it into an event.
+    fn complete(&mut self, events: &mut VecDeque<Event>) -> Result<(), Problem> {
+        let told = |result: &AwaitedResult| result.bytes.is_some() && result.alias.is_some();
+        if !self
+            .awaited
+            .as_ref()
+            .is_some_and(|awaited| awaited.results.iter().all(told))
+        {
+            return Ok(());
+        }
+        let Some(Awaited { call, results }) = self.awaited.take() else {
+            return Ok(());
+        };
+        let args = call.as_ref().map_or(&[][..], |call| &call.args);
+        let mut outputs = Vec::new();
+        for result in results {
+            let (kind, storage_bytes) = match result.alias.flatten() {
+                None => {
+                    let bytes = result.bytes.unwrap_or(0);
+                    (TraceOutputKind::Fresh { bytes, pool: 0 }, bytes)
+                }
+                Some(of) => {
+                    let viewed = args
+                        .get(of)
+                        .ok_or_else(|| no_such_argument("ALIAS", of, args.len()))?;
+                    (TraceOutputKind::Alias { of }, viewed.storage_bytes)
+                }
+            };
+            let tensor = self.new_tensor();
+            self.name(&result.name, tensor, storage_bytes)?;
+            outputs.push(TraceOutput { tensor, kind });
+        }
+        match (call, outputs.first()) {
+            (Some(call), _) => events.push_back(op_event(call.op, &call.args, outputs, call.cost)),
+            (
+                None,
+                Some(&TraceOutput {
+                    tensor,
+                    kind: TraceOutputKind::Fresh { bytes, pool },
+                }),
+            ) => {
+                events.push_back(Event::Constant {
+                    tensor,
+                    bytes,
+                    pool,
+                });
+            }
+            // A constant awaits exactly one storage of its own.
+            (None, _) => {}
+        }
+        Ok(())
+    }
+
+    fn awaited_result(
+        &mut self,
+        name: &str,
+        instruction: &str,
+    ) -> Result<&mut AwaitedResult, Problem> {
+        let results = self
+            .awaited
+            .iter_mut()
+            .flat_map(|awaited| &mut awaited.results);
+        results
+            .into_iter()
+            .find(|result| result.name == name)
+            .ok_or_else(|| {
+                let what = format!(
+                    "{instruction} of {name:?}, which the CALL or CONSTANT before it does not make"
+                );
+                Problem::Instruction(what)
+            })
+    }
+
+    fn nothing_awaited(&self) -> Result<(), Problem> {
+        let Some(awaited) = &self.awaited else {
+            return Ok(());
+        };
+        let names = awaited
+            .results
+            .iter()
+            .filter(|result| result.bytes.is_none() || result.alias.is_none());
+        let name = names
+            .map(|result| result.name.as_str())
+            .next()
+            .unwrap_or_default();
+        Err(Problem::Instruction(format!(
+            "MEMORY or ALIAS of {name:?} is missing before this instruction"
+        )))
+    }
+
+    fn named(&self, name: &str) -> Result<Named, Problem> {
+        let unknown = || {
+            Problem::Instruction(format!(
+                "{name:?} is used but not defined by any line before"
+            ))
+        };
+        self.names.get(name).copied().ok_or_else(unknown)
+    }
+
+    fn name(&mut self, name: &str, tensor: u64, storage_bytes: u64) -> Result<(), Problem> {
+        let named = Named {
+            tensor,
+            storage_bytes,
+            order: self.named,
+        };
+        self.named += 1;
+        match self.names.insert(name.to_owned(), named) {
+            None => Ok(()),
+            Some(_) => Err(Problem::Instruction(format!(
+                "{name:?} is defined a second time before its release"
+            ))),
+        }
+    }
+
+    fn new_tensor(&mut self) -> u64 {
+        self.defined += 1;
+        self.defined - 1
+    }
+}
+
+fn no_such_argument(instruction: &str, index: usize, args: usize) -> Problem {
+    Problem::Instruction(format!(
+        "{instruction} names argument {index} (counted from 0), but the call has {args}"
+    ))
+}
+
+fn op_event(name: String, inputs: &[Named], outputs: Vec<TraceOutput>, cost: u64) -> Event {
+    let inputs = inputs.iter().map(|named| named.tensor).collect();
+    Event::Op {
+        name,
+        inputs,
+        outputs,
+        workspace: 0,
+        workspace_pool: 0,
+        cost,
+        replay: true,
+    }
+}

@@ -1,0 +1,49 @@
+//! What a conversion leaves out.
+
+use std::fmt;
+
+/// What a log could not say, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Ops with a workspace.
+    pub workspaces: u64,
+    /// Storages outside pool 0.
+    pub pools: u64,
+    /// In-place outputs, which became copies.
+    pub in_place: u64,
+    /// Ops that cannot be replayed, whose outputs became constants.
+    pub unreplayable: u64,
+    /// `Ensure` events.
+    pub ensures: u64,
+    /// `Pin` events; those of tensors referenced at the end are implied by the log.
+    pub pins: u64,
+}
+
+impl Lost {
+    /// Whether nothing was lost.
+    pub fn is_nothing(&self) -> bool {
+        *self == Lost::default()
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = [
+            (self.workspaces, "workspaces"),
+            (self.pools, "pools other than the first"),
+            (self.in_place, "in-place writes (now copies)"),
+            (
+                self.unreplayable,
+                "ops that cannot be replayed (now constants)",
+            ),
+            (self.ensures, "reads outside ops"),
+            (self.pins, "pins"),
+        ];
+        let mut separator = "";
+        for (count, what) in counts.into_iter().filter(|&(count, _)| count > 0) {
+            write!(f, "{separator}{count} {what}")?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,116 @@
+//! What can be wrong with a trace.
+
+use crate::Violation;
+use std::fmt;
+use std::io;
+
+/// A trace that cannot be read on: where, why, and what to do.
+#[derive(Debug)]
+pub struct TraceError {
+    /// The file as it was asked for (`<stdin>` for `-`).
+    pub file: String,
+    /// The line, counted from 1; 0 where no line was reached.
+    pub line: u64,
+    /// What is wrong there.
+    pub problem: Problem,
+}
+
+/// What is wrong with a trace.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The file cannot be opened.
+    Open(io::Error),
+    /// The file cannot be read, or its compression is damaged.
+    Read(io::Error),
+    /// There is not a single line.
+    Empty,
+    /// The first line belongs to no known format.
+    UnknownFormat,
+    /// The trace was written in another version of the format.
+    Version(u64),
+    /// The line is not what the format asks for.
+    Syntax(String),
+    /// The file ends too early; says how that is known.
+    Truncated(&'static str),
+    /// Lines follow the end record.
+    AfterEnd,
+    /// The end record counts other events than were read.
+    EventCount {
+        /// What the end record says.
+        said: u64,
+        /// What was read.
+        read: u64,
+    },
+    /// A line is longer than the limit.
+    LineTooLong {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The decompressed file is longer than the limit.
+    TooLarge {
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// The event contradicts those before it.
+    Invalid(Violation),
+    /// The log's instruction contradicts those before it; says how.
+    Instruction(String),
+}
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Open(error) => write!(f, "cannot be opened: {error}; check the path"),
+            Problem::Read(error) => {
+                write!(f, "cannot be read: {error}; if it is compressed it may be damaged: copy or record it again")
+            }
+            Problem::Empty => write!(f, "is empty; record the trace again"),
+            Problem::UnknownFormat => write!(
+                f,
+                "is neither a Remat trace (first line {{\"remat-trace\":1,...}}) nor a DTR log (lines with \
+                 \"INSTRUCTION\"); check the path"
+            ),
+            Problem::Version(version) => write!(
+                f,
+                "is a Remat trace of version {version}, this program reads version {}; upgrade remat or record it again",
+                crate::VERSION
+            ),
+            Problem::Syntax(what) => write!(f, "{what}; mend the line or record the trace again"),
+            Problem::Truncated(how) => write!(f, "the file is cut off: {how}; copy or record it again"),
+            Problem::AfterEnd => write!(f, "a line follows the end record; remove it, or split the file there"),
+            Problem::EventCount { said, read } => write!(
+                f,
+                "the end record counts {said} events, {read} were read; lines were lost or added: copy or record it again"
+            ),
+            Problem::LineTooLong { limit } => {
+                write!(f, "the line is longer than {limit} bytes; if that is right, raise the line limit")
+            }
+            Problem::TooLarge { limit } => {
+                write!(f, "the trace is longer than {limit} bytes unpacked; if that is right, raise the size limit")
+            }
+            Problem::Invalid(violation) => write!(f, "{violation}; mend the line or record the trace again"),
+            Problem::Instruction(what) => write!(f, "{what}; mend the line or record the log again"),
+        }
+    }
+}
+
+impl std::error::Error for TraceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match &self.problem {
+            Problem::Open(error) | Problem::Read(error) => Some(error),
+            Problem::Invalid(violation) => Some(violation),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Recorded training steps.
+//!
+//! A *trace* says what happened in a step: which constants there were, which ops ran on which tensors at which cost, and
+//! when references came and went. From it the engine's decisions can be replayed without the model, the framework or
+//! the device. This crate reads and writes traces, and decides nothing.
+//!
+//! ```
+//! use remat_trace::{open, Event, TraceOutput, TraceOutputKind, TraceWriter};
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("step.trace.zst");
+//!
+//! let mut writer = TraceWriter::create(&path)?;
+//! writer.write(&Event::Constant { tensor: 1, bytes: 4096, pool: 0 })?;
+//! writer.write(&Event::Op {
+//!     name: "relu".into(),
+//!     inputs: vec![1],
+//!     outputs: vec![TraceOutput { tensor: 2, kind: TraceOutputKind::Fresh { bytes: 4096, pool: 0 } }],
+//!     workspace: 0,
+//!     workspace_pool: 0,
+//!     cost: 1500,
+//!     replay: true,
+//! })?;
+//! writer.finish()?;
+//!
+//! for event in open(&path)? {
+//!     println!("{:?}", event?);
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # The format, version 1
+//!
+//! UTF-8 text, a JSON object a line, packed with zstd or gzip or not at all (readers look at the first bytes, not at
+//! the name). Blank lines are skipped.
+//!
+//! ```text
+//! {"remat-trace":1,"created_by":"remat 0.1.0","pools":["cuda:0"]}        the header
+//! {"const":{"t":1,"b":4096}}                                             a constant
+//! {"op":{"n":"mm","i":[1,1],"o":[{"t":2,"b":4096}],"w":64,"c":1500}}     an op with a fresh output
+//! {"op":{"n":"t","i":[2],"o":[{"t":3,"view":0}],"c":90}}                 ... with a view of its input 0
+//! {"op":{"n":"relu_","i":[2],"o":[{"t":4,"into":0}],"c":700}}            ... written into its input 0
+//! {"ret":{"t":2}}                                                        one reference more
+//! {"rel":{"t":2}}                                                        one reference less
+//! {"ens":{"ts":[4]}}                                                     read outside any op
+//! {"pin":{"t":4}}                                                        resident from here on
+//! {"mark":{"n":"backward"}}                                              a remark
+//! {"end":{"events":9}}                                                   the end record
+//! ```
+//!
+//! - **Header**: `remat-trace` is the version; readers refuse others. `created_by`, `pools` (names by index) and `about`
+//!   (an object of strings) may be missing; other keys are skipped.
+//! - **Events**: the keys of each are listed at [`Event`]. Unknown events and keys are errors. Sizes are bytes, costs
+//!   nanoseconds; `p` and `wp` are pools (0 if missing), `w` the workspace, `"r":false` says that an op must not be
+//!   replayed. Numbers are at most 2^53, sums of sizes and of costs at most 2^62.
+//! - **Ids** are unique for the file. A tensor starts with one reference; an event may name it only while it has one.
+//!   An op's `view` and `into` are indices into its `i`.
+//! - **End record**: counts the events. A file without it was cut off; nothing may follow it.
+//!
+//! Readers also take the [logs of the DTR paper's authors](dtr), told apart by the first line.
+//!
+//! # The rooms
+//!
+//! | module | it holds |
+//! | --- | --- |
+//! | [`Event`] | what a trace says |
+//! | [`TraceWriter`], [`open`] | Remat's own format, and reading any |
+//! | [`Validator`] | which events can follow one another |
+//! | [`dtr`], [`mod@convert`] | the DTR log format; from logs to events and back |
+//! | [`Summary`] | what a trace holds, counted |
+//! | [`Replayer`] | feeding events to an engine |
+//! | [`parse_bytes`] | byte counts as people write them |
+
+mod bytes;
+pub mod convert;
+pub mod dtr;
+mod error;
+mod event;
+mod file;
+mod reader;
+mod replay;
+mod summary;
+mod validate;
+mod writer;
+
+pub use bytes::{parse_bytes, ParseBytesError, ParseBytesReason};
+pub use convert::convert;
+pub use error::{Problem, TraceError};
+pub use event::{Event, TraceOutput, TraceOutputKind};
+pub use file::Limits;
+pub use reader::{open, open_with, Format, TraceReader};
+pub use replay::Replayer;
+pub use summary::Summary;
+pub use validate::{Validator, Violation, LARGEST_NUMBER, LARGEST_SUM};
+pub use writer::{Header, TraceWriter};
+
+/// The version of the trace format that this crate writes and reads.
+pub const VERSION: u64 = 1;

@@ -1,0 +1,252 @@
+//! Reading traces of any format as events.
+
+use crate::convert::FromDtr;
+use crate::file::{Limits, Lines};
+use crate::writer::EndRecord;
+use crate::{dtr, Event, Header, Problem, TraceError, Validator, VERSION};
+use serde::Deserialize;
+use std::collections::VecDeque;
+use std::io::Read;
+use std::path::Path;
+
+/// The formats that traces come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Remat's own.
+    Remat,
+    /// The [logs of the DTR paper's authors](dtr).
+    Dtr,
+}
+
+impl Format {
+    /// The format that a file's name asks for: `.log` and `.dtr` mean DTR, with or without `.gz` or `.zst` behind.
+    ///
+    /// ```
+    /// use remat_trace::Format;
+    /// assert_eq!(Format::of_name("unet.log.zst"), Format::Dtr);
+    /// assert_eq!(Format::of_name("unet.trace"), Format::Remat);
+    /// ```
+    pub fn of_name(path: impl AsRef<Path>) -> Format {
+        let name = path.as_ref().to_string_lossy();
+        let name = name
+            .strip_suffix(".zst")
+            .or_else(|| name.strip_suffix(".gz"))
+            .unwrap_or(&name);
+        match name.ends_with(".log") || name.ends_with(".dtr") {
+            true => Format::Dtr,
+            false => Format::Remat,
+        }
+    }
+}
+
+/// Opens a trace for reading: `-` is standard input; compression and format are found out by themselves.
+///
+/// # Errors
+/// The file cannot be opened, or its first line belongs to no known format.
+pub fn open(path: impl AsRef<Path>) -> Result<TraceReader, TraceError> {
+    open_with(path, Limits::default())
+}
+
+/// [`open`] with limits of one's own.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(path: impl AsRef<Path>, limits: Limits) -> Result<TraceReader, TraceError> {
+    TraceReader::start(Lines::open(path.as_ref(), limits)?, limits)
+}
+
+/// The events of a trace, in order, each checked against those before it.
+///
+/// After an error nothing more comes. The reader holds one line and what the [`Validator`] remembers, however
+/// long the trace is.
+#[derive(Debug)]
+pub struct TraceReader {
+    lines: Lines,
+    validator: Validator,
+    source: Source,
+    state: State,
+}
+
+#[derive(Debug)]
+enum Source {
+    Remat {
+        header: Header,
+        events: u64,
+    },
+    Dtr {
+        converter: FromDtr,
+        ready: VecDeque<Event>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The first line was moved to and not yet used.
+    FirstLine,
+    Reading,
+    /// The last line was read; events that it gave may be left.
+    AllRead,
+    Done,
+}
+
+impl TraceReader {
+    /// Reads from anything; `name` stands for it in errors.
+    ///
+    /// # Errors
+    /// As [`open`].
+    pub fn new(
+        input: impl Read + Send + 'static,
+        name: &str,
+        limits: Limits,
+    ) -> Result<Self, TraceError> {
+        TraceReader::start(
+            Lines::new(Box::new(input), name.to_owned(), limits)?,
+            limits,
+        )
+    }
+
+    fn start(mut lines: Lines, limits: Limits) -> Result<Self, TraceError> {
+        if !lines.advance()? {
+            return Err(lines.error(Problem::Empty));
+        }
+        let (source, state) = if dtr::is_log(lines.text()) {
+            (
+                Source::Dtr {
+                    converter: FromDtr::default(),
+                    ready: VecDeque::new(),
+                },
+                State::FirstLine,
+            )
+        } else {
+            (
+                Source::Remat {
+                    header: read_header(&lines)?,
+                    events: 0,
+                },
+                State::Reading,
+            )
+        };
+        Ok(TraceReader {
+            lines,
+            validator: Validator::new(limits.tensors),
+            source,
+            state,
+        })
+    }
+
+    /// The format found.
+    pub fn format(&self) -> Format {
+        match self.source {
+            Source::Remat { .. } => Format::Remat,
+            Source::Dtr { .. } => Format::Dtr,
+        }
+    }
+
+    /// The first line of a Remat trace; logs have none.
+    pub fn header(&self) -> Option<&Header> {
+        match &self.source {
+            Source::Remat { header, .. } => Some(header),
+            Source::Dtr { .. } => None,
+        }
+    }
+
+    /// Bytes taken in so far of the file as it is stored (packed or not); for progress bars.
+    pub fn stored_bytes_read(&self) -> u64 {
+        self.lines.stored_bytes()
+    }
+
+    fn step(&mut self) -> Result<Option<Event>, TraceError> {
+        let event = match &mut self.source {
+            Source::Remat { events, .. } => next_own(&mut self.lines, events)?,
+            Source::Dtr { converter, ready } => {
+                next_converted(&mut self.lines, &mut self.state, converter, ready)?
+            }
+        };
+        if let Some(event) = &event {
+            self.validator
+                .check(event)
+                .map_err(|violation| self.lines.error(Problem::Invalid(violation)))?;
+        }
+        Ok(event)
+    }
+}
+
+impl Iterator for TraceReader {
+    type Item = Result<Event, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.state == State::Done {
+            return None;
+        }
+        let step = self.step().transpose();
+        if !matches!(step, Some(Ok(_))) {
+            self.state = State::Done;
+        }
+        step
+    }
+}
+
+fn read_header(lines: &Lines) -> Result<Header, TraceError> {
+    #[derive(Deserialize)]
+    struct AnyVersion {
+        #[serde(rename = "remat-trace")]
+        version: u64,
+    }
+    match serde_json::from_slice::<AnyVersion>(lines.text()) {
+        Err(_) => Err(lines.error(Problem::UnknownFormat)),
+        Ok(AnyVersion { version }) if version != VERSION => {
+            Err(lines.error(Problem::Version(version)))
+        }
+        Ok(_) => serde_json::from_slice(lines.text()).map_err(|error| lines.syntax(&error)),
+    }
+}
+
+fn next_own(lines: &mut Lines, events: &mut u64) -> Result<Option<Event>, TraceError> {
+    if !lines.advance()? {
+        return Err(lines.error(Problem::Truncated("it has no end record")));
+    }
+    if is_end_record(lines.text()) {
+        return read_end(lines, *events).map(|()| None);
+    }
+    let event = serde_json::from_slice(lines.text()).map_err(|error| lines.syntax(&error))?;
+    *events += 1;
+    Ok(Some(event))
+}
+
+/// Whether the line is an object whose first key is `end`; told before parsing, so that errors speak of the right thing.
+fn is_end_record(line: &[u8]) -> bool {
+    let inner = line.strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+    inner.is_some_and(|inner| inner.starts_with(b"\"end\""))
+}
+
+fn read_end(lines: &mut Lines, read: u64) -> Result<(), TraceError> {
+    let EndRecord::End { events: said } =
+        serde_json::from_slice(lines.text()).map_err(|error| lines.syntax(&error))?;
+    if said != read {
+        return Err(lines.error(Problem::EventCount { said, read }));
+    }
+    match lines.advance()? {
+        true => Err(lines.error(Problem::AfterEnd)),
+        false => Ok(()),
+    }
+}
+
+fn next_converted(
+    lines: &mut Lines,
+    state: &mut State,
+    converter: &mut FromDtr,
+    ready: &mut VecDeque<Event>,
+) -> Result<Option<Event>, TraceError> {
+    while ready.is_empty() && *state != State::AllRead {
+        let more = *state == State::FirstLine || lines.advance()?;
+        let outcome = if more {
+            *state = State::Reading;
+            converter.push(&dtr::parse(lines)?, ready)
+        } else {
+            *state = State::AllRead;
+            converter.finish(ready)
+        };
+        outcome.map_err(|problem| lines.error(problem))?;
+    }
+    Ok(ready.pop_front())
+}

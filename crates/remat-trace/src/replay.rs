@@ -1,0 +1,174 @@
+//! Feeding a trace to an engine.
+
+use crate::{Event, TraceOutput, TraceOutputKind};
+use remat_core::{
+    Bytes, Config, Cost, Engine, Error, Finished, OpSpec, Output, PoolId, Replay, TensorId,
+};
+use std::collections::HashMap;
+
+/// An engine that is told the events of a trace. Whatever it answers counts as performed at once: nothing is computed,
+/// and every op takes as long as it did when it was recorded.
+///
+/// ```no_run
+/// use remat_core::{Bytes, Config, PoolId};
+/// use remat_trace::{open, Replayer};
+///
+/// let mut replayer = Replayer::new(Config { budgets: vec![Some(Bytes(6 << 30))], ..Config::default() });
+/// for event in open("step.trace.zst")? {
+///     replayer.feed(&event?)?;
+/// }
+/// println!("{} replays", replayer.engine().counters().replays);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Replayer {
+    engine: Engine,
+    tensors: HashMap<u64, Held>,
+}
+
+/// A tensor that the trace still refers to. The engine's ids are reused once it is not.
+struct Held {
+    id: TensorId,
+    references: u32,
+}
+
+impl Replayer {
+    /// A replayer with a fresh engine.
+    pub fn new(config: Config) -> Self {
+        Replayer {
+            engine: Engine::new(config),
+            tensors: HashMap::new(),
+        }
+    }
+
+    /// The engine as the events so far left it.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Tells the engine the next event.
+    ///
+    /// # Errors
+    /// The engine's refusal. [`Error::Protocol`] if the trace is not valid.
+    pub fn feed(&mut self, event: &Event) -> Result<(), Error> {
+        self.feed_watched(event, &mut |_| ())
+    }
+
+    /// [`feed`](Replayer::feed), and shows the engine to `watch` whenever it has answered with steps and before it is
+    /// told anything more.
+    ///
+    /// # Errors
+    /// As [`feed`](Replayer::feed).
+    pub fn feed_watched(
+        &mut self,
+        event: &Event,
+        watch: &mut impl FnMut(&Engine),
+    ) -> Result<(), Error> {
+        match event {
+            Event::Constant {
+                tensor,
+                bytes,
+                pool,
+            } => {
+                let id = self.engine.constant(Bytes(*bytes), PoolId(*pool))?;
+                self.hold(*tensor, id);
+            }
+            Event::Op {
+                inputs,
+                outputs,
+                workspace,
+                workspace_pool,
+                cost,
+                replay,
+                ..
+            } => {
+                let ids = self.ids(inputs)?;
+                let made: Vec<Output> = outputs.iter().map(engine_output).collect();
+                let spec = OpSpec {
+                    inputs: &ids,
+                    outputs: &made,
+                    workspace: Bytes(*workspace),
+                    workspace_pool: PoolId(*workspace_pool),
+                    replay: if *replay {
+                        Replay::Allowed
+                    } else {
+                        Replay::Forbidden
+                    },
+                };
+                self.run(&spec, outputs, Cost(*cost), watch)?;
+            }
+            Event::Retain { tensor } => {
+                let held = self.held(*tensor)?;
+                held.references = held.references.checked_add(1).ok_or(Error::Overflow)?;
+                let id = held.id;
+                self.engine.retain(id)?;
+            }
+            Event::Release { tensor } => {
+                let held = self.held(*tensor)?;
+                held.references -= 1;
+                let Held { id, references } = *held;
+                if references == 0 {
+                    self.tensors.remove(tensor);
+                }
+                self.engine.release(id)?;
+            }
+            Event::Pin { tensor } => {
+                let id = self.held(*tensor)?.id;
+                self.engine.pin(id)?;
+            }
+            Event::Ensure { tensors } => {
+                let ids = self.ids(tensors)?;
+                self.engine.ensure(&ids)?;
+            }
+            Event::Mark { .. } => return Ok(()),
+        }
+        watch(&self.engine);
+        // There is no memory behind the ids: nothing to clean up before they are used again.
+        self.engine.collected();
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        spec: &OpSpec<'_>,
+        outputs: &[TraceOutput],
+        cost: Cost,
+        watch: &mut impl FnMut(&Engine),
+    ) -> Result<(), Error> {
+        let op = self.engine.begin_expecting(spec, cost)?;
+        watch(&self.engine);
+        let ids = self.engine.outputs(op).to_vec();
+        self.engine.finish(op, &Finished { cost, bytes: None })?;
+        for (output, id) in outputs.iter().zip(ids) {
+            self.hold(output.tensor, id);
+        }
+        Ok(())
+    }
+
+    fn hold(&mut self, tensor: u64, id: TensorId) {
+        self.tensors.insert(tensor, Held { id, references: 1 });
+    }
+
+    fn held(&mut self, tensor: u64) -> Result<&mut Held, Error> {
+        self.tensors.get_mut(&tensor).ok_or(Error::Protocol(
+            "the trace names a tensor that it does not hold",
+        ))
+    }
+
+    fn ids(&mut self, tensors: &[u64]) -> Result<Vec<TensorId>, Error> {
+        tensors
+            .iter()
+            .map(|&tensor| Ok(self.held(tensor)?.id))
+            .collect()
+    }
+}
+
+fn engine_output(output: &TraceOutput) -> Output {
+    match output.kind {
+        TraceOutputKind::Fresh { bytes, pool } => Output::Fresh {
+            bytes: Bytes(bytes),
+            pool: PoolId(pool),
+        },
+        TraceOutputKind::Alias { of } => Output::Alias { of },
+        TraceOutputKind::InPlace { of } => Output::InPlace { of },
+    }
+}

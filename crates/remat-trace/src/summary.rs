@@ -1,0 +1,83 @@
+//! What a trace holds, counted.
+
+use crate::{Event, TraceOutputKind};
+
+/// Counts of what was seen in a trace.
+///
+/// ```
+/// use remat_trace::{Event, Summary};
+///
+/// let mut summary = Summary::default();
+/// summary.add(&Event::Constant { tensor: 1, bytes: 64, pool: 0 });
+/// assert_eq!((summary.tensors, summary.constant_bytes, summary.pools), (1, 64, 1));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Events.
+    pub events: u64,
+    /// Ops run.
+    pub ops: u64,
+    /// Ops among them that cannot be replayed.
+    pub unreplayable: u64,
+    /// Tensors, constants included.
+    pub tensors: u64,
+    /// Constants.
+    pub constants: u64,
+    /// Bytes of all constants together.
+    pub constant_bytes: u64,
+    /// Bytes of all fresh outputs together, though they never were there at once.
+    pub output_bytes: u64,
+    /// The largest workspace.
+    pub largest_workspace: u64,
+    /// Cost of all ops, in nanoseconds.
+    pub cost: u64,
+    /// One more than the largest pool index.
+    pub pools: u16,
+}
+
+impl Summary {
+    /// Counts an event of a valid trace.
+    pub fn add(&mut self, event: &Event) {
+        self.events += 1;
+        match event {
+            Event::Constant { bytes, pool, .. } => {
+                self.tensors += 1;
+                self.constants += 1;
+                self.constant_bytes = self.constant_bytes.saturating_add(*bytes);
+                self.see_pool(*pool);
+            }
+            Event::Op {
+                outputs,
+                workspace,
+                workspace_pool,
+                cost,
+                replay,
+                ..
+            } => {
+                self.ops += 1;
+                self.unreplayable += u64::from(!replay);
+                self.cost = self.cost.saturating_add(*cost);
+                self.largest_workspace = self.largest_workspace.max(*workspace);
+                if *workspace > 0 {
+                    self.see_pool(*workspace_pool);
+                }
+                for output in outputs {
+                    self.tensors += 1;
+                    if let TraceOutputKind::Fresh { bytes, pool } = output.kind {
+                        self.output_bytes = self.output_bytes.saturating_add(bytes);
+                        self.see_pool(pool);
+                    }
+                }
+            }
+            Event::Retain { .. }
+            | Event::Release { .. }
+            | Event::Pin { .. }
+            | Event::Ensure { .. }
+            | Event::Mark { .. } => {}
+        }
+    }
+
+    fn see_pool(&mut self, pool: u8) {
+        self.pools = self.pools.max(u16::from(pool) + 1);
+    }
+}

@@ -1,0 +1,76 @@
+"""Runs Python programs and the `remat` command in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PYTHON = [sys.executable]
+REMAT = [sys.executable, "-m", "remat"]
+# Lines that torch's own libraries print on some machines.
+NOISE = ("USDT:", "ERROR:20", "WARNING:20", "[W", "INFO:20")
+LIMIT = 100
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a process said; `code` is negative when a signal killed it."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def error_lines(self) -> list[str]:
+        return [line for line in self.err.splitlines() if line.strip() and not line.startswith(NOISE)]
+
+
+def environment() -> dict[str, str]:
+    path = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p), "OMP_NUM_THREADS": "2"}
+
+
+def program(where: Path, source: str, name: str = "script.py") -> Path:
+    """Writes a dedented program."""
+    path = where / name
+    path.write_text(textwrap.dedent(source))
+    return path
+
+
+def ran(command: Sequence[str | Path], given: str | None = None) -> Ended:
+    """Runs a command to its end."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+        env=environment(),
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def signalled(command: Sequence[str | Path], number: signal.Signals, ready: str) -> Ended:
+    """Runs a command, sends it a signal once it has printed `ready`, and waits for its end."""
+    with subprocess.Popen(
+        [str(part) for part in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        assert process.stdout is not None
+        seen = process.stdout.readline()
+        assert seen.strip() == ready, (seen, process.stderr.read() if process.stderr else "")
+        time.sleep(0.3)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=LIMIT)
+        return Ended(process.returncode, seen + out, err)

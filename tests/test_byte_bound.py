@@ -1,0 +1,303 @@
+"""Budget means budget: the allocator never sees more, and one that is too small is refused, not overrun."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import remat
+import torch
+import torch.nn.functional as F
+from bits import bits, differences
+from budgeted import Run, reference, under, under_feasible
+from process import PYTHON, program, ran
+from scenarios import DEPTH, ROWS, WIDTH, Scenario, deep
+from torch import Tensor, nn
+from true_peak import resident_bytes, room, true_peak
+
+MIB = 2**20
+
+
+def kept_features(count: int, layers: int = 16, rows: int = 512, width: int = 64) -> list[Tensor]:
+    """A chain of activations, of which the last `count` stay in the caller's hands."""
+    weights = torch.randn(layers, width, width) / width**0.5
+    hidden = torch.randn(rows, width)
+    kept = []
+    for weight in weights:
+        hidden = (hidden @ weight).tanh()
+        kept.append(hidden)
+    return kept[-count:]
+
+
+def convolutions() -> Any:
+    model = nn.Sequential(*(nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()) for _ in range(8)))
+    x = torch.randn(4, 8, 40, 40)
+    losses = []
+    for size in (40, 33, 24):  # each size is a signature never seen before
+        loss = model(x[..., :size, :size]).square().mean()
+        loss.backward()
+        losses.append(loss.detach())
+    return [losses, [p.grad for p in model.parameters()]]
+
+
+def recurrent_network() -> Any:
+    model = nn.LSTM(24, 48, num_layers=2)
+    features = kept_features(12)
+    losses = []
+    for length in (24, 17):
+        out, _ = model(torch.randn(length, 16, 24))
+        loss = out.square().mean()
+        loss.backward()
+        losses.append(loss.detach())
+    return [losses, [p.grad for p in model.parameters()], features]
+
+
+def attention() -> Any:
+    features = kept_features(12)
+    losses = []
+    for length in (96, 80):
+        q, k, v = torch.randn(3, 2, 4, length, 32, requires_grad=True).unbind(0)
+        out = q
+        for _ in range(4):
+            out = F.scaled_dot_product_attention(out, k, v, is_causal=True).relu() + q
+        loss = out.square().mean()
+        loss.backward()
+        losses.append(loss.detach())
+    return [losses, features]
+
+
+def products_and_reductions() -> Any:
+    features = kept_features(12)
+    found = []
+    for size in (128, 200, 256):
+        left = torch.randn(size, size)
+        product = left @ left.t() @ left.t().contiguous()
+        found += [
+            product.sort(dim=0).values.sum(),
+            product.to(torch.bfloat16) @ left.bfloat16(),
+            torch.fft.fft(product).abs().mean(),
+            product.cumsum(0).logsumexp(1),
+            torch.linalg.qr(product[:32, :32]).R.abs(),
+            product[product > 0].sum(),
+            torch.einsum("ij,kj,lj->", left[:16], left[:16], left[:16]),
+            F.pad(product, (3, 3)).unfold(0, 8, 8).contiguous().mean(),
+        ]
+    return [found, features]
+
+
+WORKSPACES: dict[str, Callable[[], Any]] = {
+    run.__name__: run for run in (convolutions, recurrent_network, attention, products_and_reductions)
+}
+
+
+@pytest.mark.parametrize("fraction", [1.0, 0.8, 0.6])
+@pytest.mark.parametrize("name", WORKSPACES)
+def test_workspace_stays_inside(name: str, fraction: float) -> None:
+    scenario = Scenario(name, WORKSPACES[name])
+    plain = reference(scenario)
+    run = under_feasible(scenario, plain.at(fraction))
+    assert run.true_peak <= run.budget, f"{run.true_peak - run.budget} bytes above {run.budget}"
+    assert differences(plain.bits, run.bits) == []
+
+
+FIRST_SIGHT = """
+import sys
+import remat
+import torch
+from test_byte_bound import WORKSPACES
+from true_peak import true_peak
+
+torch.set_num_threads(2)
+torch.manual_seed(0)
+budget = int(sys.argv[2])
+with true_peak():  # loads the profiler
+    pass
+with remat.budget(budget):
+    with true_peak() as peak:
+        try:
+            WORKSPACES[sys.argv[1]]()
+        except remat.BudgetError:
+            pass
+assert peak.highest <= budget, f"{peak.highest} of {budget} bytes"
+"""
+
+
+@pytest.mark.parametrize("name", WORKSPACES)
+def test_estimates_at_first_sight_are_safe(tmp_path: Path, name: str) -> None:
+    """In a process that has seen nothing, with a profiler active, nothing can be measured: estimates stand in."""
+    plain = reference(Scenario(name, WORKSPACES[name]))
+    budget = int((plain.peak - plain.base) * 0.8)
+    ended = ran([*PYTHON, program(tmp_path, FIRST_SIGHT), name, str(budget)])
+    assert ended.code == 0, ended.err
+
+
+def learn(fn: Callable[[], Any]) -> None:
+    """Lets Remat see every signature once."""
+    with remat.budget(room(64 * MIB)):
+        fn()
+
+
+def test_deep_replay_stays_inside() -> None:
+    def chain() -> Any:
+        x = torch.randn(64, 256)
+        values = [x]
+        for number in range(150):
+            values.append(values[-1].sin() if number % 2 else values[-1] * 1.01)
+        # Backwards: each touch needs the whole chain before it, of which little can be resident.
+        return [value.sum() for value in reversed(values)], values[-1]
+
+    scenario = Scenario("deep chain", chain)
+    plain = reference(scenario)
+    run = under_feasible(scenario, plain.base + 12 * 64 * 256 * 4)
+    assert run.budget < plain.peak // 3
+    assert run.true_peak <= run.budget, f"{run.true_peak - run.budget} bytes above {run.budget}"
+    assert run.stats.recomputed > 150
+    assert differences(plain.bits, run.bits) == []
+
+
+def test_smallest_budget_gets_past_the_refused_op() -> None:
+    def wide(h: Tensor, w: Tensor) -> Tensor:
+        return (torch.cat([h @ w] * 8, 1).tanh() * 0.5).view(ROWS, 8, WIDTH).sum(1)
+
+    scenario = Scenario("wide", lambda: deep(wide, depth=DEPTH // 2))
+    plain = reference(scenario)
+    asked, refused = plain.at(0.02), []
+    for _ in range(40):
+        found = under(scenario, asked)
+        if isinstance(found, Run):
+            break
+        assert found.smallest > asked
+        assert found.smallest <= 2 * plain.true_peak
+        refused.append(found)
+        asked = found.smallest
+    assert refused, "a fiftieth of the span should have been refused"
+    assert isinstance(found, Run)
+    assert found.true_peak <= found.budget
+    assert differences(plain.bits, found.bits) == []
+
+
+def test_refusal_names_op_and_bytes() -> None:
+    x = torch.randn(256, 256)
+    asked = room(2 * MIB)
+    with remat.budget(asked) as run:
+        with pytest.raises(remat.BudgetError) as refused:
+            torch.mm(x, torch.zeros(256, 4096))
+        assert run.stats().budget == asked
+    error = refused.value
+    assert isinstance(error, remat.RematError)
+    assert isinstance(error.op, str) and error.op
+    assert error.budget == asked
+    assert error.needed >= 256 * 4096 * 4
+    assert error.smallest > error.budget
+    assert "\n" not in str(error)
+    assert error.op in str(error)
+
+
+def test_refused_run_goes_on_under_a_larger_budget() -> None:
+    learn(lambda: torch.cat(kept_features(12)).sum())
+    torch.manual_seed(5)
+    plain = kept_features(12)
+    expected = bits([plain, torch.cat(plain), torch.rand(3)])
+    del plain
+    torch.manual_seed(5)
+    asked = room(MIB)
+    with remat.budget(asked) as run:
+        with true_peak() as peak:
+            kept = kept_features(12)
+            with pytest.raises(remat.BudgetError) as refused:
+                torch.cat(kept)
+            smallest = refused.value.smallest
+            assert smallest >= 12 * 512 * 64 * 4
+            for tensor in kept:  # every tensor is intact and usable after the refusal
+                assert torch.isfinite(tensor.sum())
+        assert peak.highest <= asked
+        run.set_budget(smallest)
+        assert run.stats().budget == smallest
+        with true_peak() as peak:
+            joined = torch.cat(kept)
+        assert peak.highest <= smallest
+        after = torch.rand(3)
+    assert differences(expected, bits([kept, joined, after])) == []
+
+
+def test_budget_lowered_while_active() -> None:
+    learn(lambda: kept_features(12)[0].sum())
+    torch.manual_seed(6)
+    expected = bits(kept_features(12))
+    torch.manual_seed(6)
+    lower = room(MIB)
+    with remat.budget(lower + 2 * MIB) as run:
+        kept = kept_features(12)
+        before = run.stats().evictions
+        run.set_budget(lower)
+        with true_peak() as peak:
+            total = sum(float(tensor.sum()) for tensor in kept)
+        assert peak.highest <= lower
+        assert run.stats().evictions > before
+        with pytest.raises((remat.RematError, ValueError)):
+            run.set_budget(0)
+        with pytest.raises(ValueError):
+            run.set_budget("12 potatoes")
+        assert sum(float(tensor.sum()) for tensor in kept) == total
+    assert differences(expected, bits(kept)) == []
+
+
+def test_resident_bytes_count_from_the_start() -> None:
+    before = kept_features(12)  # 1.5 MiB that came before Remat and cannot be recomputed
+    expected = bits(before)
+    with pytest.raises(remat.RematError), remat.budget(resident_bytes() - MIB // 2):
+        torch.zeros(1024) + before[0].sum()
+    assert differences(expected, bits(before)) == []
+
+
+def test_measure_gives_the_unconstrained_peak() -> None:
+    resident = torch.zeros(MIB // 4)
+    gc.collect()
+
+    def work() -> Tensor:
+        first = torch.ones(MIB // 4)
+        second = first + 1
+        del first
+        return second * 2
+
+    measured = remat.measure(work)
+    assert measured.base >= resident.numel() * 4
+    assert measured.base + 2 * MIB <= measured.peak <= measured.base + 2 * MIB + 4096
+    assert measured.result[0] == 4
+
+
+def test_stats_tell_what_it_cost() -> None:
+    def work() -> float:
+        kept = kept_features(14)
+        return sum(float(t.sum()) for t in kept + kept[::-1])
+
+    asked = room(700 * 1024)
+    with remat.budget(asked) as run:
+        work()
+        seen = run.stats()
+        assert seen.budget == asked
+        assert 0 < seen.peak <= seen.budget
+        assert seen.evictions > 0
+        assert seen.recomputed > 0
+        assert seen.ops >= 32
+        assert 0 < seen.recompute_seconds < seen.seconds
+        assert 0 <= seen.decide_seconds < seen.seconds
+    assert run.stats().ops >= seen.ops
+
+
+def test_same_decisions_again() -> None:
+    def decisions(policy: str) -> tuple[int, int, int]:
+        torch.manual_seed(0)
+        with remat.budget(room(700 * 1024), policy=policy, seed=3) as run:
+            kept = kept_features(14)
+            for tensor in reversed(kept):
+                tensor.sum()
+            found = run.stats()
+        return found.evictions, found.recomputed, found.peak
+
+    for policy in ("lru", "size", "random"):
+        decisions(policy)  # workspace and sizes are learned once
+        assert decisions(policy) == decisions(policy)

@@ -1,0 +1,110 @@
+"""Hundreds of steps neither grow memory nor slow down."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import remat
+import torch
+import torch.nn.functional as F
+from scenarios import mlp
+from torch import nn
+
+STEPS = 300
+
+
+def resident_set() -> int:
+    """Bytes of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096
+
+
+def training() -> Iterator[None]:
+    model = mlp(32, 4, lambda: nn.Dropout(0.1), lambda: nn.LayerNorm(32))
+    optimizer = torch.optim.Adam(model.parameters())
+    recent: deque[torch.Tensor] = deque(maxlen=4)
+    x, y = torch.randn(256, 32), torch.randn(256, 32)
+    while True:
+        hidden = model(x)
+        recent.append(hidden.detach())
+        loss = F.mse_loss(hidden, y) + recent[0].mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield
+
+
+def training_with_fused_sgd_and_batch_norm() -> Iterator[None]:
+    model = mlp(32, 4, lambda: nn.BatchNorm1d(32))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, fused=True)
+    while True:
+        optimizer.zero_grad(set_to_none=False)
+        model(torch.randn(256, 32)).square().mean().backward()
+        optimizer.step()
+        yield
+
+
+def state_carried_without_an_optimizer() -> Iterator[None]:
+    weight = torch.randn(32, 32) / 6
+    state, total = torch.randn(256, 32), torch.zeros(256, 32)
+    while True:
+        features = [state]
+        for _ in range(12):
+            features.append((features[-1] @ weight).tanh())
+        state = features[-1] + state * 0.5
+        total.mul_(0.9).add_(state)
+        yield
+
+
+LOOPS: dict[str, Callable[[], Iterator[None]]] = {
+    loop.__name__: loop
+    for loop in (training, training_with_fused_sgd_and_batch_norm, state_carried_without_an_optimizer)
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_many_steps_stay_the_same(name: str) -> None:
+    torch.set_num_threads(1)
+
+    def few() -> None:
+        loop = LOOPS[name]()
+        for _ in range(3):
+            next(loop)
+
+    few()
+    gc.collect()
+    measured = remat.measure(few)
+    budget = measured.base + int((measured.peak - measured.base) * 0.7)
+    seconds: list[float] = []
+    memory: dict[int, int] = {}
+    objects: dict[int, int] = {}
+    for _ in range(30):
+        try:
+            with remat.budget(budget) as run:
+                loop = LOOPS[name]()
+                for step in range(STEPS):
+                    if step in (100, STEPS - 1):
+                        gc.collect()
+                        memory[step], objects[step] = resident_set(), len(gc.get_objects())
+                    started = time.perf_counter()
+                    next(loop)
+                    seconds.append(time.perf_counter() - started)
+                evictions = run.stats().evictions
+            break
+        except remat.BudgetError as refused:
+            budget = refused.smallest
+            seconds.clear()
+    else:
+        raise AssertionError(f"no budget up to {budget} did")
+    assert budget < measured.peak
+    assert evictions >= STEPS
+    assert objects[STEPS - 1] - objects[100] < 200
+    assert memory[STEPS - 1] - memory[100] < 4 * 2**20
+    early, late = statistics.median(seconds[50:100]), statistics.median(seconds[-50:])
+    assert late <= 1.5 * early, f"{late / early:.2f} times slower at the end"

@@ -1,0 +1,55 @@
+"""A run under any feasible budget gives the same bits as the run without one, and stays inside the budget."""
+
+from __future__ import annotations
+
+import pytest
+import remat
+from bits import differences
+from budgeted import reference, under_feasible
+from scenarios import SCENARIOS
+
+FRACTIONS = (0.8, 0.5)
+OTHER_POLICIES = [policy for policy in remat.policies() if policy != "dtr-eq"]
+SCENARIOS_OF_ALL_POLICIES = ("batch_norm_network", "dropout_family", "in_place_on_views")
+
+
+def check(name: str, fraction: float, policy: str) -> None:
+    scenario = SCENARIOS[name]
+    plain = reference(scenario)
+    if not plain.repeatable:
+        pytest.skip("two plain runs already differ")
+    run = under_feasible(scenario, plain.at(fraction), policy)
+    assert differences(plain.bits, run.bits) == []
+    assert run.true_peak <= run.budget, f"{run.true_peak - run.budget} bytes above {run.budget}"
+    if scenario.evicts and fraction == min(FRACTIONS):
+        assert run.stats.evictions > 0, f"nothing evicted in {run.budget} of {plain.peak} bytes"
+
+
+@pytest.mark.parametrize("fraction", FRACTIONS)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_bits_and_bytes(name: str, fraction: float) -> None:
+    check(name, fraction, "dtr-eq")
+
+
+@pytest.mark.parametrize("policy", OTHER_POLICIES)
+@pytest.mark.parametrize("name", SCENARIOS_OF_ALL_POLICIES)
+def test_bits_and_bytes_of_every_policy(name: str, policy: str) -> None:
+    check(name, 0.6, policy)
+
+
+@pytest.mark.parametrize("name", SCENARIOS_OF_ALL_POLICIES)
+def test_ample_budget_evicts_nothing(name: str) -> None:
+    scenario = SCENARIOS[name]
+    plain = reference(scenario)
+    if not plain.repeatable:
+        pytest.skip("two plain runs already differ")
+    run = under_feasible(scenario, 4 * plain.true_peak)
+    assert differences(plain.bits, run.bits) == []
+    assert run.stats.evictions == 0
+
+
+@pytest.mark.parametrize("name", ["views_and_slices", "optimizer_adamw_foreach", "chain_of_pointwise_ops"])
+def test_measured_peak_is_the_true_one(name: str) -> None:
+    plain = reference(SCENARIOS[name])
+    assert plain.peak <= plain.true_peak
+    assert plain.peak >= 0.95 * plain.true_peak

@@ -1,0 +1,130 @@
+"""Touching an evicted tensor from anywhere waits, rematerializes or raises; it never kills the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from process import PYTHON, program, ran
+
+PROGRAM = """
+    import sys, threading
+    import torch, remat
+
+    torch.set_num_threads(2)
+    where, touch = sys.argv[1:]
+    TOUCHES = {
+        "sum": lambda t: float(t.sum()),
+        "in place": lambda t: float(t.mul_(1).sum()),
+        "numpy": lambda t: float(torch.tensor(t.numpy().copy()).sum()),
+        "list": lambda t: float(torch.tensor(t.tolist()).sum()),
+        "item": lambda t: float(t.sum()) + t[5, 5].item() * 0,
+        "view": lambda t: float(t.t()[:, ::1].sum() * 0 + t.view(-1).view(512, 64).sum()),
+        "pointer": lambda t: float(torch.frombuffer(__import__("ctypes").string_at(t.data_ptr(), t.nbytes),
+                                                    dtype=torch.float32).view(512, 64).sum()),
+        "print": lambda t: float(t.sum()) + 0 * len(repr(t)),
+        "backward": lambda t: (t.detach().requires_grad_().sin().sum().backward(), float(t.sum()))[1],
+        "copy": lambda t: float(__import__("copy").deepcopy(t).sum()),
+        "clone": lambda t: float(t.clone().sum()),
+    }
+
+    torch.manual_seed(0)
+    weights = torch.randn(16, 64, 64) / 8
+    def chain():
+        hidden = torch.arange(512 * 64, dtype=torch.float32).view(512, 64).sin()
+        kept = []
+        for weight in weights:
+            hidden = (hidden @ weight).tanh()
+            kept.append(hidden)
+        return kept
+    expected = [float(t.sum()) for t in chain()]
+
+    kept, errors, sums = [], [], []
+    begin = threading.Event()
+    def work():
+        begin.wait()
+        for tensor in kept:
+            try:
+                sums.append(TOUCHES[touch](tensor))
+            except Exception as error:
+                errors.append(type(error).__name__)
+                sums.append(None)
+    thread = threading.Thread(target=work)
+    if where == "before":
+        thread.start()
+    with remat.budget("1200KiB") as run:
+        kept += chain()
+        assert run.stats().evictions > 0
+        if where in ("before", "inside"):
+            begin.set()
+            if where == "inside":
+                thread.start()
+            for _ in range(20):  # this thread goes on evicting meanwhile
+                try:
+                    chain()
+                except remat.BudgetError:
+                    pass  # the other thread's arrays and copies take their share
+            thread.join()
+        if where == "leaving":
+            thread.start()
+            begin.set()
+    if where == "after":
+        begin.set()
+        work()
+    elif where == "leaving":
+        thread.join()
+    assert all(s is None or s == e for s, e in zip(sums, expected)), (sums, expected)
+    assert [float(t.sum()) for t in kept] == expected
+    print("ended", len(sums), sorted(set(errors)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "touch"),
+    [
+        *(("before", touch) for touch in ("sum", "numpy", "pointer", "backward", "in place")),
+        *(("inside", touch) for touch in ("sum", "list", "item", "copy", "view", "backward")),
+        *(("leaving", touch) for touch in ("sum", "numpy")),
+        *(("after", touch) for touch in ("sum", "numpy", "print")),
+    ],
+)
+def test_touch_never_crashes(tmp_path: Path, where: str, touch: str) -> None:
+    script = program(tmp_path, PROGRAM)
+    ended = ran([*PYTHON, script, where, touch])
+    assert ended.code >= 0, f"killed by signal {-ended.code}: {ended.err}"
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("ended 16"), ended.out
+    if where == "after":
+        assert ended.out.strip() == "ended 16 []"
+
+
+def test_training_in_a_thread_of_its_own(tmp_path: Path) -> None:
+    """The whole context in a thread that is not the main one, while the main one computes too."""
+    script = program(
+        tmp_path,
+        """
+        import threading, torch, remat
+        from bits import bits, differences
+        from scenarios import SCENARIOS
+        torch.set_num_threads(2)
+        run = SCENARIOS["views_and_slices"].run
+        torch.manual_seed(0)
+        expected = bits(run())
+        found = []
+        def work():
+            torch.manual_seed(0)
+            with remat.budget("3200KiB") as budget:
+                result = run()
+            found.extend(bits(result))
+        thread = threading.Thread(target=work)
+        thread.start()
+        own = torch.arange(1000.0)
+        while thread.is_alive():
+            own = own.sin() + own.view(10, 100).t().reshape(-1)
+        thread.join()
+        assert differences(expected, found) == [], differences(expected, found)
+        print("same")
+        """,
+    )
+    ended = ran([*PYTHON, script])
+    assert (ended.code, ended.out.strip()) == (0, "same"), ended.err

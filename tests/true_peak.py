@@ -1,0 +1,85 @@
+"""The peak that the CPU allocator saw: the profiler's ``[memory]`` events on top of what was resident before.
+
+It shares no code with Remat, so a wrong account in Remat cannot hide here.
+"""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+
+@dataclass
+class Peak:
+    """Bytes resident at the start and at the highest point; `highest` is filled in when the block ends."""
+
+    base: int = 0
+    highest: int = 0
+    events: int = 0
+
+
+def live_tensors() -> list[torch.Tensor]:
+    """Every tensor a Python object exists for, gradients included."""
+    found: list[torch.Tensor] = []
+    for thing in gc.get_objects():
+        # `type` and not `isinstance`: a proxy's `__class__` would run code of its own.
+        if issubclass(type(thing), torch.Tensor):
+            found.append(thing)
+            if thing.is_leaf and thing.grad is not None:
+                found.append(thing.grad)
+    return found
+
+
+def resident_bytes() -> int:
+    """The sum of the CPU storages of all live tensors, each storage counted once."""
+    sizes: dict[int, int] = {}
+    for tensor in live_tensors():
+        if tensor.layout is torch.strided and tensor.device.type == "cpu":
+            try:
+                storage = tensor.untyped_storage()
+            except (RuntimeError, NotImplementedError):
+                continue  # functorch wrappers have no storage of their own
+            sizes[storage._cdata] = storage.nbytes()
+    return sum(sizes.values())
+
+
+def room(extra: int) -> int:
+    """A budget of `extra` bytes on top of what other tests may have left resident."""
+    gc.collect()
+    return resident_bytes() + extra
+
+
+@contextmanager
+def true_peak() -> Iterator[Peak]:
+    """Measures the block: ``with true_peak() as peak: ...`` and then `peak.highest`."""
+    gc.collect()
+    peak = Peak(base=resident_bytes())
+    peak.highest = peak.base
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session = profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=False)
+        session.start()
+    try:
+        yield peak
+    finally:
+        session.stop()
+        assert session.profiler is not None and session.profiler.kineto_results is not None
+        changes = sorted(
+            (
+                (event.start_ns(), event.nbytes())
+                for event in session.profiler.kineto_results.events()
+                if event.name() == "[memory]" and event.device_type() == torch.autograd.DeviceType.CPU
+            ),
+            key=lambda change: change[0],
+        )
+        now = peak.base
+        for _, change in changes:
+            now += change
+            peak.highest = max(peak.highest, now)
+        peak.events = len(changes)
