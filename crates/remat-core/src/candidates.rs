@@ -28,13 +28,6 @@ pub(crate) struct Candidates {
 }
 
 impl Candidates {
-    pub(crate) fn make_all_stale(&mut self) {
-        self.pools
-            .iter_mut()
-            .flatten()
-            .for_each(|candidate| candidate.stale = true);
-    }
-
     /// Every candidate's place and storage, in order of place.
     pub(crate) fn in_order(&self) -> Vec<(u64, StorageId)> {
         let mut all: Vec<_> = self
@@ -109,7 +102,7 @@ impl State {
     /// The surroundings or the cost of a storage changed.
     pub(crate) fn void_numerator(&mut self, s: StorageId) {
         let storage = &mut self.graph.storages[s.index()];
-        storage.epoch = 0;
+        storage.scored = false;
         if storage.slot != NONE {
             self.candidates.pools[usize::from(storage.pool)][storage.slot as usize].stale = true;
         }
@@ -186,12 +179,13 @@ impl State {
                 continue;
             }
             let s = candidate.storage;
-            if self.graph.storages[s.index()].epoch != self.epoch {
+            if !self.graph.storages[s.index()].scored {
                 let (numerator, seen) = self.numerator(s);
                 accesses += seen;
                 let storage = &mut self.graph.storages[s.index()];
                 storage.numerator = numerator;
-                storage.epoch = self.epoch;
+                storage.scored = true;
+                self.journal.note_scored(s);
             }
             let candidate = &mut self.candidates.pools[pool][slot];
             candidate.numerator = self.graph.storages[s.index()].numerator;

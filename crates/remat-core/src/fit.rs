@@ -86,12 +86,12 @@ impl State {
         }
     }
 
-    /// DTR's own order is laid out; keeps it, or the order with foresight if its replays cost no more.
+    /// DTR's own order is laid out; keeps it, or the order with foresight if that costs less.
     fn plan_cheaper(&mut self, goal: &Goal, dtr: Style) -> Result<(), Error> {
         let cost = self.planned_cost();
         self.roll_back();
         if self.try_order(goal, FORESIGHT).is_ok() {
-            if self.planned_cost() <= cost {
+            if self.planned_cost() < cost {
                 return Ok(());
             }
             self.roll_back();
@@ -105,11 +105,15 @@ impl State {
             .any(|step| matches!(step, Step::Recompute { .. }))
     }
 
-    /// Cost of the replays in the plan.
-    fn planned_cost(&self) -> u64 {
-        self.steps.iter().fold(0, |sum, step| match *step {
-            Step::Recompute { op, .. } => sum.saturating_add(self.graph.ops[op.index()].cost),
-            Step::Evict(_) => sum,
+    /// What the plan costs, amortized: with what is missing for a potential, a replay is paid for by what it brings back,
+    /// and what remains is what the plan evicts, each at the cost that the policy counted when it chose it.
+    fn planned_cost(&self) -> i64 {
+        let storages = &self.graph.storages;
+        self.steps.iter().fold(0, |sum: i64, step| match *step {
+            Step::Evict(s) if storages[s.index()].live_views > 0 => {
+                sum.saturating_add(storages[s.index()].numerator)
+            }
+            _ => sum,
         })
     }
 

@@ -28,9 +28,9 @@ pub(crate) struct Storage {
     pub(crate) node: u32,
     /// Place among the candidates of its pool, [`NONE`] when not evictable.
     pub(crate) slot: u32,
-    /// Cached numerator of the score, valid in this epoch.
+    /// Cached numerator of the score, if `scored`.
     pub(crate) numerator: i64,
-    pub(crate) epoch: u32,
+    pub(crate) scored: bool,
     /// Visited in this walk.
     pub(crate) stamp: u32,
     pub(crate) views: Vec<TensorId>,
@@ -176,7 +176,7 @@ impl Graph {
                     node: NONE,
                     slot: NONE,
                     numerator: 0,
-                    epoch: 0,
+                    scored: false,
                     stamp: 0,
                     views: Vec::new(),
                     readers: Vec::new(),
@@ -198,7 +198,7 @@ impl Graph {
         storage.cost = 0;
         storage.node = NONE;
         storage.slot = NONE;
-        storage.epoch = 0;
+        storage.scored = false;
         Ok(id)
     }
 

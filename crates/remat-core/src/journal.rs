@@ -44,6 +44,8 @@ pub(crate) struct Journal {
     pub(crate) entries: Vec<Entry>,
     /// For each step, the length of the journal before its effects; one more at the end of a finished plan.
     pub(crate) marks: Vec<usize>,
+    /// Storages whose numerators were computed while the journal was on.
+    pub(crate) scored: Vec<StorageId>,
     on: bool,
 }
 
@@ -61,6 +63,7 @@ impl Journal {
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.marks.clear();
+        self.scored.clear();
         self.on = false;
     }
 
@@ -68,6 +71,12 @@ impl Journal {
     pub(crate) fn write(&mut self, entry: Entry) {
         if self.on {
             self.entries.push(entry);
+        }
+    }
+
+    pub(crate) fn note_scored(&mut self, s: StorageId) {
+        if self.on {
+            self.scored.push(s);
         }
     }
 

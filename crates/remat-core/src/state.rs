@@ -71,9 +71,7 @@ pub(crate) struct State {
     pub(crate) unlimited: bool,
     pub(crate) call: Call,
     pub(crate) refused: Option<Refused>,
-    /// Cached numerators of an older epoch are void.
-    pub(crate) epoch: u32,
-    /// A numerator was computed in this epoch; else there is none to void.
+    /// A numerator was ever computed; else there is none to void.
     pub(crate) scored: bool,
     /// Pinned by a plan that may still be aborted; their lineage is cut once it cannot.
     pub(crate) to_cut: Vec<StorageId>,
@@ -117,7 +115,6 @@ impl State {
             unlimited: false,
             call: Call::Plain,
             refused: None,
-            epoch: 1,
             scored: false,
             to_cut: Vec::new(),
             dead: Vec::new(),
@@ -167,7 +164,7 @@ impl State {
                 self.undo(entry);
             }
         }
-        self.forget_numerators();
+        self.void_scored_since();
     }
 
     /// Goes back to before the plan.
@@ -177,18 +174,12 @@ impl State {
         self.steps.clear();
     }
 
-    /// Cached numerators are not journaled; after an undo all are void.
-    fn forget_numerators(&mut self) {
-        if self.epoch == u32::MAX {
-            self.graph
-                .storages
-                .iter_mut()
-                .for_each(|storage| storage.epoch = 0);
-            self.epoch = 0;
+    /// Numerators computed while the journal was on saw what is now undone. Older ones that are still valid saw nothing of
+    /// it: what changed around them would have voided them, and so the state they were computed in is back.
+    fn void_scored_since(&mut self) {
+        while let Some(s) = self.journal.scored.pop() {
+            self.void_numerator(s);
         }
-        self.epoch += 1;
-        self.scored = false;
-        self.candidates.make_all_stale();
     }
 
     fn undo(&mut self, entry: Entry) {

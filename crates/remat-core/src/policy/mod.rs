@@ -22,6 +22,8 @@ pub enum CostTerm {
     Exact,
     /// The storage's own cost and that of the adjacent union-find components.
     Eq,
+    /// The storage's own cost and that of its evicted ancestors: what bringing it back would take.
+    Ancestors,
     /// The storage's own cost.
     Local,
     /// No cost term.
@@ -40,8 +42,8 @@ pub enum CostTerm {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// `cost / (size * staleness)` with any term ablated (DTR appendix D): `dtr`, `dtr-eq`, `dtr-local`, `dtr-no` and
-    /// their `-nosize` and `-nostale` forms.
+    /// `cost / (size * staleness)` with any term ablated (DTR appendix D): `dtr`, `dtr-eq`, `dtr-anc`, `dtr-local`,
+    /// `dtr-no` and their `-nosize` and `-nostale` forms.
     Dtr {
         /// The numerator.
         cost: CostTerm,
@@ -142,6 +144,13 @@ const TABLE: &[(&str, Policy)] = &[
         "dtr-eq-nosize-nostale",
         ablation(CostTerm::Eq, false, false),
     ),
+    ("dtr-anc", ablation(CostTerm::Ancestors, true, true)),
+    ("dtr-anc-nosize", ablation(CostTerm::Ancestors, false, true)),
+    ("dtr-anc-nostale", ablation(CostTerm::Ancestors, true, false)),
+    (
+        "dtr-anc-nosize-nostale",
+        ablation(CostTerm::Ancestors, false, false),
+    ),
     ("dtr-local", ablation(CostTerm::Local, true, true)),
     ("dtr-local-nosize", ablation(CostTerm::Local, false, true)),
     ("dtr-local-nostale", ablation(CostTerm::Local, true, false)),
@@ -228,7 +237,7 @@ mod tests {
                 Ok(name.to_owned())
             );
         }
-        assert_eq!(names().count(), 21);
+        assert_eq!(names().count(), 25);
     }
 
     #[test]
