@@ -142,7 +142,12 @@ impl State {
             return;
         }
         self.void_numerator(s);
-        for way in [Way::Ancestors, Way::Descendants] {
+        // A score that counts ancestors only is one of a descendant.
+        let ways = match self.rule.numerator {
+            Numerator::Ancestors => &[Way::Descendants][..],
+            _ => &[Way::Ancestors, Way::Descendants],
+        };
+        for &way in ways {
             self.walk_evicted(s, way, |state, next| {
                 if state.graph.storages[next.index()].resident {
                     state.void_numerator(next);

@@ -17,8 +17,10 @@ use crate::storages::LiveId;
 /// How values of one Python type are treated as arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// A tensor of torch's own class, a parameter, or a subclass that does not intercept ops.
+    /// A tensor of torch's own class or a subclass that does not intercept ops.
     Tensor,
+    /// A parameter of a module: the optimizer will write it, and every step reads it.
+    Parameter,
     /// A tensor subclass that intercepts ops itself.
     Wrapper,
     /// Anything else.
@@ -37,7 +39,7 @@ pub struct Torch {
     pub is_conj: Py<PyAny>,
     /// `TensorBase.is_neg`.
     pub is_neg: Py<PyAny>,
-    /// `classify(type) -> int`: 0 tensor, 1 wrapper, 2 other.
+    /// `classify(type) -> int`: 0 tensor, 1 wrapper, 2 other, 3 parameter.
     pub classify: Py<PyAny>,
     /// Types seen so far, by address (types of tensors are kept alive by the entry).
     pub classes: FxHashMap<usize, (Class, Py<PyAny>)>,
@@ -63,6 +65,7 @@ impl Torch {
         {
             0 => Class::Tensor,
             1 => Class::Wrapper,
+            3 => Class::Parameter,
             _ => Class::Other,
         };
         self.classes
@@ -101,6 +104,8 @@ pub struct Walk {
     pub kwargs: Vec<(Py<PyAny>, Arg)>,
     /// A tensor without a storage of the ordinary kind is among the arguments.
     pub opaque: bool,
+    /// A parameter of a module is among the arguments.
+    pub parameters: bool,
     /// A tensor subclass that intercepts ops is among the arguments.
     pub wrapper: bool,
     /// Signature of the call.
@@ -224,6 +229,10 @@ impl<R: Registry> Walker<'_, R> {
         } else {
             match self.torch.class_of(value)? {
                 Class::Tensor => return self.tensor(value, access),
+                Class::Parameter => {
+                    self.out.parameters = true;
+                    return self.tensor(value, access);
+                }
                 Class::Wrapper => self.out.wrapper = true,
                 Class::Other => match value.hash() {
                     Ok(h) => self.hash.write_isize(h),

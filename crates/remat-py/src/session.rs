@@ -11,7 +11,7 @@ use remat_core::{
     TensorId, ThrashLimit,
 };
 
-use crate::arguments::{walk, Torch, Walk};
+use crate::arguments::{walk, Class, Torch, Walk};
 use crate::core_state::{CoreState, Follow, Seam};
 use crate::fastcall::call_one;
 use crate::func::{Func, Kind};
@@ -357,7 +357,10 @@ impl State {
             }
         };
         let outcome = match func.kind {
-            Kind::View => Outcome::Done(func.call.bind(py).call(args, kwargs)?.unbind()),
+            Kind::View => {
+                self.pin_parameters(py, &func, args)?;
+                Outcome::Done(func.call.bind(py).call(args, kwargs)?.unbind())
+            }
             Kind::Composite => return Ok(Outcome::Redispatch),
             _ => self.run(py, &func, args, kwargs)?,
         };
@@ -376,6 +379,26 @@ impl State {
             }
         }
         Ok(outcome)
+    }
+
+    /// Parameters that autograd reads are pinned: the next optimizer step will write them, every step reads them, and
+    /// bringing one back from its random numbers would save nothing that lasts.
+    fn pin_parameters(
+        &mut self,
+        py: Python<'_>,
+        func: &Func,
+        args: &Bound<'_, PyTuple>,
+    ) -> PyResult<()> {
+        for value in args.iter_borrowed() {
+            if self.torch.class_of(&value)? == Class::Parameter
+                && self.grad_enabled.bind(py).call0()?.is_truthy()?
+            {
+                self.core.current.clear();
+                self.core.current.push_str(&func.name);
+                self.pin_tensor(&value)?;
+            }
+        }
+        Ok(())
     }
 
     fn pin_tensor(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -403,6 +426,9 @@ impl State {
         let grad: bool = self.grad_enabled.bind(py).call0()?.is_truthy()?;
         walked.signature ^= u64::from(grad).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
+        if walked.parameters && grad {
+            self.pin_parameters(py, func, args)?;
+        }
         if pinning {
             for i in 0..walked.lives.len() {
                 self.core.pin(py, walked.lives[i])?;
@@ -991,7 +1017,10 @@ impl State {
         if result.is_none() {
             return Ok(Vec::new());
         }
-        if self.torch.class_of(result)? == crate::arguments::Class::Tensor {
+        if matches!(
+            self.torch.class_of(result)?,
+            Class::Tensor | Class::Parameter
+        ) {
             return Ok(vec![Some(result.clone())]);
         }
         let list = self.core.seam.flatten.bind(py).call1((result,))?;

@@ -220,11 +220,13 @@ def accumulating() -> bool:
 
 
 def classify(kind: type) -> int:
-    """0: a tensor as any other; 1: a subclass that intercepts ops; 2: no tensor."""
+    """0: a tensor as any other; 1: a subclass that intercepts ops; 2: no tensor; 3: a parameter of a module."""
     if not issubclass(kind, torch.Tensor):
         return 2
     plain = kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
-    return 0 if plain or kind in (torch.Tensor, torch.nn.Parameter) else 1
+    if issubclass(kind, torch.nn.Parameter) and (plain or kind is torch.nn.Parameter):
+        return 3
+    return 0 if plain or kind is torch.Tensor else 1
 
 
 # --- Devices --------------------------------------------------------------------------------------------------
@@ -434,6 +436,10 @@ def _estimate_workspace(
     if torch.Tag.pointwise in overload.tags and len(dtypes) <= 1 and not base.startswith("_foreach"):
         return 0, True
     both = in_bytes + out_bytes
+    if base in ("convolution", "convolution_backward"):
+        packed = _packed_convolution(base, args)
+        if packed is not None:
+            return packed, False
     if any(word in base for word in _HEAVY):
         factor = 8 if "rnn" in base or "lstm" in base else 3
         if "convolution" in base and any(t.dtype == torch.float64 for t in tensors) and len(tensors) > 1:
@@ -442,6 +448,39 @@ def _estimate_workspace(
             factor += weight[0, 0].numel() if weight.dim() > 2 else 1
         return factor * both + _RNG_BYTES, False
     return both + _RNG_BYTES, False
+
+
+def _packed_convolution(base: str, args: tuple[Any, ...]) -> int | None:
+    """Workspace of a convolution that oneDNN runs: copies packed in blocks of 16 channels, an eighth for safety.
+
+    ``None`` for what it may not run itself (other types, one sample, three dimensions, dilation): that takes columns.
+    """
+    backward = base == "convolution_backward"
+    x, weight = (args[1], args[2]) if backward else (args[0], args[1])
+    dilation, transposed = (args[6], args[7]) if backward else (args[5], args[6])
+    plain = x.device.type == "cpu" and x.dtype == torch.float32 and all(d == 1 for d in dilation)
+    if not plain or x.dim() not in (3, 4) or x.shape[0] < 2 or transposed:
+        return None
+    y = args[0] if backward else None
+    stride, padding = (args[4], args[5]) if backward else (args[3], args[4])
+    if y is None:
+        places = 1
+        for size, kernel, step, pad in zip(x.shape[2:], weight.shape[2:], stride, padding, strict=False):
+            places *= (size + 2 * pad - kernel) // step + 1
+    else:
+        places = y[0, 0].numel()
+
+    def blocked(channels: int) -> int:
+        return -(-channels // 16) * 16
+
+    inputs = 4 * x.shape[0] * blocked(x.shape[1]) * x[0, 0].numel()
+    outputs = 4 * x.shape[0] * blocked(weight.shape[0]) * places
+    kernel_bytes = 4 * blocked(weight.shape[0]) * blocked(weight.shape[1]) * weight[0, 0].numel()
+    if backward:
+        copies = inputs + outputs + max(inputs, outputs) + 3 * kernel_bytes
+    else:
+        copies = inputs + 2 * outputs + 2 * kernel_bytes
+    return copies + copies // 8 + (1 << 20)
 
 
 #: What reading and writing the CPU generator's state allocates: three copies of 5056 bytes, rounded up.
