@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import inspect
 import json
 import os
 import platform
@@ -21,12 +22,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import remat
 import torch
 from overhead import OverheadRow, measure_overhead, programs
 from under_budget import BudgetRow, Schedule, measure_budgets
 from workloads import Workload, gpt, resnet
 
 MIB = 1 << 20
+DEFAULT_POLICY = str(inspect.signature(remat.budget).parameters["policy"].default)
 BUDGETS_EXPLAINED = """\
 Remat p% has the budget base + p% of (peak - base). The peak is plain eager's true peak; the base is what can
 never be dropped: parameters, buffers, optimizer state and the batch, all resident before the step."""
@@ -40,19 +43,20 @@ def main() -> int:
     here = machine(args.device)
     print("machine: " + ", ".join(f"{name} {value}" for name, value in here.items()), flush=True)
 
-    print("\n## Added time per op, no memory pressure (limit 12 us)\n")
     overhead: list[OverheadRow] = []
-    for name, program in programs(args.device).items():
-        overhead += measure_overhead(
-            name, program, args.device, schedule.rounds, repeats=10 if args.quick else 40
-        )
-    print(overhead_table(overhead), flush=True)
+    if not args.no_overhead:
+        print("\n## Added time per op, no memory pressure (limit 12 us)\n")
+        for name, program in programs(args.device).items():
+            overhead += measure_overhead(
+                name, program, args.device, schedule.rounds, repeats=10 if args.quick else 40
+            )
+        print(overhead_table(overhead), flush=True)
 
     print("\n## Time against memory (deciding: limit 3% of the time)\n")
     print(BUDGETS_EXPLAINED)
     budgets: list[BudgetRow] = []
-    for work in workloads(args.quick, args.device):
-        rows = measure_budgets(work, args.device, schedule)
+    for work in workloads(args.quick, args.device, args.models.split(",")):
+        rows = measure_budgets(work, args.device, schedule, args.policy.split(","))
         budgets += rows
         print(f"\n### {work.name}: base {rows[0].base / MIB:.1f} MiB\n\n{budget_table(rows)}", flush=True)
         del work
@@ -73,18 +77,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="turns of every peer (9, or 3 with --quick)")
     parser.add_argument("--threads", type=int, default=2, help="torch.set_num_threads")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--policy", default=DEFAULT_POLICY, help="one or several, with commas between")
+    parser.add_argument("--models", default="resnet,gpt", help="which workloads, with commas between")
+    parser.add_argument("--no-overhead", action="store_true", help="leave the added time per op out")
     return parser.parse_args()
 
 
-def workloads(quick: bool, device: str) -> Iterator[Workload]:
+def workloads(quick: bool, device: str, models: Sequence[str]) -> Iterator[Workload]:
     """The two workloads, one after the other so that only one is resident."""
-    if quick:
-        yield resnet(device, batch=32, depth=3, width=8)
+    if "resnet" in models:
+        yield resnet(device, batch=32 if quick else 64, depth=3, width=8 if quick else 16)
         gc.collect()
+    if "gpt" in models and quick:
         yield gpt(device, batch=8, depth=4, width=64, context=64)
-    else:
-        yield resnet(device, batch=64, depth=3, width=16)
-        gc.collect()
+    elif "gpt" in models:
         yield gpt(device, batch=16, depth=4, width=128, context=128)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -35,6 +35,7 @@ class Contender:
     label: str
     model: nn.Module
     budget: int | None = None
+    policy: str = ""
     ratio_limit: float | None = None
     peak: int | None = None
     seconds: list[float] = field(default_factory=list)
@@ -74,17 +75,20 @@ class BudgetRow:
         return None
 
 
-def measure_budgets(work: Workload, device: str, schedule: Schedule) -> list[BudgetRow]:
-    """A row for each contender, plain eager first."""
+def measure_budgets(
+    work: Workload, device: str, schedule: Schedule, policies: Sequence[str]
+) -> list[BudgetRow]:
+    """A row for each contender, plain eager first; Remat with each of the policies."""
     work.reset()
     base = resident_bytes(device)
     plain = Contender("plain eager", work.model)
     peak = observe_peak(work, plain, device, schedule)
     contenders = [plain, Contender("checkpoint per block", work.twin)]
-    for share, limit in TIME_RATIO_LIMITS.items():
-        contenders.append(
-            Contender(f"remat {share:.0%}", work.model, base + int(share * (peak - base)), limit)
-        )
+    for policy in policies:
+        for share, limit in TIME_RATIO_LIMITS.items():
+            label = f"remat {share:.0%}" + (f" {policy}" if len(policies) > 1 else "")
+            budget = base + int(share * (peak - base))
+            contenders.append(Contender(label, work.model, budget, policy, limit))
     for contender in contenders[1:]:
         attempt(observe_peak, work, contender, device, schedule)
     for turn in range(schedule.rounds):
@@ -136,7 +140,7 @@ def run_steps(work: Workload, contender: Contender, device: str, steps: int) -> 
 
     if contender.budget is None:
         return timed(step, device, warmup=0, repeats=steps)
-    with remat.budget(contender.budget, device=device) as run:
+    with remat.budget(contender.budget, policy=contender.policy, device=device) as run:
         seconds = timed(step, device, warmup=0, repeats=steps)
     contender.stats = run.stats()
     return seconds

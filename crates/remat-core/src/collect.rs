@@ -45,6 +45,7 @@ impl State {
 
     /// Nobody can ask for the storage any more: its bytes go, and it leaves the neighbourhoods.
     fn forget_value(&mut self, s: StorageId) {
+        self.void_numerator(s);
         let storage = &self.graph.storages[s.index()];
         if self.rule.numerator.is_exact() {
             self.graph.storages[s.index()].live_views = 1;

@@ -27,7 +27,7 @@ const fn once(order: InputOrder, thrift: Thrift) -> Style {
     }
 }
 
-/// The order that is weighed against DTR's own.
+/// The order with foresight, weighed against DTR's own.
 const FORESIGHT: Style = once(InputOrder::HungriestFirst, Thrift::None);
 
 /// Orders whose evictions the policy chooses.
@@ -66,7 +66,7 @@ impl State {
         let tried = self.try_order(goal, dtr);
         if self.order == ReplayOrder::Fit {
             match &tried {
-                Ok(()) if self.replays_planned() => return self.plan_cheaper(goal, dtr),
+                Ok(()) if self.replays_planned() => return self.plan_cheapest(goal, dtr),
                 Err(Stop::Short(_) | Stop::Work) if self.try_order(goal, FORESIGHT).is_ok() => {
                     return Ok(())
                 }
@@ -86,17 +86,31 @@ impl State {
         }
     }
 
-    /// DTR's own order is laid out; keeps it, or the order with foresight if that costs less.
-    fn plan_cheaper(&mut self, goal: &Goal, dtr: Style) -> Result<(), Error> {
-        let cost = self.planned_cost();
+    /// DTR's own order is laid out, with replays. Lays out three more plans: the order with foresight, and both orders with
+    /// victims chosen as if all were equally stale (amid a long replay everything untouched is stale, whatever it is
+    /// worth). Keeps the plan that costs least; of equals the first.
+    fn plan_cheapest(&mut self, goal: &Goal, dtr: Style) -> Result<(), Error> {
+        let own = self.rule.form;
+        let mut best = (self.planned_cost(), own, dtr);
         self.roll_back();
-        if self.try_order(goal, FORESIGHT).is_ok() {
-            if self.planned_cost() < cost {
-                return Ok(());
+        let ageless = own.without_staleness();
+        for (form, style) in [(own, FORESIGHT), (ageless, dtr), (ageless, FORESIGHT)] {
+            if form == own && style == dtr {
+                continue;
             }
-            self.roll_back();
+            self.rule.form = form;
+            if self.try_order(goal, style).is_ok() {
+                let cost = self.planned_cost();
+                if cost < best.0 {
+                    best = (cost, form, style);
+                }
+                self.roll_back();
+            }
         }
-        self.try_order(goal, dtr).map_err(error)
+        self.rule.form = best.1;
+        let result = self.try_order(goal, best.2).map_err(error);
+        self.rule.form = own;
+        result
     }
 
     fn replays_planned(&self) -> bool {

@@ -68,6 +68,10 @@ impl State {
     pub(crate) fn numerator(&mut self, s: StorageId) -> (i64, u64) {
         let cost = self.graph.storages[s.index()].cost as i64;
         self.scored = true;
+        if self.graph.storages[s.index()].live_views == 0 {
+            // Nobody can ask for it, and so nothing tells it of changes around it: it costs nothing to drop.
+            return (0, 1);
+        }
         match self.rule.numerator {
             Numerator::One => (1, 1),
             Numerator::Cost => (cost, 1),

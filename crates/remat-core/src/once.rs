@@ -1,8 +1,8 @@
 //! The order that knows what it is for: every missing ancestor is replayed once, in the order of Sethi and Ullman
 //! (hungriest input first), and held until its last use in the plan. DTR's own order locks the inputs of every op on the
 //! way down and lets the policy drop what the plan needs next; here nothing is held before its time and nothing that
-//! the plan still needs is dropped. Under [`ReplayOrder::Fit`](crate::ReplayOrder) both are laid out and the cheaper one is
-//! taken.
+//! the plan still needs is dropped. Under [`ReplayOrder::Fit`](crate::ReplayOrder) both are laid out and the plan that
+//! evicts less is taken.
 
 use crate::graph::Made;
 use crate::replay::{Goal, InputOrder, Style, Thrift};

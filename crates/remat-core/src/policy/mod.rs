@@ -117,6 +117,16 @@ pub(crate) enum Form {
     Draw,
 }
 
+impl Form {
+    /// The same with every storage equally stale.
+    pub(crate) fn without_staleness(self) -> Form {
+        match self {
+            Form::Quotient { size, .. } => Form::Quotient { size, stale: false },
+            other => other,
+        }
+    }
+}
+
 /// What a policy's file says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
@@ -146,7 +156,10 @@ const TABLE: &[(&str, Policy)] = &[
     ),
     ("dtr-anc", ablation(CostTerm::Ancestors, true, true)),
     ("dtr-anc-nosize", ablation(CostTerm::Ancestors, false, true)),
-    ("dtr-anc-nostale", ablation(CostTerm::Ancestors, true, false)),
+    (
+        "dtr-anc-nostale",
+        ablation(CostTerm::Ancestors, true, false),
+    ),
     (
         "dtr-anc-nosize-nostale",
         ablation(CostTerm::Ancestors, false, false),

@@ -272,7 +272,7 @@ class budget:
         self,
         budget: Budget | Mapping[str, Budget],
         *,
-        policy: str = "dtr-eq",
+        policy: str = "dtr-anc",
         device: str | torch.device | None = None,
         trace: str | os.PathLike[str] | None = None,
         seed: int = 0,

@@ -46,7 +46,7 @@ def measure(
     >>> remat.measure(lambda: torch.ones(1024).add(1).sum()).peak >= 8192
     True
     """
-    run = Run(_budgets(None, device), "dtr-eq", 0, None, trace, False)
+    run = Run(_budgets(None, device), "dtr-anc", 0, None, trace, False)
     run._start()
     try:
         result = function()

@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         help="e.g. 6GiB, 512MB, cuda:0=6GiB",
     )
     p.add_argument(
-        "--policy", default="dtr-eq", help="eviction policy (default: dtr-eq; list: remat policies)"
+        "--policy", default="dtr-anc", help="eviction policy (default: dtr-anc; list: remat policies)"
     )
     p.add_argument("--device", help="device the budget is of (default: the accelerator if used, else cpu)")
     p.add_argument("--trace", metavar="FILE", help="record the run; .zst and .gz are packed")
