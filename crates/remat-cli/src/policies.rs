@@ -28,6 +28,7 @@ fn explain(policy: Policy) -> String {
             let cost = match cost {
                 CostTerm::Exact => "cost of recomputing it and its evicted neighbourhood",
                 CostTerm::Eq => "cost of recomputing it and its evicted component",
+                CostTerm::Ancestors => "cost of recomputing it and its evicted ancestors",
                 CostTerm::Local => "cost of its own op",
                 CostTerm::No => "1",
             };
