@@ -153,6 +153,7 @@ impl CoreState {
             self.engine
                 .set_budget(pool, budget)
                 .map_err(|e| self.refusal(device.py(), &e))?;
+            self.perform(device.py())?;
             let given = self.given(self.budget_pool);
             self.set_given(self.budget_pool, None);
             self.set_given(pool, given);
@@ -240,6 +241,12 @@ impl CoreState {
         self.perform(py)?;
         self.collect();
         Ok(())
+    }
+
+    /// Tells the engine that the op begun did not run.
+    pub fn cancel(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
+        self.engine.cancel(op);
+        self.perform(py)
     }
 
     /// Forgets records of ops that the engine will not replay any more.

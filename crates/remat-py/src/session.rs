@@ -526,7 +526,7 @@ impl State {
         let (result, cost) = match self.call(py, func, args, kwargs, signature) {
             Ok(done) => done,
             Err(e) => {
-                self.core.engine.cancel(op);
+                self.core.cancel(py, op)?;
                 return Err(e);
             }
         };
@@ -639,10 +639,7 @@ impl State {
         let run = match self.begin(py, &spec) {
             Ok(op) => match self.call(py, func, args, kwargs, signature) {
                 Ok((result, cost)) => Ok((op, result, cost)),
-                Err(e) => {
-                    self.core.engine.cancel(op);
-                    Err(e)
-                }
+                Err(e) => self.core.cancel(py, op).and(Err(e)),
             },
             Err(e) => Err(e),
         };
@@ -675,8 +672,8 @@ impl State {
                 bytes: None,
             },
         );
-        finished.map_err(|e| self.core.refusal(py, &e))?;
         self.core.perform(py)?;
+        finished.map_err(|e| self.core.refusal(py, &e))?;
         let sid = self.core.engine.storage(made[0]);
         if let Some(live) = self.core.storages.live_mut(id) {
             live.tensor = made[0];
@@ -808,6 +805,7 @@ impl State {
                 },
             )
             .map_err(|e| self.core.refusal(py, &e))?;
+        self.core.perform(py)?;
         for (k, &id) in stats.iter().enumerate() {
             self.supersede(py, id, made[k])?;
         }

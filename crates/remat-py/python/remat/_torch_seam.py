@@ -336,26 +336,27 @@ def predict(
     kwargs = kwargs or {}
     device = _home(args, kwargs)
     home = (device_name(device), device)
-    outputs, exact_sizes = _predict_outputs(overload, args, kwargs)
+    outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs)
     out_bytes = sum(o for o in outputs if o is not None)
     in_bytes = sum(_nbytes(t) for t in _tensors(args) + _tensors(kwargs) if t.layout == torch.strided)
-    workspace, exact = _estimate_workspace(overload, args, kwargs, in_bytes, out_bytes)
+    workspace, exact = _estimate_workspace(overload, args, kwargs, in_bytes, out_bytes, made)
     described = [None if o is None else (o, home) for o in outputs]
     return described, workspace, home, exact and exact_sizes
 
 
 def _predict_outputs(
     overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[list[int | None], bool]:
+) -> tuple[list[int | None], bool, set[torch.dtype]]:
+    """Bytes of the outputs, whether that is exact, and the dtypes of those made anew."""
     schema = overload._schema
     shared = [r.alias_info is not None for r in schema.returns]
     if shared and all(shared):
-        return [None] * len(shared), True
+        return [None] * len(shared), True, set()
     if not schema.returns:
-        return [], True
+        return [], True, set()
     bound = _data_dependent_bound(overload, args, kwargs)
     if bound is not None:
-        return bound, True
+        return bound, True, set()
     table: dict[int, torch.Tensor] = {}
     try:
         meta_args = _to_meta(args, table)
@@ -368,10 +369,11 @@ def _predict_outputs(
     except Exception:
         # No shape function: as much again as all inputs, twice over. Corrected when the op has run.
         guess = 2 * sum(_bytes(t) for t in _tensors(args) + _tensors(kwargs)) + 4096
-        return [guess if "Tensor" in str(r.type) else None for r in schema.returns], False
+        return [guess if "Tensor" in str(r.type) else None for r in schema.returns], False, set()
     known = {_untyped_storage(t)._cdata for t in table.values()}
     seen: set[int] = set()
     sizes: list[int | None] = []
+    made: set[torch.dtype] = set()
     for tensor in flatten(result):
         if tensor is None or tensor.layout != torch.strided:
             sizes.append(None)
@@ -380,7 +382,8 @@ def _predict_outputs(
         key = storage._cdata
         sizes.append(None if key in known or key in seen else int(storage.nbytes()))
         seen.add(key)
-    return sizes, True
+        made.add(tensor.dtype)
+    return sizes, True, made
 
 
 def _data_dependent_bound(
@@ -423,7 +426,12 @@ _HEAVY = (
 
 
 def _estimate_workspace(
-    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_bytes: int, out_bytes: int
+    overload: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    in_bytes: int,
+    out_bytes: int,
+    made: set[torch.dtype],
 ) -> tuple[int, bool]:
     """A safe number of bytes for an op never measured, and whether it is exact."""
     base = overload._schema.name.split("::")[-1]
@@ -431,7 +439,8 @@ def _estimate_workspace(
         return (_RNG_BYTES, True) if torch.Tag.nondeterministic_seeded in overload.tags else (0, True)
     tensors = _tensors(args) + _tensors(kwargs)
     dtypes = {t.dtype for t in tensors if t.dim() > 0}
-    if torch.Tag.pointwise in overload.tags and len(dtypes) <= 1 and not base.startswith("_foreach"):
+    pointwise = torch.Tag.pointwise in overload.tags and not base.startswith("_foreach")
+    if pointwise and _in_one_dtype(dtypes, made):
         return 0, True
     both = in_bytes + out_bytes
     if any(word in base for word in _HEAVY):
@@ -442,6 +451,14 @@ def _estimate_workspace(
             factor += weight[0, 0].numel() if weight.dim() > 2 else 1
         return factor * both + _RNG_BYTES, False
     return both + _RNG_BYTES, False
+
+
+def _in_one_dtype(read: set[torch.dtype], made: set[torch.dtype]) -> bool:
+    """Whether a pointwise op computes in the dtype it reads: otherwise it copies whole operands or results (``abs`` of
+    complex numbers, ``sin`` of integers, integers compared with a fraction)."""
+    if len(read | made - {torch.bool}) > 1:
+        return False
+    return torch.bool not in made or all(dtype.is_floating_point or dtype == torch.bool for dtype in read)
 
 
 #: What reading and writing the CPU generator's state allocates: three copies of 5056 bytes, rounded up.
