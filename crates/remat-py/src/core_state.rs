@@ -628,6 +628,21 @@ impl CoreState {
         Ok(any)
     }
 
+    /// Evicts until so many bytes are free.
+    pub fn make_room(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<()> {
+        let room = self
+            .engine
+            .constant(Bytes(bytes), pool)
+            .map_err(|e| self.refusal(py, &e))?;
+        self.perform(py)?;
+        self.engine
+            .release(room)
+            .map_err(|e| self.refusal(py, &e))?;
+        self.perform(py)?;
+        self.collect();
+        Ok(())
+    }
+
     /// Registers a storage made where the session could not see it: a constant.
     pub fn constant(
         &mut self,

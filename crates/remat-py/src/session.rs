@@ -34,6 +34,7 @@ struct State {
     rng_state: Py<PyAny>,
     grad_enabled: Py<PyAny>,
     accumulating: Py<PyAny>,
+    part_storages: Py<PyAny>,
     synchronize: Option<Py<PyAny>>,
     tiny: u64,
     rng_bytes: u64,
@@ -203,6 +204,7 @@ impl Session {
             rng_state: get("rng_state")?,
             grad_enabled: get("grad_enabled")?,
             accumulating: get("accumulating")?,
+            part_storages: get("part_storages")?,
             synchronize: {
                 let f = seam.call_method1("synchronizer", (&budgets[0].0,))?;
                 (!f.is_none()).then(|| f.unbind())
@@ -253,6 +255,21 @@ impl Session {
         core.current = "adopting tensors that exist already".into();
         core.drain_deaths(storage.py())?;
         crate::arguments::Registry::resolve(core, storage).map(|_| ())
+    }
+
+    /// Makes room for a storage of so many bytes on the device of `like`, which is about to be made without an op.
+    fn make_room(&self, like: &Bound<'_, PyAny>, bytes: u64) -> PyResult<()> {
+        let py = like.py();
+        let Some(mut held) = self.enter(py) else {
+            return Ok(());
+        };
+        let core = &mut held.state.core;
+        core.current = "copying a storage".into();
+        core.drain_deaths(py)?;
+        let Some(pool) = core.device_of(like)? else {
+            return Ok(());
+        };
+        core.make_room(py, bytes, pool)
     }
 
     /// Makes a storage resident for good: its bytes are about to be used in a way that torch does not tell us of.
@@ -439,12 +456,12 @@ impl State {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Signature> {
         type Device<'py> = (String, Bound<'py, PyAny>);
-        type Prediction<'py> = (Vec<Option<(u64, Device<'py>)>>, u64, Device<'py>, bool);
+        type Prediction<'py> = (Vec<Option<(u64, Device<'py>)>>, u64, u64, Device<'py>, bool);
         let found = self
             .predict
             .bind(py)
             .call1((&func.overload, args, kwargs))?;
-        let (outputs, workspace, device, exact): Prediction<'_> = found.extract()?;
+        let (outputs, workspace, leaves, device, exact): Prediction<'_> = found.extract()?;
         let mut predicted = Vec::with_capacity(outputs.len());
         for output in outputs {
             predicted.push(match output {
@@ -459,6 +476,8 @@ impl State {
         Ok(Signature {
             outputs: predicted,
             workspace: Bytes(workspace),
+            leaves: Bytes(leaves),
+            left: false,
             workspace_pool,
             measured: exact,
             samples: 0,
@@ -513,7 +532,7 @@ impl State {
         let spec = OpSpec {
             inputs: &walked.inputs,
             outputs: &outputs,
-            workspace: signature.workspace,
+            workspace: signature.room(),
             workspace_pool: signature.workspace_pool,
             replay,
         };
@@ -627,7 +646,7 @@ impl State {
         let spec = OpSpec {
             inputs: &walked.inputs,
             outputs: &outputs,
-            workspace: signature.workspace,
+            workspace: signature.room(),
             workspace_pool: signature.workspace_pool,
             replay: Replay::Allowed,
         };
@@ -854,9 +873,20 @@ impl State {
             .collect();
         let mut fresh: Vec<(u32, Bound<'_, PyAny>)> = Vec::with_capacity(flat.len());
         let mut strangers: Vec<Bound<'_, PyAny>> = Vec::new();
+        let mut left = 0;
         for (i, tensor) in flat.iter().enumerate() {
             let Some(tensor) = tensor else { continue };
             let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) else {
+                let parts: Vec<Bound<'_, PyAny>> =
+                    self.part_storages.bind(py).call1((tensor,))?.extract()?;
+                for part in parts {
+                    if self.core.storages.find(&part).is_none() {
+                        left += part
+                            .call_method0(pyo3::intern!(py, "nbytes"))?
+                            .extract::<u64>()?;
+                        strangers.push(part);
+                    }
+                }
                 continue;
             };
             let seen = self.core.storages.find(&storage).is_some()
@@ -901,7 +931,7 @@ impl State {
                 &walked.inputs,
                 outputs,
                 &made,
-                signature.workspace.0,
+                signature.room().0,
                 signature.workspace_pool,
                 cost,
                 true,
@@ -951,33 +981,37 @@ impl State {
             crate::arguments::Registry::resolve(&mut self.core, &storage)?;
         }
         for &input in &walked.written {
-            self.check_size(py, walked.lives[input as usize])?;
+            left += self.check_size(py, walked.lives[input as usize])?;
         }
+        signature.leave(left);
         Ok(())
     }
 
-    /// An op that writes may also have resized: the storage is then taken in anew, as a constant.
-    fn check_size(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+    /// An op that writes may also have resized: the storage is then taken in anew, as a constant. By how many bytes
+    /// it grew.
+    fn check_size(&mut self, py: Python<'_>, id: LiveId) -> PyResult<u64> {
         let Some(live) = self.core.storages.live(id) else {
-            return Ok(());
+            return Ok(0);
         };
         let Some(object) = live.upgrade(py)? else {
-            return Ok(());
+            return Ok(0);
         };
         let bytes: u64 = object
             .call_method0(pyo3::intern!(py, "nbytes"))?
             .extract()?;
         if bytes == live.bytes {
-            return Ok(());
+            return Ok(0);
         }
+        let mut grown = 0;
         if let Some(live) = self.core.storages.forget(id) {
+            grown = bytes.saturating_sub(live.bytes);
             self.core.ledger.sub(live.pool, live.bytes);
             let sid = self.core.engine.storage(live.tensor);
             self.core.storages.set_buffer(sid, Buffer::Empty);
             self.core.release(py, live.tensor)?;
             self.core.constant(&object, live.pool)?;
         }
-        Ok(())
+        Ok(grown)
     }
 
     fn flatten<'py>(

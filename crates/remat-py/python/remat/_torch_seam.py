@@ -73,9 +73,7 @@ def probe_layout() -> tuple[int, int]:
     """
     a, b = torch.arange(257, dtype=torch.float64), torch.full((257,), 3.0, dtype=torch.float64)
     sa, sb = _untyped_storage(a), _untyped_storage(b)
-    words = (
-        8  # vtable, counts, DataPtr (data, deleter, context, device), size, flags: within every StorageImpl
-    )
+    words = 8  # vtable, counts, DataPtr (data, deleter, context, device), size, flags: within every StorageImpl
 
     def read(storage: torch.UntypedStorage) -> list[int]:
         return list(struct.unpack(f"<{words}Q", ctypes.string_at(storage._cdata, 8 * words)))
@@ -84,9 +82,7 @@ def probe_layout() -> tuple[int, int]:
     at = [i for i in range(words - 2) if wa[i] == a.data_ptr() and wb[i] == b.data_ptr()]
     at = [i for i in at if wa[i + 2] == a.data_ptr() and wa[i + 1] == wb[i + 1]]
     if len(at) != 1:
-        raise RematError(
-            f"torch {torch.__version__}: the layout of storages is not known to Remat (data pointer)"
-        )
+        raise RematError(f"torch {torch.__version__}: the layout of storages is not known to Remat (data pointer)")
     before = ctypes.string_at(sa._cdata, 8 * words)
     torch._C._set_throw_on_mutable_data_ptr(a)
     after = ctypes.string_at(sa._cdata, 8 * words)
@@ -307,11 +303,25 @@ def flatten(result: Any) -> list[torch.Tensor | None]:
     return [None]
 
 
+_PARTS: dict[torch.layout, tuple[str, ...]] = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
+def part_storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+    """The storages that a tensor without one of its own is made of; none where torch does not tell."""
+    return [_untyped_storage(getattr(tensor, part)()) for part in _PARTS.get(tensor.layout, ())]
+
+
 def _bytes(tensor: torch.Tensor) -> int:
     try:
         return int(_untyped_storage(tensor).nbytes())
     except NotImplementedError:
-        return sum(int(_untyped_storage(part).nbytes()) for part in (tensor._indices(), tensor._values()))
+        return sum(int(part.nbytes()) for part in part_storages(tensor))
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
@@ -331,17 +341,19 @@ def _home(args: Any, kwargs: dict[str, Any]) -> torch.device:
 
 def predict(
     overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
-) -> tuple[list[tuple[int, tuple[str, torch.device]] | None], int, tuple[str, torch.device], bool]:
-    """Outputs (bytes and device, ``None`` where shared), workspace, its device, and whether that is exact."""
+) -> tuple[list[tuple[int, tuple[str, torch.device]] | None], int, int, tuple[str, torch.device], bool]:
+    """Outputs (bytes and device, ``None`` where shared), workspace, what else it leaves behind, the device of both,
+    and whether the workspace is exact."""
     kwargs = kwargs or {}
     device = _home(args, kwargs)
     home = (device_name(device), device)
     outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs)
+    leaves = _predict_leaves(overload, args, kwargs)
     out_bytes = sum(o for o in outputs if o is not None)
     in_bytes = sum(_nbytes(t) for t in _tensors(args) + _tensors(kwargs) if t.layout == torch.strided)
     workspace, exact = _estimate_workspace(overload, args, kwargs, in_bytes, out_bytes, made)
     described = [None if o is None else (o, home) for o in outputs]
-    return described, workspace, home, exact and exact_sizes
+    return described, workspace, leaves, home, exact and exact_sizes
 
 
 def _predict_outputs(
@@ -386,9 +398,25 @@ def _predict_outputs(
     return sizes, True, made
 
 
-def _data_dependent_bound(
-    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[int | None] | None:
+def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Bytes that an op adds to storages that were there, or keeps in sparse results."""
+    tensors = _tensors(args) + _tensors(kwargs)
+    if any(t.layout in _PARTS for t in tensors) or "sparse" in overload._schema.name:
+        return 2 * sum(_bytes(t) for t in tensors) + 4096
+    base = overload._schema.name.split("::")[-1]
+    if base not in _RESTRUCTURE and not any(a.is_out for a in overload._schema.arguments):
+        return 0
+    table: dict[int, torch.Tensor] = {}
+    try:
+        meta_args, meta_kwargs = _to_meta(args, table), {k: _to_meta(v, table) for k, v in kwargs.items()}
+        before = sum(_bytes(t) for t in table.values())
+        overload(*meta_args, **meta_kwargs)
+        return max(0, sum(_bytes(t) for t in table.values()) - before)
+    except Exception:
+        return sum(_bytes(t) for t in tensors)
+
+
+def _data_dependent_bound(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int | None] | None:
     """Upper bounds where a size depends on data."""
     base = overload._schema.name.split("::")[-1]
     tensors = _tensors(args)
