@@ -67,6 +67,8 @@ pub struct CoreState {
     pub funcs: FxHashMap<usize, Arc<Func>>,
     /// The device that the budget in reports is of.
     pub budget_pool: PoolId,
+    /// No device has a budget, nor will: the run is only watched.
+    pub unbounded: bool,
     /// Whether the budget moves to the first accelerator seen.
     pub follow: Follow,
     /// Devices.
@@ -113,6 +115,7 @@ impl CoreState {
             funcs: FxHashMap::default(),
             pools: Vec::new(),
             budget_pool: PoolId(0),
+            unbounded: false,
             follow: Follow::Fixed,
             ledger: Ledger::default(),
             layout,
@@ -288,6 +291,9 @@ impl CoreState {
         mut record: Record,
         lives: &[LiveId],
     ) -> PyResult<()> {
+        if self.unbounded {
+            return Ok(()); // nothing is ever evicted, and a dropped constant must not live longer than without Remat
+        }
         for &id in lives {
             let Some(live) = self.storages.live(id) else {
                 continue;

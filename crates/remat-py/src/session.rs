@@ -175,6 +175,7 @@ impl Session {
         for (i, (_, _, bytes)) in budgets.iter().enumerate() {
             core.set_given(PoolId(i as u8), *bytes);
         }
+        core.unbounded = budgets.iter().all(|b| b.2.is_none());
         core.follow = if follow {
             Follow::Accelerator
         } else {
@@ -301,6 +302,11 @@ impl Session {
         };
         let core = &mut held.state.core;
         core.current = "changing the budget".into();
+        if core.unbounded && bytes.is_some() {
+            return Err(pyo3::exceptions::PyValueError::new_err(
+                "a run that was started without a budget cannot be given one",
+            ));
+        }
         core.drain_deaths(py)?;
         core.set_given(PoolId(pool), bytes);
         core.engine
