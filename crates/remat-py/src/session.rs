@@ -425,6 +425,7 @@ impl State {
         }
         let grad: bool = self.grad_enabled.bind(py).call0()?.is_truthy()?;
         walked.signature ^= u64::from(grad).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.write_aliases(&mut walked);
         let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
         if pinning {
             for i in 0..walked.lives.len() {
@@ -452,6 +453,26 @@ impl State {
                 .insert(walked.signature, signature);
         }
         result.map(Outcome::Done)
+    }
+
+    /// A write into memory that torch did not allocate changes every storage over it.
+    fn write_aliases(&self, walked: &mut Walk) {
+        for k in 0..walked.written.len() {
+            let written = walked.lives[walked.written[k] as usize];
+            for (id, tensor) in self.core.storages.aliases(written) {
+                let input = match walked.inputs.iter().position(|&t| t == tensor) {
+                    Some(input) => input,
+                    None => {
+                        walked.inputs.push(tensor);
+                        walked.lives.push(id);
+                        walked.inputs.len() - 1
+                    }
+                } as u32;
+                if !walked.written.contains(&input) {
+                    walked.written.push(input);
+                }
+            }
+        }
     }
 
     fn predict(
@@ -726,7 +747,7 @@ impl State {
     /// Takes a storage back in as a constant, after the op that was to fill it did not run.
     fn readopt(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
         if let Some(live) = self.core.storages.forget(id) {
-            self.core.ledger.sub(live.pool, live.bytes);
+            self.core.uncount(py, &live)?;
             if let Some(object) = live.upgrade(py)? {
                 self.core.constant(&object, live.pool)?;
             }
@@ -1011,7 +1032,7 @@ impl State {
         let mut grown = 0;
         if let Some(live) = self.core.storages.forget(id) {
             grown = bytes.saturating_sub(live.bytes);
-            self.core.ledger.sub(live.pool, live.bytes);
+            self.core.uncount(py, &live)?;
             let sid = self.core.engine.storage(live.tensor);
             self.core.storages.set_buffer(sid, Buffer::Empty);
             self.core.release(py, live.tensor)?;
