@@ -272,6 +272,13 @@ impl<R: Registry> Walker<'_, R> {
         let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) else {
             // Sparse and other layouts have no storage: passed through.
             self.out.opaque = true;
+            self.hash
+                .write_isize(tensor.getattr(intern!(py, "shape"))?.hash()?);
+            self.hash
+                .write_usize(tensor.getattr(intern!(py, "dtype"))?.as_ptr() as usize);
+            if let Ok(count) = tensor.call_method0(intern!(py, "_nnz")) {
+                self.hash.write_isize(count.hash()?);
+            }
             return Ok(Arg::Object(tensor.clone().unbind()));
         };
         let Some((live, id)) = self.registry.resolve(&storage)? else {

@@ -13,9 +13,10 @@ use crate::arguments::Registry;
 use crate::func::Func;
 use crate::layout::{Guard, Impl, Layout};
 use crate::ledger::Ledger;
+use crate::outside::{Outside, Place};
 use crate::record::{Record, BLANK};
 use crate::session::slack;
-use crate::storages::{Buffer, LiveId, Storages};
+use crate::storages::{Buffer, Live, LiveId, Storages};
 use crate::tracing::Tracing;
 
 /// A device with memory of its own.
@@ -67,6 +68,8 @@ pub struct CoreState {
     pub funcs: FxHashMap<usize, Arc<Func>>,
     /// The device that the budget in reports is of.
     pub budget_pool: PoolId,
+    /// No device has a budget, nor will: the run is only watched.
+    pub unbounded: bool,
     /// Whether the budget moves to the first accelerator seen.
     pub follow: Follow,
     /// Devices.
@@ -89,6 +92,9 @@ pub struct CoreState {
     pub decide_ns: u64,
     /// Name of the op being prepared, for errors.
     pub current: String,
+    outside: Outside,
+    /// What frees memory that torch allocated for the CPU.
+    own_deleter: usize,
     given: Vec<Option<u64>>,
     steps: Vec<Step>,
     dead_ops: Vec<OpId>,
@@ -106,13 +112,21 @@ impl CoreState {
         set_grad: Py<PyAny>,
         tracing: Option<Tracing>,
     ) -> PyResult<CoreState> {
+        let own = seam
+            .blank_storage
+            .bind(py)
+            .call1((py.import("torch")?.call_method1("device", ("cpu",))?, 64))?;
+        let own_deleter = layout.origin(py, Impl::of(&own)?).deleter;
         Ok(CoreState {
+            outside: Outside::default(),
+            own_deleter,
             engine,
             storages: Storages::new(py)?,
             records: Vec::new(),
             funcs: FxHashMap::default(),
             pools: Vec::new(),
             budget_pool: PoolId(0),
+            unbounded: false,
             follow: Follow::Fixed,
             ledger: Ledger::default(),
             layout,
@@ -153,6 +167,7 @@ impl CoreState {
             self.engine
                 .set_budget(pool, budget)
                 .map_err(|e| self.refusal(device.py(), &e))?;
+            self.perform(device.py())?;
             let given = self.given(self.budget_pool);
             self.set_given(self.budget_pool, None);
             self.set_given(pool, given);
@@ -221,10 +236,23 @@ impl CoreState {
         while let Some(live) = self.storages.next_death() {
             let sid = self.engine.storage(live.tensor);
             self.storages.set_buffer(sid, Buffer::Empty);
-            if live.present {
-                self.ledger.sub(live.pool, live.bytes);
-            }
+            self.uncount(py, &live)?;
             self.release(py, live.tensor)?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a storage that left the table are not there any more.
+    pub fn uncount(&mut self, py: Python<'_>, live: &Live) -> PyResult<()> {
+        match live.outside {
+            Some(place) => {
+                if let Some(region) = self.outside.leave(place) {
+                    self.ledger.sub(region.pool, region.bytes);
+                    self.release(py, region.tensor)?;
+                }
+            }
+            None if live.present => self.ledger.sub(live.pool, live.bytes),
+            None => {}
         }
         Ok(())
     }
@@ -240,6 +268,12 @@ impl CoreState {
         self.perform(py)?;
         self.collect();
         Ok(())
+    }
+
+    /// Tells the engine that the op begun did not run.
+    pub fn cancel(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
+        self.engine.cancel(op);
+        self.perform(py)
     }
 
     /// Forgets records of ops that the engine will not replay any more.
@@ -281,6 +315,9 @@ impl CoreState {
         mut record: Record,
         lives: &[LiveId],
     ) -> PyResult<()> {
+        if self.unbounded {
+            return Ok(()); // nothing is ever evicted, and a dropped constant must not live longer than without Remat
+        }
         for &id in lives {
             let Some(live) = self.storages.live(id) else {
                 continue;
@@ -597,7 +634,7 @@ impl CoreState {
         let held: Vec<LiveId> = self
             .storages
             .all()
-            .filter(|(_, l)| l.hold.is_some() && l.readers > 0)
+            .filter(|(_, l)| l.hold.is_some() && l.readers > 0 && l.outside.is_none())
             .map(|(id, _)| id)
             .collect();
         let mut any = false;
@@ -621,6 +658,21 @@ impl CoreState {
         Ok(any)
     }
 
+    /// Evicts until so many bytes are free.
+    pub fn make_room(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<()> {
+        let room = self
+            .engine
+            .constant(Bytes(bytes), pool)
+            .map_err(|e| self.refusal(py, &e))?;
+        self.perform(py)?;
+        self.engine
+            .release(room)
+            .map_err(|e| self.refusal(py, &e))?;
+        self.perform(py)?;
+        self.collect();
+        Ok(())
+    }
+
     /// Registers a storage made where the session could not see it: a constant.
     pub fn constant(
         &mut self,
@@ -629,6 +681,53 @@ impl CoreState {
     ) -> PyResult<(LiveId, TensorId)> {
         let py = storage.py();
         let bytes: u64 = storage.call_method0("nbytes")?.extract()?;
+        let outside = self.place_outside(storage, bytes, pool)?;
+        let counted = match outside {
+            None => bytes,
+            Some(place) => {
+                if !self.outside.share(place) {
+                    let region = self.count_constant(py, bytes, pool)?;
+                    self.outside.insert(place, region, pool);
+                }
+                0
+            }
+        };
+        let tensor = match self.count_constant(py, counted, pool) {
+            Ok(tensor) => tensor,
+            Err(e) => {
+                if let Some(region) = outside.and_then(|place| self.outside.leave(place)) {
+                    self.ledger.sub(region.pool, region.bytes);
+                    self.release(py, region.tensor)?;
+                }
+                return Err(e);
+            }
+        };
+        let id = self
+            .storages
+            .insert(storage, tensor, self.engine.storage(tensor), bytes, pool)?;
+        if let Some(live) = self.storages.live_mut(id) {
+            live.outside = outside;
+        }
+        Ok((id, tensor))
+    }
+
+    /// Where the bytes of a storage are, if torch did not allocate them.
+    fn place_outside(
+        &self,
+        storage: &Bound<'_, PyAny>,
+        bytes: u64,
+        pool: PoolId,
+    ) -> PyResult<Option<Place>> {
+        if bytes == 0 || self.pools[pool.0 as usize].name != "cpu" {
+            return Ok(None);
+        }
+        let origin = self.layout.origin(storage.py(), Impl::of(storage)?);
+        let outside = origin.data != 0 && origin.deleter != self.own_deleter;
+        Ok(outside.then_some((origin.data, bytes)))
+    }
+
+    /// Bytes that cannot be recomputed: to the account, the engine and the trace.
+    fn count_constant(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<TensorId> {
         self.ledger.add(pool, bytes);
         let tensor = match self.engine.constant(Bytes(bytes), pool) {
             Ok(tensor) => tensor,
@@ -638,13 +737,10 @@ impl CoreState {
             }
         };
         self.perform(py)?;
-        let id = self
-            .storages
-            .insert(storage, tensor, self.engine.storage(tensor), bytes, pool)?;
         if let Some(tracing) = &mut self.tracing {
             tracing.constant(tensor, bytes, pool)?;
         }
-        Ok((id, tensor))
+        Ok(tensor)
     }
 }
 

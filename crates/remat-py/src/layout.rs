@@ -57,6 +57,15 @@ impl Layout {
         unsafe { std::ptr::swap_nonoverlapping(a, b, 1) }
     }
 
+    /// Where a storage's bytes are, and the function that gives them back: together they tell memory that torch
+    /// allocated from memory that was handed to it.
+    pub fn origin(&self, _gil: Python<'_>, storage: Impl) -> Origin {
+        let words = (storage.0 + self.data_ptr) as *const [usize; 3];
+        // SAFETY: as in `swap`; the words are only read, and compared as numbers.
+        let [data, deleter, _] = unsafe { words.read() };
+        Origin { data, deleter }
+    }
+
     /// Makes every access to the storage's data raise a Python error (`true`) or work again (`false`).
     pub fn set_guard(&self, _gil: Python<'_>, storage: Impl, raised: Guard) {
         let flags = (storage.0 + self.guard) as *mut [u8; 3];
@@ -70,6 +79,15 @@ impl Layout {
             })
         }
     }
+}
+
+/// Where bytes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Address of the first byte; 0 if there are none.
+    pub data: usize,
+    /// Address of the function that frees them.
+    pub deleter: usize,
 }
 
 /// Whether a storage refuses access to its data.

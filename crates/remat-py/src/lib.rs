@@ -12,6 +12,7 @@ mod func;
 mod knowledge;
 mod layout;
 mod ledger;
+mod outside;
 mod record;
 mod session;
 mod signature;

@@ -34,6 +34,7 @@ struct State {
     rng_state: Py<PyAny>,
     grad_enabled: Py<PyAny>,
     accumulating: Py<PyAny>,
+    part_storages: Py<PyAny>,
     synchronize: Option<Py<PyAny>>,
     tiny: u64,
     rng_bytes: u64,
@@ -174,6 +175,7 @@ impl Session {
         for (i, (_, _, bytes)) in budgets.iter().enumerate() {
             core.set_given(PoolId(i as u8), *bytes);
         }
+        core.unbounded = budgets.iter().all(|b| b.2.is_none());
         core.follow = if follow {
             Follow::Accelerator
         } else {
@@ -203,6 +205,7 @@ impl Session {
             rng_state: get("rng_state")?,
             grad_enabled: get("grad_enabled")?,
             accumulating: get("accumulating")?,
+            part_storages: get("part_storages")?,
             synchronize: {
                 let f = seam.call_method1("synchronizer", (&budgets[0].0,))?;
                 (!f.is_none()).then(|| f.unbind())
@@ -255,6 +258,21 @@ impl Session {
         crate::arguments::Registry::resolve(core, storage).map(|_| ())
     }
 
+    /// Makes room for a storage of so many bytes on the device of `like`, which is about to be made without an op.
+    fn make_room(&self, like: &Bound<'_, PyAny>, bytes: u64) -> PyResult<()> {
+        let py = like.py();
+        let Some(mut held) = self.enter(py) else {
+            return Ok(());
+        };
+        let core = &mut held.state.core;
+        core.current = "copying a storage".into();
+        core.drain_deaths(py)?;
+        let Some(pool) = core.device_of(like)? else {
+            return Ok(());
+        };
+        core.make_room(py, bytes, pool)
+    }
+
     /// Makes a storage resident for good: its bytes are about to be used in a way that torch does not tell us of.
     fn expose(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
         let Some(mut held) = self.enter(storage.py()) else {
@@ -284,6 +302,11 @@ impl Session {
         };
         let core = &mut held.state.core;
         core.current = "changing the budget".into();
+        if core.unbounded && bytes.is_some() {
+            return Err(pyo3::exceptions::PyValueError::new_err(
+                "a run that was started without a budget cannot be given one",
+            ));
+        }
         core.drain_deaths(py)?;
         core.set_given(PoolId(pool), bytes);
         core.engine
@@ -425,6 +448,7 @@ impl State {
         }
         let grad: bool = self.grad_enabled.bind(py).call0()?.is_truthy()?;
         walked.signature ^= u64::from(grad).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.write_aliases(&mut walked);
         let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
         if walked.parameters && grad {
             self.pin_parameters(py, func, args)?;
@@ -457,6 +481,26 @@ impl State {
         result.map(Outcome::Done)
     }
 
+    /// A write into memory that torch did not allocate changes every storage over it.
+    fn write_aliases(&self, walked: &mut Walk) {
+        for k in 0..walked.written.len() {
+            let written = walked.lives[walked.written[k] as usize];
+            for (id, tensor) in self.core.storages.aliases(written) {
+                let input = match walked.inputs.iter().position(|&t| t == tensor) {
+                    Some(input) => input,
+                    None => {
+                        walked.inputs.push(tensor);
+                        walked.lives.push(id);
+                        walked.inputs.len() - 1
+                    }
+                } as u32;
+                if !walked.written.contains(&input) {
+                    walked.written.push(input);
+                }
+            }
+        }
+    }
+
     fn predict(
         &mut self,
         py: Python<'_>,
@@ -465,12 +509,12 @@ impl State {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Signature> {
         type Device<'py> = (String, Bound<'py, PyAny>);
-        type Prediction<'py> = (Vec<Option<(u64, Device<'py>)>>, u64, Device<'py>, bool);
+        type Prediction<'py> = (Vec<Option<(u64, Device<'py>)>>, u64, u64, Device<'py>, bool);
         let found = self
             .predict
             .bind(py)
             .call1((&func.overload, args, kwargs))?;
-        let (outputs, workspace, device, exact): Prediction<'_> = found.extract()?;
+        let (outputs, workspace, leaves, device, exact): Prediction<'_> = found.extract()?;
         let mut predicted = Vec::with_capacity(outputs.len());
         for output in outputs {
             predicted.push(match output {
@@ -485,6 +529,8 @@ impl State {
         Ok(Signature {
             outputs: predicted,
             workspace: Bytes(workspace),
+            leaves: Bytes(leaves),
+            left: false,
             workspace_pool,
             measured: exact,
             samples: 0,
@@ -539,7 +585,7 @@ impl State {
         let spec = OpSpec {
             inputs: &walked.inputs,
             outputs: &outputs,
-            workspace: signature.workspace,
+            workspace: signature.room(),
             workspace_pool: signature.workspace_pool,
             replay,
         };
@@ -552,7 +598,7 @@ impl State {
         let (result, cost) = match self.call(py, func, args, kwargs, signature) {
             Ok(done) => done,
             Err(e) => {
-                self.core.engine.cancel(op);
+                self.core.cancel(py, op)?;
                 return Err(e);
             }
         };
@@ -653,7 +699,7 @@ impl State {
         let spec = OpSpec {
             inputs: &walked.inputs,
             outputs: &outputs,
-            workspace: signature.workspace,
+            workspace: signature.room(),
             workspace_pool: signature.workspace_pool,
             replay: Replay::Allowed,
         };
@@ -665,10 +711,7 @@ impl State {
         let run = match self.begin(py, &spec) {
             Ok(op) => match self.call(py, func, args, kwargs, signature) {
                 Ok((result, cost)) => Ok((op, result, cost)),
-                Err(e) => {
-                    self.core.engine.cancel(op);
-                    Err(e)
-                }
+                Err(e) => self.core.cancel(py, op).and(Err(e)),
             },
             Err(e) => Err(e),
         };
@@ -701,8 +744,8 @@ impl State {
                 bytes: None,
             },
         );
-        finished.map_err(|e| self.core.refusal(py, &e))?;
         self.core.perform(py)?;
+        finished.map_err(|e| self.core.refusal(py, &e))?;
         let sid = self.core.engine.storage(made[0]);
         if let Some(live) = self.core.storages.live_mut(id) {
             live.tensor = made[0];
@@ -730,7 +773,7 @@ impl State {
     /// Takes a storage back in as a constant, after the op that was to fill it did not run.
     fn readopt(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
         if let Some(live) = self.core.storages.forget(id) {
-            self.core.ledger.sub(live.pool, live.bytes);
+            self.core.uncount(py, &live)?;
             if let Some(object) = live.upgrade(py)? {
                 self.core.constant(&object, live.pool)?;
             }
@@ -834,6 +877,7 @@ impl State {
                 },
             )
             .map_err(|e| self.core.refusal(py, &e))?;
+        self.core.perform(py)?;
         for (k, &id) in stats.iter().enumerate() {
             self.supersede(py, id, made[k])?;
         }
@@ -882,9 +926,20 @@ impl State {
             .collect();
         let mut fresh: Vec<(u32, Bound<'_, PyAny>)> = Vec::with_capacity(flat.len());
         let mut strangers: Vec<Bound<'_, PyAny>> = Vec::new();
+        let mut left = 0;
         for (i, tensor) in flat.iter().enumerate() {
             let Some(tensor) = tensor else { continue };
             let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) else {
+                let parts: Vec<Bound<'_, PyAny>> =
+                    self.part_storages.bind(py).call1((tensor,))?.extract()?;
+                for part in parts {
+                    if self.core.storages.find(&part).is_none() {
+                        left += part
+                            .call_method0(pyo3::intern!(py, "nbytes"))?
+                            .extract::<u64>()?;
+                        strangers.push(part);
+                    }
+                }
                 continue;
             };
             let seen = self.core.storages.find(&storage).is_some()
@@ -929,7 +984,7 @@ impl State {
                 &walked.inputs,
                 outputs,
                 &made,
-                signature.workspace.0,
+                signature.room().0,
                 signature.workspace_pool,
                 cost,
                 true,
@@ -979,33 +1034,37 @@ impl State {
             crate::arguments::Registry::resolve(&mut self.core, &storage)?;
         }
         for &input in &walked.written {
-            self.check_size(py, walked.lives[input as usize])?;
+            left += self.check_size(py, walked.lives[input as usize])?;
         }
+        signature.leave(left);
         Ok(())
     }
 
-    /// An op that writes may also have resized: the storage is then taken in anew, as a constant.
-    fn check_size(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+    /// An op that writes may also have resized: the storage is then taken in anew, as a constant. By how many bytes
+    /// it grew.
+    fn check_size(&mut self, py: Python<'_>, id: LiveId) -> PyResult<u64> {
         let Some(live) = self.core.storages.live(id) else {
-            return Ok(());
+            return Ok(0);
         };
         let Some(object) = live.upgrade(py)? else {
-            return Ok(());
+            return Ok(0);
         };
         let bytes: u64 = object
             .call_method0(pyo3::intern!(py, "nbytes"))?
             .extract()?;
         if bytes == live.bytes {
-            return Ok(());
+            return Ok(0);
         }
+        let mut grown = 0;
         if let Some(live) = self.core.storages.forget(id) {
-            self.core.ledger.sub(live.pool, live.bytes);
+            grown = bytes.saturating_sub(live.bytes);
+            self.core.uncount(py, &live)?;
             let sid = self.core.engine.storage(live.tensor);
             self.core.storages.set_buffer(sid, Buffer::Empty);
             self.core.release(py, live.tensor)?;
             self.core.constant(&object, live.pool)?;
         }
-        Ok(())
+        Ok(grown)
     }
 
     fn flatten<'py>(

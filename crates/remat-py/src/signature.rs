@@ -30,6 +30,10 @@ pub struct Signature {
     pub outputs: Vec<Predicted>,
     /// Bytes needed while it runs beyond inputs and outputs.
     pub workspace: Bytes,
+    /// Bytes that stay when it is done and are no output: of an `out=` that grew, of a sparse result's parts.
+    pub leaves: Bytes,
+    /// Whether `leaves` was seen; until then it is a safe estimate.
+    pub left: bool,
     /// Where the workspace lives.
     pub workspace_pool: PoolId,
     /// Whether `workspace` was measured; until then it is a safe estimate.
@@ -41,6 +45,21 @@ pub struct Signature {
 }
 
 impl Signature {
+    /// What a call needs beyond inputs and outputs.
+    pub fn room(&self) -> Bytes {
+        Bytes(self.workspace.0 + self.leaves.0)
+    }
+
+    /// What a call left behind.
+    pub fn leave(&mut self, bytes: u64) {
+        self.leaves = if self.left {
+            self.leaves.max(Bytes(bytes))
+        } else {
+            Bytes(bytes)
+        };
+        self.left = true;
+    }
+
     /// The true size of an output: shape functions are sometimes wrong (oneDNN's recurrent layers).
     pub fn learn(&mut self, index: usize, size: Bytes) {
         if let Some(Predicted::Fresh { bytes, .. }) = self.outputs.get_mut(index) {

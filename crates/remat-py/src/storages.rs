@@ -13,6 +13,7 @@ use remat_core::{PoolId, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
 use crate::layout::Impl;
+use crate::outside::{overlap, Place};
 
 /// Index of a live storage in the table.
 pub type LiveId = u32;
@@ -38,6 +39,8 @@ pub struct Live {
     pub pool: PoolId,
     /// Whether the bytes are there.
     pub present: bool,
+    /// The memory that torch did not allocate: its bytes are counted there.
+    pub outside: Option<Place>,
     /// Nothing has been written to it by an op yet (it came from `empty`).
     pub blank: bool,
 }
@@ -131,6 +134,7 @@ impl Storages {
             bytes,
             pool,
             present: true,
+            outside: None,
             blank: false,
         };
         let id = match self.free.pop() {
@@ -196,6 +200,18 @@ impl Storages {
             .iter()
             .enumerate()
             .filter_map(|(i, l)| l.as_ref().map(|l| (i as LiveId, l)))
+    }
+
+    /// Other storages over the same memory, which torch did not allocate.
+    pub fn aliases(&self, id: LiveId) -> Vec<(LiveId, TensorId)> {
+        let Some(place) = self.live(id).and_then(|live| live.outside) else {
+            return Vec::new();
+        };
+        let over = |live: &Live| live.outside.is_some_and(|other| overlap(place, other));
+        self.all()
+            .filter(|&(other, live)| other != id && over(live))
+            .map(|(other, live)| (other, live.tensor))
+            .collect()
     }
 
     /// Where an engine storage's bytes are.

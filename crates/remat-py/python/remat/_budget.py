@@ -145,7 +145,7 @@ class Run:
     ) -> None:
         self._budgets = budgets
         self._mode = _Mode(seam, _layout(), budgets, policy, seed, thrash_limit, trace, follow)
-        self._escapes = Escapes(self._mode.expose, self._in_thread)
+        self._escapes = Escapes(self._mode, self._in_thread)
         self._pid = os.getpid()
         self._final: Stats | None = None
         #: Bytes that were resident when the budget was entered.
@@ -209,9 +209,7 @@ class Run:
         global _active
         with _lock:
             if _active is not None:
-                raise RematError(
-                    "a budget is active already: budgets do not nest; use run.set_budget to change it"
-                )
+                raise RematError("a budget is active already: budgets do not nest; use run.set_budget to change it")
             _active = self
         try:
             with seam.below_autograd():

@@ -2,7 +2,8 @@
 
 ``numpy()``, ``data_ptr()``, DLPack, pickling and raw storages hand out memory that later ops may use without the
 session seeing it. While a budget is active they make the storage resident and pin it first: it then stays for as
-long as it lives. Threads started meanwhile run under the budget too.
+long as it lives. Copies of storages (``deepcopy``) and states of generators come to be without an op: room is made for
+them, and they are counted at once. Threads started meanwhile run under the budget too.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from . import _torch_seam as seam
+from ._native import Session
 
 #: Attributes of ``torch.Tensor`` that expose memory.
 _METHODS = (
@@ -38,8 +40,9 @@ def expose_tensor(expose: Expose, tensor: Any) -> None:
 class Escapes:
     """The patches, while a budget is active."""
 
-    def __init__(self, expose: Expose, in_thread: Callable[[Callable[[], None]], None]) -> None:
-        self._expose = expose
+    def __init__(self, session: Session, in_thread: Callable[[Callable[[], None]], None]) -> None:
+        self._session = session
+        self._expose = session.expose
         self._in_thread = in_thread
         self._undo: list[Callable[[], None]] = []
 
@@ -57,6 +60,9 @@ class Escapes:
         ):
             if hasattr(owner, name):
                 self._patch_function(owner, name)
+        self._patch_copies()
+        for owner in (torch, torch.random):
+            self._patch_state(owner)
         self._patch_threads()
 
     def remove(self) -> None:
@@ -108,6 +114,30 @@ class Escapes:
             return fget(tensor)
 
         self._replace(owner, name, property(exposing))
+
+    def _patch_copies(self) -> None:
+        original, session = torch.UntypedStorage.clone, self._session
+
+        @functools.wraps(original)
+        def clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+            session.expose(storage)
+            session.make_room(storage, storage.nbytes())
+            copy = original(storage)
+            session.adopt(copy)
+            return copy
+
+        self._replace(torch.UntypedStorage, "clone", clone)
+
+    def _patch_state(self, owner: Any) -> None:
+        original, session = owner.get_rng_state, self._session
+
+        @functools.wraps(original)
+        def get_rng_state() -> torch.Tensor:
+            state = original()
+            session.adopt(seam.TensorBase.untyped_storage(state))
+            return state
+
+        self._replace(owner, "get_rng_state", get_rng_state)
 
     def _patch_threads(self) -> None:
         original, in_thread = threading.Thread.start, self._in_thread

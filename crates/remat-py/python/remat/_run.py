@@ -34,15 +34,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="[DEVICE=]BYTES",
         help="e.g. 6GiB, 512MB, cuda:0=6GiB",
     )
-    p.add_argument(
-        "--policy", default="dtr-anc", help="eviction policy (default: dtr-anc; list: remat policies)"
-    )
+    p.add_argument("--policy", default="dtr-anc", help="eviction policy (default: dtr-anc; list: remat policies)")
     p.add_argument("--device", help="device the budget is of (default: the accelerator if used, else cpu)")
     p.add_argument("--trace", metavar="FILE", help="record the run; .zst and .gz are packed")
     p.add_argument("--seed", type=int, default=0, help="seed of the random policy (default: 0)")
-    p.add_argument(
-        "--thrash-limit", type=float, metavar="X", help="give up at X times the script's own op time"
-    )
+    p.add_argument("--thrash-limit", type=float, metavar="X", help="give up at X times the script's own op time")
     p.add_argument("script", help="the script to run")
     p.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     return p

@@ -73,9 +73,7 @@ def probe_layout() -> tuple[int, int]:
     """
     a, b = torch.arange(257, dtype=torch.float64), torch.full((257,), 3.0, dtype=torch.float64)
     sa, sb = _untyped_storage(a), _untyped_storage(b)
-    words = (
-        8  # vtable, counts, DataPtr (data, deleter, context, device), size, flags: within every StorageImpl
-    )
+    words = 8  # vtable, counts, DataPtr (data, deleter, context, device), size, flags: within every StorageImpl
 
     def read(storage: torch.UntypedStorage) -> list[int]:
         return list(struct.unpack(f"<{words}Q", ctypes.string_at(storage._cdata, 8 * words)))
@@ -84,9 +82,7 @@ def probe_layout() -> tuple[int, int]:
     at = [i for i in range(words - 2) if wa[i] == a.data_ptr() and wb[i] == b.data_ptr()]
     at = [i for i in at if wa[i + 2] == a.data_ptr() and wa[i + 1] == wb[i + 1]]
     if len(at) != 1:
-        raise RematError(
-            f"torch {torch.__version__}: the layout of storages is not known to Remat (data pointer)"
-        )
+        raise RematError(f"torch {torch.__version__}: the layout of storages is not known to Remat (data pointer)")
     before = ctypes.string_at(sa._cdata, 8 * words)
     torch._C._set_throw_on_mutable_data_ptr(a)
     after = ctypes.string_at(sa._cdata, 8 * words)
@@ -309,11 +305,25 @@ def flatten(result: Any) -> list[torch.Tensor | None]:
     return [None]
 
 
+_PARTS: dict[torch.layout, tuple[str, ...]] = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
+def part_storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
+    """The storages that a tensor without one of its own is made of; none where torch does not tell."""
+    return [_untyped_storage(getattr(tensor, part)()) for part in _PARTS.get(tensor.layout, ())]
+
+
 def _bytes(tensor: torch.Tensor) -> int:
     try:
         return int(_untyped_storage(tensor).nbytes())
     except NotImplementedError:
-        return sum(int(_untyped_storage(part).nbytes()) for part in (tensor._indices(), tensor._values()))
+        return sum(int(part.nbytes()) for part in part_storages(tensor))
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
@@ -333,31 +343,34 @@ def _home(args: Any, kwargs: dict[str, Any]) -> torch.device:
 
 def predict(
     overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
-) -> tuple[list[tuple[int, tuple[str, torch.device]] | None], int, tuple[str, torch.device], bool]:
-    """Outputs (bytes and device, ``None`` where shared), workspace, its device, and whether that is exact."""
+) -> tuple[list[tuple[int, tuple[str, torch.device]] | None], int, int, tuple[str, torch.device], bool]:
+    """Outputs (bytes and device, ``None`` where shared), workspace, what else it leaves behind, the device of both,
+    and whether the workspace is exact."""
     kwargs = kwargs or {}
     device = _home(args, kwargs)
     home = (device_name(device), device)
-    outputs, exact_sizes = _predict_outputs(overload, args, kwargs)
+    outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs)
+    leaves = _predict_leaves(overload, args, kwargs)
     out_bytes = sum(o for o in outputs if o is not None)
     in_bytes = sum(_nbytes(t) for t in _tensors(args) + _tensors(kwargs) if t.layout == torch.strided)
-    workspace, exact = _estimate_workspace(overload, args, kwargs, in_bytes, out_bytes)
+    workspace, exact = _estimate_workspace(overload, args, kwargs, in_bytes, out_bytes, made)
     described = [None if o is None else (o, home) for o in outputs]
-    return described, workspace, home, exact and exact_sizes
+    return described, workspace, leaves, home, exact and exact_sizes
 
 
 def _predict_outputs(
     overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[list[int | None], bool]:
+) -> tuple[list[int | None], bool, set[torch.dtype]]:
+    """Bytes of the outputs, whether that is exact, and the dtypes of those made anew."""
     schema = overload._schema
     shared = [r.alias_info is not None for r in schema.returns]
     if shared and all(shared):
-        return [None] * len(shared), True
+        return [None] * len(shared), True, set()
     if not schema.returns:
-        return [], True
+        return [], True, set()
     bound = _data_dependent_bound(overload, args, kwargs)
     if bound is not None:
-        return bound, True
+        return bound, True, set()
     table: dict[int, torch.Tensor] = {}
     try:
         meta_args = _to_meta(args, table)
@@ -370,10 +383,11 @@ def _predict_outputs(
     except Exception:
         # No shape function: as much again as all inputs, twice over. Corrected when the op has run.
         guess = 2 * sum(_bytes(t) for t in _tensors(args) + _tensors(kwargs)) + 4096
-        return [guess if "Tensor" in str(r.type) else None for r in schema.returns], False
+        return [guess if "Tensor" in str(r.type) else None for r in schema.returns], False, set()
     known = {_untyped_storage(t)._cdata for t in table.values()}
     seen: set[int] = set()
     sizes: list[int | None] = []
+    made: set[torch.dtype] = set()
     for tensor in flatten(result):
         if tensor is None or tensor.layout != torch.strided:
             sizes.append(None)
@@ -382,12 +396,29 @@ def _predict_outputs(
         key = storage._cdata
         sizes.append(None if key in known or key in seen else int(storage.nbytes()))
         seen.add(key)
-    return sizes, True
+        made.add(tensor.dtype)
+    return sizes, True, made
 
 
-def _data_dependent_bound(
-    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[int | None] | None:
+def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Bytes that an op adds to storages that were there, or keeps in sparse results."""
+    tensors = _tensors(args) + _tensors(kwargs)
+    if any(t.layout in _PARTS for t in tensors) or "sparse" in overload._schema.name:
+        return 2 * sum(_bytes(t) for t in tensors) + 4096
+    base = overload._schema.name.split("::")[-1]
+    if base not in _RESTRUCTURE and not any(a.is_out for a in overload._schema.arguments):
+        return 0
+    table: dict[int, torch.Tensor] = {}
+    try:
+        meta_args, meta_kwargs = _to_meta(args, table), {k: _to_meta(v, table) for k, v in kwargs.items()}
+        before = sum(_bytes(t) for t in table.values())
+        overload(*meta_args, **meta_kwargs)
+        return max(0, sum(_bytes(t) for t in table.values()) - before)
+    except Exception:
+        return sum(_bytes(t) for t in tensors)
+
+
+def _data_dependent_bound(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int | None] | None:
     """Upper bounds where a size depends on data."""
     base = overload._schema.name.split("::")[-1]
     tensors = _tensors(args)
@@ -425,7 +456,12 @@ _HEAVY = (
 
 
 def _estimate_workspace(
-    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], in_bytes: int, out_bytes: int
+    overload: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    in_bytes: int,
+    out_bytes: int,
+    made: set[torch.dtype],
 ) -> tuple[int, bool]:
     """A safe number of bytes for an op never measured, and whether it is exact."""
     base = overload._schema.name.split("::")[-1]
@@ -433,7 +469,8 @@ def _estimate_workspace(
         return (_RNG_BYTES, True) if torch.Tag.nondeterministic_seeded in overload.tags else (0, True)
     tensors = _tensors(args) + _tensors(kwargs)
     dtypes = {t.dtype for t in tensors if t.dim() > 0}
-    if torch.Tag.pointwise in overload.tags and len(dtypes) <= 1 and not base.startswith("_foreach"):
+    pointwise = torch.Tag.pointwise in overload.tags and not base.startswith("_foreach")
+    if pointwise and _in_one_dtype(dtypes, made):
         return 0, True
     both = in_bytes + out_bytes
     if base in ("convolution", "convolution_backward"):
@@ -450,173 +487,9 @@ def _estimate_workspace(
     return both + _RNG_BYTES, False
 
 
-def _packed_convolution(base: str, args: tuple[Any, ...]) -> int | None:
-    """Workspace of a convolution that oneDNN runs: copies packed in blocks of 16 channels, an eighth for safety.
-
-    ``None`` for what it may not run itself (other types, one sample, three dimensions, dilation): that takes columns.
-    """
-    backward = base == "convolution_backward"
-    x, weight = (args[1], args[2]) if backward else (args[0], args[1])
-    dilation, transposed = (args[6], args[7]) if backward else (args[5], args[6])
-    plain = x.device.type == "cpu" and x.dtype == torch.float32 and all(d == 1 for d in dilation)
-    if not plain or x.dim() not in (3, 4) or x.shape[0] < 2 or transposed:
-        return None
-    y = args[0] if backward else None
-    stride, padding = (args[4], args[5]) if backward else (args[3], args[4])
-    if y is None:
-        places = 1
-        for size, kernel, step, pad in zip(x.shape[2:], weight.shape[2:], stride, padding, strict=False):
-            places *= (size + 2 * pad - kernel) // step + 1
-    else:
-        places = y[0, 0].numel()
-
-    def blocked(channels: int) -> int:
-        return -(-channels // 16) * 16
-
-    inputs = 4 * x.shape[0] * blocked(x.shape[1]) * x[0, 0].numel()
-    outputs = 4 * x.shape[0] * blocked(weight.shape[0]) * places
-    kernel_bytes = 4 * blocked(weight.shape[0]) * blocked(weight.shape[1]) * weight[0, 0].numel()
-    if backward:
-        copies = inputs + outputs + max(inputs, outputs) + 3 * kernel_bytes
-    else:
-        copies = inputs + 2 * outputs + 2 * kernel_bytes
-    return copies + copies // 8 + (1 << 20)
-
-
-#: What reading and writing the CPU generator's state allocates: three copies of 5056 bytes, rounded up.
-_RNG_BYTES = 16384
-
-
-def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, int | None]:
-    """Runs an op and measures its workspace: the peak of what it allocated beyond what it left.
-
-    ``None`` where it cannot be measured (a profiler of the program's own is active).
-    """
-    kwargs = kwargs or {}
-    tensors = _tensors(args) + _tensors(kwargs)
-    cuda = next((t.device for t in tensors if t.device.type == "cuda"), None)
-    if cuda is not None:
-        return _measured_cuda(call, args, kwargs, cuda)
-    if torch.autograd._profiler_enabled():
-        return call(*args, **kwargs), None
-    config = torch.autograd.ProfilerConfig(
-        torch.autograd.ProfilerState.CPU,
-        False,
-        True,
-        False,
-        False,
-        False,
-        torch._C._profiler._ExperimentalConfig(),
-    )
-    torch.autograd._enable_profiler_legacy(config)
-    try:
-        result = call(*args, **kwargs)
-    finally:
-        records = torch.autograd._disable_profiler_legacy()
-    level = peak = 0
-    for thread in records:
-        for event in thread:
-            if event.kind() == "memory_alloc":
-                level += event.cpu_memory_usage()
-                peak = max(peak, level)
-    return result, max(0, peak - max(level, 0))
-
-
-def _measured_cuda(call: Any, args: Any, kwargs: Any, device: torch.device) -> tuple[Any, int | None]:
-    torch.cuda.synchronize(device)
-    base = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    result = call(*args, **kwargs)
-    torch.cuda.synchronize(device)
-    peak = torch.cuda.max_memory_allocated(device)
-    left = torch.cuda.memory_allocated(device)
-    return result, max(0, peak - max(left, base))
-
-
-# --- Replays --------------------------------------------------------------------------------------------------
-
-
-def view(
-    storage: torch.UntypedStorage,
-    dtype: torch.dtype,
-    offset: int,
-    shape: torch.Size,
-    stride: tuple[int, ...],
-    conj: bool,
-    neg: bool,
-) -> torch.Tensor:
-    """A tensor over a storage, made without touching its version counter."""
-    out = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, stride)
-    if conj:
-        out = torch._conj(out)
-    return torch._neg_view(out) if neg else out
-
-
-def _generators(args: Any, kwargs: dict[str, Any] | None) -> list[torch.Generator]:
-    explicit = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, torch.Generator)]
-    if explicit:
-        return explicit
-    device = _home(args, kwargs or {})
-    if device.type == "cuda":
-        index = device.index if device.index is not None else torch.cuda.current_device()
-        return [torch.cuda.default_generators[index]]
-    return [torch.default_generator]
-
-
-RNG_BYTES = _RNG_BYTES
-
-
-def rng_state(args: Any, kwargs: dict[str, Any] | None) -> list[tuple[torch.Generator, bytes]]:
-    """The state of the generator that an op is about to draw from, outside torch's own memory."""
-    return [(g, g.get_state().numpy().tobytes()) for g in _generators(args, kwargs)]
-
-
-def _set_state(generator: torch.Generator, state: bytes) -> None:
-    generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
-
-
-def replay_random(call: Any, args: Any, kwargs: Any, states: list[tuple[torch.Generator, bytes]]) -> Any:
-    """Runs a random op with the numbers it drew first; the streams go on as if nothing had happened."""
-    now = [(g, g.get_state().numpy().tobytes()) for g, _ in states]
-    for generator, state in states:
-        _set_state(generator, state)
-    try:
-        return call(*args, **kwargs)
-    finally:
-        for generator, state in now:
-            _set_state(generator, state)
-
-
-def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
-    """Runs an op with the mode active again, so that what it is made of is seen."""
-    kwargs = kwargs or {}
-    _push_mode(mode)
-    try:
-        if _decomposes(func):
-            return func.decompose(*args, **kwargs)
-        return func(*args, **kwargs)
-    finally:
-        _pop_mode()
-
-
-def set_grad_mode(on: bool) -> bool | None:
-    """Sets grad mode; returns what it was, or ``None`` if that was the same."""
-    if torch.is_grad_enabled() == on:
-        return None
-    torch._C._set_grad_enabled(on)
-    return not on
-
-
-grad_enabled = torch.is_grad_enabled
-
-
-def use_count(storage: torch.UntypedStorage) -> int:
-    """Owners of a storage other than the one Python object that the session itself holds."""
-    # Two Python references are ours: the session's and this argument (plus getrefcount's own).
-    python = sys.getrefcount(storage) - 3
-    return int(torch._C._storage_Use_Count(storage._cdata)) - 1 + max(python, 0)
-
-
-def budget_error(op: str, needed: int, smallest: int, budget: int, device: str) -> BudgetError:
-    """The exception for a plan that does not fit."""
-    return BudgetError(op, needed, smallest, budget, device)
+def _in_one_dtype(read: set[torch.dtype], made: set[torch.dtype]) -> bool:
+    """Whether a pointwise op computes in the dtype it reads: otherwise it copies whole operands or results (``abs`` of
+    complex numbers, ``sin`` of integers, integers compared with a fraction)."""
+    if len(read | made - {torch.bool}) > 1:
+        return False
+    return torch.bool not in made or all(dtype.is_floating_point or dtype == torch.bool for dtype in read)
