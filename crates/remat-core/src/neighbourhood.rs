@@ -13,6 +13,9 @@ enum Way {
     Descendants,
 }
 
+/// Storages that [`Numerator::NearAncestors`] looks at, at most.
+const NEAR: u64 = 256;
+
 impl Graph {
     /// Appends the storages next to `s` one way that do not bear the stamp, and stamps them.
     fn step(&mut self, s: StorageId, way: Way, stamp: u32, into: &mut Vec<StorageId>) {
@@ -86,7 +89,7 @@ impl State {
                     1 + up.seen + down.seen,
                 )
             }
-            Numerator::Ancestors => {
+            Numerator::Ancestors | Numerator::NearAncestors => {
                 let up = self.evicted(s, Way::Ancestors);
                 (cost.wrapping_add(up.cost), 1 + up.seen)
             }
@@ -126,8 +129,12 @@ impl State {
         (sum, seen)
     }
 
-    /// Sums over the evicted storages reachable one way through evicted ones.
+    /// Sums over the evicted storages reachable one way through evicted ones; stops when it has counted enough.
     fn evicted(&mut self, s: StorageId, way: Way) -> Sum {
+        let most = match self.rule.numerator {
+            Numerator::NearAncestors => NEAR,
+            _ => u64::MAX,
+        };
         let mut sum = Sum::default();
         self.walk_evicted(s, way, |state, next| {
             let storage = &state.graph.storages[next.index()];
@@ -136,6 +143,7 @@ impl State {
                 sum.cost = sum.cost.wrapping_add(storage.cost as i64);
                 sum.count += 1;
             }
+            sum.seen < most
         });
         sum
     }
@@ -148,7 +156,7 @@ impl State {
         self.void_numerator(s);
         // A score that counts ancestors only is one of a descendant.
         let ways = match self.rule.numerator {
-            Numerator::Ancestors => &[Way::Descendants][..],
+            Numerator::Ancestors | Numerator::NearAncestors => &[Way::Descendants][..],
             _ => &[Way::Ancestors, Way::Descendants],
         };
         for &way in ways {
@@ -156,16 +164,17 @@ impl State {
                 if state.graph.storages[next.index()].resident {
                     state.void_numerator(next);
                 }
+                true
             });
         }
     }
 
-    /// Visits every storage reachable from `s` one way, going on through evicted ones only.
+    /// Visits every storage reachable from `s` one way, going on through evicted ones only, as long as the visitor likes.
     fn walk_evicted(
         &mut self,
         s: StorageId,
         way: Way,
-        mut visit: impl FnMut(&mut State, StorageId),
+        mut visit: impl FnMut(&mut State, StorageId) -> bool,
     ) {
         let mut walk = std::mem::take(&mut self.walk);
         walk.clear();
@@ -180,7 +189,9 @@ impl State {
             if !storage.resident {
                 self.graph.step(next, way, stamp, &mut walk);
             }
-            visit(self, next);
+            if !visit(self, next) {
+                break;
+            }
         }
         self.walk = walk;
     }

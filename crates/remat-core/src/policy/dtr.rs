@@ -6,7 +6,7 @@ pub(super) fn rule(cost: CostTerm, size: bool, stale: bool) -> Rule {
     let numerator = match cost {
         CostTerm::Exact => Numerator::Neighbourhood,
         CostTerm::Eq => Numerator::Components,
-        CostTerm::Ancestors => Numerator::Ancestors,
+        CostTerm::Ancestors => Numerator::NearAncestors,
         CostTerm::Local => Numerator::Cost,
         CostTerm::No => Numerator::One,
     };

@@ -22,7 +22,8 @@ pub enum CostTerm {
     Exact,
     /// The storage's own cost and that of the adjacent union-find components.
     Eq,
-    /// The storage's own cost and that of its evicted ancestors: what bringing it back would take.
+    /// The storage's own cost and that of its evicted ancestors, of which a walk looks at 256 storages at most: what
+    /// bringing it back would take.
     Ancestors,
     /// The storage's own cost.
     Local,
@@ -87,6 +88,8 @@ pub(crate) enum Numerator {
     Neighbourhood,
     /// Own cost and that of the evicted ancestors.
     Ancestors,
+    /// Own cost and that of the nearest few hundred evicted ancestors: bounded work.
+    NearAncestors,
     /// Number of storages in `e*`.
     Count,
 }
@@ -96,7 +99,10 @@ impl Numerator {
     pub(crate) fn is_exact(self) -> bool {
         matches!(
             self,
-            Numerator::Neighbourhood | Numerator::Ancestors | Numerator::Count
+            Numerator::Neighbourhood
+                | Numerator::Ancestors
+                | Numerator::NearAncestors
+                | Numerator::Count
         )
     }
 }

@@ -487,9 +487,181 @@ def _estimate_workspace(
     return both + _RNG_BYTES, False
 
 
+def _packed_convolution(base: str, args: tuple[Any, ...]) -> int | None:
+    """Workspace of a convolution that oneDNN runs: copies packed in blocks of 16 channels, an eighth for safety.
+
+    ``None`` for what it may not run itself (other types, one sample, three dimensions, dilation): that takes columns.
+    """
+    backward = base == "convolution_backward"
+    x, weight = (args[1], args[2]) if backward else (args[0], args[1])
+    dilation, transposed = (args[6], args[7]) if backward else (args[5], args[6])
+    plain = x.device.type == "cpu" and x.dtype == torch.float32 and all(d == 1 for d in dilation)
+    if not plain or x.dim() not in (3, 4) or x.shape[0] < 2 or transposed:
+        return None
+    y = args[0] if backward else None
+    stride, padding = (args[4], args[5]) if backward else (args[3], args[4])
+    if y is None:
+        places = 1
+        for size, kernel, step, pad in zip(x.shape[2:], weight.shape[2:], stride, padding, strict=False):
+            places *= (size + 2 * pad - kernel) // step + 1
+    else:
+        places = y[0, 0].numel()
+
+    def blocked(channels: int) -> int:
+        return -(-channels // 16) * 16
+
+    inputs = 4 * x.shape[0] * blocked(x.shape[1]) * x[0, 0].numel()
+    outputs = 4 * x.shape[0] * blocked(weight.shape[0]) * places
+    kernel_bytes = 4 * blocked(weight.shape[0]) * blocked(weight.shape[1]) * weight[0, 0].numel()
+    if backward:
+        copies = inputs + outputs + max(inputs, outputs) + 3 * kernel_bytes
+    else:
+        copies = inputs + 2 * outputs + 2 * kernel_bytes
+    return copies + copies // 8 + (1 << 20)
+
+
 def _in_one_dtype(read: set[torch.dtype], made: set[torch.dtype]) -> bool:
     """Whether a pointwise op computes in the dtype it reads: otherwise it copies whole operands or results (``abs`` of
     complex numbers, ``sin`` of integers, integers compared with a fraction)."""
     if len(read | made - {torch.bool}) > 1:
         return False
     return torch.bool not in made or all(dtype.is_floating_point or dtype == torch.bool for dtype in read)
+
+
+#: What reading and writing the CPU generator's state allocates: three copies of 5056 bytes, rounded up.
+_RNG_BYTES = 16384
+
+
+def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, int | None]:
+    """Runs an op and measures its workspace: the peak of what it allocated beyond what it left.
+
+    ``None`` where it cannot be measured (a profiler of the program's own is active).
+    """
+    kwargs = kwargs or {}
+    tensors = _tensors(args) + _tensors(kwargs)
+    cuda = next((t.device for t in tensors if t.device.type == "cuda"), None)
+    if cuda is not None:
+        return _measured_cuda(call, args, kwargs, cuda)
+    if torch.autograd._profiler_enabled():
+        return call(*args, **kwargs), None
+    config = torch.autograd.ProfilerConfig(
+        torch.autograd.ProfilerState.CPU,
+        False,
+        True,
+        False,
+        False,
+        False,
+        torch._C._profiler._ExperimentalConfig(),
+    )
+    torch.autograd._enable_profiler_legacy(config)
+    try:
+        result = call(*args, **kwargs)
+    finally:
+        records = torch.autograd._disable_profiler_legacy()
+    level = peak = 0
+    for thread in records:
+        for event in thread:
+            if event.kind() == "memory_alloc":
+                level += event.cpu_memory_usage()
+                peak = max(peak, level)
+    return result, max(0, peak - max(level, 0))
+
+
+def _measured_cuda(call: Any, args: Any, kwargs: Any, device: torch.device) -> tuple[Any, int | None]:
+    torch.cuda.synchronize(device)
+    base = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    result = call(*args, **kwargs)
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    left = torch.cuda.memory_allocated(device)
+    return result, max(0, peak - max(left, base))
+
+
+# --- Replays --------------------------------------------------------------------------------------------------
+
+
+def view(
+    storage: torch.UntypedStorage,
+    dtype: torch.dtype,
+    offset: int,
+    shape: torch.Size,
+    stride: tuple[int, ...],
+    conj: bool,
+    neg: bool,
+) -> torch.Tensor:
+    """A tensor over a storage, made without touching its version counter."""
+    out = torch.empty(0, dtype=dtype, device=storage.device).set_(storage, offset, shape, stride)
+    if conj:
+        out = torch._conj(out)
+    return torch._neg_view(out) if neg else out
+
+
+def _generators(args: Any, kwargs: dict[str, Any] | None) -> list[torch.Generator]:
+    explicit = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, torch.Generator)]
+    if explicit:
+        return explicit
+    device = _home(args, kwargs or {})
+    if device.type == "cuda":
+        index = device.index if device.index is not None else torch.cuda.current_device()
+        return [torch.cuda.default_generators[index]]
+    return [torch.default_generator]
+
+
+RNG_BYTES = _RNG_BYTES
+
+
+def rng_state(args: Any, kwargs: dict[str, Any] | None) -> list[tuple[torch.Generator, bytes]]:
+    """The state of the generator that an op is about to draw from, outside torch's own memory."""
+    return [(g, g.get_state().numpy().tobytes()) for g in _generators(args, kwargs)]
+
+
+def _set_state(generator: torch.Generator, state: bytes) -> None:
+    generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+def replay_random(call: Any, args: Any, kwargs: Any, states: list[tuple[torch.Generator, bytes]]) -> Any:
+    """Runs a random op with the numbers it drew first; the streams go on as if nothing had happened."""
+    now = [(g, g.get_state().numpy().tobytes()) for g, _ in states]
+    for generator, state in states:
+        _set_state(generator, state)
+    try:
+        return call(*args, **kwargs)
+    finally:
+        for generator, state in now:
+            _set_state(generator, state)
+
+
+def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
+    """Runs an op with the mode active again, so that what it is made of is seen."""
+    kwargs = kwargs or {}
+    _push_mode(mode)
+    try:
+        if _decomposes(func):
+            return func.decompose(*args, **kwargs)
+        return func(*args, **kwargs)
+    finally:
+        _pop_mode()
+
+
+def set_grad_mode(on: bool) -> bool | None:
+    """Sets grad mode; returns what it was, or ``None`` if that was the same."""
+    if torch.is_grad_enabled() == on:
+        return None
+    torch._C._set_grad_enabled(on)
+    return not on
+
+
+grad_enabled = torch.is_grad_enabled
+
+
+def use_count(storage: torch.UntypedStorage) -> int:
+    """Owners of a storage other than the one Python object that the session itself holds."""
+    # Two Python references are ours: the session's and this argument (plus getrefcount's own).
+    python = sys.getrefcount(storage) - 3
+    return int(torch._C._storage_Use_Count(storage._cdata)) - 1 + max(python, 0)
+
+
+def budget_error(op: str, needed: int, smallest: int, budget: int, device: str) -> BudgetError:
+    """The exception for a plan that does not fit."""
+    return BudgetError(op, needed, smallest, budget, device)
