@@ -40,6 +40,10 @@ pub struct Live {
     pub present: bool,
     /// Nothing has been written to it by an op yet (it came from `empty`).
     pub blank: bool,
+    /// The program took its bytes away (`resize_(0)`): access raises, as plain torch would crash.
+    pub freed: bool,
+    /// Tells it from storages that had the same id before.
+    pub serial: u64,
 }
 
 /// Where the bytes of an engine storage are.
@@ -53,7 +57,7 @@ pub enum Buffer {
 }
 
 /// Receives the deaths of storages, from whatever thread they die in.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "remat._native")]
 pub struct Deaths {
     queue: Arc<Mutex<Vec<usize>>>,
 }
@@ -77,6 +81,8 @@ pub struct Storages {
     buffers: Vec<Buffer>,
     queue: Arc<Mutex<Vec<usize>>>,
     on_death: Py<PyAny>,
+    serial: u64,
+    held: u64,
 }
 
 impl Storages {
@@ -98,6 +104,8 @@ impl Storages {
             buffers: Vec::new(),
             queue,
             on_death,
+            serial: 0,
+            held: 0,
         })
     }
 
@@ -132,7 +140,11 @@ impl Storages {
             pool,
             present: true,
             blank: false,
+            freed: false,
+            serial: self.serial,
         };
+        self.serial += 1;
+        self.held += bytes;
         let id = match self.free.pop() {
             Some(id) => {
                 self.lives[id as usize] = Some(live);
@@ -162,6 +174,7 @@ impl Storages {
             };
             if let Some(live) = self.lives[id as usize].take() {
                 self.by_object.remove(&live.object);
+                self.held -= live.bytes;
                 self.free.push(id);
                 return Some(live);
             }
@@ -176,6 +189,11 @@ impl Storages {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .is_empty()
+    }
+
+    /// Bytes of all storages that the program holds, evicted ones included.
+    pub fn held(&self) -> u64 {
+        self.held
     }
 
     /// A live storage; ids come from this table and name storages that have not been removed.
@@ -229,6 +247,11 @@ impl Storages {
 }
 
 impl Live {
+    /// Address of the `UntypedStorage` object.
+    pub fn address(&self) -> usize {
+        self.object
+    }
+
     /// The storage object, unless it died.
     pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let object = self.weak.bind(py).call0()?;
@@ -242,6 +265,7 @@ impl Storages {
         let live = self.lives.get_mut(id as usize)?.take()?;
         self.by_object.remove(&live.object);
         self.by_weak.remove(&(live.weak.as_ptr() as usize));
+        self.held -= live.bytes;
         self.free.push(id);
         Some(live)
     }
