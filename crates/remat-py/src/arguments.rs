@@ -31,6 +31,8 @@ pub enum Class {
 pub struct Torch {
     /// `TensorBase.untyped_storage`.
     pub untyped_storage: Py<PyAny>,
+    /// `part_storages(tensor) -> list`: what a sparse tensor is made of.
+    pub part_storages: Py<PyAny>,
     /// `TensorBase.stride`.
     pub stride: Py<PyAny>,
     /// `TensorBase.storage_offset`.
@@ -73,6 +75,14 @@ impl Torch {
         Ok(class)
     }
 
+    /// The storages that a tensor without one of its own is made of.
+    pub fn parts<'py>(&self, tensor: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.part_storages
+            .bind(tensor.py())
+            .call1((tensor,))?
+            .extract()
+    }
+
     fn is_complex(&mut self, dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
         let key = dtype.as_ptr() as usize;
         if let Some(known) = self.complex.get(&key) {
@@ -102,10 +112,12 @@ pub struct Walk {
     pub args: Vec<Arg>,
     /// Keyword arguments.
     pub kwargs: Vec<(Py<PyAny>, Arg)>,
-    /// A tensor without a storage of the ordinary kind is among the arguments.
+    /// A tensor of which Remat cannot tell what it is made of, or that changes its parts, is among the arguments.
     pub opaque: bool,
     /// A parameter of a module is among the arguments.
     pub parameters: bool,
+    /// Storages that sparse arguments are made of.
+    pub parts: Vec<LiveId>,
     /// A tensor subclass that intercepts ops is among the arguments.
     pub wrapper: bool,
     /// Signature of the call.
@@ -266,20 +278,49 @@ impl<R: Registry> Walker<'_, R> {
         Ok(Arg::List(items))
     }
 
+    /// Sparse and other layouts have no storage of their own: passed as they are, and their parts stay.
+    fn sparse(&mut self, tensor: &Bound<'_, PyAny>, access: Access) -> PyResult<Arg> {
+        let py = tensor.py();
+        let parts = self.torch.parts(tensor)?;
+        // A write may give it other parts.
+        self.out.opaque |= parts.is_empty() || access == Access::Write;
+        self.hash.write_u8(8);
+        self.hash
+            .write_isize(tensor.getattr(intern!(py, "shape"))?.hash()?);
+        self.hash
+            .write_usize(tensor.getattr(intern!(py, "dtype"))?.as_ptr() as usize);
+        for storage in parts {
+            let bytes: u64 = storage.call_method0(intern!(py, "nbytes"))?.extract()?;
+            self.hash.write_u64(bytes);
+            if let Some((live, id)) = self.registry.resolve(&storage)? {
+                self.input(live, id, access);
+                self.out.parts.push(live);
+            }
+        }
+        Ok(Arg::Object(tensor.clone().unbind()))
+    }
+
+    /// Index of an input, which is taken in when it is new.
+    fn input(&mut self, live: LiveId, id: TensorId, access: Access) -> u32 {
+        let input = match self.out.inputs.iter().position(|&t| t == id) {
+            Some(i) => i,
+            None => {
+                self.out.inputs.push(id);
+                self.out.lives.push(live);
+                self.out.inputs.len() - 1
+            }
+        } as u32;
+        if access == Access::Write && !self.out.written.contains(&input) {
+            self.out.written.push(input);
+        }
+        input
+    }
+
     fn tensor(&mut self, tensor: &Bound<'_, PyAny>, access: Access) -> PyResult<Arg> {
         let py = tensor.py();
         self.tensors += 1;
         let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) else {
-            // Sparse and other layouts have no storage: passed through.
-            self.out.opaque = true;
-            self.hash
-                .write_isize(tensor.getattr(intern!(py, "shape"))?.hash()?);
-            self.hash
-                .write_usize(tensor.getattr(intern!(py, "dtype"))?.as_ptr() as usize);
-            if let Ok(count) = tensor.call_method0(intern!(py, "_nnz")) {
-                self.hash.write_isize(count.hash()?);
-            }
-            return Ok(Arg::Object(tensor.clone().unbind()));
+            return self.sparse(tensor, access);
         };
         let Some((live, id)) = self.registry.resolve(&storage)? else {
             self.out.opaque = true;
@@ -300,18 +341,8 @@ impl<R: Registry> Walker<'_, R> {
             Access::Skip => return Ok(Arg::Absent),
             Access::Read | Access::Write => {}
         }
-        let input = match self.out.inputs.iter().position(|&t| t == id) {
-            Some(i) => i,
-            None => {
-                self.out.inputs.push(id);
-                self.out.lives.push(live);
-                self.out.inputs.len() - 1
-            }
-        } as u32;
+        let input = self.input(live, id, access);
         self.hash.write_u32(input);
-        if access == Access::Write && !self.out.written.contains(&input) {
-            self.out.written.push(input);
-        }
         let complex = self.torch.is_complex(&dtype)?;
         let conj = complex && call_one(&self.torch.is_conj, tensor)?.is_truthy()?;
         let neg = self.torch.any_complex && call_one(&self.torch.is_neg, tensor)?.is_truthy()?;

@@ -13,8 +13,9 @@ use crate::arguments::Registry;
 use crate::func::Func;
 use crate::layout::{Guard, Impl, Layout};
 use crate::ledger::Ledger;
+use crate::lineage::{Lineage, LONG};
 use crate::outside::{Outside, Place};
-use crate::record::{Record, BLANK};
+use crate::record::{Hold, Record, BLANK};
 use crate::session::slack;
 use crate::storages::{Buffer, Live, LiveId, Storages};
 use crate::tracing::Tracing;
@@ -76,6 +77,8 @@ pub struct CoreState {
     pub pools: Vec<Pool>,
     /// Bytes as the allocator saw them.
     pub ledger: Ledger,
+    /// Chains of ops behind storages.
+    pub lineage: Lineage,
     /// Where `StorageImpl` keeps what is moved.
     pub layout: Layout,
     /// Slow paths in Python.
@@ -97,6 +100,10 @@ pub struct CoreState {
     own_deleter: usize,
     given: Vec<Option<u64>>,
     steps: Vec<Step>,
+    /// The op begun last, until the engine forgets it.
+    pub running: Option<OpId>,
+    /// Records kept now.
+    live_records: usize,
     dead_ops: Vec<OpId>,
     dead_storages: Vec<StorageId>,
 }
@@ -129,6 +136,7 @@ impl CoreState {
             unbounded: false,
             follow: Follow::Fixed,
             ledger: Ledger::default(),
+            lineage: Lineage::default(),
             layout,
             seam,
             untyped_storage,
@@ -139,6 +147,8 @@ impl CoreState {
             current: String::new(),
             given: Vec::new(),
             steps: Vec::new(),
+            running: None,
+            live_records: 0,
             dead_ops: Vec::new(),
             dead_storages: Vec::new(),
         })
@@ -294,9 +304,14 @@ impl CoreState {
         }
         for i in 0..self.dead_ops.len() {
             let op = self.dead_ops[i];
+            if self.running == Some(op) {
+                self.running = None;
+            }
             if let Some(record) = self.records.get_mut(op.index()).and_then(Option::take) {
-                for &live in &record.holds {
-                    if let Some(live) = self.storages.live_mut(live) {
+                self.live_records -= 1;
+                for hold in &record.holds {
+                    let held = self.storages.live_mut(hold.id);
+                    if let Some(live) = held.filter(|live| live.serial == hold.serial) {
                         live.readers -= 1;
                         if live.readers == 0 {
                             live.hold = None;
@@ -307,7 +322,8 @@ impl CoreState {
         }
     }
 
-    /// Keeps the record of an op for its replays. Constants that it reads stay alive as long as it does.
+    /// Keeps the record of an op for its replays. Constants that it reads stay alive as long as it does, those that
+    /// become constants later included.
     pub fn keep(
         &mut self,
         py: Python<'_>,
@@ -315,33 +331,59 @@ impl CoreState {
         mut record: Record,
         lives: &[LiveId],
     ) -> PyResult<()> {
+        self.collect();
+        if self.running != Some(op) {
+            return Ok(()); // forgotten as it finished: what it made are constants, or nobody holds it
+        }
         if self.unbounded {
             return Ok(()); // nothing is ever evicted, and a dropped constant must not live longer than without Remat
         }
         for &id in lives {
-            let Some(live) = self.storages.live(id) else {
+            let Some(live) = self.storages.live_mut(id) else {
                 continue;
             };
-            if !self.engine.is_pinned(self.engine.storage(live.tensor)) {
-                continue;
-            }
-            let object = if live.readers == 0 {
-                live.upgrade(py)?
-            } else {
-                None
-            };
-            if let Some(live) = self.storages.live_mut(id) {
-                if live.readers == 0 {
-                    live.hold = object.map(Bound::unbind);
-                }
-                live.readers += 1;
-                record.holds.push(id);
-            }
+            live.readers += 1;
+            record.holds.push(Hold {
+                id,
+                serial: live.serial,
+            });
+            self.hold_if_pinned(py, id)?;
         }
         if self.records.len() <= op.index() {
             self.records.resize_with(op.index() + 1, || None);
         }
         self.records[op.index()] = Some(record);
+        self.live_records += 1;
+        Ok(())
+    }
+
+    /// A constant that recorded ops read is kept alive: once dropped it could not be had again.
+    fn hold_if_pinned(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        let Some(live) = self.storages.live(id) else {
+            return Ok(());
+        };
+        let wanted = live.readers > 0 && live.hold.is_none() && live.present;
+        if !wanted || !self.engine.is_pinned(self.engine.storage(live.tensor)) {
+            return Ok(());
+        }
+        let object = live.upgrade(py)?.map(Bound::unbind);
+        if let Some(live) = self.storages.live_mut(id) {
+            live.hold = object;
+        }
+        Ok(())
+    }
+
+    /// As an op overwrites a constant the engine pins what was computed from it: those are constants from now on.
+    pub fn hold_all_pinned(&mut self, py: Python<'_>) -> PyResult<()> {
+        let read: Vec<LiveId> = self
+            .storages
+            .all()
+            .filter(|(_, live)| live.readers > 0 && live.hold.is_none())
+            .map(|(id, _)| id)
+            .collect();
+        for id in read {
+            self.hold_if_pinned(py, id)?;
+        }
         Ok(())
     }
 
@@ -625,7 +667,55 @@ impl CoreState {
             tracing.pin(tensor)?;
         }
         self.perform(py)?;
+        self.hold_if_pinned(py, id)?;
         self.collect();
+        Ok(())
+    }
+
+    /// The chain of ops behind the result of an op that reads these tensors.
+    pub fn chain(&self, inputs: &[TensorId]) -> u32 {
+        let lengths = inputs.iter().map(|&input| {
+            let sid = self.engine.storage(input);
+            if self.engine.is_pinned(sid) {
+                0
+            } else {
+                self.lineage.of(sid)
+            }
+        });
+        lengths.max().unwrap_or(0).saturating_add(1)
+    }
+
+    /// Notes the chain of ops behind what an op made.
+    pub fn note_chain(&mut self, made: &[TensorId], length: u32) {
+        for &tensor in made {
+            self.lineage.set(self.engine.storage(tensor), length);
+        }
+    }
+
+    /// Before an op: if chains have become long and the program holds as little as it does at its low points, what it
+    /// carries on is pinned.
+    pub fn cut_chains(&mut self, py: Python<'_>, length: u32) -> PyResult<()> {
+        if !self
+            .lineage
+            .is_time(length, self.live_records, self.storages.held())
+        {
+            return Ok(());
+        }
+        let carried: Vec<LiveId> = self
+            .storages
+            .all()
+            .filter(|(_, live)| {
+                let sid = self.engine.storage(live.tensor);
+                self.lineage.of(sid) >= LONG / 2 && !self.engine.is_pinned(sid)
+            })
+            .map(|(id, _)| id)
+            .collect();
+        for id in carried {
+            match self.pin(py, id) {
+                Err(e) if e.is_instance(py, &budget_error(py)?) => {}
+                done => done?,
+            }
+        }
         Ok(())
     }
 
@@ -742,6 +832,10 @@ impl CoreState {
         }
         Ok(tensor)
     }
+}
+
+fn budget_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("remat._errors")?.getattr("BudgetError")
 }
 
 /// The smallest budget whose part beyond the slack is so many bytes.

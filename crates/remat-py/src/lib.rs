@@ -3,7 +3,7 @@
 //! [`session`] is the dispatch mode through which every op passes; [`arguments`] reads a call; [`signature`] and
 //! [`knowledge`] hold what is known of calls before they run; [`core_state`] performs evictions and replays;
 //! [`storages`] knows the torch storages; [`record`] is what a replay needs; [`layout`] moves bytes between
-//! storages without a copy; [`ledger`] counts bytes apart from the engine.
+//! storages without a copy; [`ledger`] counts bytes apart from the engine; [`lineage`] says where chains of ops end.
 
 mod arguments;
 mod core_state;
@@ -12,6 +12,7 @@ mod func;
 mod knowledge;
 mod layout;
 mod ledger;
+mod lineage;
 mod outside;
 mod record;
 mod session;
@@ -94,6 +95,7 @@ fn guard_storage(layout: (usize, usize), storage: &Bound<'_, PyAny>, up: bool) -
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<session::Session>()?;
+    m.add_class::<storages::Deaths>()?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(format_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(policies, m)?)?;

@@ -5,6 +5,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use remat_core::PoolId;
 
+use crate::storages::LiveId;
+
 /// In place of an input: a storage not written to yet, which the op overwrites entirely.
 pub const BLANK: u32 = u32::MAX;
 
@@ -24,6 +26,15 @@ pub struct View {
     pub conj: bool,
     /// Lazy negation.
     pub neg: bool,
+}
+
+/// A storage that a record keeps from being freed. Ids are used again; serial numbers are not.
+#[derive(Clone, Copy, Debug)]
+pub struct Hold {
+    /// Its place in the table.
+    pub id: LiveId,
+    /// Its number.
+    pub serial: u64,
 }
 
 /// One argument.
@@ -63,7 +74,7 @@ pub struct Record {
     /// Where those are.
     pub workspace_pool: PoolId,
     /// Storages of constants that this record keeps from being freed.
-    pub holds: Vec<u32>,
+    pub holds: Vec<Hold>,
 }
 
 impl Arg {

@@ -31,13 +31,15 @@ struct State {
     predict: Py<PyAny>,
     measured_call: Py<PyAny>,
     redispatch: Py<PyAny>,
+    own_frames_dropped: Py<PyAny>,
     rng_state: Py<PyAny>,
     grad_enabled: Py<PyAny>,
     accumulating: Py<PyAny>,
-    part_storages: Py<PyAny>,
     synchronize: Option<Py<PyAny>>,
     tiny: u64,
     rng_bytes: u64,
+    /// Storages that the running op declares to write, by address.
+    writing: Arc<Mutex<Vec<usize>>>,
     ops: u64,
     started: Instant,
     counters_at_end: Option<Counters>,
@@ -49,6 +51,8 @@ pub struct Session {
     state: Mutex<State>,
     /// Thread that holds the lock, so that it recognises its own calls from within an op.
     owner: AtomicU64,
+    /// As in the state, to be read from within an op.
+    writing: Arc<Mutex<Vec<usize>>>,
 }
 
 fn thread_id() -> u64 {
@@ -98,6 +102,25 @@ impl Session {
 /// states, small buffers of its own): those are seen only when an op first meets them.
 pub(crate) fn slack(budget: u64) -> u64 {
     (budget / 64).clamp(16 << 10, 1 << 20).min(budget / 8)
+}
+
+/// The error of an op, without the Python frames that led from the session to the op.
+fn as_torch_raises(dropped: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    match dropped.call1((error.into_value(dropped.py()),)) {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
+/// `remat.RematError` with a message.
+fn remat_error(py: Python<'_>, message: &str) -> PyErr {
+    let class = py
+        .import("remat._errors")
+        .and_then(|module| module.getattr("RematError"));
+    match class.and_then(|class| class.call1((message,))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
 }
 
 enum Outcome {
@@ -184,6 +207,7 @@ impl Session {
         let smallest = budgets.iter().filter_map(|b| b.2).min().unwrap_or(0);
         let torch = Torch {
             untyped_storage: method("untyped_storage")?,
+            part_storages: get("part_storages")?,
             stride: method("stride")?,
             storage_offset: method("storage_offset")?,
             is_conj: method("is_conj")?,
@@ -194,6 +218,7 @@ impl Session {
             any_complex: true,
         };
         let knowledge = Knowledge::take(&mut core.pools);
+        let writing = Arc::new(Mutex::new(Vec::new()));
         let state = State {
             core,
             torch,
@@ -202,10 +227,10 @@ impl Session {
             predict: get("predict")?,
             measured_call: get("measured_call")?,
             redispatch: get("redispatch")?,
+            own_frames_dropped: get("own_frames_dropped")?,
             rng_state: get("rng_state")?,
             grad_enabled: get("grad_enabled")?,
             accumulating: get("accumulating")?,
-            part_storages: get("part_storages")?,
             synchronize: {
                 let f = seam.call_method1("synchronizer", (&budgets[0].0,))?;
                 (!f.is_none()).then(|| f.unbind())
@@ -214,6 +239,7 @@ impl Session {
             // a step's lineage. A millionth of the budget each.
             tiny: (smallest >> 20).min(4096),
             rng_bytes: seam.getattr("RNG_BYTES")?.extract()?,
+            writing: writing.clone(),
             ops: 0,
             started: Instant::now(),
             counters_at_end: None,
@@ -221,6 +247,7 @@ impl Session {
         Ok(Session {
             state: Mutex::new(state),
             owner: AtomicU64::new(0),
+            writing,
         })
     }
 
@@ -234,17 +261,23 @@ impl Session {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
-        let outcome = match slf.get().enter(py) {
+        let (redispatch, dropped) = match slf.get().enter(py) {
             None => return Ok(func.call(args, kwargs)?.unbind()),
             Some(mut held) => {
                 let outcome = held.state.dispatch(py, func, args, kwargs)?;
                 match outcome {
                     Outcome::Done(result) => return Ok(result),
-                    Outcome::Redispatch => held.state.redispatch.clone_ref(py),
+                    Outcome::Redispatch => (
+                        held.state.redispatch.clone_ref(py),
+                        held.state.own_frames_dropped.clone_ref(py),
+                    ),
                 }
             }
         };
-        Ok(outcome.bind(py).call1((slf, func, args, kwargs))?.unbind())
+        match redispatch.bind(py).call1((slf, func, args, kwargs)) {
+            Ok(result) => Ok(result.unbind()),
+            Err(e) => Err(as_torch_raises(dropped.bind(py), e)),
+        }
     }
 
     /// Registers a storage that exists already (parameters, data) and counts its bytes.
@@ -283,6 +316,38 @@ impl Session {
         core.drain_deaths(storage.py())?;
         match core.storages.find(storage) {
             Some(id) => core.pin(storage.py(), id),
+            None => Ok(()),
+        }
+    }
+
+    /// A storage is about to be resized by a call that torch does not dispatch: what was computed from its bytes is
+    /// made independent of them. Returns whether [`after_resize`](Self::after_resize) is to be called.
+    ///
+    /// Within an op this can be done only for what the op declares to write; for other storages of the session it
+    /// raises, before anything is lost.
+    fn before_resize(&self, storage: &Bound<'_, PyAny>, bytes: u64, known: bool) -> PyResult<bool> {
+        let py = storage.py();
+        let Some(mut held) = self.enter(py) else {
+            let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            if known && !writing.contains(&(storage.as_ptr() as usize)) {
+                return Err(remat_error(
+                    py,
+                    "an op resizes the storage of a tensor that it does not declare to write: \
+                     name the argument in mutates_args, or resize it outside the op",
+                ));
+            }
+            return Ok(false);
+        };
+        held.state.before_resize(storage, bytes)
+    }
+
+    /// A storage was resized: it is taken in anew.
+    fn after_resize(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(mut held) = self.enter(storage.py()) else {
+            return Ok(());
+        };
+        match held.state.core.storages.find(storage) {
+            Some(id) => held.state.check_size(storage.py(), id).map(|_| ()),
             None => Ok(()),
         }
     }
@@ -459,6 +524,25 @@ impl State {
                 // Pinning may have replayed; the tensor of a storage does not change by it.
             }
         }
+        let chain = self.core.chain(&walked.inputs);
+        self.core.cut_chains(py, chain)?;
+        for i in 0..walked.parts.len() {
+            self.core.pin(py, walked.parts[i])?;
+        }
+        if func.kind == Kind::Restructure {
+            for &id in &walked.lives {
+                if let Some(live) = self.core.storages.live(id).filter(|live| live.freed) {
+                    self.core.layout.set_guard(py, live.imp, Guard::Down);
+                }
+            }
+        }
+        if func.kind == Kind::Foreign {
+            let written = walked.written.iter();
+            let lives = written.filter_map(|&i| self.core.storages.live(walked.lives[i as usize]));
+            let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            writing.clear();
+            writing.extend(lives.map(|live| live.address()));
+        }
         let mut signature = match self.knowledge.signatures.remove(&walked.signature) {
             Some(known) => known,
             None => self.predict(py, func, args, kwargs)?,
@@ -477,6 +561,9 @@ impl State {
             self.knowledge
                 .signatures
                 .insert(walked.signature, signature);
+        }
+        if func.kind == Kind::Foreign {
+            self.check_foreign(py, func, &walked, result.as_ref().ok())?;
         }
         result.map(Outcome::Done)
     }
@@ -551,11 +638,12 @@ impl State {
         pinning: bool,
     ) -> PyResult<Py<PyAny>> {
         if !walked.stats.is_empty() {
-            self.update_stats(py, &walked.stats)?;
+            self.overwrite(py, "remat.update_stats", &walked.stats, 0)?;
         }
         if let Some(filled) = self.filled(py, func, walked)? {
             return self.fill(py, func, args, kwargs, walked, signature, grad, filled);
         }
+        let chain = self.core.chain(&walked.inputs);
         // In-place outputs first, then the fresh ones in the order of the results.
         let mut outputs: Vec<Output> =
             Vec::with_capacity(walked.written.len() + signature.outputs.len());
@@ -602,8 +690,15 @@ impl State {
                 return Err(e);
             }
         };
-        self.finish(py, op, walked, signature, &outputs, &results, &result, cost)?;
-        if replay == Replay::Allowed && !outputs.is_empty() {
+        let dense = self.finish(py, op, walked, signature, &outputs, &results, &result, cost)?;
+        if replay == Replay::Allowed && !dense {
+            for tensor in self.core.engine.outputs(op).to_vec() {
+                let sid = self.core.engine.storage(tensor);
+                if let Buffer::Live(id) = *self.core.storages.buffer(sid) {
+                    self.core.pin(py, id)?;
+                }
+            }
+        } else if replay == Replay::Allowed && !outputs.is_empty() {
             let record = Record {
                 func: func.overload.as_ptr() as usize,
                 args: std::mem::take(&mut walked.args),
@@ -619,6 +714,8 @@ impl State {
                 holds: Vec::new(),
             };
             self.core.keep(py, op, record, &walked.lives)?;
+            let made = self.core.engine.outputs(op).to_vec();
+            self.core.note_chain(&made, chain);
         }
         if func.blank {
             if let Ok(storage) = call_one(&self.torch.untyped_storage, &result) {
@@ -708,6 +805,7 @@ impl State {
         } else {
             None
         };
+        let chain = self.core.chain(&walked.inputs);
         let run = match self.begin(py, &spec) {
             Ok(op) => match self.call(py, func, args, kwargs, signature) {
                 Ok((result, cost)) => Ok((op, result, cost)),
@@ -766,6 +864,7 @@ impl State {
             holds: Vec::new(),
         };
         self.core.keep(py, op, record, &walked.lives)?;
+        self.core.note_chain(&made, chain);
         self.core.collect();
         Ok(result.unbind())
     }
@@ -783,6 +882,13 @@ impl State {
 
     /// Announces an op and performs what must come first.
     fn begin(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
+        let severs = spec.outputs.iter().any(|output| {
+            let Output::InPlace { of } = output else {
+                return false;
+            };
+            let engine = &self.core.engine;
+            engine.is_pinned(engine.storage(spec.inputs[*of]))
+        });
         let started = Instant::now();
         let mut begun = self.core.engine.begin(spec);
         if matches!(begun, Err(Error::Budget { .. })) && self.core.give_up_constants(py)? {
@@ -793,6 +899,10 @@ impl State {
             self.core.decide_ns += started.elapsed().as_nanos() as u64;
             self.core.perform(py)?;
         }
+        if severs {
+            self.core.hold_all_pinned(py)?;
+        }
+        self.core.running = Some(op);
         Ok(op)
     }
 
@@ -810,7 +920,8 @@ impl State {
             let (result, workspace): (Bound<'py, PyAny>, Option<u64>) = self
                 .measured_call
                 .bind(py)
-                .call1((&func.call, args, kwargs))?
+                .call1((&func.call, args, kwargs))
+                .map_err(|e| as_torch_raises(self.own_frames_dropped.bind(py), e))?
                 .extract()?;
             if let Some(workspace) = workspace {
                 // Saving and restoring a generator's state takes memory too.
@@ -835,10 +946,17 @@ impl State {
         Ok((result, signature.cost))
     }
 
-    /// Batch normalisation's running statistics: updated in place, and nothing else depends on it.
-    fn update_stats(&mut self, py: Python<'_>, stats: &[LiveId]) -> PyResult<()> {
-        let mut inputs = Vec::with_capacity(stats.len());
-        for &id in stats {
+    /// Storages get new values where no op that declares it writes them (batch normalisation's running statistics,
+    /// resizing): what was computed from the old values is made independent of them.
+    fn overwrite(
+        &mut self,
+        py: Python<'_>,
+        name: &str,
+        written: &[LiveId],
+        workspace: u64,
+    ) -> PyResult<()> {
+        let mut inputs = Vec::with_capacity(written.len());
+        for &id in written {
             self.core.pin(py, id)?;
             if let Some(live) = self.core.storages.live(id) {
                 inputs.push(live.tensor);
@@ -848,7 +966,7 @@ impl State {
         let spec = OpSpec {
             inputs: &inputs,
             outputs: &outputs,
-            workspace: Bytes(0),
+            workspace: Bytes(workspace),
             workspace_pool: self.core.budget_pool,
             replay: Replay::Forbidden,
         };
@@ -856,11 +974,11 @@ impl State {
         let made = self.core.engine.outputs(op).to_vec();
         if let Some(tracing) = &mut self.core.tracing {
             tracing.op(
-                "remat.update_stats",
+                name,
                 &inputs,
                 &outputs,
                 &made,
-                0,
+                workspace,
                 self.core.budget_pool,
                 0,
                 false,
@@ -878,7 +996,7 @@ impl State {
             )
             .map_err(|e| self.core.refusal(py, &e))?;
         self.core.perform(py)?;
-        for (k, &id) in stats.iter().enumerate() {
+        for (k, &id) in written.iter().enumerate() {
             self.supersede(py, id, made[k])?;
         }
         Ok(())
@@ -902,6 +1020,7 @@ impl State {
         self.core.release(py, old)
     }
 
+    /// Tells the engine what an op made, and takes it in. Returns whether every result has a storage of its own.
     #[allow(clippy::too_many_arguments)]
     fn finish(
         &mut self,
@@ -913,7 +1032,7 @@ impl State {
         results: &[Option<u32>],
         result: &Bound<'_, PyAny>,
         cost: u64,
-    ) -> PyResult<()> {
+    ) -> PyResult<bool> {
         let made: Vec<TensorId> = self.core.engine.outputs(op).to_vec();
         let flat = self.flatten(py, result, results.len())?;
         // Sizes first: the engine must know them before storages are looked up again.
@@ -927,19 +1046,13 @@ impl State {
         let mut fresh: Vec<(u32, Bound<'_, PyAny>)> = Vec::with_capacity(flat.len());
         let mut strangers: Vec<Bound<'_, PyAny>> = Vec::new();
         let mut left = 0;
+        let mut shared: Vec<LiveId> = Vec::new();
+        let mut dense = true;
         for (i, tensor) in flat.iter().enumerate() {
             let Some(tensor) = tensor else { continue };
             let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) else {
-                let parts: Vec<Bound<'_, PyAny>> =
-                    self.part_storages.bind(py).call1((tensor,))?.extract()?;
-                for part in parts {
-                    if self.core.storages.find(&part).is_none() {
-                        left += part
-                            .call_method0(pyo3::intern!(py, "nbytes"))?
-                            .extract::<u64>()?;
-                        strangers.push(part);
-                    }
-                }
+                dense = false;
+                left += self.take_parts(tensor, &mut strangers, &mut shared)?;
                 continue;
             };
             let seen = self.core.storages.find(&storage).is_some()
@@ -1033,27 +1146,117 @@ impl State {
         for storage in strangers {
             crate::arguments::Registry::resolve(&mut self.core, &storage)?;
         }
+        for id in shared {
+            self.core.pin(py, id)?;
+        }
         for &input in &walked.written {
-            left += self.check_size(py, walked.lives[input as usize])?;
+            left += self
+                .check_size(py, walked.lives[input as usize])?
+                .unwrap_or(0);
         }
         signature.leave(left);
+        Ok(dense)
+    }
+
+    /// A result without a storage of its own (sparse): its parts become constants, and room is made for them before
+    /// the next such op. Returns their bytes.
+    fn take_parts<'py>(
+        &mut self,
+        tensor: &Bound<'py, PyAny>,
+        strangers: &mut Vec<Bound<'py, PyAny>>,
+        shared: &mut Vec<LiveId>,
+    ) -> PyResult<u64> {
+        let py = tensor.py();
+        let mut total = 0u64;
+        for storage in self.torch.parts(tensor)? {
+            if let Some(id) = self.core.storages.find(&storage) {
+                shared.push(id);
+                continue;
+            }
+            total += storage
+                .call_method0(pyo3::intern!(py, "nbytes"))?
+                .extract::<u64>()?;
+            strangers.push(storage);
+        }
+        Ok(total)
+    }
+
+    /// Prepares for a storage's being resized where no op is dispatched.
+    fn before_resize(&mut self, storage: &Bound<'_, PyAny>, bytes: u64) -> PyResult<bool> {
+        let py = storage.py();
+        self.core.current = "resizing a storage".into();
+        self.core.drain_deaths(py)?;
+        let Some(id) = self.core.storages.find(storage) else {
+            return Ok(false);
+        };
+        self.overwrite(py, "remat.resize", &[id], bytes)?;
+        if let Some(live) = self.core.storages.live(id) {
+            self.core.layout.set_guard(py, live.imp, Guard::Down);
+        }
+        Ok(true)
+    }
+
+    /// A foreign op may do to storages what it does not declare: sizes are looked at again.
+    fn check_foreign(
+        &mut self,
+        py: Python<'_>,
+        func: &Func,
+        walked: &Walk,
+        result: Option<&Py<PyAny>>,
+    ) -> PyResult<()> {
+        for (i, &id) in walked.lives.iter().enumerate() {
+            let resized = self.check_size(py, id)?.is_some();
+            if resized && result.is_some() && !walked.written.contains(&(i as u32)) {
+                let message = format!(
+                    "{}: it resized the storage of a tensor that it does not declare to write: \
+                     name the argument in mutates_args",
+                    func.name
+                );
+                return Err(remat_error(py, &message));
+            }
+        }
+        let Some(result) = result else { return Ok(()) };
+        for tensor in self.flatten(py, result.bind(py), 1)?.into_iter().flatten() {
+            let Ok(storage) = call_one(&self.torch.untyped_storage, &tensor) else {
+                continue;
+            };
+            let elements: u64 = tensor.call_method0("numel")?.extract()?;
+            let Some(id) = self.core.storages.find(&storage) else {
+                continue;
+            };
+            if elements > 0 {
+                self.guard_freed(py, id);
+            }
+        }
         Ok(())
     }
 
-    /// An op that writes may also have resized: the storage is then taken in anew, as a constant. By how many bytes
-    /// it grew.
-    fn check_size(&mut self, py: Python<'_>, id: LiveId) -> PyResult<u64> {
+    /// A storage without bytes: access to what is not there raises from now on, where plain torch would crash.
+    fn guard_freed(&mut self, py: Python<'_>, id: LiveId) {
+        if let Some(live) = self.core.storages.live_mut(id).filter(|l| l.bytes == 0) {
+            live.freed = true;
+            let imp = live.imp;
+            self.core.layout.set_guard(py, imp, Guard::Up);
+        }
+    }
+
+    /// A storage may have been resized: it is then taken in anew, as a constant. Returns by how many bytes
+    /// it grew if it was.
+    fn check_size(&mut self, py: Python<'_>, id: LiveId) -> PyResult<Option<u64>> {
         let Some(live) = self.core.storages.live(id) else {
-            return Ok(0);
+            return Ok(None);
         };
         let Some(object) = live.upgrade(py)? else {
-            return Ok(0);
+            return Ok(None);
         };
         let bytes: u64 = object
             .call_method0(pyo3::intern!(py, "nbytes"))?
             .extract()?;
         if bytes == live.bytes {
-            return Ok(0);
+            if live.freed {
+                self.guard_freed(py, id);
+            }
+            return Ok(None);
         }
         let mut grown = 0;
         if let Some(live) = self.core.storages.forget(id) {
@@ -1062,9 +1265,10 @@ impl State {
             let sid = self.core.engine.storage(live.tensor);
             self.core.storages.set_buffer(sid, Buffer::Empty);
             self.core.release(py, live.tensor)?;
-            self.core.constant(&object, live.pool)?;
+            let (id, _) = self.core.constant(&object, live.pool)?;
+            self.guard_freed(py, id);
         }
-        Ok(grown)
+        Ok(Some(grown))
     }
 
     fn flatten<'py>(

@@ -43,6 +43,10 @@ pub struct Live {
     pub outside: Option<Place>,
     /// Nothing has been written to it by an op yet (it came from `empty`).
     pub blank: bool,
+    /// The program took its bytes away (`resize_(0)`): access raises, as plain torch would crash.
+    pub freed: bool,
+    /// Tells it from storages that had the same id before.
+    pub serial: u64,
 }
 
 /// Where the bytes of an engine storage are.
@@ -56,7 +60,7 @@ pub enum Buffer {
 }
 
 /// Receives the deaths of storages, from whatever thread they die in.
-#[pyclass(frozen)]
+#[pyclass(frozen, module = "remat._native")]
 pub struct Deaths {
     queue: Arc<Mutex<Vec<usize>>>,
 }
@@ -80,6 +84,8 @@ pub struct Storages {
     buffers: Vec<Buffer>,
     queue: Arc<Mutex<Vec<usize>>>,
     on_death: Py<PyAny>,
+    serial: u64,
+    held: u64,
 }
 
 impl Storages {
@@ -101,6 +107,8 @@ impl Storages {
             buffers: Vec::new(),
             queue,
             on_death,
+            serial: 0,
+            held: 0,
         })
     }
 
@@ -136,7 +144,11 @@ impl Storages {
             present: true,
             outside: None,
             blank: false,
+            freed: false,
+            serial: self.serial,
         };
+        self.serial += 1;
+        self.held += bytes;
         let id = match self.free.pop() {
             Some(id) => {
                 self.lives[id as usize] = Some(live);
@@ -166,6 +178,7 @@ impl Storages {
             };
             if let Some(live) = self.lives[id as usize].take() {
                 self.by_object.remove(&live.object);
+                self.held -= live.bytes;
                 self.free.push(id);
                 return Some(live);
             }
@@ -180,6 +193,11 @@ impl Storages {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .is_empty()
+    }
+
+    /// Bytes of all storages that the program holds, evicted ones included.
+    pub fn held(&self) -> u64 {
+        self.held
     }
 
     /// A live storage; ids come from this table and name storages that have not been removed.
@@ -245,6 +263,11 @@ impl Storages {
 }
 
 impl Live {
+    /// Address of the `UntypedStorage` object.
+    pub fn address(&self) -> usize {
+        self.object
+    }
+
     /// The storage object, unless it died.
     pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let object = self.weak.bind(py).call0()?;
@@ -258,6 +281,7 @@ impl Storages {
         let live = self.lives.get_mut(id as usize)?.take()?;
         self.by_object.remove(&live.object);
         self.by_weak.remove(&(live.weak.as_ptr() as usize));
+        self.held -= live.bytes;
         self.free.push(id);
         Some(live)
     }

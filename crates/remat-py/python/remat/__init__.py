@@ -9,10 +9,15 @@
 True
 """
 
-from ._budget import Run, Stats, budget
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ._errors import BudgetError, RematError
-from ._measure import Measurement, measure
 from ._native import __version__, parse_bytes, policies
+
+if TYPE_CHECKING:
+    from ._budget import Run, Stats, budget
+    from ._measure import Measurement, measure
 
 __all__ = [
     "BudgetError",
@@ -26,3 +31,17 @@ __all__ = [
     "parse_bytes",
     "policies",
 ]
+
+# What needs torch is loaded when first asked for: the command line reads traces without it.
+_HOMES = {"Run": "_budget", "Stats": "_budget", "budget": "_budget", "Measurement": "_measure", "measure": "_measure"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -88,6 +88,19 @@ def _default_device() -> torch.device:
     return torch.device("cpu")
 
 
+def _device(asked: str | torch.device) -> torch.device:
+    """The device of that name; ``ValueError`` lists those there are."""
+    there = seam.devices()
+    try:
+        device = torch.device(asked)
+        name = f"{device.type}:0" if device.index is None and device.type != "cpu" else seam.device_name(device)
+    except (RuntimeError, TypeError):
+        name = ""
+    if name not in there:
+        raise ValueError(f"device {str(asked)!r} is not there: expected one of {', '.join(there)}")
+    return device
+
+
 def _budgets(
     budget: Budget | Mapping[str, Budget] | None, device: str | torch.device | None
 ) -> list[tuple[str, torch.device, int | None]]:
@@ -99,9 +112,9 @@ def _budgets(
             raise ValueError("give the devices in the mapping of budgets or as device=, not both")
         if not budget:
             raise ValueError("no budget given: expected e.g. {'cuda': '6GiB'}")
-        pairs = [(torch.device(name), amount) for name, amount in budget.items()]
+        pairs = [(_device(name), amount) for name, amount in budget.items()]
     else:
-        pairs = [(torch.device(device) if device is not None else _default_device(), budget)]
+        pairs = [(_device(device) if device is not None else _default_device(), budget)]
     for where, amount in pairs:
         size = None if amount is None else bytes_of(amount)
         if size is not None and size > _physical(where):
@@ -123,7 +136,9 @@ def live_tensors() -> list[torch.Tensor]:
         found.append(value)
         if value.is_leaf and value.grad is not None:
             found.append(value.grad)
-    return [t for t in found if t.layout == torch.strided and t.device.type != "meta"]
+    return [
+        part for t in found if t.device.type != "meta" for part in ([t] if t.layout == torch.strided else seam.parts(t))
+    ]
 
 
 @functools.cache
@@ -161,7 +176,7 @@ class Run:
     def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
         """Changes the budget from here on. ``BudgetError`` if what cannot be dropped does not fit."""
         size = bytes_of(budget)
-        name = seam.device_name(torch.device(device)) if device is not None else None
+        name = seam.device_name(_device(device)) if device is not None else None
         for pool, (known, _, _) in enumerate(self._budgets):
             if name is None or known == name:
                 with seam.below_autograd():

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from . import _native
 from . import _torch_seam as seam
 from ._native import Session
 
@@ -37,10 +39,15 @@ def expose_tensor(expose: Expose, tensor: Any) -> None:
     expose(storage)
 
 
+def _is_known(storage: torch.UntypedStorage) -> bool:
+    """Whether a session keeps an account of the storage: it waits for its death."""
+    return any(isinstance(ref.__callback__, _native.Deaths) for ref in weakref.getweakrefs(storage))
+
+
 class Escapes:
     """The patches, while a budget is active."""
 
-    def __init__(self, session: Session, in_thread: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, session: _native.Session, in_thread: Callable[[Callable[[], None]], None]) -> None:
         self._session = session
         self._expose = session.expose
         self._in_thread = in_thread
@@ -63,6 +70,7 @@ class Escapes:
         self._patch_copies()
         for owner in (torch, torch.random):
             self._patch_state(owner)
+        self._patch_resize()
         self._patch_threads()
 
     def remove(self) -> None:
@@ -138,6 +146,24 @@ class Escapes:
             return state
 
         self._replace(owner, "get_rng_state", get_rng_state)
+
+    def _patch_resize(self) -> None:
+        owner = torch.UntypedStorage
+        original, session = owner.resize_, self._session
+
+        @functools.wraps(original)
+        def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+            if size == storage.nbytes():
+                return original(storage, size)
+            with seam.below_autograd():
+                told = session.before_resize(storage, size, _is_known(storage))
+                try:
+                    return original(storage, size)
+                finally:
+                    if told:
+                        session.after_resize(storage)
+
+        self._replace(owner, "resize_", resize_)
 
     def _patch_threads(self) -> None:
         original, in_thread = threading.Thread.start, self._in_thread

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import threading
 import types
 from types import TracebackType
 from typing import Any
@@ -76,17 +77,55 @@ def _become_main(script: str, args: list[str]) -> dict[str, Any]:
     return module.__dict__
 
 
-def _own_frames_hidden(script: str) -> None:
-    """Tracebacks start at the script's own first frame, as under plain Python."""
-    show = sys.excepthook
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback with the frames of this package, and those that led to :func:`main`, left out."""
+    kept: list[TracebackType] = []
+    while trace is not None:
+        if trace.tb_frame.f_code is main.__code__:
+            kept.clear()
+        elif not trace.tb_frame.f_code.co_filename.startswith(_HERE):
+            kept.append(trace)
+        trace = trace.tb_next
+    shown: TracebackType | None = None
+    for trace in reversed(kept):
+        shown = TracebackType(shown, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
+    return shown
+
+
+def _hide_own_frames(error: BaseException) -> None:
+    """Leaves out this package's frames in an exception and in those that led to it."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        link = waiting.pop()
+        if link is None or id(link) in seen:
+            continue
+        seen.add(id(link))
+        link.__traceback__ = _without_own_frames(link.__traceback__)
+        waiting += [link.__cause__, link.__context__]
+
+
+def _own_frames_hidden() -> None:
+    """Tracebacks show the script's own frames, as under plain Python."""
+    show, show_in_thread = sys.excepthook, threading.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        first = trace
-        while first is not None and first.tb_frame.f_code.co_filename != script:
-            first = first.tb_next
-        show(kind, value.with_traceback(first or trace), first or trace)
+        value.__traceback__ = trace
+        _hide_own_frames(value)
+        show(kind, value, value.__traceback__)
 
-    sys.excepthook = hook
+    def hook_in_thread(args: threading.ExceptHookArgs) -> None:
+        if args.exc_value is None:
+            show_in_thread(args)
+            return
+        _hide_own_frames(args.exc_value)
+        shown = (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread)
+        show_in_thread(threading.ExceptHookArgs(shown))
+
+    sys.excepthook, threading.excepthook = hook, hook_in_thread
 
 
 def main(argv: list[str]) -> int:
@@ -96,9 +135,10 @@ def main(argv: list[str]) -> int:
         code = _load(options.script)
     except OSError as error:
         return _fail(f"cannot read the script {options.script!r}: {error.strerror}")
-    except (SyntaxError, ValueError):
-        _own_frames_hidden(options.script)
-        raise
+    except (SyntaxError, ValueError) as error:
+        # As Python itself prints it: nothing ran, so there is no traceback.
+        sys.excepthook(type(error), error.with_traceback(None), None)
+        return 1
     from . import _budget
 
     try:
@@ -115,7 +155,7 @@ def main(argv: list[str]) -> int:
         run = context.__enter__()
     except (ValueError, RuntimeError, OSError) as error:
         return _fail(str(error).splitlines()[0])
-    _own_frames_hidden(options.script)
+    _own_frames_hidden()
     try:
         exec(code, namespace)
     finally:

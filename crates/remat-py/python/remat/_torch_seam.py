@@ -127,7 +127,10 @@ _RUNNING_STATS: dict[str, tuple[int, int, int, bool]] = {
     "aten::_batch_norm_with_update": (3, 4, -1, True),
     "aten::native_batch_norm_backward": (3, 4, 7, False),
 }
-_RESTRUCTURE = {"resize_", "resize_as_", "set_", "set_data", "_resize_output_", "resize", "resize_as_sparse_"}
+_RESTRUCTURE = {
+    "resize_", "resize_as_", "set_", "set_data", "_resize_output_", "resize", "resize_as_sparse_",
+    "resize_storage_bytes_",
+}  # fmt: skip
 # Memory not written to yet. C++ code above the dispatcher may fill it by raw pointer, so it is neither evicted nor
 # replayed unless the first op to touch it overwrites all of it.
 _BLANK = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
@@ -239,6 +242,15 @@ def device_name(device: torch.device) -> str:
     return f"{device.type}:{index}"
 
 
+def devices() -> list[str]:
+    """Names of the devices with memory that this machine has."""
+    found = ["cpu"]
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is not None:
+        found += [f"{accelerator.type}:{index}" for index in range(torch.accelerator.device_count())]
+    return found
+
+
 def device_of(storage: torch.UntypedStorage) -> tuple[str, torch.device] | None:
     """Name and device of a storage; ``None`` where tensors have no memory."""
     device = storage.device
@@ -271,7 +283,7 @@ def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         try:
             storage = _untyped_storage(value)
-        except NotImplementedError:
+        except (NotImplementedError, RuntimeError):
             raise RuntimeError("not strided") from None
         key = storage._cdata
         if key not in table:
@@ -305,25 +317,31 @@ def flatten(result: Any) -> list[torch.Tensor | None]:
     return [None]
 
 
-_PARTS: dict[torch.layout, tuple[str, ...]] = {
-    torch.sparse_coo: ("_indices", "_values"),
-    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
-    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
-}
+_COMPRESSED_ROWS = (torch.sparse_csr, torch.sparse_bsr)
+_COMPRESSED_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
+
+
+def parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The strided tensors that a sparse one is made of; none for what has no memory that torch shows."""
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in _COMPRESSED_ROWS:
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in _COMPRESSED_COLUMNS:
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []
 
 
 def part_storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
-    """The storages that a tensor without one of its own is made of; none where torch does not tell."""
-    return [_untyped_storage(getattr(tensor, part)()) for part in _PARTS.get(tensor.layout, ())]
+    """Their storages."""
+    return [_untyped_storage(part) for part in parts(tensor)]
 
 
 def _bytes(tensor: torch.Tensor) -> int:
     try:
         return int(_untyped_storage(tensor).nbytes())
-    except NotImplementedError:
-        return sum(int(part.nbytes()) for part in part_storages(tensor))
+    except (NotImplementedError, RuntimeError):
+        return sum(int(storage.nbytes()) for storage in part_storages(tensor))
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
@@ -352,7 +370,7 @@ def predict(
     outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs)
     leaves = _predict_leaves(overload, args, kwargs)
     out_bytes = sum(o for o in outputs if o is not None)
-    in_bytes = sum(_nbytes(t) for t in _tensors(args) + _tensors(kwargs) if t.layout == torch.strided)
+    in_bytes = sum(_nbytes(t) if t.layout == torch.strided else _bytes(t) for t in _tensors(args) + _tensors(kwargs))
     workspace, exact = _estimate_workspace(overload, args, kwargs, in_bytes, out_bytes, made)
     described = [None if o is None else (o, home) for o in outputs]
     return described, workspace, leaves, home, exact and exact_sizes
@@ -642,6 +660,18 @@ def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, 
         return func(*args, **kwargs)
     finally:
         _pop_mode()
+
+
+_OWN_FILES = (__file__, torch._ops.__file__)
+
+
+def own_frames_dropped(error: BaseException) -> BaseException:
+    """An error of an op, as if torch had run the op itself: the traceback's first frames, which are this file's and
+    those of torch that take an op apart, are left out."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename in _OWN_FILES:
+        trace = trace.tb_next
+    return error.with_traceback(trace)
 
 
 def set_grad_mode(on: bool) -> bool | None:
