@@ -90,9 +90,7 @@ def perceptron_step(device: str) -> Program:
     return program
 
 
-def measure_overhead(
-    name: str, program: Program, device: str, rounds: int, repeats: int
-) -> list[OverheadRow]:
+def measure_overhead(name: str, program: Program, device: str, rounds: int, repeats: int) -> list[OverheadRow]:
     """A row for each mode; entering and leaving a mode is not timed."""
     program()
     with OpCounter() as counter:

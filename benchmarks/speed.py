@@ -47,9 +47,7 @@ def main() -> int:
     if not args.no_overhead:
         print("\n## Added time per op, no memory pressure (limit 12 us)\n")
         for name, program in programs(args.device).items():
-            overhead += measure_overhead(
-                name, program, args.device, schedule.rounds, repeats=10 if args.quick else 40
-            )
+            overhead += measure_overhead(name, program, args.device, schedule.rounds, repeats=10 if args.quick else 40)
         print(overhead_table(overhead), flush=True)
 
     print("\n## Time against memory (deciding: limit 3% of the time)\n")
@@ -159,9 +157,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines + [f"| {' | '.join(cells)} |" for cells in rows])
 
 
-def write_json(
-    path: Path, here: dict[str, Any], overhead: Iterable[OverheadRow], budgets: Iterable[BudgetRow]
-) -> None:
+def write_json(path: Path, here: dict[str, Any], overhead: Iterable[OverheadRow], budgets: Iterable[BudgetRow]) -> None:
     """One object a line: the machine, then every row, each with its kind."""
     rows = [{"kind": "machine", **here}]
     rows += [{"kind": "overhead", **asdict(row)} for row in overhead]

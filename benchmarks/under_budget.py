@@ -75,9 +75,7 @@ class BudgetRow:
         return None
 
 
-def measure_budgets(
-    work: Workload, device: str, schedule: Schedule, policies: Sequence[str]
-) -> list[BudgetRow]:
+def measure_budgets(work: Workload, device: str, schedule: Schedule, policies: Sequence[str]) -> list[BudgetRow]:
     """A row for each contender, plain eager first; Remat with each of the policies."""
     work.reset()
     base = resident_bytes(device)
@@ -97,9 +95,7 @@ def measure_budgets(
     return [row(work, contender, plain, base) for contender in contenders]
 
 
-def attempt(
-    observe: Observation, work: Workload, contender: Contender, device: str, schedule: Schedule
-) -> None:
+def attempt(observe: Observation, work: Workload, contender: Contender, device: str, schedule: Schedule) -> None:
     """One observation, unless this contender's budget has proved too small, now or before."""
     if contender.failure:
         return

@@ -39,8 +39,7 @@ def unrolled(discriminator: nn.Module, real: Tensor, fake: Tensor, steps: int, r
         loss = discriminator_loss(discriminator, weights, real, fake)
         gradients = torch.autograd.grad(loss, list(weights.values()), create_graph=True)
         weights = {
-            name: weight - rate * gradient
-            for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
+            name: weight - rate * gradient for (name, weight), gradient in zip(weights.items(), gradients, strict=True)
         }
     return weights
 

@@ -10,13 +10,9 @@ import torch
 from torch import Tensor, nn
 
 
-def options(
-    description: str, *, steps: int, batch: int, optimizer: str, lr: float
-) -> argparse.ArgumentParser:
+def options(description: str, *, steps: int, batch: int, optimizer: str, lr: float) -> argparse.ArgumentParser:
     """A parser with the options that all examples take, and this example's defaults for them."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--steps", type=int, default=steps, help="training steps")
     parser.add_argument("--batch", type=int, default=batch, help="examples in a batch")
     parser.add_argument("--seed", type=int, default=0, help="seed of weights, batches and dropout")

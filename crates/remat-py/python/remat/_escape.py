@@ -18,7 +18,6 @@ import torch
 
 from . import _native
 from . import _torch_seam as seam
-from ._native import Session
 
 #: Attributes of ``torch.Tensor`` that expose memory.
 _METHODS = (

@@ -421,7 +421,7 @@ def _predict_outputs(
 def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Bytes that an op adds to storages that were there, or keeps in sparse results."""
     tensors = _tensors(args) + _tensors(kwargs)
-    if any(t.layout in _PARTS for t in tensors) or "sparse" in overload._schema.name:
+    if any(t.layout != torch.strided for t in tensors) or "sparse" in overload._schema.name:
         return 2 * sum(_bytes(t) for t in tensors) + 4096
     base = overload._schema.name.split("::")[-1]
     if base not in _RESTRUCTURE and not any(a.is_out for a in overload._schema.arguments):
