@@ -92,7 +92,7 @@ def _attempt(scenario: Scenario, budget: int, policy: str, profiled: bool) -> Ru
     return Run(bits([result, torch.get_rng_state()]), budget, stats, peak.highest)
 
 
-def under(scenario: Scenario, budget: int, policy: str = "dtr-eq") -> Run | Refusal:
+def under(scenario: Scenario, budget: int, policy: str = "dtr-anc") -> Run | Refusal:
     """Two runs from scratch; the bits are read after the context is left.
 
     Remat learns workspaces in the first one, undisturbed: it cannot while a profiler of the program's own is
@@ -109,7 +109,7 @@ def under(scenario: Scenario, budget: int, policy: str = "dtr-eq") -> Run | Refu
     return second
 
 
-def under_feasible(scenario: Scenario, budget: int, policy: str = "dtr-eq") -> Run:
+def under_feasible(scenario: Scenario, budget: int, policy: str = "dtr-anc") -> Run:
     """As `under`, following each refusal to the budget it calls sufficient for the refused op."""
     asked = budget
     for _ in range(TRIES):

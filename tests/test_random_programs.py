@@ -52,7 +52,7 @@ def budgeted_run(seed: int, budget: int, policy: str, seen: list[Numbers], last:
 def test_random_program(seed: int) -> None:
     seen, last, span = plain_run(seed)
     choose = random.Random(seed)
-    policy = choose.choice(["dtr-eq", "dtr-eq", *remat.policies()])
+    policy = choose.choice(["dtr-anc", "dtr-eq", *remat.policies()])
     budget = room(int(span * choose.uniform(0.5, 0.9)))
     print(f"seed {seed}, policy {policy}, budget {budget}, span {span}")
     for _ in range(TRIES):

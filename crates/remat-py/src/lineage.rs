@@ -16,7 +16,7 @@
 use remat_core::StorageId;
 
 /// Ops in a row from which on a chain is to be cut.
-pub const LONG: u32 = 256;
+pub const LONG: u32 = 1024;
 
 /// Where the search for the next place is.
 #[derive(Clone, Copy, Debug)]
