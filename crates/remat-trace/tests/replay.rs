@@ -3,7 +3,7 @@
 mod valid_traces;
 
 use proptest::prelude::*;
-use remat_core::{Bytes, Config, Counters, Engine, Error, PoolId};
+use remat_core::{Bytes, Config, Counters, Engine, Error, Policy, PoolId};
 use remat_trace::{open, Event, Replayer, TraceOutput, TraceOutputKind};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,8 +67,13 @@ struct Outcome {
 
 /// Replays under a budget for the first pool; sees to it that memory is never above it.
 fn replay(events: &[Event], budget: Option<Bytes>) -> Result<Outcome, Error> {
+    replay_by(Policy::default(), events, budget)
+}
+
+fn replay_by(policy: Policy, events: &[Event], budget: Option<Bytes>) -> Result<Outcome, Error> {
     let mut replayer = Replayer::new(Config {
         budgets: vec![budget],
+        policy,
         ..Config::default()
     });
     let within = |engine: &Engine| {
@@ -191,12 +196,13 @@ proptest! {
 
 #[test]
 fn every_recorded_trace_replays_inside_its_budgets() {
+    let front_end: Policy = "dtr-anc".parse().unwrap();
     for path in recorded_traces() {
         let events: Vec<Event> = open(&path).unwrap().collect::<Result<_, _>>().unwrap();
         let peak = replay(&events, None).unwrap().peak;
-        for percent in [100, 70, 50] {
+        for percent in [100, 75, 60] {
             let budget = Bytes(peak.0 / 100 * percent + peak.0 % 100 * percent / 100);
-            match replay(&events, Some(budget)) {
+            match replay_by(front_end, &events, Some(budget)) {
                 Ok(outcome) if percent == 100 => {
                     assert_eq!(outcome.counters.replays, 0, "{}", path.display())
                 }
