@@ -21,12 +21,13 @@ def check(name: str, fraction: float, policy: str) -> None:
     run = under_feasible(scenario, plain.at(fraction), policy)
     assert differences(plain.bits, run.bits) == []
     assert run.true_peak <= run.budget, f"{run.true_peak - run.budget} bytes above {run.budget}"
-    if scenario.evicts and fraction < max(FRACTIONS):
+    # A budget refused at first sight of an op is raised to the smallest known, which may hold everything.
+    if scenario.evicts and fraction < 0.7 and run.budget < plain.peak:
         assert run.stats.evictions > 0, f"nothing evicted in {run.budget} of {plain.peak} bytes"
 
 
-# Half the peak of this one is next to the smallest budget that can be met: it spends minutes recomputing there.
-TIGHTEST = {"lstm_packed": 0.65}
+# Below this one spends minutes recomputing: its packed weights are most of what it holds.
+TIGHTEST = {"lstm_packed": 0.75}
 
 
 @pytest.mark.parametrize("fraction", FRACTIONS)

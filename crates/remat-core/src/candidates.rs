@@ -204,7 +204,12 @@ impl State {
         for slot in 0..self.candidates.pools[pool].len().min(MOST) {
             let candidate = &self.candidates.pools[pool][slot];
             let (s, cached) = (candidate.storage, candidate.numerator);
-            debug_assert_eq!(cached, self.numerator(s).0, "the cached numerator of {s:?}");
+            debug_assert_eq!(
+                cached,
+                self.numerator(s).0,
+                "the cached numerator of {s:?} {:?}",
+                self.rule
+            );
         }
     }
 }

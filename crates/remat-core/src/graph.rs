@@ -16,6 +16,8 @@ pub(crate) struct Storage {
     pub(crate) pinned: bool,
     /// Its value was overwritten and cannot be computed again.
     pub(crate) lost: bool,
+    /// Freed for good: nothing computed from it will need it.
+    pub(crate) banished: bool,
     pub(crate) locks: u32,
     /// References from outside, summed over its tensors.
     pub(crate) refs: u32,
@@ -168,6 +170,7 @@ impl Graph {
                     resident: false,
                     pinned: false,
                     lost: false,
+                    banished: false,
                     locks: 0,
                     refs: 0,
                     live_views: 0,
@@ -191,6 +194,7 @@ impl Graph {
         storage.resident = false;
         storage.pinned = false;
         storage.lost = false;
+        storage.banished = false;
         storage.locks = 0;
         storage.refs = 0;
         storage.live_views = 0;

@@ -36,6 +36,7 @@ impl State {
         }
         self.unlock_all_inputs(op);
         self.graph.ops[op.index()].phase = Phase::Done;
+        self.banish_inputs(op);
         self.start_counting(op);
         self.collect();
     }
@@ -132,6 +133,7 @@ impl State {
         self.note_loss(tensor);
         self.collect();
         self.evict_unreferenced(s);
+        self.banish_if_free(s);
     }
 
     /// An open op will not run: what it reserved and locked is free again.

@@ -64,14 +64,18 @@ impl State {
         self.graph.storages[s.index()].stamp = stamp;
         self.graph.step(s, Way::Ancestors, stamp, into);
         self.graph.step(s, Way::Descendants, stamp, into);
-        into.retain(|neighbour| self.graph.storages[neighbour.index()].live_views > 0);
+        into.retain(|neighbour| {
+            let storage = &self.graph.storages[neighbour.index()];
+            storage.live_views > 0 && !storage.banished
+        });
     }
 
     /// The numerator of a storage's score, computed afresh, and how many storages were looked at.
     pub(crate) fn numerator(&mut self, s: StorageId) -> (i64, u64) {
         let cost = self.graph.storages[s.index()].cost as i64;
         self.scored = true;
-        if self.graph.storages[s.index()].live_views == 0 {
+        let storage = &self.graph.storages[s.index()];
+        if storage.live_views == 0 || storage.banished {
             // Nobody can ask for it, and so nothing tells it of changes around it: it costs nothing to drop.
             return (0, 1);
         }
@@ -183,7 +187,7 @@ impl State {
         self.graph.step(s, way, stamp, &mut walk);
         while let Some(next) = walk.pop() {
             let storage = &self.graph.storages[next.index()];
-            if storage.live_views == 0 {
+            if storage.live_views == 0 || storage.banished {
                 continue;
             }
             if !storage.resident {

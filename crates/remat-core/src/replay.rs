@@ -222,6 +222,7 @@ impl State {
         self.install_outputs(op, mutation);
         self.list_outputs(op, requested, thrift);
         self.unlock_inputs(op, self.graph.storage_of(requested), thrift);
+        self.note_for_banishing(op);
         self.check_thrash()
     }
 
@@ -377,7 +378,7 @@ impl State {
     /// What nobody can ask for does not stay.
     pub(crate) fn evict_if_dead(&mut self, s: StorageId) {
         let storage = &self.graph.storages[s.index()];
-        if storage.live_views == 0 && storage.resident {
+        if (storage.live_views == 0 || storage.banished) && storage.resident {
             self.evict(s);
         }
     }

@@ -40,8 +40,11 @@ impl State {
 
     /// Sets the last access to now.
     pub(crate) fn touch(&mut self, s: StorageId) {
-        let before = self.graph.storages[s.index()].last_access;
-        if before != self.clock {
+        let storage = &self.graph.storages[s.index()];
+        let before = storage.last_access;
+        // The banishing runtime of the reference leaves what nobody references as it was (rule 15).
+        let ages = storage.refs > 0 || self.dealloc != crate::Dealloc::Banish;
+        if ages && before != self.clock {
             self.journal.write(Entry::Accessed(s, before));
             self.set_last_access(s, self.clock);
         }
@@ -134,7 +137,8 @@ impl State {
     }
 
     fn note_eviction(&mut self, s: StorageId) {
-        if self.graph.storages[s.index()].live_views == 0 {
+        let storage = &self.graph.storages[s.index()];
+        if storage.live_views == 0 || storage.banished {
             return;
         }
         if self.counts_components() {

@@ -75,6 +75,8 @@ pub(crate) struct State {
     pub(crate) scored: bool,
     /// Pinned by a plan that may still be aborted; their lineage is cut once it cannot.
     pub(crate) to_cut: Vec<StorageId>,
+    /// Without references, and something computed from them came back: perhaps they can be banished now.
+    pub(crate) to_banish: Vec<StorageId>,
     /// Tensors that nobody can ask for any more, to be followed up.
     pub(crate) dead: Vec<TensorId>,
     pub(crate) freed_ops: Vec<OpId>,
@@ -117,6 +119,7 @@ impl State {
             refused: None,
             scored: false,
             to_cut: Vec::new(),
+            to_banish: Vec::new(),
             dead: Vec::new(),
             freed_ops: Vec::new(),
             freed_storages: Vec::new(),

@@ -14,6 +14,7 @@ struct Setting {
     policy: usize,
     keep: bool,
     ignore: bool,
+    banish: bool,
     dtr_order: bool,
     pools: u8,
     budget: u64,
@@ -32,6 +33,7 @@ fn settings() -> impl Strategy<Value = Setting> {
             policy,
             keep,
             ignore: ignore && keep,
+            banish: order == 1,
             dtr_order: order == 0,
             pools,
             budget,
@@ -48,6 +50,8 @@ fn config(setting: &Setting) -> Config {
             .expect("a name"),
         dealloc: if setting.ignore {
             Dealloc::Ignore
+        } else if setting.banish {
+            Dealloc::Banish
         } else {
             Dealloc::Eager
         },
