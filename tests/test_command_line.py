@@ -163,6 +163,7 @@ def test_interrupted_budget_leaves_tensors_usable(tmp_path: Path) -> None:
         del expected[:]
         try:
             with remat.budget("1400KiB") as run:
+                chain(kept)
                 print("ready", flush=True)
                 while True:
                     chain(kept)
