@@ -88,7 +88,7 @@ pub(crate) enum Numerator {
     Neighbourhood,
     /// Own cost and that of the evicted ancestors.
     Ancestors,
-    /// Own cost and that of the nearest few hundred evicted ancestors: bounded work.
+    /// Own cost and that of evicted ancestors until a few hundred storages were looked at: bounded work.
     NearAncestors,
     /// Number of storages in `e*`.
     Count,
