@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from bits import bits, differences
 from scenarios import mlp
 from torch.nn.parallel import DistributedDataParallel
-from true_peak import true_peak
+from true_peak import resident_bytes, true_peak
 
 
 def train(rank: int) -> Any:
@@ -55,14 +55,20 @@ def main() -> None:
     with remat.budget(budget):
         train(rank)  # workspaces are learned where no profiler is active
     gc.collect()
-    with remat.budget(budget) as run:
-        with true_peak() as peak:
+    with true_peak() as peak:
+        with remat.budget(budget) as run:
             found = train(rank)
-        evictions = run.stats().evictions
+            evictions = run.stats().evictions
+        gc.collect()
+    # A thread of gloo's may be the last to hold the parameters that were broadcast, in one piece: the profiler does
+    # not see them freed.
+    unseen = peak.left - resident_bytes()
+    flat = sum(value.nbytes for value in found[1].values())
+    assert unseen in (0, flat), (unseen, flat)
     wrong = differences(expected, bits(found))
     assert wrong == [], wrong
     assert evictions > 0
-    assert peak.highest <= budget, (peak, budget)
+    assert peak.highest - unseen <= budget, (peak, unseen, budget)
     dist.barrier()
     dist.destroy_process_group()
     print(f"rank {rank} same")

@@ -18,10 +18,15 @@ from torch.profiler import ProfilerActivity, profile
 
 @dataclass
 class Peak:
-    """Bytes resident at the start and at the highest point; `highest` is filled in when the block ends."""
+    """Bytes resident at the start and at the highest point; all but `base` are filled in when the block ends.
+
+    `left` are those resident at the end. The profiler misses what threads free that it does not know: `left` is then
+    more than what is really there, and `highest` too high by as much at most.
+    """
 
     base: int = 0
     highest: int = 0
+    left: int = 0
     events: int = 0
     since: int = 0
 
@@ -95,4 +100,4 @@ def true_peak() -> Iterator[Peak]:
             now += change
             if when >= peak.since:
                 peak.highest = max(peak.highest, now)
-        peak.events = len(changes)
+        peak.left, peak.events = now, len(changes)

@@ -39,8 +39,8 @@ impl State {
     /// Banishes a storage without references and without evicted dependents. Takes time linear in its dependents.
     pub(crate) fn banish_if_free(&mut self, s: StorageId) {
         let storage = &self.graph.storages[s.index()];
-        let idle = storage.used && storage.refs == 0 && storage.locks == 0 && !storage.banished;
-        if self.dealloc != Dealloc::Banish || !idle || storage.live_views == 0 {
+        let idle = storage.used && storage.refs == 0 && storage.locks == 0 && !storage.gone();
+        if self.dealloc != Dealloc::Banish || !idle {
             return;
         }
         let mut dependents = Vec::new();
@@ -52,7 +52,7 @@ impl State {
             for &output in &op.outputs {
                 let d = self.graph.storage_of(output);
                 let dependent = &self.graph.storages[d.index()];
-                if d == s || dependent.banished || dependent.live_views == 0 {
+                if d == s || dependent.gone() {
                     continue;
                 }
                 if !dependent.resident {
@@ -71,20 +71,15 @@ impl State {
     }
 
     fn free_for_good(&mut self, s: StorageId) {
-        self.void_around_storage(s);
+        if self.rule.numerator.is_exact() {
+            self.void_neighbourhood(s);
+        }
         self.graph.storages[s.index()].banished = true;
         self.graph.storages[s.index()].pinned = false;
         if self.graph.storages[s.index()].resident {
             self.evict(s);
         } else if self.graph.storages[s.index()].node != NONE {
             self.leave_component(s);
-        }
-    }
-
-    /// The scores that count a storage are void: it leaves all neighbourhoods.
-    fn void_around_storage(&mut self, s: StorageId) {
-        if self.rule.numerator.is_exact() {
-            self.void_neighbourhood(s);
         }
     }
 }

@@ -6,8 +6,8 @@ use crate::graph::Phase;
 use crate::replay::Goal;
 use crate::state::{Call, State};
 use crate::{
-    Bytes, Config, Cost, Dealloc, Error, Finished, OpId, OpSpec, Output, PoolId, Step, StorageId,
-    TensorId,
+    Bytes, Config, Cost, Dealloc, Error, Finished, Heirs, OpId, OpSpec, Output, PoolId, Step,
+    StorageId, TensorId,
 };
 use std::fmt;
 
@@ -345,6 +345,25 @@ impl Engine {
         self.state.to_cut.push(storage);
         self.state.journal.stop();
         Ok(())
+    }
+
+    /// Constants whose owners let them go may still be needed to recompute something. Says which of them, from the first
+    /// on, to let go together, and which tensors to [`pin`](Engine::pin) before: most bytes freed beyond those pinned. Once
+    /// the tensors are pinned and the constants released, the constants' bytes are free. Changes nothing itself.
+    ///
+    /// Takes time linear in what was computed from the constants up to those tensors.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for unknown tensors and those that are no constants.
+    pub fn heirs(&mut self, constants: &[TensorId]) -> Result<Heirs, Error> {
+        for &tensor in constants {
+            self.check_tensor(tensor)?;
+            let storage = self.state.graph.storage_of(tensor);
+            if !self.state.graph.storages[storage.index()].pinned {
+                return Err(Error::Protocol("only constants have heirs"));
+            }
+        }
+        Ok(self.state.heirs(constants))
     }
 
     fn plan_targets(&mut self, tensors: &[TensorId]) -> Result<(), Error> {

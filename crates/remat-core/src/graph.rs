@@ -39,6 +39,13 @@ pub(crate) struct Storage {
     pub(crate) readers: Vec<Reader>,
 }
 
+impl Storage {
+    /// Nobody can ask for it any more: neither counted nor kept.
+    pub(crate) fn gone(&self) -> bool {
+        self.live_views == 0 || self.banished
+    }
+}
+
 /// An op that reads a storage, by its input at `index`.
 #[derive(Clone, Copy)]
 pub(crate) struct Reader {

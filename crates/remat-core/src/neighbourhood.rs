@@ -64,10 +64,7 @@ impl State {
         self.graph.storages[s.index()].stamp = stamp;
         self.graph.step(s, Way::Ancestors, stamp, into);
         self.graph.step(s, Way::Descendants, stamp, into);
-        into.retain(|neighbour| {
-            let storage = &self.graph.storages[neighbour.index()];
-            storage.live_views > 0 && !storage.banished
-        });
+        into.retain(|neighbour| !self.graph.storages[neighbour.index()].gone());
     }
 
     /// The numerator of a storage's score, computed afresh, and how many storages were looked at.
@@ -75,7 +72,7 @@ impl State {
         let cost = self.graph.storages[s.index()].cost as i64;
         self.scored = true;
         let storage = &self.graph.storages[s.index()];
-        if storage.live_views == 0 || storage.banished {
+        if storage.gone() {
             // Nobody can ask for it, and so nothing tells it of changes around it: it costs nothing to drop.
             return (0, 1);
         }
@@ -187,7 +184,7 @@ impl State {
         self.graph.step(s, way, stamp, &mut walk);
         while let Some(next) = walk.pop() {
             let storage = &self.graph.storages[next.index()];
-            if storage.live_views == 0 || storage.banished {
+            if storage.gone() {
                 continue;
             }
             if !storage.resident {

@@ -378,7 +378,7 @@ impl State {
     /// What nobody can ask for does not stay.
     pub(crate) fn evict_if_dead(&mut self, s: StorageId) {
         let storage = &self.graph.storages[s.index()];
-        if (storage.live_views == 0 || storage.banished) && storage.resident {
+        if storage.gone() && storage.resident {
             self.evict(s);
         }
     }

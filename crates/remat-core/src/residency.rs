@@ -138,7 +138,7 @@ impl State {
 
     fn note_eviction(&mut self, s: StorageId) {
         let storage = &self.graph.storages[s.index()];
-        if storage.live_views == 0 || storage.banished {
+        if storage.gone() {
             return;
         }
         if self.counts_components() {

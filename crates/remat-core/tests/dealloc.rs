@@ -13,8 +13,12 @@ fn engine(dealloc: Dealloc) -> Engine {
 }
 
 fn op(engine: &mut Engine, input: TensorId, bytes: u64) -> TensorId {
+    join(engine, &[input], bytes)
+}
+
+fn join(engine: &mut Engine, inputs: &[TensorId], bytes: u64) -> TensorId {
     let spec = OpSpec {
-        inputs: &[input],
+        inputs,
         outputs: &[Output::Fresh {
             bytes: Bytes(bytes),
             pool: POOL,
@@ -89,4 +93,56 @@ fn ignoring_releases_keeps_all() {
     engine.release(root).expect("held");
     engine.release(middle).expect("held");
     assert_eq!(engine.memory(POOL), Bytes(123));
+}
+
+/// A mean carried from step to step, each step's gradient dropped after it.
+fn carried(engine: &mut Engine, steps: usize) -> (Vec<TensorId>, TensorId) {
+    let mut gradients = Vec::new();
+    let mut mean = None;
+    for _ in 0..steps {
+        let gradient = engine.constant(Bytes(100), POOL).expect("no limit");
+        let next = match mean {
+            None => op(engine, gradient, 100),
+            Some(mean) => {
+                let next = join(engine, &[mean, gradient], 100);
+                engine.release(mean).expect("held");
+                next
+            }
+        };
+        mean = Some(next);
+        gradients.push(gradient);
+    }
+    (gradients, mean.expect("a step"))
+}
+
+#[test]
+fn constants_behind_one_carried_tensor_can_be_let_go_for_it() {
+    let mut engine = Engine::new(Config::default());
+    let (gradients, mean) = carried(&mut engine, 5);
+    // A sixth constant, with as many bytes hanging on it as it has.
+    let data = engine.constant(Bytes(100), POOL).expect("no limit");
+    let hidden = op(&mut engine, data, 100);
+    let mut asked = gradients.clone();
+    asked.push(data);
+    let heirs = engine.heirs(&asked).expect("constants");
+    assert_eq!(heirs.constants, 5);
+    assert_eq!(heirs.tensors, [mean]);
+    assert_eq!((heirs.freed, heirs.pinned), (Bytes(500), Bytes(100)));
+    assert_eq!(engine.memory(POOL), Bytes(800));
+    engine.pin(mean).expect("resident");
+    for gradient in gradients {
+        engine.release(gradient).expect("held");
+    }
+    assert_eq!(engine.memory(POOL), Bytes(300));
+    assert!(!engine.is_pinned(engine.storage(hidden)));
+}
+
+#[test]
+fn only_constants_have_heirs() {
+    let mut engine = Engine::new(Config::default());
+    let (gradients, mean) = carried(&mut engine, 1);
+    assert!(matches!(engine.heirs(&[mean]), Err(Error::Protocol(_))));
+    engine.release(mean).expect("held");
+    engine.release(gradients[0]).expect("held");
+    assert!(matches!(engine.heirs(&gradients), Err(Error::Protocol(_))));
 }

@@ -53,7 +53,7 @@ pub struct Seam {
     pub budget_error: Py<PyAny>,
     /// `flatten(result) -> list[Tensor | None]`.
     pub flatten: Py<PyAny>,
-    /// `use_count(storage) -> int`: owners of the storage beyond the caller's own reference.
+    /// `use_count(storage) -> int`: owners of the storage in C++, its Python object counting as one.
     pub use_count: Py<PyAny>,
 }
 
@@ -314,7 +314,7 @@ impl CoreState {
                     if let Some(live) = held.filter(|live| live.serial == hold.serial) {
                         live.readers -= 1;
                         if live.readers == 0 {
-                            live.hold = None;
+                            self.storages.unhold(hold.id);
                         }
                     }
                 }
@@ -367,8 +367,8 @@ impl CoreState {
             return Ok(());
         }
         let object = live.upgrade(py)?.map(Bound::unbind);
-        if let Some(live) = self.storages.live_mut(id) {
-            live.hold = object;
+        if let Some(object) = object {
+            self.storages.hold(id, object);
         }
         Ok(())
     }
@@ -719,35 +719,6 @@ impl CoreState {
         Ok(())
     }
 
-    /// Constants that only the session still holds are given up: the engine may banish them.
-    pub fn give_up_constants(&mut self, py: Python<'_>) -> PyResult<bool> {
-        let held: Vec<LiveId> = self
-            .storages
-            .all()
-            .filter(|(_, l)| l.hold.is_some() && l.readers > 0 && l.outside.is_none())
-            .map(|(id, _)| id)
-            .collect();
-        let mut any = false;
-        for id in held {
-            let Some(hold) = self.storages.live(id).and_then(|l| l.hold.as_ref()) else {
-                continue;
-            };
-            let owners: u64 = self.seam.use_count.bind(py).call1((hold,))?.extract()?;
-            if owners > 0 {
-                continue;
-            }
-            if let Some(live) = self.storages.forget(id) {
-                let sid = self.engine.storage(live.tensor);
-                if let Some(object) = live.hold {
-                    self.storages.set_buffer(sid, Buffer::Scratch(object));
-                }
-                self.release(py, live.tensor)?;
-                any = true;
-            }
-        }
-        Ok(any)
-    }
-
     /// Evicts until so many bytes are free.
     pub fn make_room(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<()> {
         let room = self
@@ -834,7 +805,8 @@ impl CoreState {
     }
 }
 
-fn budget_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+/// `remat.BudgetError`.
+pub fn budget_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
     py.import("remat._errors")?.getattr("BudgetError")
 }
 

@@ -12,6 +12,7 @@ mod func;
 mod knowledge;
 mod layout;
 mod ledger;
+mod let_go;
 mod lineage;
 mod outside;
 mod record;

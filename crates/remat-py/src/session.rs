@@ -17,6 +17,7 @@ use crate::fastcall::call_one;
 use crate::func::{Func, Kind};
 use crate::knowledge::Knowledge;
 use crate::layout::{Guard, Layout};
+use crate::let_go::Yield;
 use crate::record::{Record, BLANK};
 use crate::signature::{Predicted, Signature, SAMPLES};
 use crate::storages::{Buffer, LiveId};
@@ -665,7 +666,15 @@ impl State {
                 Predicted::Shared => None,
             });
         }
-        let replay = if pinning || all_tiny || func.blank {
+        let carried = !grad
+            && self
+                .core
+                .storages
+                .any_carried(&walked.lives, &walked.written);
+        if grad {
+            self.core.storages.note_forward();
+        }
+        let replay = if pinning || all_tiny || func.blank || carried {
             Replay::Forbidden
         } else {
             Replay::Allowed
@@ -889,9 +898,10 @@ impl State {
             let engine = &self.core.engine;
             engine.is_pinned(engine.storage(spec.inputs[*of]))
         });
+        self.core.let_go_if_many(py)?;
         let started = Instant::now();
         let mut begun = self.core.engine.begin(spec);
-        if matches!(begun, Err(Error::Budget { .. })) && self.core.give_up_constants(py)? {
+        if matches!(begun, Err(Error::Budget { .. })) && self.core.let_go(py, Yield::Some)? {
             begun = self.core.engine.begin(spec);
         }
         let op = begun.map_err(|e| self.core.refusal(py, &e))?;

@@ -13,6 +13,7 @@ use remat_core::{PoolId, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
 use crate::layout::Impl;
+use crate::let_go::Holds;
 use crate::outside::{overlap, Place};
 
 /// Index of a live storage in the table.
@@ -85,7 +86,11 @@ pub struct Storages {
     queue: Arc<Mutex<Vec<usize>>>,
     on_death: Py<PyAny>,
     serial: u64,
+    /// Storages with a lower serial number were there before the latest op that autograd records.
+    before_forward: u64,
     held: u64,
+    /// Constants held for records.
+    pub holds: Holds,
 }
 
 impl Storages {
@@ -108,7 +113,9 @@ impl Storages {
             queue,
             on_death,
             serial: 0,
+            before_forward: 0,
             held: 0,
+            holds: Holds::default(),
         })
     }
 
@@ -185,6 +192,39 @@ impl Storages {
         }
     }
 
+    /// Removes a storage from the table while something else takes over its bytes.
+    pub fn forget(&mut self, id: LiveId) -> Option<Live> {
+        let live = self.lives.get_mut(id as usize)?.take()?;
+        self.by_object.remove(&live.object);
+        self.by_weak.remove(&(live.weak.as_ptr() as usize));
+        self.held -= live.bytes;
+        if live.hold.is_some() {
+            self.holds.sub(live.bytes);
+        }
+        self.free.push(id);
+        Some(live)
+    }
+
+    /// Keeps a storage alive for the records that read it.
+    pub fn hold(&mut self, id: LiveId, object: Py<PyAny>) {
+        if let Some(live) = self.live_mut(id) {
+            let bytes = live.bytes;
+            if live.hold.replace(object).is_none() {
+                self.holds.add(bytes);
+            }
+        }
+    }
+
+    /// No record reads it any more.
+    pub fn unhold(&mut self, id: LiveId) {
+        if let Some(live) = self.live_mut(id) {
+            let bytes = live.bytes;
+            if live.hold.take().is_some() {
+                self.holds.sub(bytes);
+            }
+        }
+    }
+
     /// Whether deaths wait to be told.
     #[inline]
     pub fn has_deaths(&self) -> bool {
@@ -193,6 +233,18 @@ impl Storages {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .is_empty()
+    }
+
+    /// An op that autograd records is about to run: what is here now has been carried into a forward pass.
+    #[inline]
+    pub fn note_forward(&mut self) {
+        self.before_forward = self.serial;
+    }
+
+    /// Whether any of the storages written (indices into `lives`) was carried into a forward pass.
+    pub fn any_carried(&self, lives: &[LiveId], written: &[u32]) -> bool {
+        let mut storages = written.iter().filter_map(|&i| self.live(lives[i as usize]));
+        storages.any(|live| live.serial < self.before_forward)
     }
 
     /// Bytes of all storages that the program holds, evicted ones included.
@@ -272,17 +324,5 @@ impl Live {
     pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let object = self.weak.bind(py).call0()?;
         Ok((!object.is_none()).then_some(object))
-    }
-}
-
-impl Storages {
-    /// Removes a storage from the table while something else takes over its bytes.
-    pub fn forget(&mut self, id: LiveId) -> Option<Live> {
-        let live = self.lives.get_mut(id as usize)?.take()?;
-        self.by_object.remove(&live.object);
-        self.by_weak.remove(&(live.weak.as_ptr() as usize));
-        self.held -= live.bytes;
-        self.free.push(id);
-        Some(live)
     }
 }

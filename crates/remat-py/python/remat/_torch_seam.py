@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -689,10 +688,8 @@ grad_enabled = torch.is_grad_enabled
 
 
 def use_count(storage: torch.UntypedStorage) -> int:
-    """Owners of a storage other than the one Python object that the session itself holds."""
-    # Two Python references are ours: the session's and this argument (plus getrefcount's own).
-    python = sys.getrefcount(storage) - 3
-    return int(torch._C._storage_Use_Count(storage._cdata)) - 1 + max(python, 0)
+    """Owners of a storage in C++; its Python object counts as one."""
+    return int(torch._C._storage_Use_Count(storage._cdata))
 
 
 def budget_error(op: str, needed: int, smallest: int, budget: int, device: str) -> BudgetError:
