@@ -35,7 +35,12 @@ def _limited_and_seeded() -> Iterator[None]:
 
 
 def pytest_sessionstart() -> None:
-    """Loads what torch loads lazily and sets it all aside: the scans for live tensors need not see it."""
+    """Loads what torch loads lazily and sets it all aside: the scans for live tensors need not see it.
+
+    A shell starts what it runs in the background with interrupts ignored, and so would be the programs under test.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with true_peak():
         torch.zeros(1)
     gc.collect()

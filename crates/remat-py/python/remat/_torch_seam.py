@@ -243,6 +243,8 @@ def device_name(device: torch.device) -> str:
 
 def devices() -> list[str]:
     """Names of the devices with memory that this machine has."""
+    if not hasattr(torch, "accelerator"):  # before torch 2.6
+        return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     found = ["cpu"]
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is not None:

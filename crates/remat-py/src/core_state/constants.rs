@@ -1,0 +1,130 @@
+//! What cannot be recomputed: storages made out of the session's sight, and those pinned.
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, PoolId, TensorId};
+
+use super::CoreState;
+use crate::arguments::Registry;
+use crate::layout::Impl;
+use crate::outside::Place;
+use crate::storages::LiveId;
+
+impl CoreState {
+    /// Makes a live storage resident and pinned: its bytes were shown to something that torch does not tell us of.
+    pub fn pin(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        let Some(live) = self.storages.live(id) else {
+            return Ok(());
+        };
+        let tensor = live.tensor;
+        if self.engine.is_pinned(self.engine.storage(tensor)) {
+            return Ok(());
+        }
+        self.engine.pin(tensor).map_err(|e| self.refusal(py, &e))?;
+        if let Some(tracing) = &mut self.tracing {
+            tracing.pin(tensor)?;
+        }
+        self.perform(py)?;
+        self.hold_if_pinned(py, id)?;
+        self.collect();
+        Ok(())
+    }
+
+    /// Evicts until so many bytes are free.
+    pub fn make_room(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<()> {
+        let room = self
+            .engine
+            .constant(Bytes(bytes), pool)
+            .map_err(|e| self.refusal(py, &e))?;
+        self.perform(py)?;
+        self.engine
+            .release(room)
+            .map_err(|e| self.refusal(py, &e))?;
+        self.perform(py)?;
+        self.collect();
+        Ok(())
+    }
+
+    /// Registers a storage made where the session could not see it: a constant.
+    pub fn constant(
+        &mut self,
+        storage: &Bound<'_, PyAny>,
+        pool: PoolId,
+    ) -> PyResult<(LiveId, TensorId)> {
+        let py = storage.py();
+        let bytes: u64 = storage.call_method0("nbytes")?.extract()?;
+        let outside = self.place_outside(storage, bytes, pool)?;
+        let counted = match outside {
+            None => bytes,
+            Some(place) => {
+                if !self.outside.share(place) {
+                    let region = self.count_constant(py, bytes, pool)?;
+                    self.outside.insert(place, region, pool);
+                }
+                0
+            }
+        };
+        let tensor = match self.count_constant(py, counted, pool) {
+            Ok(tensor) => tensor,
+            Err(e) => {
+                if let Some(region) = outside.and_then(|place| self.outside.leave(place)) {
+                    self.ledger.sub(region.pool, region.bytes);
+                    self.release(py, region.tensor)?;
+                }
+                return Err(e);
+            }
+        };
+        let id = self
+            .storages
+            .insert(storage, tensor, self.engine.storage(tensor), bytes, pool)?;
+        if let Some(live) = self.storages.live_mut(id) {
+            live.outside = outside;
+        }
+        Ok((id, tensor))
+    }
+
+    /// Where the bytes of a storage are, if torch did not allocate them.
+    fn place_outside(
+        &self,
+        storage: &Bound<'_, PyAny>,
+        bytes: u64,
+        pool: PoolId,
+    ) -> PyResult<Option<Place>> {
+        if bytes == 0 || self.pools[pool.0 as usize].name != "cpu" {
+            return Ok(None);
+        }
+        let origin = self.layout.origin(storage.py(), Impl::of(storage)?);
+        let outside = origin.data != 0 && origin.deleter != self.own_deleter;
+        Ok(outside.then_some((origin.data, bytes)))
+    }
+
+    /// Bytes that cannot be recomputed: to the account, the engine and the trace.
+    fn count_constant(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<TensorId> {
+        self.ledger.add(pool, bytes);
+        let tensor = match self.engine.constant(Bytes(bytes), pool) {
+            Ok(tensor) => tensor,
+            Err(e) => {
+                self.ledger.sub(pool, bytes);
+                return Err(self.refusal(py, &e));
+            }
+        };
+        self.perform(py)?;
+        if let Some(tracing) = &mut self.tracing {
+            tracing.constant(tensor, bytes, pool)?;
+        }
+        Ok(tensor)
+    }
+}
+
+impl Registry for CoreState {
+    fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<(LiveId, TensorId)>> {
+        if let Some(id) = self.storages.find(storage) {
+            if let Some(live) = self.storages.live(id) {
+                return Ok(Some((id, live.tensor)));
+            }
+        }
+        match self.device_of(storage)? {
+            Some(pool) => self.constant(storage, pool).map(Some),
+            None => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! The dispatch mode: every torch op of the program passes through [`Session::__torch_dispatch__`].
+
+mod blank;
+mod dispatch;
+mod restore;
+mod run;
+mod sizes;
+mod versions;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use remat_core::{Bytes, Config, Counters, Engine, PoolId, ThrashLimit};
+
+use crate::arguments::Torch;
+use crate::core_state::{CoreState, Follow, Seam};
+use crate::knowledge::Knowledge;
+use crate::layout::Layout;
+use crate::tracing::Tracing;
+
+/// Everything a session owns, behind one lock.
+struct State {
+    core: CoreState,
+    torch: Torch,
+    knowledge: Knowledge,
+    describe: Py<PyAny>,
+    predict: Py<PyAny>,
+    measured_call: Py<PyAny>,
+    redispatch: Py<PyAny>,
+    own_frames_dropped: Py<PyAny>,
+    rng_state: Py<PyAny>,
+    grad_enabled: Py<PyAny>,
+    accumulating: Py<PyAny>,
+    synchronize: Option<Py<PyAny>>,
+    tiny: u64,
+    rng_bytes: u64,
+    /// Storages that the running op declares to write, by address.
+    writing: Arc<Mutex<Vec<usize>>>,
+    ops: u64,
+    started: Instant,
+    counters_at_end: Option<Counters>,
+}
+
+/// A budget in force: a torch dispatch mode whose decisions the engine makes.
+#[pyclass(frozen, subclass, module = "remat._native")]
+pub struct Session {
+    state: Mutex<State>,
+    /// Thread that holds the lock, so that it recognises its own calls from within an op.
+    owner: AtomicU64,
+    /// As in the state, to be read from within an op.
+    writing: Arc<Mutex<Vec<usize>>>,
+}
+
+fn thread_id() -> u64 {
+    thread_local!(static ID: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    });
+    ID.with(|id| *id)
+}
+
+struct Held<'a> {
+    state: MutexGuard<'a, State>,
+    owner: &'a AtomicU64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.owner.store(0, Ordering::Release);
+    }
+}
+
+impl Session {
+    /// The state, unless this very thread holds it already (an op that calls back into torch).
+    fn enter(&self, py: Python<'_>) -> Option<Held<'_>> {
+        let me = thread_id();
+        if self.owner.load(Ordering::Acquire) == me {
+            return None;
+        }
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(p)) => p.into_inner(),
+            // The thread that holds the lock may need the GIL to finish: wait without it.
+            Err(TryLockError::WouldBlock) => {
+                py.detach(|| drop(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
+                return self.enter(py);
+            }
+        };
+        self.owner.store(me, Ordering::Release);
+        Some(Held {
+            state,
+            owner: &self.owner,
+        })
+    }
+}
+
+/// Part of a budget kept for what torch allocates where no op is dispatched (values from Python lists, generator
+/// states, small buffers of its own): those are seen only when an op first meets them.
+pub(crate) fn slack(budget: u64) -> u64 {
+    (budget / 64).clamp(16 << 10, 1 << 20).min(budget / 8)
+}
+
+/// The error of an op, without the Python frames that led from the session to the op.
+fn as_torch_raises(dropped: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    match dropped.call1((error.into_value(dropped.py()),)) {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
+/// `remat.RematError` with a message.
+fn remat_error(py: Python<'_>, message: &str) -> PyErr {
+    let class = py
+        .import("remat._errors")
+        .and_then(|module| module.getattr("RematError"));
+    match class.and_then(|class| class.call1((message,))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
+enum Outcome {
+    Done(Py<PyAny>),
+    /// To be run by the caller once the lock is free, with the mode active again.
+    Redispatch,
+}
+
+#[pymethods]
+impl Session {
+    /// `budgets` is a list of (device name, device, bytes or None); the first is the one reported.
+    #[new]
+    #[pyo3(signature = (seam, layout, budgets, policy, seed, thrash, trace, follow))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        seam: &Bound<'_, PyAny>,
+        layout: (usize, usize),
+        budgets: Vec<(String, Bound<'_, PyAny>, Option<u64>)>,
+        policy: &str,
+        seed: u64,
+        thrash: Option<f64>,
+        trace: Option<std::path::PathBuf>,
+        follow: bool,
+    ) -> PyResult<Session> {
+        let py = seam.py();
+        let policy = policy.parse().map_err(|e: remat_core::UnknownPolicy| {
+            pyo3::exceptions::PyValueError::new_err(e.to_string())
+        })?;
+        let get = |name: &str| -> PyResult<Py<PyAny>> { Ok(seam.getattr(name)?.unbind()) };
+        let engine = Engine::new(Config {
+            budgets: budgets
+                .iter()
+                .map(|(_, _, b)| b.map(|b| Bytes(b - slack(b))))
+                .collect(),
+            policy,
+            thrash: thrash.map_or(ThrashLimit::Never, ThrashLimit::Ratio),
+            seed,
+            ..Config::default()
+        });
+        let tracing = match trace {
+            Some(path) => Some(Tracing::create(
+                &path,
+                &budgets.iter().map(|b| b.0.clone()).collect::<Vec<_>>(),
+            )?),
+            None => None,
+        };
+        let parts = Seam {
+            view: get("view")?,
+            empty_storage: get("empty_storage")?,
+            blank_storage: get("blank_storage")?,
+            device_of: get("device_of")?,
+            replay_random: get("replay_random")?,
+            budget_error: get("budget_error")?,
+            flatten: get("flatten")?,
+            use_count: get("use_count")?,
+        };
+        let layout = Layout {
+            data_ptr: layout.0,
+            guard: layout.1,
+        };
+        let base = seam.getattr("TensorBase")?;
+        let method = |name: &str| -> PyResult<Py<PyAny>> { Ok(base.getattr(name)?.unbind()) };
+        let mut core = CoreState::new(
+            py,
+            engine,
+            layout,
+            parts,
+            method("untyped_storage")?,
+            get("set_grad_mode")?,
+            tracing,
+        )?;
+        for (name, device, _) in &budgets {
+            core.pool(name, device)?;
+        }
+        for (i, (_, _, bytes)) in budgets.iter().enumerate() {
+            core.set_given(PoolId(i as u8), *bytes);
+        }
+        core.unbounded = budgets.iter().all(|b| b.2.is_none());
+        core.follow = if follow {
+            Follow::Accelerator
+        } else {
+            Follow::Fixed
+        };
+        let smallest = budgets.iter().filter_map(|b| b.2).min().unwrap_or(0);
+        let torch = Torch {
+            untyped_storage: method("untyped_storage")?,
+            part_storages: get("part_storages")?,
+            stride: method("stride")?,
+            storage_offset: method("storage_offset")?,
+            is_conj: method("is_conj")?,
+            is_neg: method("is_neg")?,
+            classify: get("classify")?,
+            classes: Default::default(),
+            complex: Default::default(),
+            any_complex: true,
+        };
+        let knowledge = Knowledge::take(&mut core.pools);
+        let writing = Arc::new(Mutex::new(Vec::new()));
+        let state = State {
+            core,
+            torch,
+            knowledge,
+            describe: get("describe")?,
+            predict: get("predict")?,
+            measured_call: get("measured_call")?,
+            redispatch: get("redispatch")?,
+            own_frames_dropped: get("own_frames_dropped")?,
+            rng_state: get("rng_state")?,
+            grad_enabled: get("grad_enabled")?,
+            accumulating: get("accumulating")?,
+            synchronize: {
+                let f = seam.call_method1("synchronizer", (&budgets[0].0,))?;
+                (!f.is_none()).then(|| f.unbind())
+            },
+            // DTR's prototype skips small storages; ours are pinned, so that a kept loss value does not keep
+            // a step's lineage. A millionth of the budget each.
+            tiny: (smallest >> 20).min(4096),
+            rng_bytes: seam.getattr("RNG_BYTES")?.extract()?,
+            writing: writing.clone(),
+            ops: 0,
+            started: Instant::now(),
+            counters_at_end: None,
+        };
+        Ok(Session {
+            state: Mutex::new(state),
+            owner: AtomicU64::new(0),
+            writing,
+        })
+    }
+
+    /// Called by torch for every op below autograd.
+    #[pyo3(signature = (func, _types, args, kwargs=None))]
+    fn __torch_dispatch__(
+        slf: &Bound<'_, Self>,
+        func: &Bound<'_, PyAny>,
+        _types: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let (redispatch, dropped) = match slf.get().enter(py) {
+            None => return Ok(func.call(args, kwargs)?.unbind()),
+            Some(mut held) => {
+                let outcome = held.state.dispatch(py, func, args, kwargs)?;
+                match outcome {
+                    Outcome::Done(result) => return Ok(result),
+                    Outcome::Redispatch => (
+                        held.state.redispatch.clone_ref(py),
+                        held.state.own_frames_dropped.clone_ref(py),
+                    ),
+                }
+            }
+        };
+        match redispatch.bind(py).call1((slf, func, args, kwargs)) {
+            Ok(result) => Ok(result.unbind()),
+            Err(e) => Err(as_torch_raises(dropped.bind(py), e)),
+        }
+    }
+
+    /// Registers a storage that exists already (parameters, data) and counts its bytes.
+    fn adopt(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(mut held) = self.enter(storage.py()) else {
+            return Ok(());
+        };
+        let core = &mut held.state.core;
+        core.current = "adopting tensors that exist already".into();
+        core.drain_deaths(storage.py())?;
+        crate::arguments::Registry::resolve(core, storage).map(|_| ())
+    }
+
+    /// Makes room for a storage of so many bytes on the device of `like`, which is about to be made without an op.
+    fn make_room(&self, like: &Bound<'_, PyAny>, bytes: u64) -> PyResult<()> {
+        let py = like.py();
+        let Some(mut held) = self.enter(py) else {
+            return Ok(());
+        };
+        let core = &mut held.state.core;
+        core.current = "copying a storage".into();
+        core.drain_deaths(py)?;
+        let Some(pool) = core.device_of(like)? else {
+            return Ok(());
+        };
+        core.make_room(py, bytes, pool)
+    }
+
+    /// Makes a storage resident for good: its bytes are about to be used in a way that torch does not tell us of.
+    fn expose(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(mut held) = self.enter(storage.py()) else {
+            return Ok(());
+        };
+        let core = &mut held.state.core;
+        core.current = "sharing a tensor's memory".into();
+        core.drain_deaths(storage.py())?;
+        match core.storages.find(storage) {
+            Some(id) => core.pin(storage.py(), id),
+            None => Ok(()),
+        }
+    }
+
+    /// A storage is about to be resized by a call that torch does not dispatch: what was computed from its bytes is
+    /// made independent of them. Returns whether [`after_resize`](Self::after_resize) is to be called.
+    ///
+    /// Within an op this can be done only for what the op declares to write; for other storages of the session it
+    /// raises, before anything is lost.
+    fn before_resize(&self, storage: &Bound<'_, PyAny>, bytes: u64, known: bool) -> PyResult<bool> {
+        let py = storage.py();
+        let Some(mut held) = self.enter(py) else {
+            let writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+            if known && !writing.contains(&(storage.as_ptr() as usize)) {
+                return Err(remat_error(
+                    py,
+                    "an op resizes the storage of a tensor that it does not declare to write: \
+                     name the argument in mutates_args, or resize it outside the op",
+                ));
+            }
+            return Ok(false);
+        };
+        held.state.before_resize(storage, bytes)
+    }
+
+    /// A storage was resized: it is taken in anew.
+    fn after_resize(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(mut held) = self.enter(storage.py()) else {
+            return Ok(());
+        };
+        match held.state.core.storages.find(storage) {
+            Some(id) => held.state.check_size(storage.py(), id).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes every live storage resident and usable, and ends the session's decisions.
+    fn restore(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(mut held) = self.enter(py) else {
+            return Ok(());
+        };
+        held.state.restore(py)
+    }
+
+    /// Changes the budget of a device.
+    fn set_budget(&self, py: Python<'_>, pool: u8, bytes: Option<u64>) -> PyResult<()> {
+        let Some(mut held) = self.enter(py) else {
+            return Ok(());
+        };
+        let core = &mut held.state.core;
+        core.current = "changing the budget".into();
+        if core.unbounded && bytes.is_some() {
+            return Err(pyo3::exceptions::PyValueError::new_err(
+                "a run that was started without a budget cannot be given one",
+            ));
+        }
+        core.drain_deaths(py)?;
+        core.set_given(PoolId(pool), bytes);
+        core.engine
+            .set_budget(PoolId(pool), bytes.map(|b| Bytes(b - slack(b))))
+            .map_err(|e| core.refusal(py, &e))?;
+        core.perform(py)?;
+        core.collect();
+        Ok(())
+    }
+
+    /// Counters of the run.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let d = PyDict::new(py);
+        let Some(held) = self.enter(py) else {
+            return Ok(d);
+        };
+        let s = &held.state;
+        let c = s
+            .counters_at_end
+            .unwrap_or_else(|| s.core.engine.counters());
+        d.set_item("budget", s.core.given(s.core.budget_pool))?;
+        d.set_item("peak", s.core.ledger.peak(s.core.budget_pool))?;
+        d.set_item("used", s.core.ledger.used(s.core.budget_pool))?;
+        d.set_item("engine_memory", s.core.engine.memory(s.core.budget_pool).0)?;
+        d.set_item("evictions", c.evictions)?;
+        d.set_item("recomputed", c.replays)?;
+        d.set_item("ops", s.ops)?;
+        d.set_item("seconds", s.started.elapsed().as_secs_f64())?;
+        d.set_item("recompute_seconds", s.core.replay_ns as f64 / 1e9)?;
+        d.set_item("decide_seconds", s.core.decide_ns as f64 / 1e9)?;
+        d.set_item("records", s.core.records.iter().flatten().count())?;
+        d.set_item("storages", s.core.storages.all().count())?;
+        Ok(d)
+    }
+
+    /// Notes a name in the trace.
+    fn mark(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let Some(mut held) = self.enter(py) else {
+            return Ok(());
+        };
+        match &mut held.state.core.tracing {
+            Some(tracing) => tracing.mark(name),
+            None => Ok(()),
+        }
+    }
+}
