@@ -100,8 +100,29 @@ def _verify_layout(layout: tuple[int, int], guarded: torch.UntypedStorage) -> No
     view, expected_a, expected_b = a[3:9], a.tolist(), b.tolist()
     _native.swap_storages(layout, _untyped_storage(a), _untyped_storage(b))
     swapped = a.tolist() == expected_b and b.tolist() == expected_a and view.tolist() == expected_b[3:9]
+    # First with the bytes still there: where the guard is not what it should be, nothing crashes.
+    if not swapped or _refusals(layout, a) != _TOUCHES:
+        hint = "" if _version() >= _OLDEST else f"; {'.'.join(map(str, _OLDEST))} is the first that will do"
+        raise RematError(f"torch {torch.__version__}: storages do not behave as Remat needs (swap or guard){hint}")
     empty = _new_storage(0)
     _native.swap_storages(layout, _untyped_storage(a), empty)
+    refused = _refusals(layout, a)
+    _native.swap_storages(layout, _untyped_storage(a), empty)
+    if not (refused == _TOUCHES and a.tolist() == expected_b and view.tolist() == expected_b[3:9]):
+        raise RematError(f"torch {torch.__version__}: storages do not behave as Remat needs (evicted)")
+
+
+# Storages can be guarded against being read since this version; before, only against being written.
+_OLDEST = (2, 6)
+_TOUCHES = 5
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+
+def _refusals(layout: tuple[int, int], a: torch.Tensor) -> int:
+    """Of so many ways to touch a guarded tensor's bytes, how many raise."""
     _native.guard_storage(layout, _untyped_storage(a), True)
     raised = 0
     for touch in (lambda: a + 1, lambda: a.sum(), lambda: a.data_ptr(), lambda: a.numpy(), lambda: a.add_(1)):
@@ -110,9 +131,7 @@ def _verify_layout(layout: tuple[int, int], guarded: torch.UntypedStorage) -> No
         except RuntimeError:
             raised += 1
     _native.guard_storage(layout, _untyped_storage(a), False)
-    _native.swap_storages(layout, _untyped_storage(a), empty)
-    if not (swapped and raised == 5 and a.tolist() == expected_b and view.tolist() == expected_b[3:9]):
-        raise RematError(f"torch {torch.__version__}: storages do not behave as Remat needs (swap or guard)")
+    return raised
 
 
 # --- Describing ops -------------------------------------------------------------------------------------------
@@ -243,8 +262,6 @@ def device_name(device: torch.device) -> str:
 
 def devices() -> list[str]:
     """Names of the devices with memory that this machine has."""
-    if not hasattr(torch, "accelerator"):  # before torch 2.6
-        return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     found = ["cpu"]
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if accelerator is not None:
