@@ -33,11 +33,26 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Budget { budget, needed, smallest, .. } => write!(
-                f,
-                "needs {needed} at once, the budget is {budget}; the smallest budget known to work here is {smallest} ({} bytes)",
-                smallest.0
-            ),
+            Error::Budget {
+                budget,
+                needed,
+                smallest,
+                ..
+            } => {
+                if needed > budget {
+                    write!(f, "needs {needed} at once, the budget is {budget}")?;
+                } else {
+                    write!(
+                        f,
+                        "no order tried brings back what it reads within {budget}"
+                    )?;
+                }
+                write!(
+                    f,
+                    "; the smallest budget known to work here is {smallest} ({} bytes)",
+                    smallest.0
+                )
+            }
             Error::Thrash { replayed, limit } => {
                 write!(f, "thrashing: {replayed} ns recomputed, the limit is {limit} ns; raise the budget or the thrash limit")
             }

@@ -27,8 +27,13 @@ class BudgetError(RematError, MemoryError):
         #: The device it is of.
         self.device = device
         fmt = _native.format_bytes
+        why = (
+            f"it needs {fmt(needed)} at once and the budget is {fmt(budget)}"
+            if needed > budget
+            else f"no order of replays tried brings back what it reads within the budget of {fmt(budget)}"
+        )
         super().__init__(
-            f"{op} does not fit on {device}: it needs {fmt(needed)} at once and the budget is {fmt(budget)}; "
+            f"{op} does not fit on {device}: {why}; "
             f"the smallest budget known to work here is {fmt(smallest)} ({smallest} bytes)"
         )
 
