@@ -76,8 +76,8 @@ pub struct Counters {
 pub struct Refused {
     /// The clock there.
     pub clock: u64,
-    /// All replayed cost there.
-    pub replayed_cost: Cost,
+    /// The counters there.
+    pub counters: Counters,
     /// Highest memory of pool 0 there.
     pub peak: Bytes,
 }
@@ -523,6 +523,9 @@ impl State {
     fn free_bytes(&mut self, pool: u8, bytes: u64) -> Result<(), Error> {
         self.journal.start();
         let result = self.make_room(pool, bytes);
+        if result.is_err() {
+            self.note_refused();
+        }
         let left = self.pool(pool).memory.saturating_add(bytes);
         let budget = self.pool(pool).budget.unwrap_or(u64::MAX);
         if result.is_err() {

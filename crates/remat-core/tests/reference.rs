@@ -216,7 +216,7 @@ fn outcome(
         Err(other) => panic!("{other}"),
     };
     match engine.refused() {
-        Some(at) => (status, at.clock, at.replayed_cost.0, at.peak.0),
+        Some(at) => (status, at.clock, at.counters.replayed_cost.0, at.peak.0),
         None => (status, engine.clock(), 0, engine.peak(POOL).0),
     }
 }
