@@ -67,18 +67,18 @@ impl State {
         into.retain(|neighbour| !self.graph.storages[neighbour.index()].gone());
     }
 
-    /// The numerator of a storage's score, computed afresh, and how many storages were looked at.
+    /// The numerator of a storage's score, computed afresh, and how many other storages were looked at.
     pub(crate) fn numerator(&mut self, s: StorageId) -> (i64, u64) {
         let cost = self.graph.storages[s.index()].cost as i64;
         self.scored = true;
         let storage = &self.graph.storages[s.index()];
         if storage.gone() {
             // Nobody can ask for it, and so nothing tells it of changes around it: it costs nothing to drop.
-            return (0, 1);
+            return (0, 0);
         }
         match self.rule.numerator {
-            Numerator::One => (1, 1),
-            Numerator::Cost => (cost, 1),
+            Numerator::One => (1, 0),
+            Numerator::Cost => (cost, 0),
             Numerator::Components => self.adjacent_worth(s, cost),
             Numerator::Neighbourhood => {
                 let (up, down) = (
@@ -87,19 +87,19 @@ impl State {
                 );
                 (
                     cost.wrapping_add(up.cost).wrapping_add(down.cost),
-                    1 + up.seen + down.seen,
+                    up.seen + down.seen,
                 )
             }
             Numerator::Ancestors | Numerator::NearAncestors => {
                 let up = self.evicted(s, Way::Ancestors);
-                (cost.wrapping_add(up.cost), 1 + up.seen)
+                (cost.wrapping_add(up.cost), up.seen)
             }
             Numerator::Count => {
                 let (up, down) = (
                     self.evicted(s, Way::Ancestors),
                     self.evicted(s, Way::Descendants),
                 );
-                (up.count + down.count, 1 + up.seen + down.seen)
+                (up.count + down.count, up.seen + down.seen)
             }
         }
     }
@@ -123,7 +123,7 @@ impl State {
             sum = sum.wrapping_add(self.components.worth(root));
             self.components.watch(root, s.0);
         }
-        let seen = 1 + around.len() as u64;
+        let seen = around.len() as u64;
         roots.clear();
         self.around = around;
         self.touched = roots;

@@ -102,6 +102,19 @@ fn compare(model: &str, heuristic: &str, runtime: &str, policy: &str, dealloc: D
     for row in reference.rows() {
         let outcome = run(&program, &base, row, policy, dealloc);
         assert_eq!(outcome.budget, Bytes(number(row, "budget")));
+        if std::env::var_os("SHOW").is_some() {
+            println!(
+                "{model} {policy} {} {} acc {}/{} ev {}/{} evict {} replays {}",
+                row["ratio"],
+                found(&outcome) == expected(row),
+                outcome.counters.metadata_accesses,
+                row["access"],
+                outcome.counters.score_evaluations,
+                row["evals"],
+                outcome.counters.evictions,
+                outcome.counters.replays
+            );
+        }
         if found(&outcome) != expected(row) {
             wrong.push(format!(
                 "{model} {policy} {runtime} ratio {}: {:?}, reference {:?} overhead {} {} acc {}/{} ev {}/{}",
