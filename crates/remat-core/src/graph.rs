@@ -32,6 +32,8 @@ pub(crate) struct Storage {
     pub(crate) slot: u32,
     /// Cached numerator of the score, if `scored`.
     pub(crate) numerator: i64,
+    /// Latest access to what the numerator counts, cached with it.
+    pub(crate) latest_around: u64,
     pub(crate) scored: bool,
     /// Visited in this walk.
     pub(crate) stamp: u32,
@@ -186,6 +188,7 @@ impl Graph {
                     node: NONE,
                     slot: NONE,
                     numerator: 0,
+                    latest_around: 0,
                     scored: false,
                     stamp: 0,
                     views: Vec::new(),

@@ -68,44 +68,53 @@ impl State {
     }
 
     /// The numerator of a storage's score, computed afresh, and how many other storages were looked at.
-    pub(crate) fn numerator(&mut self, s: StorageId) -> (i64, u64) {
+    pub(crate) fn numerator(&mut self, s: StorageId) -> Counted {
         let cost = self.graph.storages[s.index()].cost as i64;
         self.scored = true;
         let storage = &self.graph.storages[s.index()];
         if storage.gone() {
             // Nobody can ask for it, and so nothing tells it of changes around it: it costs nothing to drop.
-            return (0, 0);
+            return Counted::alone(0);
         }
         match self.rule.numerator {
-            Numerator::One => (1, 0),
-            Numerator::Cost => (cost, 0),
+            Numerator::One => Counted::alone(1),
+            Numerator::Cost => Counted::alone(cost),
             Numerator::Components => self.adjacent_worth(s, cost),
             Numerator::Neighbourhood => {
                 let (up, down) = (
                     self.evicted(s, Way::Ancestors),
                     self.evicted(s, Way::Descendants),
                 );
-                (
-                    cost.wrapping_add(up.cost).wrapping_add(down.cost),
-                    up.seen + down.seen,
-                )
+                Counted {
+                    numerator: cost.wrapping_add(up.cost).wrapping_add(down.cost),
+                    latest: up.latest.max(down.latest),
+                    seen: up.seen + down.seen,
+                }
             }
             Numerator::Ancestors | Numerator::NearAncestors => {
                 let up = self.evicted(s, Way::Ancestors);
-                (cost.wrapping_add(up.cost), up.seen)
+                Counted {
+                    numerator: cost.wrapping_add(up.cost),
+                    latest: 0,
+                    seen: up.seen,
+                }
             }
             Numerator::Count => {
                 let (up, down) = (
                     self.evicted(s, Way::Ancestors),
                     self.evicted(s, Way::Descendants),
                 );
-                (up.count + down.count, up.seen + down.seen)
+                Counted {
+                    numerator: up.count + down.count,
+                    latest: 0,
+                    seen: up.seen + down.seen,
+                }
             }
         }
     }
 
     /// Own cost and the worth of each distinct adjacent component; watches those.
-    fn adjacent_worth(&mut self, s: StorageId, cost: i64) -> (i64, u64) {
+    fn adjacent_worth(&mut self, s: StorageId, cost: i64) -> Counted {
         let mut around = std::mem::take(&mut self.around);
         let mut roots = std::mem::take(&mut self.touched);
         self.neighbours(s, &mut around);
@@ -127,7 +136,11 @@ impl State {
         roots.clear();
         self.around = around;
         self.touched = roots;
-        (sum, seen)
+        Counted {
+            numerator: sum,
+            latest: 0,
+            seen,
+        }
     }
 
     /// Sums over the evicted storages reachable one way through evicted ones; stops when it has counted enough.
@@ -143,6 +156,7 @@ impl State {
             if !storage.resident {
                 sum.cost = sum.cost.wrapping_add(storage.cost as i64);
                 sum.count += 1;
+                sum.latest = sum.latest.max(storage.last_access);
             }
             sum.seen < most
         });
@@ -202,5 +216,25 @@ impl State {
 struct Sum {
     cost: i64,
     count: i64,
+    latest: u64,
     seen: u64,
+}
+
+/// What a storage's surroundings say of it.
+pub(crate) struct Counted {
+    pub(crate) numerator: i64,
+    /// The latest access to the evicted storages counted, 0 where the policy does not ask.
+    pub(crate) latest: u64,
+    /// Other storages looked at.
+    pub(crate) seen: u64,
+}
+
+impl Counted {
+    fn alone(numerator: i64) -> Counted {
+        Counted {
+            numerator,
+            latest: 0,
+            seen: 0,
+        }
+    }
 }

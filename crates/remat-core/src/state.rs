@@ -87,6 +87,8 @@ pub(crate) struct State {
     pub(crate) around: Vec<StorageId>,
     pub(crate) touched: Vec<u32>,
     pub(crate) rule: Rule,
+    /// A storage is as stale as the least stale of its evicted neighbourhood (rule 15 of the reference).
+    pub(crate) ages_together: bool,
     pub(crate) dealloc: Dealloc,
     pub(crate) lineage: Lineage,
     pub(crate) order: ReplayOrder,
@@ -103,6 +105,7 @@ impl State {
                 ..Pool::default()
             })
             .collect();
+        let rule = config.policy.rule();
         State {
             graph: Graph::default(),
             pools,
@@ -127,7 +130,9 @@ impl State {
             walk: Vec::new(),
             around: Vec::new(),
             touched: Vec::new(),
-            rule: config.policy.rule(),
+            rule,
+            ages_together: config.dealloc == Dealloc::Banish
+                && rule.numerator == Numerator::Neighbourhood,
             dealloc: config.dealloc,
             lineage: config.lineage,
             order: config.order,
