@@ -6,6 +6,7 @@
 
 use crate::graph::NONE;
 use crate::journal::Entry;
+use crate::neighbourhood::Change;
 use crate::policy::{mix, Form};
 use crate::state::{State, Stop};
 use crate::StorageId;
@@ -100,7 +101,7 @@ impl State {
         if self.ages_together {
             match self.graph.storages[s.index()].resident {
                 true => self.void_numerator(s),
-                false => self.void_neighbourhood(s),
+                false => self.void_neighbourhood(s, Change::Other),
             }
         }
     }

@@ -149,7 +149,7 @@ impl Engine {
         let state = &mut self.state;
         state.open_call();
         let id = state.graph.add_op(op, expected)?;
-        state.void_around(id);
+        state.note_announced(id);
         self.goal.targets.clear();
         state.frontier(id, &mut self.goal.targets);
         self.goal.inputs_from = self.goal.targets.len();

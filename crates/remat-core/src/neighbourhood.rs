@@ -2,6 +2,7 @@
 //! descendants reachable through evicted storages.
 
 use crate::graph::{Graph, NONE};
+use crate::journal::Entry;
 use crate::policy::Numerator;
 use crate::state::State;
 use crate::{StorageId, TensorId};
@@ -149,11 +150,12 @@ impl State {
             Numerator::NearAncestors => NEAR,
             _ => u64::MAX,
         };
+        let looked = self.looked(s);
         let mut sum = Sum::default();
         self.walk_evicted(s, way, |state, next| {
             let storage = &state.graph.storages[next.index()];
             sum.seen += 1;
-            if !storage.resident {
+            if !storage.resident && storage.announced <= looked {
                 sum.cost = sum.cost.wrapping_add(storage.cost as i64);
                 sum.count += 1;
                 sum.latest = sum.latest.max(storage.last_access);
@@ -164,8 +166,9 @@ impl State {
     }
 
     /// Voids the cached numerators that count `s`: those of the resident storages that reach it through evicted ones.
-    pub(crate) fn void_neighbourhood(&mut self, s: StorageId) {
-        if !self.scored {
+    pub(crate) fn void_neighbourhood(&mut self, s: StorageId, change: Change) {
+        let looked = self.look_again(s, change);
+        if !self.scored && looked.is_none() {
             return;
         }
         self.void_numerator(s);
@@ -178,9 +181,44 @@ impl State {
             self.walk_evicted(s, way, |state, next| {
                 if state.graph.storages[next.index()].resident {
                     state.void_numerator(next);
+                    if let (Some(latest), Way::Ancestors) = (looked, way) {
+                        state.look_until(next, latest);
+                    }
                 }
                 true
             });
+        }
+    }
+
+    /// The announcements up to this one count in the storage's score, all of them unless the engine is told to do as the
+    /// authors' simulator does: that keeps the evicted descendants of each storage and looks for them anew only when one of
+    /// them comes back; what is evicted is added with the descendants that it had itself. A result that is announced and
+    /// not yet computed so counts only from when it is next looked for.
+    fn looked(&self, s: StorageId) -> u64 {
+        match self.announces_late {
+            true => self.graph.storages[s.index()].looked,
+            false => u64::MAX,
+        }
+    }
+
+    /// A storage changes: the announcements that its ancestors count from now on, if those are others.
+    fn look_again(&mut self, s: StorageId, change: Change) -> Option<u64> {
+        match change {
+            _ if !self.announces_late => None,
+            Change::Back => {
+                self.look_until(s, self.announcements);
+                Some(self.announcements)
+            }
+            Change::Evicted => Some(self.looked(s)),
+            Change::Other => None,
+        }
+    }
+
+    fn look_until(&mut self, s: StorageId, latest: u64) {
+        let before = self.graph.storages[s.index()].looked;
+        if before < latest {
+            self.journal.write(Entry::Looked(s, before));
+            self.graph.storages[s.index()].looked = latest;
         }
     }
 
@@ -218,6 +256,17 @@ struct Sum {
     count: i64,
     latest: u64,
     seen: u64,
+}
+
+/// What happened to a storage that scores around it may count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It was evicted.
+    Evicted,
+    /// It came back, or was computed for the first time.
+    Back,
+    /// Its cost, its last access, or whether it counts at all.
+    Other,
 }
 
 /// What a storage's surroundings say of it.
