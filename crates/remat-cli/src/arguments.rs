@@ -1,8 +1,10 @@
 //! The command line.
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use remat_core::{Bytes, Dealloc, Policy};
 use remat_trace::Format;
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 /// Train inside a byte budget: tensors are dropped, and recomputed when they are needed again.
@@ -17,6 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   remat run --budget 6GiB train.py        train inside 6 GiB (needs the Python package)
   remat trace info step.trace.zst         what a recorded step holds, and its peak without a budget
+  remat simulate step.trace.zst           what it would cost to run it inside smaller budgets
   remat policies                          the names that --policy takes
 
 Byte counts are written 6GiB (2^30), 512MB (10^6), 6g (binary) or 1073741824.
@@ -33,6 +36,17 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: TraceCommand,
     },
+    /// Replay recorded steps inside budgets, and tell what each would cost
+    ///
+    /// Nothing is computed: the engine is told what happened in the step, decides what to evict and what to recompute, and
+    /// every op takes as long as it did when it was recorded. The step without a limit that ratios refer to frees for good
+    /// all that it can. A run ends `ok`, `oom` (the budget cannot be met) or `thrash` (more was recomputed than
+    /// --thrash-limit allows); the numbers of the last two are those of the place where the run was given up.
+    ///
+    /// Decisions and results are those of the DTR paper's simulator, which knows one order of replays only. A real run under
+    /// `remat run` tries others too: it may fit where a simulated one does not, and recompute less. The budget is that of the
+    /// first device of the trace.
+    Simulate(Simulate),
     /// List the eviction policies, one a line
     Policies,
     /// Run a Python program inside a budget (needs the Python package)
@@ -94,6 +108,116 @@ Examples:
         /// Trace to read, `-` for standard input.
         file: PathBuf,
     },
+}
+
+/// What `remat simulate` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  remat simulate step.trace.zst                                   six policies, ten budgets
+  remat simulate step.trace.zst --policy dtr-eq --budget 6GiB,8GiB   is 6 GiB enough, and at what price?
+  remat simulate *.log --policy dtr,lru --ratio 0.3 --dealloc banish
+  remat simulate *.log --json | jq -r '[.log,.policy,.ratio,.overhead]|@tsv'
+
+With --json each run is a line: sizes in bytes, times in nanoseconds. overhead is the clock at the end over the
+cost of the step; clock starts at 1 and goes on by the cost of each op run, remat_cost is the part of it
+that was recomputed. metadata_accesses counts storages looked at while deciding (DTR appendix D.3).")]
+pub(crate) struct Simulate {
+    /// Traces and DTR logs to replay, `-` for standard input.
+    #[arg(required = true, value_name = "LOG")]
+    pub(crate) logs: Vec<PathBuf>,
+    /// Eviction policies, by name (see `remat policies`).
+    #[arg(
+        long = "policy",
+        value_name = "P",
+        value_delimiter = ',',
+        default_value = "dtr,dtr-eq,dtr-local,lru,size,msps"
+    )]
+    pub(crate) policies: Vec<Policy>,
+    /// Budgets as parts of what the step needs without a limit; of 0.3 a third or so is there.
+    #[arg(
+        long = "ratio",
+        value_name = "R",
+        value_delimiter = ',',
+        value_parser = ratio,
+        allow_negative_numbers = true,
+        default_value = "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1.0"
+    )]
+    pub(crate) ratios: Vec<f64>,
+    /// Budgets in bytes, in place of ratios: 6GiB, 512MB.
+    #[arg(
+        long = "budget",
+        value_name = "BYTES",
+        value_delimiter = ',',
+        value_parser = remat_trace::parse_bytes,
+        conflicts_with = "ratios"
+    )]
+    pub(crate) budgets: Vec<Bytes>,
+    /// What happens to a tensor that the program lets go of.
+    #[arg(long, value_enum, default_value = "eager")]
+    pub(crate) dealloc: Deallocation,
+    /// Give a run up once more than this many times the cost of the step was recomputed.
+    #[arg(long, value_name = "X", value_parser = thrash_limit, default_value = "1.0")]
+    pub(crate) thrash_limit: f64,
+    /// Seed of the policy `random`.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Runs at a time; if not given, as many as there are processors. Results do not depend on it.
+    #[arg(long, value_name = "N", value_parser = jobs)]
+    pub(crate) jobs: Option<NonZeroUsize>,
+    /// One line of JSON a run in place of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A deallocation policy that can be asked for by name.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Deallocation {
+    /// It is evicted at once, and recomputed if something recomputed needs it.
+    Eager,
+    /// It is freed for good as soon as nothing evicted was computed from it.
+    Banish,
+    /// Nothing: it stays until the policy evicts it.
+    Ignore,
+}
+
+impl Deallocation {
+    /// The name that asks for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Deallocation::Eager => "eager",
+            Deallocation::Banish => "banish",
+            Deallocation::Ignore => "ignore",
+        }
+    }
+}
+
+impl From<Deallocation> for Dealloc {
+    fn from(named: Deallocation) -> Self {
+        match named {
+            Deallocation::Eager => Dealloc::Eager,
+            Deallocation::Banish => Dealloc::Banish,
+            Deallocation::Ignore => Dealloc::Ignore,
+        }
+    }
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    positive(text).ok_or_else(|| "a ratio is a number above 0, for example 0.5".into())
+}
+
+fn thrash_limit(text: &str) -> Result<f64, String> {
+    positive(text).ok_or_else(|| "the limit is a number above 0, for example 1.0".into())
+}
+
+fn jobs(text: &str) -> Result<NonZeroUsize, String> {
+    let count = text.trim().parse();
+    count.map_err(|_| "at least 1 run at a time is needed, for example 4".into())
+}
+
+fn positive(text: &str) -> Option<f64> {
+    let value: f64 = text.trim().parse().ok()?;
+    (value.is_finite() && value > 0.0).then_some(value)
 }
 
 /// A format that can be asked for by name.

@@ -6,6 +6,9 @@ mod arguments;
 mod failure;
 mod policies;
 mod progress;
+mod simulate;
+mod simulate_json;
+mod simulate_table;
 mod table;
 mod trace_check;
 mod trace_convert;
@@ -51,6 +54,7 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Trace {
             command: TraceCommand::Convert { input, output, to },
         } => trace_convert::run(&input, &output, to.map(Into::into)),
+        Command::Simulate(simulation) => simulate::run(&simulation),
         Command::Policies => policies::run(),
         Command::Run { .. } => Err(Failure::NeedsPython),
     }

@@ -1,4 +1,4 @@
-//! Progress while a long trace is read.
+//! Progress while a long trace is read, or many are replayed.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use remat_trace::{Event, TraceError, TraceReader};
@@ -35,6 +35,15 @@ fn visible(length: u64) -> ProgressBar {
     // Draws on standard error, and not at all where that is no terminal.
     let bar = ProgressBar::new(length);
     match ProgressStyle::with_template("{bar:40} {bytes} of {total_bytes}, {eta} left") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// A bar for so many runs, on standard error, if that is a terminal.
+pub(crate) fn runs(count: usize) -> ProgressBar {
+    let bar = ProgressBar::new(count as u64);
+    match ProgressStyle::with_template("{bar:40} run {pos} of {len}, {eta} left") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }

@@ -27,3 +27,6 @@ pub(crate) fn duration(nanoseconds: u64) -> String {
     }
     format!("{nanoseconds} ns")
 }
+
+/// Width of the longest name of a policy.
+pub(crate) const POLICY: usize = 24;

@@ -4,6 +4,7 @@
 //! computed from it came back (once the plan is done: within a plan nothing is given up for good).
 
 use crate::graph::{Phase, NONE};
+use crate::neighbourhood::Change;
 use crate::state::State;
 use crate::{Dealloc, OpId, StorageId};
 
@@ -72,7 +73,7 @@ impl State {
 
     fn free_for_good(&mut self, s: StorageId) {
         if self.rule.numerator.is_exact() {
-            self.void_neighbourhood(s);
+            self.void_neighbourhood(s, Change::Other);
         }
         self.graph.storages[s.index()].banished = true;
         self.graph.storages[s.index()].pinned = false;

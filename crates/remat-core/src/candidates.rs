@@ -6,6 +6,7 @@
 
 use crate::graph::NONE;
 use crate::journal::Entry;
+use crate::neighbourhood::Change;
 use crate::policy::{mix, Form};
 use crate::state::{State, Stop};
 use crate::StorageId;
@@ -97,6 +98,12 @@ impl State {
             self.candidates.pools[usize::from(storage.pool)][storage.slot as usize].last_access =
                 time;
         }
+        if self.ages_together {
+            match self.graph.storages[s.index()].resident {
+                true => self.void_numerator(s),
+                false => self.void_neighbourhood(s, Change::Other),
+            }
+        }
     }
 
     /// The surroundings or the cost of a storage changed.
@@ -180,15 +187,20 @@ impl State {
             }
             let s = candidate.storage;
             if !self.graph.storages[s.index()].scored {
-                let (numerator, seen) = self.numerator(s);
-                accesses += seen;
+                let counted = self.numerator(s);
+                accesses += counted.seen;
                 let storage = &mut self.graph.storages[s.index()];
-                storage.numerator = numerator;
+                storage.numerator = counted.numerator;
+                storage.latest_around = counted.latest;
                 storage.scored = true;
                 self.journal.note_scored(s);
             }
+            let storage = &self.graph.storages[s.index()];
             let candidate = &mut self.candidates.pools[pool][slot];
-            candidate.numerator = self.graph.storages[s.index()].numerator;
+            candidate.numerator = storage.numerator;
+            if self.ages_together {
+                candidate.last_access = storage.last_access.max(storage.latest_around);
+            }
             candidate.stale = false;
         }
         #[cfg(debug_assertions)]
@@ -206,7 +218,7 @@ impl State {
             let (s, cached) = (candidate.storage, candidate.numerator);
             debug_assert_eq!(
                 cached,
-                self.numerator(s).0,
+                self.numerator(s).numerator,
                 "the cached numerator of {s:?} {:?}",
                 self.rule
             );

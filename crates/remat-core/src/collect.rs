@@ -5,6 +5,7 @@
 //! settled (defined in a pinned storage); a storage is alive while a tensor of it is wanted.
 
 use crate::graph::{Life, Made, Phase, NONE};
+use crate::neighbourhood::Change;
 use crate::state::State;
 use crate::{OpId, StorageId, TensorId};
 
@@ -49,7 +50,7 @@ impl State {
         let storage = &self.graph.storages[s.index()];
         if self.rule.numerator.is_exact() {
             self.graph.storages[s.index()].live_views = 1;
-            self.void_neighbourhood(s);
+            self.void_neighbourhood(s, Change::Other);
             self.graph.storages[s.index()].live_views = 0;
         } else if !storage.resident {
             self.leave_component(s);
@@ -114,6 +115,27 @@ impl State {
         self.graph.charge(op, cost.wrapping_neg());
     }
 
+    /// An op was announced: what it makes views of costs more from now on, and its results may count around it.
+    pub(crate) fn note_announced(&mut self, op: OpId) {
+        self.announcements += 1;
+        if !self.announces_late {
+            return self.void_around(op);
+        }
+        for index in 0..self.graph.ops[op.index()].outputs.len() {
+            let record = &self.graph.ops[op.index()];
+            let s = self.graph.storage_of(record.outputs[index]);
+            let fresh = record.made[index] != Made::Alias;
+            let storage = &mut self.graph.storages[s.index()];
+            if fresh {
+                storage.announced = self.announcements;
+            } else if storage.resident {
+                self.void_numerator(s);
+            } else {
+                self.void_neighbourhood(s, Change::Other);
+            }
+        }
+    }
+
     /// Scores next to an op are about to change.
     pub(crate) fn void_around(&mut self, op: OpId) {
         let exact = self.rule.numerator.is_exact();
@@ -127,7 +149,7 @@ impl State {
             let Some(&tensor) = tensor else { continue };
             let s = self.graph.storage_of(tensor);
             if exact && !self.graph.storages[s.index()].resident {
-                self.void_neighbourhood(s);
+                self.void_neighbourhood(s, Change::Other);
             } else {
                 self.void_numerator(s);
             }

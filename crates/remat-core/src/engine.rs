@@ -76,8 +76,8 @@ pub struct Counters {
 pub struct Refused {
     /// The clock there.
     pub clock: u64,
-    /// All replayed cost there.
-    pub replayed_cost: Cost,
+    /// The counters there.
+    pub counters: Counters,
     /// Highest memory of pool 0 there.
     pub peak: Bytes,
 }
@@ -149,7 +149,7 @@ impl Engine {
         let state = &mut self.state;
         state.open_call();
         let id = state.graph.add_op(op, expected)?;
-        state.void_around(id);
+        state.note_announced(id);
         self.goal.targets.clear();
         state.frontier(id, &mut self.goal.targets);
         self.goal.inputs_from = self.goal.targets.len();
@@ -523,6 +523,9 @@ impl State {
     fn free_bytes(&mut self, pool: u8, bytes: u64) -> Result<(), Error> {
         self.journal.start();
         let result = self.make_room(pool, bytes);
+        if result.is_err() {
+            self.note_refused();
+        }
         let left = self.pool(pool).memory.saturating_add(bytes);
         let budget = self.pool(pool).budget.unwrap_or(u64::MAX);
         if result.is_err() {

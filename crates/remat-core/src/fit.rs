@@ -170,17 +170,22 @@ impl State {
         let result = self.attempt(goal, style);
         if result.is_err() {
             if style.hold == Hold::All {
-                self.refused = Some(Refused {
-                    clock: self.clock,
-                    replayed_cost: self.counters.replayed_cost,
-                    peak: Bytes(self.pools.first().map_or(0, |pool| pool.peak)),
-                });
+                self.note_refused();
             }
             self.roll_back();
         } else {
             self.journal.mark();
         }
         result
+    }
+
+    /// Remembers where a plan got stuck, before it is rolled back.
+    pub(crate) fn note_refused(&mut self) {
+        self.refused = Some(Refused {
+            clock: self.clock,
+            counters: self.counters,
+            peak: Bytes(self.pools.first().map_or(0, |pool| pool.peak)),
+        });
     }
 
     /// How far beyond the budgets an order goes; `None` when it takes too long.

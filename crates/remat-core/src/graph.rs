@@ -32,7 +32,13 @@ pub(crate) struct Storage {
     pub(crate) slot: u32,
     /// Cached numerator of the score, if `scored`.
     pub(crate) numerator: i64,
+    /// Latest access to what the numerator counts, cached with it.
+    pub(crate) latest_around: u64,
     pub(crate) scored: bool,
+    /// Number of the announcement that it is a result of, 0 once it was computed.
+    pub(crate) announced: u64,
+    /// The announcements up to this one count in its score (see `neighbourhood.rs`).
+    pub(crate) looked: u64,
     /// Visited in this walk.
     pub(crate) stamp: u32,
     pub(crate) views: Vec<TensorId>,
@@ -186,6 +192,9 @@ impl Graph {
                     node: NONE,
                     slot: NONE,
                     numerator: 0,
+                    latest_around: 0,
+                    announced: 0,
+                    looked: 0,
                     scored: false,
                     stamp: 0,
                     views: Vec::new(),
@@ -210,6 +219,8 @@ impl Graph {
         storage.node = NONE;
         storage.slot = NONE;
         storage.scored = false;
+        storage.announced = 0;
+        storage.looked = 0;
         Ok(id)
     }
 

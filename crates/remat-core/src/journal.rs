@@ -34,6 +34,8 @@ pub(crate) enum Entry {
     Joined(u32),
     /// The worth of this root grew by so much.
     Worth(u32, i64),
+    /// The announcements that counted in a storage's score before.
+    Looked(StorageId, u64),
     /// The node of a storage before.
     Node(StorageId, u32),
 }

@@ -2,6 +2,7 @@
 //! descendants reachable through evicted storages.
 
 use crate::graph::{Graph, NONE};
+use crate::journal::Entry;
 use crate::policy::Numerator;
 use crate::state::State;
 use crate::{StorageId, TensorId};
@@ -67,45 +68,54 @@ impl State {
         into.retain(|neighbour| !self.graph.storages[neighbour.index()].gone());
     }
 
-    /// The numerator of a storage's score, computed afresh, and how many storages were looked at.
-    pub(crate) fn numerator(&mut self, s: StorageId) -> (i64, u64) {
+    /// The numerator of a storage's score, computed afresh, and how many other storages were looked at.
+    pub(crate) fn numerator(&mut self, s: StorageId) -> Counted {
         let cost = self.graph.storages[s.index()].cost as i64;
         self.scored = true;
         let storage = &self.graph.storages[s.index()];
         if storage.gone() {
             // Nobody can ask for it, and so nothing tells it of changes around it: it costs nothing to drop.
-            return (0, 1);
+            return Counted::alone(0);
         }
         match self.rule.numerator {
-            Numerator::One => (1, 1),
-            Numerator::Cost => (cost, 1),
+            Numerator::One => Counted::alone(1),
+            Numerator::Cost => Counted::alone(cost),
             Numerator::Components => self.adjacent_worth(s, cost),
             Numerator::Neighbourhood => {
                 let (up, down) = (
                     self.evicted(s, Way::Ancestors),
                     self.evicted(s, Way::Descendants),
                 );
-                (
-                    cost.wrapping_add(up.cost).wrapping_add(down.cost),
-                    1 + up.seen + down.seen,
-                )
+                Counted {
+                    numerator: cost.wrapping_add(up.cost).wrapping_add(down.cost),
+                    latest: up.latest.max(down.latest),
+                    seen: up.seen + down.seen,
+                }
             }
             Numerator::Ancestors | Numerator::NearAncestors => {
                 let up = self.evicted(s, Way::Ancestors);
-                (cost.wrapping_add(up.cost), 1 + up.seen)
+                Counted {
+                    numerator: cost.wrapping_add(up.cost),
+                    latest: 0,
+                    seen: up.seen,
+                }
             }
             Numerator::Count => {
                 let (up, down) = (
                     self.evicted(s, Way::Ancestors),
                     self.evicted(s, Way::Descendants),
                 );
-                (up.count + down.count, 1 + up.seen + down.seen)
+                Counted {
+                    numerator: up.count + down.count,
+                    latest: 0,
+                    seen: up.seen + down.seen,
+                }
             }
         }
     }
 
     /// Own cost and the worth of each distinct adjacent component; watches those.
-    fn adjacent_worth(&mut self, s: StorageId, cost: i64) -> (i64, u64) {
+    fn adjacent_worth(&mut self, s: StorageId, cost: i64) -> Counted {
         let mut around = std::mem::take(&mut self.around);
         let mut roots = std::mem::take(&mut self.touched);
         self.neighbours(s, &mut around);
@@ -123,11 +133,15 @@ impl State {
             sum = sum.wrapping_add(self.components.worth(root));
             self.components.watch(root, s.0);
         }
-        let seen = 1 + around.len() as u64;
+        let seen = around.len() as u64;
         roots.clear();
         self.around = around;
         self.touched = roots;
-        (sum, seen)
+        Counted {
+            numerator: sum,
+            latest: 0,
+            seen,
+        }
     }
 
     /// Sums over the evicted storages reachable one way through evicted ones; stops when it has counted enough.
@@ -136,13 +150,15 @@ impl State {
             Numerator::NearAncestors => NEAR,
             _ => u64::MAX,
         };
+        let looked = self.looked(s);
         let mut sum = Sum::default();
         self.walk_evicted(s, way, |state, next| {
             let storage = &state.graph.storages[next.index()];
             sum.seen += 1;
-            if !storage.resident {
+            if !storage.resident && storage.announced <= looked {
                 sum.cost = sum.cost.wrapping_add(storage.cost as i64);
                 sum.count += 1;
+                sum.latest = sum.latest.max(storage.last_access);
             }
             sum.seen < most
         });
@@ -150,8 +166,9 @@ impl State {
     }
 
     /// Voids the cached numerators that count `s`: those of the resident storages that reach it through evicted ones.
-    pub(crate) fn void_neighbourhood(&mut self, s: StorageId) {
-        if !self.scored {
+    pub(crate) fn void_neighbourhood(&mut self, s: StorageId, change: Change) {
+        let looked = self.look_again(s, change);
+        if !self.scored && looked.is_none() {
             return;
         }
         self.void_numerator(s);
@@ -164,9 +181,44 @@ impl State {
             self.walk_evicted(s, way, |state, next| {
                 if state.graph.storages[next.index()].resident {
                     state.void_numerator(next);
+                    if let (Some(latest), Way::Ancestors) = (looked, way) {
+                        state.look_until(next, latest);
+                    }
                 }
                 true
             });
+        }
+    }
+
+    /// The announcements up to this one count in the storage's score, all of them unless the engine is told to do as the
+    /// authors' simulator does: that keeps the evicted descendants of each storage and looks for them anew only when one of
+    /// them comes back; what is evicted is added with the descendants that it had itself. A result that is announced and
+    /// not yet computed so counts only from when it is next looked for.
+    fn looked(&self, s: StorageId) -> u64 {
+        match self.announces_late {
+            true => self.graph.storages[s.index()].looked,
+            false => u64::MAX,
+        }
+    }
+
+    /// A storage changes: the announcements that its ancestors count from now on, if those are others.
+    fn look_again(&mut self, s: StorageId, change: Change) -> Option<u64> {
+        match change {
+            _ if !self.announces_late => None,
+            Change::Back => {
+                self.look_until(s, self.announcements);
+                Some(self.announcements)
+            }
+            Change::Evicted => Some(self.looked(s)),
+            Change::Other => None,
+        }
+    }
+
+    fn look_until(&mut self, s: StorageId, latest: u64) {
+        let before = self.graph.storages[s.index()].looked;
+        if before < latest {
+            self.journal.write(Entry::Looked(s, before));
+            self.graph.storages[s.index()].looked = latest;
         }
     }
 
@@ -202,5 +254,36 @@ impl State {
 struct Sum {
     cost: i64,
     count: i64,
+    latest: u64,
     seen: u64,
+}
+
+/// What happened to a storage that scores around it may count.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It was evicted.
+    Evicted,
+    /// It came back, or was computed for the first time.
+    Back,
+    /// Its cost, its last access, or whether it counts at all.
+    Other,
+}
+
+/// What a storage's surroundings say of it.
+pub(crate) struct Counted {
+    pub(crate) numerator: i64,
+    /// The latest access to the evicted storages counted, 0 where the policy does not ask.
+    pub(crate) latest: u64,
+    /// Other storages looked at.
+    pub(crate) seen: u64,
+}
+
+impl Counted {
+    fn alone(numerator: i64) -> Counted {
+        Counted {
+            numerator,
+            latest: 0,
+            seen: 0,
+        }
+    }
 }

@@ -3,6 +3,7 @@
 
 use crate::graph::NONE;
 use crate::journal::Entry;
+use crate::neighbourhood::Change;
 use crate::state::State;
 use crate::{Step, StorageId, TensorId};
 
@@ -131,6 +132,7 @@ impl State {
     pub(crate) fn gain_value(&mut self, s: StorageId) {
         self.journal.write(Entry::BecameResident(s));
         self.graph.storages[s.index()].resident = true;
+        self.graph.storages[s.index()].announced = 0;
         // While it was away nobody told it of changes next to it.
         self.void_numerator(s);
         self.note_return(s);
@@ -144,7 +146,7 @@ impl State {
         if self.counts_components() {
             self.join_component(s);
         } else if self.rule.numerator.is_exact() {
-            self.void_neighbourhood(s);
+            self.void_neighbourhood(s, Change::Evicted);
         }
     }
 
@@ -152,7 +154,7 @@ impl State {
         if self.counts_components() {
             self.leave_component(s);
         } else if self.rule.numerator.is_exact() {
-            self.void_neighbourhood(s);
+            self.void_neighbourhood(s, Change::Back);
         }
     }
 

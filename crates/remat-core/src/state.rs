@@ -87,6 +87,12 @@ pub(crate) struct State {
     pub(crate) around: Vec<StorageId>,
     pub(crate) touched: Vec<u32>,
     pub(crate) rule: Rule,
+    /// A storage is as stale as the least stale of its evicted neighbourhood (rule 15 of the reference).
+    pub(crate) ages_together: bool,
+    /// Announced results count in scores only from when they are next looked for, as in the authors' simulator.
+    pub(crate) announces_late: bool,
+    /// Ops begun so far: the number of the latest announcement.
+    pub(crate) announcements: u64,
     pub(crate) dealloc: Dealloc,
     pub(crate) lineage: Lineage,
     pub(crate) order: ReplayOrder,
@@ -103,6 +109,7 @@ impl State {
                 ..Pool::default()
             })
             .collect();
+        let rule = config.policy.rule();
         State {
             graph: Graph::default(),
             pools,
@@ -127,7 +134,11 @@ impl State {
             walk: Vec::new(),
             around: Vec::new(),
             touched: Vec::new(),
-            rule: config.policy.rule(),
+            rule,
+            ages_together: config.dealloc == Dealloc::Banish
+                && rule.numerator == Numerator::Neighbourhood,
+            announces_late: config.lineage == Lineage::Keep && rule.numerator.is_exact(),
+            announcements: 0,
             dealloc: config.dealloc,
             lineage: config.lineage,
             order: config.order,
@@ -214,6 +225,7 @@ impl State {
             Entry::NodeMade(node) => self.components.unmake(node),
             Entry::Joined(child) => self.components.unjoin(child),
             Entry::Worth(root, delta) => self.components.add_worth(root, delta.wrapping_neg()),
+            Entry::Looked(s, before) => self.graph.storages[s.index()].looked = before,
             Entry::Node(s, before) => {
                 let now = std::mem::replace(&mut self.graph.storages[s.index()].node, before);
                 if now != NONE {

@@ -1,0 +1,121 @@
+//! `remat simulate`.
+
+use crate::arguments::Simulate;
+use crate::failure::Failure;
+use crate::progress::{self, Shown};
+use crate::{simulate_json, simulate_table};
+use remat_sim::{sweep, Base, Budget, Job, Outcome, Program, Setting};
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::thread;
+
+/// A log that was read, and its run without a limit.
+pub(crate) struct Log {
+    pub(crate) name: String,
+    pub(crate) program: Program,
+    pub(crate) base: Base,
+}
+
+pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
+    let logs = read(simulation)?;
+    let jobs: Vec<(&Log, Job)> = logs
+        .iter()
+        .flat_map(|log| settings(simulation).map(move |setting| (log, job(log, setting))))
+        .collect();
+    let plain: Vec<Job> = jobs.iter().map(|&(_, job)| job).collect();
+    let threads = simulation
+        .jobs
+        .map_or_else(processors, |threads| threads.get());
+    let bar = progress::runs(plain.len());
+    let ended = sweep(&plain, threads, |index, outcome| {
+        let (log, job) = &jobs[index];
+        let first = index == 0 || !std::ptr::eq(jobs[index - 1].0, *log);
+        let shown = match outcome {
+            Ok(outcome) => {
+                let text = describe(simulation, log, &job.setting, &outcome, first);
+                // One write a run: whoever is cut off in the middle has whole lines.
+                bar.suspend(|| io::stdout().write_all(text.as_bytes()))
+                    .map_err(Failure::output)
+            }
+            Err(unsound) => Err(Failure::Input(format!("{}: {unsound}", log.name))),
+        };
+        bar.inc(1);
+        match shown {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(failure) => ControlFlow::Break(failure),
+        }
+    });
+    bar.finish_and_clear();
+    match ended {
+        ControlFlow::Continue(()) => io::stdout().flush().map_err(Failure::output),
+        ControlFlow::Break(failure) => Err(failure),
+    }
+}
+
+fn read(simulation: &Simulate) -> Result<Vec<Log>, Failure> {
+    let read_one = |path: &std::path::PathBuf| {
+        let name = path.display().to_string();
+        let program = Program::read(Shown::new(remat_trace::open(path)?, path))?;
+        match program.base() {
+            Ok(base) => Ok(Log {
+                name,
+                program,
+                base,
+            }),
+            Err(unsound) => Err(Failure::Input(format!("{name}: {unsound}"))),
+        }
+    };
+    simulation.logs.iter().map(read_one).collect()
+}
+
+/// Policies, and each one's budgets.
+fn settings(simulation: &Simulate) -> impl Iterator<Item = Setting> + '_ {
+    let ratios = simulation.ratios.iter().map(|&ratio| Budget::Ratio(ratio));
+    let budgets: Vec<Budget> = match simulation.budgets.is_empty() {
+        true => ratios.collect(),
+        false => simulation
+            .budgets
+            .iter()
+            .map(|&bytes| Budget::Bytes(bytes))
+            .collect(),
+    };
+    simulation.policies.iter().flat_map(move |&policy| {
+        budgets.clone().into_iter().map(move |budget| Setting {
+            policy,
+            dealloc: simulation.dealloc.into(),
+            budget,
+            thrash_limit: simulation.thrash_limit,
+            seed: simulation.seed,
+        })
+    })
+}
+
+fn job(log: &Log, setting: Setting) -> Job<'_> {
+    Job {
+        program: &log.program,
+        base: &log.base,
+        setting,
+    }
+}
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, |count| count.get())
+}
+
+fn describe(
+    simulation: &Simulate,
+    log: &Log,
+    setting: &Setting,
+    outcome: &Outcome,
+    first: bool,
+) -> String {
+    if simulation.json {
+        return simulate_json::line(log, simulation.dealloc.name(), setting, outcome);
+    }
+    let row = simulate_table::row(log, setting, outcome);
+    if first {
+        simulate_table::heading(log) + &row
+    } else {
+        row
+    }
+}

@@ -1,0 +1,35 @@
+//! A run as a line of JSON.
+
+use crate::simulate::Log;
+use remat_sim::{Budget, Outcome, Setting};
+
+/// The line, its end included.
+pub(crate) fn line(log: &Log, dealloc: &str, setting: &Setting, outcome: &Outcome) -> String {
+    let (base, counters) = (&log.base, &outcome.counters);
+    let ratio = match setting.budget {
+        Budget::Ratio(ratio) => Some(ratio),
+        Budget::Bytes(_) => None,
+    };
+    let line = serde_json::json!({
+        "log": log.name,
+        "policy": setting.policy.to_string(),
+        "dealloc": dealloc,
+        "ratio": ratio,
+        "budget_bytes": outcome.budget.0,
+        "status": outcome.status.to_string(),
+        "base_memory": base.memory.0,
+        "base_cost": base.cost.0,
+        "const_bytes": base.constants.0,
+        "bottleneck_bytes": base.bottleneck.0,
+        "clock": outcome.clock,
+        "remat_cost": counters.replayed_cost.0,
+        "peak_bytes": outcome.peak.0,
+        "overhead": outcome.overhead(base),
+        "evictions": counters.evictions,
+        "rematerializations": counters.replays,
+        "score_evaluations": counters.score_evaluations,
+        "metadata_accesses": counters.metadata_accesses,
+        "wall_seconds": outcome.wall.as_secs_f64(),
+    });
+    format!("{line}\n")
+}

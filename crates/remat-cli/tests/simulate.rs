@@ -1,0 +1,187 @@
+//! `remat simulate` as it is called from a shell: output, errors, exit codes.
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+fn simulate(arguments: &[&str]) -> Command {
+    let mut command = assert_cmd::cargo::cargo_bin_cmd!("remat");
+    command.arg("simulate").args(arguments);
+    command
+}
+
+fn trace(name: &str) -> PathBuf {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    traces.join(name)
+}
+
+/// Standard output, standard error, exit code.
+fn answer(command: &mut Command) -> (String, String, Option<i32>) {
+    let output = command.output().unwrap();
+    let utf8 = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        utf8(output.stdout),
+        utf8(output.stderr),
+        output.status.code(),
+    )
+}
+
+/// A constant of 100 bytes and two results of as many, of which the first is read again.
+const LOG: &str = r#"{"INSTRUCTION":"ANNOTATE","ANNOTATION":"START"}
+{"INSTRUCTION":"CONSTANT","NAME":"c"}
+{"INSTRUCTION":"MEMORY","NAME":"c","MEMORY":"100"}
+{"INSTRUCTION":"CALL","NAME":"f","ARGS":["c"],"RESULT":["x"],"TIME":"10"}
+{"INSTRUCTION":"MEMORY","NAME":"x","MEMORY":"100"}
+{"INSTRUCTION":"ALIAS","NAME":"x","ALIAS":"-1"}
+{"INSTRUCTION":"CALL","NAME":"g","ARGS":["c"],"RESULT":["y"],"TIME":"30"}
+{"INSTRUCTION":"MEMORY","NAME":"y","MEMORY":"100"}
+{"INSTRUCTION":"ALIAS","NAME":"y","ALIAS":"-1"}
+{"INSTRUCTION":"RELEASE","NAME":"y"}
+"#;
+
+#[test]
+fn a_table_for_people() {
+    let mut command = simulate(&["-", "--policy", "lru", "--ratio", "1,0.7,0.3"]);
+    let (out, err, code) = answer(command.write_stdin(LOG));
+    assert_eq!((err.as_str(), code), ("", Some(0)));
+    let expected = "
+-: 300 B and 40 ns without a limit; constants 100 B, the largest op 200 B
+policy                    ratio       budget  status  overhead         peak  evictions  replays
+lru                       1.000        300 B  ok         1.025        300 B          0        0
+lru                       0.700        210 B  ok         1.275        200 B          1        1
+lru                       0.300         90 B  oom            -          0 B          0        0
+";
+    assert_eq!(out, expected);
+}
+
+#[test]
+fn a_line_of_json_a_run() {
+    let mut command = simulate(&["-", "--policy", "lru,size", "--ratio", "0.7", "--json"]);
+    let (out, err, code) = answer(command.write_stdin(LOG));
+    assert_eq!((err.as_str(), code), ("", Some(0)));
+    let lines: Vec<Value> = out
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2);
+    let mut first = lines[0].clone();
+    assert!(first["wall_seconds"].as_f64().unwrap() > 0.0);
+    first.as_object_mut().unwrap().remove("wall_seconds");
+    let expected = serde_json::json!({
+        "log": "-",
+        "policy": "lru",
+        "dealloc": "eager",
+        "ratio": 0.7,
+        "budget_bytes": 210,
+        "status": "ok",
+        "base_memory": 300,
+        "base_cost": 40,
+        "const_bytes": 100,
+        "bottleneck_bytes": 200,
+        "clock": 51,
+        "remat_cost": 10,
+        "peak_bytes": 200,
+        "overhead": 1.275,
+        "evictions": 1,
+        "rematerializations": 1,
+        "score_evaluations": 1,
+        "metadata_accesses": 1,
+    });
+    assert_eq!(first, expected);
+    assert_eq!(lines[1]["policy"], "size");
+}
+
+#[test]
+fn budgets_are_byte_counts() {
+    let mut command = simulate(&["-", "--policy", "lru", "--budget", "0.2KB,1k", "--json"]);
+    let (out, _, code) = answer(command.write_stdin(LOG));
+    assert_eq!(code, Some(0));
+    let budgets: Vec<Value> = out
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|line| serde_json::json!([line["ratio"], line["budget_bytes"], line["status"]]))
+        .collect();
+    assert_eq!(budgets[0], serde_json::json!([null, 200, "ok"]));
+    assert_eq!(budgets[1], serde_json::json!([null, 1024, "ok"]));
+}
+
+#[test]
+fn results_and_their_order_do_not_depend_on_jobs() {
+    let (gan, unet) = (trace("gan.trace.zst"), trace("unet.trace.zst"));
+    let all = |jobs| {
+        let arguments = [
+            gan.to_str().unwrap(),
+            unet.to_str().unwrap(),
+            "--policy=random,dtr-eq",
+            "--ratio=0.4,0.9",
+            "--seed=7",
+            "--json",
+            "--jobs",
+            jobs,
+        ];
+        let (out, _, code) = answer(&mut simulate(&arguments));
+        assert_eq!(code, Some(0));
+        let timeless = |line| {
+            let mut value: Value = serde_json::from_str(line).unwrap();
+            value.as_object_mut().unwrap().remove("wall_seconds");
+            value
+        };
+        out.lines().map(timeless).collect::<Vec<_>>()
+    };
+    let one = all("1");
+    assert_eq!(one.len(), 8);
+    assert_eq!(one, all("5"));
+}
+
+#[test]
+fn wrong_arguments_are_told_with_the_value_and_the_way_out() {
+    for (arguments, told) in [
+        (
+            ["--policy", "lru,belady"],
+            "unknown policy 'belady'; known are dtr,",
+        ),
+        (
+            ["--ratio", "0.5,none"],
+            "invalid value 'none' for '--ratio <R>': a ratio is a number above 0, for example 0.5",
+        ),
+        (["--ratio", "-1"], "a ratio is a number above 0"),
+        (
+            ["--budget", "6 potatoes"],
+            "the unit \"potatoes\" is unknown; write for example 6GiB",
+        ),
+        (
+            ["--thrash-limit", "nan"],
+            "the limit is a number above 0, for example 1.0",
+        ),
+        (
+            ["--jobs", "0"],
+            "invalid value '0' for '--jobs <N>': at least 1 run at a time is needed, for example 4",
+        ),
+        (
+            ["--dealloc", "never"],
+            "[possible values: eager, banish, ignore]",
+        ),
+    ] {
+        let mut all = vec!["-"];
+        all.extend(arguments);
+        let (out, err, code) = answer(simulate(&all).write_stdin(LOG));
+        assert_eq!((out.as_str(), code), ("", Some(2)), "{arguments:?}");
+        assert!(err.contains(told), "{arguments:?}: {err}");
+    }
+}
+
+#[test]
+fn ratios_and_budgets_exclude_one_another() {
+    let (_, err, code) = answer(&mut simulate(&["-", "--ratio", "0.5", "--budget", "1g"]));
+    assert_eq!(code, Some(2));
+    assert!(err.contains("cannot be used with"), "{err}");
+}
+
+#[test]
+fn a_faulty_log_is_told_with_its_line() {
+    let cut = &LOG[..LOG.len() - 20];
+    let (out, err, code) = answer(simulate(&["-"]).write_stdin(cut));
+    assert_eq!((out.as_str(), code), ("", Some(1)));
+    assert!(err.starts_with("remat: <stdin>:10: "), "{err}");
+    assert_eq!(err.lines().count(), 1);
+}

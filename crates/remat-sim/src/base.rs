@@ -1,0 +1,38 @@
+//! The step without a limit.
+
+use crate::run::{self, Unsound};
+use crate::Program;
+use remat_core::{Bytes, Cost, Dealloc, Policy, PoolId, ThrashLimit};
+
+/// The step without a limit, freeing for good what it can: the run that ratios, overheads and thrash limits refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Peak memory of pool 0.
+    pub memory: Bytes,
+    /// Cost of all ops, in nanoseconds.
+    pub cost: Cost,
+    /// Bytes of all constants together.
+    pub constants: Bytes,
+    /// The most bytes that a single op needs, see [`Program::bottleneck`].
+    pub bottleneck: Bytes,
+}
+
+impl Program {
+    /// Replays the step without a limit, under [`Dealloc::Banish`].
+    ///
+    /// # Errors
+    /// [`Unsound`] if the events contradict one another.
+    pub fn base(&self) -> Result<Base, Unsound> {
+        let config = run::config(Policy::Lru, Dealloc::Banish, None, ThrashLimit::Never, 0);
+        let (engine, stopped) = run::replay(self, config)?;
+        if let Some((event, error)) = stopped {
+            return Err(Unsound { event, error });
+        }
+        Ok(Base {
+            memory: engine.peak(PoolId(0)),
+            cost: engine.counters().first_cost,
+            constants: self.constant_bytes(),
+            bottleneck: self.bottleneck(),
+        })
+    }
+}

@@ -1,0 +1,214 @@
+//! One run of a program inside a budget.
+
+use crate::program::Instruction;
+use crate::{Base, Program};
+use remat_core::{
+    Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Finished, Lineage, Policy, PoolId,
+    ReplayOrder, ThrashLimit,
+};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// What a run is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Which storage is evicted first.
+    pub policy: Policy,
+    /// What happens when the last reference to a storage goes.
+    pub dealloc: Dealloc,
+    /// How many bytes there are in pool 0.
+    pub budget: Budget,
+    /// The run is given up once more than this many times [`Base::cost`] was recomputed.
+    pub thrash_limit: f64,
+    /// Seed of the policy `random`.
+    pub seed: u64,
+}
+
+/// A budget, as it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// This many times [`Base::memory`], rounded down.
+    Ratio(f64),
+    /// So many bytes.
+    Bytes(Bytes),
+}
+
+impl Budget {
+    /// The budget in bytes; at most 2^63 - 1.
+    ///
+    /// ```
+    /// use remat_core::{Bytes, Cost};
+    /// use remat_sim::{Base, Budget};
+    ///
+    /// let base = Base { memory: Bytes(101), cost: Cost(1), constants: Bytes(0), bottleneck: Bytes(0) };
+    /// assert_eq!(Budget::Ratio(0.5).bytes(&base), Bytes(50));
+    /// assert_eq!(Budget::Bytes(Bytes(7)).bytes(&base), Bytes(7));
+    /// ```
+    pub fn bytes(&self, base: &Base) -> Bytes {
+        match *self {
+            Budget::Ratio(ratio) => Bytes(scaled(base.memory.0, ratio)),
+            Budget::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The program came to its end inside the budget.
+    Ok,
+    /// The budget could not be met.
+    Oom,
+    /// More was recomputed than the limit allows.
+    Thrash,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Status::Ok => "ok",
+            Status::Oom => "oom",
+            Status::Thrash => "thrash",
+        })
+    }
+}
+
+/// What a run came to. Of one that did not end [`Ok`](Status::Ok), as things stood where it was given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub status: Status,
+    /// The budget in bytes.
+    pub budget: Bytes,
+    /// The virtual clock at the end: 1 and the cost of all ops run, in nanoseconds.
+    pub clock: u64,
+    /// Highest memory of pool 0.
+    pub peak: Bytes,
+    /// Evictions, replays, their cost, and the work of deciding.
+    pub counters: Counters,
+    /// Time that the simulation took.
+    pub wall: Duration,
+}
+
+impl Outcome {
+    /// The clock over the cost without a limit; of a run that was given up, as far as it got.
+    pub fn overhead(&self, base: &Base) -> f64 {
+        self.clock as f64 / base.cost.0.max(1) as f64
+    }
+}
+
+/// The events contradict one another; readers of traces find such faults before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsound {
+    /// The event, counted from 0, remarks not counted.
+    pub event: usize,
+    /// What the engine says.
+    pub error: Error,
+}
+
+impl fmt::Display for Unsound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "event {} cannot be replayed: {}; check the trace with `remat trace check`",
+            self.event, self.error
+        )
+    }
+}
+
+impl std::error::Error for Unsound {}
+
+impl Program {
+    /// Replays the step inside a budget.
+    ///
+    /// # Errors
+    /// [`Unsound`] if the events contradict one another. A budget that cannot be met is an [`Outcome`].
+    pub fn run(&self, base: &Base, setting: &Setting) -> Result<Outcome, Unsound> {
+        let started = Instant::now();
+        let budget = setting.budget.bytes(base);
+        let limit = Cost(scaled(base.cost.0, setting.thrash_limit));
+        let config = config(
+            setting.policy,
+            setting.dealloc,
+            Some(budget),
+            ThrashLimit::Total(limit),
+            setting.seed,
+        );
+        let (engine, stopped) = replay(self, config)?;
+        let status = match stopped {
+            None => Status::Ok,
+            Some((_, Error::Budget { .. })) => Status::Oom,
+            Some(_) => Status::Thrash,
+        };
+        let refused = engine.refused().filter(|_| status != Status::Ok);
+        let (clock, peak, counters) = match refused {
+            Some(at) => (at.clock, at.peak, at.counters),
+            None => (engine.clock(), engine.peak(PoolId(0)), engine.counters()),
+        };
+        Ok(Outcome {
+            status,
+            budget,
+            clock,
+            peak,
+            counters,
+            wall: started.elapsed(),
+        })
+    }
+}
+
+/// DTR's own ways: lineage for ever, no order of replays but the paper's.
+pub(crate) fn config(
+    policy: Policy,
+    dealloc: Dealloc,
+    budget: Option<Bytes>,
+    thrash: ThrashLimit,
+    seed: u64,
+) -> Config {
+    Config {
+        budgets: vec![budget],
+        policy,
+        dealloc,
+        lineage: Lineage::Keep,
+        order: ReplayOrder::Dtr,
+        thrash,
+        seed,
+    }
+}
+
+/// Tells a fresh engine the program; hands back the engine, and where and why it refused if it did.
+pub(crate) fn replay(
+    program: &Program,
+    config: Config,
+) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
+    let mut engine = Engine::new(config);
+    for (event, &instruction) in program.instructions.iter().enumerate() {
+        match tell(&mut engine, program, instruction) {
+            Ok(()) => {}
+            Err(error @ (Error::Budget { .. } | Error::Thrash { .. })) => {
+                return Ok((engine, Some((event, error))))
+            }
+            Err(error) => return Err(Unsound { event, error }),
+        }
+    }
+    Ok((engine, None))
+}
+
+fn tell(engine: &mut Engine, program: &Program, instruction: Instruction) -> Result<(), Error> {
+    match instruction {
+        Instruction::Constant { bytes, pool } => engine.constant(bytes, pool).map(drop),
+        Instruction::Op(op) => {
+            let (spec, cost) = program.op(op);
+            let id = engine.begin_expecting(&spec, cost)?;
+            engine.finish(id, &Finished { cost, bytes: None })
+        }
+        Instruction::Retain(tensor) => engine.retain(tensor),
+        Instruction::Release(tensor) => engine.release(tensor),
+        Instruction::Pin(tensor) => engine.pin(tensor),
+        Instruction::Ensure { from, to } => engine.ensure(program.tensors(from, to)),
+    }
+}
+
+/// `value * ratio`, rounded down; nothing for what is not above 0, and at most 2^63 - 1.
+fn scaled(value: u64, ratio: f64) -> u64 {
+    ((value as f64 * ratio) as u64).min(i64::MAX as u64)
+}
