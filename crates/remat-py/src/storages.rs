@@ -7,14 +7,20 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::PyWeakrefReference;
 use remat_core::{PoolId, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
+use crate::fastcall::call_one;
 use crate::layout::Impl;
 use crate::let_go::Holds;
 use crate::outside::{overlap, Place};
+
+/// `UntypedStorage._fix_weakref`, where it exists.
+static FIX_WEAKREF: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
 
 /// Index of a live storage in the table.
 pub type LiveId = u32;
@@ -323,6 +329,18 @@ impl Live {
     /// The storage object, unless it died.
     pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let object = self.weak.bind(py).call0()?;
-        Ok((!object.is_none()).then_some(object))
+        if object.is_none() {
+            return Ok(None);
+        }
+        // In older torch the new reference does not own the storage before it was told so.
+        let base = object.get_type();
+        let fix = FIX_WEAKREF.get_or_try_init(py, || {
+            let method = base.getattr_opt(intern!(py, "_fix_weakref"))?;
+            PyResult::Ok(method.map(Bound::unbind))
+        })?;
+        if let Some(fix) = fix {
+            call_one(fix, &object)?;
+        }
+        Ok(Some(object))
     }
 }
