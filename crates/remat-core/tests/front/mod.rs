@@ -1,6 +1,8 @@
 //! A front end that holds hashes for buffers. It performs steps, and checks at each that what it needs is there, that what
 //! a replay makes is what the first run made, and that the bytes never exceed the budget.
 
+pub mod program;
+
 use remat_core::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

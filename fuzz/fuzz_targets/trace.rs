@@ -1,0 +1,9 @@
+//! Any text as a trace of Remat's own.
+#![no_main]
+
+#[path = "text.rs"]
+mod text;
+
+use remat_trace::Format;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| text::read_and_simulate(bytes, Some(Format::Remat)));
