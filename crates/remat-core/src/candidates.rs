@@ -6,9 +6,10 @@
 
 use crate::graph::NONE;
 use crate::journal::Entry;
-use crate::neighbourhood::Change;
+use crate::neighbourhood::{Change, Counted};
 use crate::policy::{mix, Form};
 use crate::state::{State, Stop};
+use crate::together::{WIDTH, WORTH_SHARING};
 use crate::StorageId;
 
 struct Candidate {
@@ -177,35 +178,64 @@ impl State {
         self.draws.next()
     }
 
-    /// Brings the cached numerators of a pool's candidates up to date; returns how many storages were looked at.
+    /// Brings the cached numerators of a pool's candidates up to date; returns how many other storages were looked at.
     fn refresh_numerators(&mut self, pool: usize) -> u64 {
-        let mut accesses = 0;
+        let mut stale = std::mem::take(&mut self.stale);
+        stale.clear();
         for slot in 0..self.candidates.pools[pool].len() {
-            let candidate = &self.candidates.pools[pool][slot];
-            if !candidate.stale {
-                continue;
+            if self.candidates.pools[pool][slot].stale {
+                let s = self.candidates.pools[pool][slot].storage;
+                match self.graph.storages[s.index()].scored {
+                    true => self.copy_numerator(s),
+                    false => stale.push(s),
+                }
             }
-            let s = candidate.storage;
-            if !self.graph.storages[s.index()].scored {
-                let counted = self.numerator(s);
-                accesses += counted.seen;
-                let storage = &mut self.graph.storages[s.index()];
-                storage.numerator = counted.numerator;
-                storage.latest_around = counted.latest;
-                storage.scored = true;
-                self.journal.note_scored(s);
-            }
-            let storage = &self.graph.storages[s.index()];
-            let candidate = &mut self.candidates.pools[pool][slot];
-            candidate.numerator = storage.numerator;
-            if self.ages_together {
-                candidate.last_access = storage.last_access.max(storage.latest_around);
-            }
-            candidate.stale = false;
         }
+        let accesses = self.count_afresh(&stale);
+        self.stale = stale;
         #[cfg(debug_assertions)]
         self.check_numerators(pool);
         accesses
+    }
+
+    fn count_afresh(&mut self, stale: &[StorageId]) -> u64 {
+        let mut accesses = 0;
+        if stale.len() < WORTH_SHARING || !self.rule.numerator.is_whole() {
+            for &s in stale {
+                let counted = self.numerator(s);
+                accesses += counted.seen;
+                self.keep_numerator(s, &counted);
+            }
+            return accesses;
+        }
+        for some in stale.chunks(WIDTH) {
+            self.numerators(some, |state, s, counted| {
+                accesses += counted.seen;
+                state.keep_numerator(s, &counted);
+            });
+        }
+        accesses
+    }
+
+    fn keep_numerator(&mut self, s: StorageId, counted: &Counted) {
+        let storage = &mut self.graph.storages[s.index()];
+        storage.numerator = counted.numerator;
+        storage.latest_around = counted.latest;
+        storage.scored = true;
+        self.journal.note_scored(s);
+        self.copy_numerator(s);
+    }
+
+    /// To where the search looks.
+    fn copy_numerator(&mut self, s: StorageId) {
+        let storage = &self.graph.storages[s.index()];
+        let pool = &mut self.candidates.pools[usize::from(storage.pool)];
+        let candidate = &mut pool[storage.slot as usize];
+        candidate.numerator = storage.numerator;
+        if self.ages_together {
+            candidate.last_access = storage.last_access.max(storage.latest_around);
+        }
+        candidate.stale = false;
     }
 
     /// Cached numerators are those computed afresh.
