@@ -241,9 +241,11 @@ impl State {
     /// Cached numerators are those computed afresh.
     #[cfg(debug_assertions)]
     fn check_numerators(&mut self, pool: usize) {
-        // Enough for the property tests; more would make debug runs crawl.
-        const MOST: usize = 64;
-        for slot in 0..self.candidates.pools[pool].len().min(MOST) {
+        // Enough for the property tests, others each time; more would make debug runs crawl.
+        const MOST: usize = 8;
+        let count = self.candidates.pools[pool].len();
+        for place in 0..count.min(MOST) {
+            let slot = (self.counters.score_evaluations as usize + place) % count;
             let candidate = &self.candidates.pools[pool][slot];
             let (s, cached) = (candidate.storage, candidate.numerator);
             debug_assert_eq!(

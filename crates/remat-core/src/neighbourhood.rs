@@ -28,26 +28,36 @@ impl Way {
 const NEAR: u64 = 256;
 
 impl Graph {
-    /// Names the storages next to `s` one way, some more than once.
-    pub(crate) fn each_next(&self, s: StorageId, way: Way, mut name: impl FnMut(StorageId)) {
-        let storage = &self.storages[s.index()];
+    /// Names the storages next to `s` one way, some more than once, and lends all storages along.
+    pub(crate) fn each_next(
+        &mut self,
+        s: StorageId,
+        way: Way,
+        mut name: impl FnMut(&mut [Storage], StorageId),
+    ) {
+        let Graph {
+            storages,
+            tensors,
+            ops,
+            ..
+        } = self;
         match way {
             Way::Ancestors => {
-                for view in &storage.views {
-                    if let Some(op) = self.tensors[view.index()].op {
-                        let inputs = &self.ops[op.index()].inputs;
-                        inputs
-                            .iter()
-                            .for_each(|&input| name(self.storage_of(input)));
+                for place in 0..storages[s.index()].views.len() {
+                    let view = storages[s.index()].views[place];
+                    if let Some(op) = tensors[view.index()].op {
+                        for input in &ops[op.index()].inputs {
+                            name(storages, tensors[input.index()].storage);
+                        }
                     }
                 }
             }
             Way::Descendants => {
-                for reader in &storage.readers {
-                    let outputs = &self.ops[reader.op.index()].outputs;
-                    outputs
-                        .iter()
-                        .for_each(|&output| name(self.storage_of(output)));
+                for place in 0..storages[s.index()].readers.len() {
+                    let reader = storages[s.index()].readers[place];
+                    for output in &ops[reader.op.index()].outputs {
+                        name(storages, tensors[output.index()].storage);
+                    }
                 }
             }
         }
@@ -55,16 +65,11 @@ impl Graph {
 
     /// Appends the storages next to `s` one way that do not bear the stamp, and stamps them.
     fn step(&mut self, s: StorageId, way: Way, stamp: u32, into: &mut Vec<StorageId>) {
-        let mut kept = into.len();
-        self.each_next(s, way, |next| into.push(next));
-        for place in kept..into.len() {
-            let next = into[place];
-            if std::mem::replace(&mut self.storages[next.index()].stamp, stamp) != stamp {
-                into[kept] = next;
-                kept += 1;
+        self.each_next(s, way, |storages, next| {
+            if std::mem::replace(&mut storages[next.index()].stamp, stamp) != stamp {
+                into.push(next);
             }
-        }
-        into.truncate(kept);
+        });
     }
 }
 
@@ -210,10 +215,12 @@ impl State {
     fn void_that_way(&mut self, s: StorageId, way: Way, looked: Option<u64>) {
         let mut walk = std::mem::take(&mut self.walk);
         walk.clear();
-        self.graph.each_next(s, way, |next| walk.push(next));
+        let stamp = self.graph.new_stamp();
+        self.graph.storages[s.index()].stamp = stamp;
+        self.graph.step(s, way, stamp, &mut walk);
         while let Some(next) = walk.pop() {
             let storage = &mut self.graph.storages[next.index()];
-            if storage.gone() || next == s {
+            if storage.gone() {
                 continue;
             }
             if storage.resident {
@@ -233,7 +240,7 @@ impl State {
                 self.journal.write(Entry::Told(next, storage.told));
                 storage.told = latest;
             }
-            self.graph.each_next(next, way, |next| walk.push(next));
+            self.graph.step(next, way, stamp, &mut walk);
         }
         self.walk = walk;
     }

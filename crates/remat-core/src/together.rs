@@ -124,24 +124,25 @@ impl State {
         }
         for (walk, &s) in from.iter().enumerate() {
             self.graph
-                .each_next(s, way, |next| together.reach(next, 1 << walk, way));
+                .each_next(s, way, |_, next| together.reach(next, 1 << walk, way));
         }
         let mut shared = Shared::default();
         while let Some((s, mut walks)) = together.next(way) {
-            self.graph.storages[s.index()].quiet[way.back() as usize] = false;
-            let storage = &self.graph.storages[s.index()];
+            let storage = &mut self.graph.storages[s.index()];
+            storage.quiet[way.back() as usize] = false;
             if storage.gone() {
                 continue;
             }
             if !storage.resident {
                 self.graph
-                    .each_next(s, way, |next| together.reach(next, walks, way));
+                    .each_next(s, way, |_, next| together.reach(next, walks, way));
             }
             if shared.walks != walks {
                 shared.settle(&mut sums);
                 shared.walks = walks;
             }
             shared.sum.seen += 1;
+            let storage = &self.graph.storages[s.index()];
             if storage.resident {
                 continue;
             }
