@@ -26,6 +26,8 @@ struct Candidate {
 #[derive(Default)]
 pub(crate) struct Candidates {
     pools: Vec<Vec<Candidate>>,
+    /// For each pool, the storages whose candidates went stale, some more than once, some no candidates any more.
+    stale: Vec<Vec<StorageId>>,
     next_place: u64,
 }
 
@@ -68,6 +70,7 @@ impl State {
         let pools = &mut self.candidates.pools;
         if pool >= pools.len() {
             pools.resize_with(pool + 1, Vec::new);
+            self.candidates.stale.resize_with(pool + 1, Vec::new);
         }
         storage.slot = pools[pool].len() as u32;
         pools[pool].push(Candidate {
@@ -78,6 +81,7 @@ impl State {
             storage: s,
             stale: true,
         });
+        self.candidates.stale[pool].push(s);
     }
 
     /// Takes a candidate off; returns its place.
@@ -112,7 +116,11 @@ impl State {
         let storage = &mut self.graph.storages[s.index()];
         storage.scored = false;
         if storage.slot != NONE {
-            self.candidates.pools[usize::from(storage.pool)][storage.slot as usize].stale = true;
+            let pool = usize::from(storage.pool);
+            let candidate = &mut self.candidates.pools[pool][storage.slot as usize];
+            if !std::mem::replace(&mut candidate.stale, true) {
+                self.candidates.stale[pool].push(s);
+            }
         }
     }
 
@@ -180,17 +188,23 @@ impl State {
 
     /// Brings the cached numerators of a pool's candidates up to date; returns how many other storages were looked at.
     fn refresh_numerators(&mut self, pool: usize) -> u64 {
+        let mut told = std::mem::take(&mut self.candidates.stale[pool]);
         let mut stale = std::mem::take(&mut self.stale);
         stale.clear();
-        for slot in 0..self.candidates.pools[pool].len() {
-            if self.candidates.pools[pool][slot].stale {
-                let s = self.candidates.pools[pool][slot].storage;
-                match self.graph.storages[s.index()].scored {
+        for s in told.drain(..) {
+            let storage = &self.graph.storages[s.index()];
+            let listed = storage.slot != NONE && usize::from(storage.pool) == pool;
+            if listed && self.candidates.pools[pool][storage.slot as usize].stale {
+                match storage.scored {
                     true => self.copy_numerator(s),
                     false => stale.push(s),
                 }
             }
         }
+        self.candidates.stale[pool] = told;
+        // Named twice, counted once.
+        stale.sort_unstable();
+        stale.dedup();
         let accesses = self.count_afresh(&stale);
         self.stale = stale;
         #[cfg(debug_assertions)]
@@ -299,23 +313,27 @@ impl Best {
 fn pick(list: &[Candidate], score: impl Fn(&Candidate) -> f64) -> Option<StorageId> {
     let mut best = Best::new();
     for candidate in list {
-        best.offer(score(candidate), candidate);
+        let score = score(candidate);
+        if score <= best.score {
+            best.offer(score, candidate);
+        }
     }
     best.storage
 }
 
-/// Like [`pick`] for quotients: a rounded quotient sorts most out, the exact one decides.
+/// Like [`pick`] for quotients: a rounded product sorts most out, the exact quotient decides.
 fn pick_quotient(
     list: &[Candidate],
     factors: impl Fn(&Candidate) -> (u64, u64),
 ) -> Option<StorageId> {
     let mut best = Best::new();
-    // No candidate whose rounded quotient lies above this can win; three roundings cost less than 1e-15 of it.
+    // No candidate whose quotient lies above this can win; the roundings of a product cost less than 1e-15 of it.
     let mut ceiling = f64::INFINITY;
     for candidate in list {
         let (size, stale) = factors(candidate);
-        let rounded = candidate.numerator as f64 / (size as f64 * stale as f64);
-        if rounded > ceiling && candidate.numerator != 0 {
+        // Sizes and times are below 2^63: signed conversions are a single instruction.
+        let (size_near, stale_near) = (size as i64 as f64, stale as i64 as f64);
+        if candidate.numerator as f64 > ceiling * (size_near * stale_near) {
             continue;
         }
         best.offer(
