@@ -1,12 +1,15 @@
 //! Many evicted neighbourhoods in one pass. An eviction often changes what hundreds of candidates have around them, and their
-//! neighbourhoods are mostly the same storages. 64 walks share one pass: a word a storage says which of them reach it.
+//! neighbourhoods are mostly the same storages. 128 walks share one pass: a word a storage says which of them reach it.
 
 use crate::neighbourhood::{Sum, Way};
 use crate::state::State;
 use crate::StorageId;
 
-/// Walks that share a pass: the bits of a word.
-pub(crate) const WIDTH: usize = 64;
+/// A set of the walks that share a pass.
+type Walks = u128;
+
+/// Walks that share a pass.
+pub(crate) const WIDTH: usize = Walks::BITS as usize;
 
 /// Below so many, walks on their own are faster.
 pub(crate) const WORTH_SHARING: usize = 3;
@@ -15,9 +18,9 @@ pub(crate) const WORTH_SHARING: usize = 3;
 #[derive(Default)]
 pub(crate) struct Together {
     /// For each storage, the walks that reached it and have not gone on from it.
-    waiting: Vec<u64>,
+    waiting: Vec<Walks>,
     /// For each storage, the walks that went on from it, or began there.
-    gone_through: Vec<u64>,
+    gone_through: Vec<Walks>,
     /// Storages whose words are not 0.
     touched: Vec<StorageId>,
     /// A bit for each storage with walks waiting.
@@ -43,7 +46,7 @@ impl Together {
 
     /// These walks reach the storage.
     #[inline]
-    fn reach(&mut self, s: StorageId, walks: u64, way: Way) {
+    fn reach(&mut self, s: StorageId, walks: Walks, way: Way) {
         let index = s.index();
         let new = walks & !(self.waiting[index] | self.gone_through[index]);
         if new == 0 {
@@ -65,7 +68,7 @@ impl Together {
     }
 
     /// The next storage to go on from, and the walks that do.
-    fn next(&mut self, way: Way) -> Option<(StorageId, u64)> {
+    fn next(&mut self, way: Way) -> Option<(StorageId, Walks)> {
         if self.queued == 0 {
             return None;
         }
@@ -98,7 +101,7 @@ impl Together {
 /// What was seen by the same walks and is not yet added to their sums.
 #[derive(Default)]
 struct Shared {
-    walks: u64,
+    walks: Walks,
     sum: Sum,
 }
 
