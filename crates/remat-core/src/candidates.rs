@@ -353,7 +353,8 @@ fn quotient(numerator: i64, denominator: u128) -> f64 {
     }
     let magnitude = u128::from(numerator.unsigned_abs());
     if magnitude <= EXACT && denominator <= EXACT {
-        return numerator as f64 / denominator as f64;
+        // By way of 64 bits, for which there is an instruction.
+        return numerator as f64 / denominator as i64 as f64;
     }
     if magnitude == 0 {
         return 0.0;
