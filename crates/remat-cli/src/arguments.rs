@@ -134,7 +134,7 @@ pub(crate) struct Simulate {
         default_value = "dtr,dtr-eq,dtr-local,lru,size,msps"
     )]
     pub(crate) policies: Vec<Policy>,
-    /// Budgets as parts of what the step needs without a limit; of 0.3 a third or so is there.
+    /// Budgets as parts of what the step needs without a limit.
     #[arg(
         long = "ratio",
         value_name = "R",

@@ -6,9 +6,10 @@
 
 use crate::graph::NONE;
 use crate::journal::Entry;
-use crate::neighbourhood::Change;
+use crate::neighbourhood::{Change, Counted};
 use crate::policy::{mix, Form};
 use crate::state::{State, Stop};
+use crate::together::{WIDTH, WORTH_SHARING};
 use crate::StorageId;
 
 struct Candidate {
@@ -25,6 +26,8 @@ struct Candidate {
 #[derive(Default)]
 pub(crate) struct Candidates {
     pools: Vec<Vec<Candidate>>,
+    /// For each pool, the storages whose candidates went stale, some more than once, some no candidates any more.
+    stale: Vec<Vec<StorageId>>,
     next_place: u64,
 }
 
@@ -67,6 +70,7 @@ impl State {
         let pools = &mut self.candidates.pools;
         if pool >= pools.len() {
             pools.resize_with(pool + 1, Vec::new);
+            self.candidates.stale.resize_with(pool + 1, Vec::new);
         }
         storage.slot = pools[pool].len() as u32;
         pools[pool].push(Candidate {
@@ -77,6 +81,7 @@ impl State {
             storage: s,
             stale: true,
         });
+        self.candidates.stale[pool].push(s);
     }
 
     /// Takes a candidate off; returns its place.
@@ -111,7 +116,11 @@ impl State {
         let storage = &mut self.graph.storages[s.index()];
         storage.scored = false;
         if storage.slot != NONE {
-            self.candidates.pools[usize::from(storage.pool)][storage.slot as usize].stale = true;
+            let pool = usize::from(storage.pool);
+            let candidate = &mut self.candidates.pools[pool][storage.slot as usize];
+            if !std::mem::replace(&mut candidate.stale, true) {
+                self.candidates.stale[pool].push(s);
+            }
         }
     }
 
@@ -177,43 +186,80 @@ impl State {
         self.draws.next()
     }
 
-    /// Brings the cached numerators of a pool's candidates up to date; returns how many storages were looked at.
+    /// Brings the cached numerators of a pool's candidates up to date; returns how many other storages were looked at.
     fn refresh_numerators(&mut self, pool: usize) -> u64 {
-        let mut accesses = 0;
-        for slot in 0..self.candidates.pools[pool].len() {
-            let candidate = &self.candidates.pools[pool][slot];
-            if !candidate.stale {
-                continue;
-            }
-            let s = candidate.storage;
-            if !self.graph.storages[s.index()].scored {
-                let counted = self.numerator(s);
-                accesses += counted.seen;
-                let storage = &mut self.graph.storages[s.index()];
-                storage.numerator = counted.numerator;
-                storage.latest_around = counted.latest;
-                storage.scored = true;
-                self.journal.note_scored(s);
-            }
+        let mut told = std::mem::take(&mut self.candidates.stale[pool]);
+        let mut stale = std::mem::take(&mut self.stale);
+        stale.clear();
+        for s in told.drain(..) {
             let storage = &self.graph.storages[s.index()];
-            let candidate = &mut self.candidates.pools[pool][slot];
-            candidate.numerator = storage.numerator;
-            if self.ages_together {
-                candidate.last_access = storage.last_access.max(storage.latest_around);
+            let listed = storage.slot != NONE && usize::from(storage.pool) == pool;
+            if listed && self.candidates.pools[pool][storage.slot as usize].stale {
+                match storage.scored {
+                    true => self.copy_numerator(s),
+                    false => stale.push(s),
+                }
             }
-            candidate.stale = false;
         }
+        self.candidates.stale[pool] = told;
+        // Named twice, counted once.
+        stale.sort_unstable();
+        stale.dedup();
+        let accesses = self.count_afresh(&stale);
+        self.stale = stale;
         #[cfg(debug_assertions)]
         self.check_numerators(pool);
         accesses
     }
 
+    fn count_afresh(&mut self, stale: &[StorageId]) -> u64 {
+        let mut accesses = 0;
+        if stale.len() < WORTH_SHARING || !self.rule.numerator.is_whole() {
+            for &s in stale {
+                let counted = self.numerator(s);
+                accesses += counted.seen;
+                self.keep_numerator(s, &counted);
+            }
+            return accesses;
+        }
+        for some in stale.chunks(WIDTH) {
+            self.numerators(some, |state, s, counted| {
+                accesses += counted.seen;
+                state.keep_numerator(s, &counted);
+            });
+        }
+        accesses
+    }
+
+    fn keep_numerator(&mut self, s: StorageId, counted: &Counted) {
+        let storage = &mut self.graph.storages[s.index()];
+        storage.numerator = counted.numerator;
+        storage.latest_around = counted.latest;
+        storage.scored = true;
+        self.journal.note_scored(s);
+        self.copy_numerator(s);
+    }
+
+    /// To where the search looks.
+    fn copy_numerator(&mut self, s: StorageId) {
+        let storage = &self.graph.storages[s.index()];
+        let pool = &mut self.candidates.pools[usize::from(storage.pool)];
+        let candidate = &mut pool[storage.slot as usize];
+        candidate.numerator = storage.numerator;
+        if self.ages_together {
+            candidate.last_access = storage.last_access.max(storage.latest_around);
+        }
+        candidate.stale = false;
+    }
+
     /// Cached numerators are those computed afresh.
     #[cfg(debug_assertions)]
     fn check_numerators(&mut self, pool: usize) {
-        // Enough for the property tests; more would make debug runs crawl.
-        const MOST: usize = 64;
-        for slot in 0..self.candidates.pools[pool].len().min(MOST) {
+        // Enough for the property tests, others each time; more would make debug runs crawl.
+        const MOST: usize = 8;
+        let count = self.candidates.pools[pool].len();
+        for place in 0..count.min(MOST) {
+            let slot = (self.counters.score_evaluations as usize + place) % count;
             let candidate = &self.candidates.pools[pool][slot];
             let (s, cached) = (candidate.storage, candidate.numerator);
             debug_assert_eq!(
@@ -267,23 +313,27 @@ impl Best {
 fn pick(list: &[Candidate], score: impl Fn(&Candidate) -> f64) -> Option<StorageId> {
     let mut best = Best::new();
     for candidate in list {
-        best.offer(score(candidate), candidate);
+        let score = score(candidate);
+        if score <= best.score {
+            best.offer(score, candidate);
+        }
     }
     best.storage
 }
 
-/// Like [`pick`] for quotients: a rounded quotient sorts most out, the exact one decides.
+/// Like [`pick`] for quotients: a rounded product sorts most out, the exact quotient decides.
 fn pick_quotient(
     list: &[Candidate],
     factors: impl Fn(&Candidate) -> (u64, u64),
 ) -> Option<StorageId> {
     let mut best = Best::new();
-    // No candidate whose rounded quotient lies above this can win; three roundings cost less than 1e-15 of it.
+    // No candidate whose quotient lies above this can win; the roundings of a product cost less than 1e-15 of it.
     let mut ceiling = f64::INFINITY;
     for candidate in list {
         let (size, stale) = factors(candidate);
-        let rounded = candidate.numerator as f64 / (size as f64 * stale as f64);
-        if rounded > ceiling && candidate.numerator != 0 {
+        // Sizes and times are below 2^63: signed conversions are a single instruction.
+        let (size_near, stale_near) = (size as i64 as f64, stale as i64 as f64);
+        if candidate.numerator as f64 > ceiling * (size_near * stale_near) {
             continue;
         }
         best.offer(
@@ -303,7 +353,8 @@ fn quotient(numerator: i64, denominator: u128) -> f64 {
     }
     let magnitude = u128::from(numerator.unsigned_abs());
     if magnitude <= EXACT && denominator <= EXACT {
-        return numerator as f64 / denominator as f64;
+        // By way of 64 bits, for which there is an instruction.
+        return numerator as f64 / denominator as i64 as f64;
     }
     if magnitude == 0 {
         return 0.0;

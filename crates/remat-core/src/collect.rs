@@ -118,6 +118,7 @@ impl State {
     /// An op was announced: what it makes views of costs more from now on, and its results may count around it.
     pub(crate) fn note_announced(&mut self, op: OpId) {
         self.announcements += 1;
+        self.open_ops += 1;
         if !self.announces_late {
             return self.void_around(op);
         }
@@ -203,6 +204,7 @@ impl State {
 
     /// The op never was: its outputs go, its inputs are untied. Ids go straight back, latest first.
     pub(crate) fn discard(&mut self, op: OpId) {
+        self.open_ops -= 1;
         self.void_around(op);
         let cost = self.graph.ops[op.index()].cost as i64;
         self.graph.charge(op, cost.wrapping_neg());

@@ -39,6 +39,10 @@ pub(crate) struct Storage {
     pub(crate) announced: u64,
     /// The announcements up to this one count in its score (see `neighbourhood.rs`).
     pub(crate) looked: u64,
+    /// Of an evicted storage, for each way: no valid numerator of a resident storage that way counts it.
+    pub(crate) quiet: [bool; 2],
+    /// Of an evicted storage: its resident ancestors count the announcements up to this one.
+    pub(crate) told: u64,
     /// Visited in this walk.
     pub(crate) stamp: u32,
     pub(crate) views: Vec<TensorId>,
@@ -195,6 +199,8 @@ impl Graph {
                     latest_around: 0,
                     announced: 0,
                     looked: 0,
+                    quiet: [false; 2],
+                    told: 0,
                     scored: false,
                     stamp: 0,
                     views: Vec::new(),
@@ -221,6 +227,8 @@ impl Graph {
         storage.scored = false;
         storage.announced = 0;
         storage.looked = 0;
+        storage.quiet = [false; 2];
+        storage.told = 0;
         Ok(id)
     }
 

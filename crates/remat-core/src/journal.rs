@@ -36,6 +36,8 @@ pub(crate) enum Entry {
     Worth(u32, i64),
     /// The announcements that counted in a storage's score before.
     Looked(StorageId, u64),
+    /// What the ancestors of a storage had been told before.
+    Told(StorageId, u64),
     /// The node of a storage before.
     Node(StorageId, u32),
 }

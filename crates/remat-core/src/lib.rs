@@ -27,6 +27,7 @@ mod replay;
 mod residency;
 mod sever;
 mod state;
+mod together;
 
 pub use config::*;
 pub use engine::*;

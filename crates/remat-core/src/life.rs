@@ -9,6 +9,7 @@ use crate::{Dealloc, Finished, Mutation, OpId, StorageId, TensorId};
 impl State {
     /// A first computation (rules 4, 5 and 7 of the reference).
     pub(crate) fn complete(&mut self, op: OpId, report: &Finished<'_>) {
+        self.open_ops -= 1;
         self.set_cost(op, report.cost.0);
         self.doom_dependents(op);
         let record = &self.graph.ops[op.index()];

@@ -1,59 +1,75 @@
 //! Neighbours of a storage, and the exact evicted neighbourhood `e*` (DTR appendix C.2): evicted ancestors and
 //! descendants reachable through evicted storages.
 
-use crate::graph::{Graph, NONE};
+use crate::graph::{Graph, Storage, NONE};
 use crate::journal::Entry;
 use crate::policy::Numerator;
 use crate::state::State;
-use crate::{StorageId, TensorId};
+use crate::together::WIDTH;
+use crate::StorageId;
 
 /// Which way a walk goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     Ancestors,
     Descendants,
+}
+
+impl Way {
+    pub(crate) fn back(self) -> Way {
+        match self {
+            Way::Ancestors => Way::Descendants,
+            Way::Descendants => Way::Ancestors,
+        }
+    }
 }
 
 /// Storages that [`Numerator::NearAncestors`] looks at, at most.
 const NEAR: u64 = 256;
 
 impl Graph {
-    /// Appends the storages next to `s` one way that do not bear the stamp, and stamps them.
-    fn step(&mut self, s: StorageId, way: Way, stamp: u32, into: &mut Vec<StorageId>) {
+    /// Names the storages next to `s` one way, some more than once, and lends all storages along.
+    pub(crate) fn each_next(
+        &mut self,
+        s: StorageId,
+        way: Way,
+        mut name: impl FnMut(&mut [Storage], StorageId),
+    ) {
         let Graph {
             storages,
             tensors,
             ops,
             ..
         } = self;
-        let mut visit = |storages: &mut Vec<crate::graph::Storage>, tensor: TensorId| {
-            let next = tensors[tensor.index()].storage;
-            if std::mem::replace(&mut storages[next.index()].stamp, stamp) != stamp {
-                into.push(next);
-            }
-        };
         match way {
             Way::Ancestors => {
                 for place in 0..storages[s.index()].views.len() {
                     let view = storages[s.index()].views[place];
                     if let Some(op) = tensors[view.index()].op {
-                        ops[op.index()]
-                            .inputs
-                            .iter()
-                            .for_each(|&input| visit(storages, input));
+                        for input in &ops[op.index()].inputs {
+                            name(storages, tensors[input.index()].storage);
+                        }
                     }
                 }
             }
             Way::Descendants => {
                 for place in 0..storages[s.index()].readers.len() {
                     let reader = storages[s.index()].readers[place];
-                    ops[reader.op.index()]
-                        .outputs
-                        .iter()
-                        .for_each(|&output| visit(storages, output));
+                    for output in &ops[reader.op.index()].outputs {
+                        name(storages, tensors[output.index()].storage);
+                    }
                 }
             }
         }
+    }
+
+    /// Appends the storages next to `s` one way that do not bear the stamp, and stamps them.
+    fn step(&mut self, s: StorageId, way: Way, stamp: u32, into: &mut Vec<StorageId>) {
+        self.each_next(s, way, |storages, next| {
+            if std::mem::replace(&mut storages[next.index()].stamp, stamp) != stamp {
+                into.push(next);
+            }
+        });
     }
 }
 
@@ -81,36 +97,50 @@ impl State {
             Numerator::One => Counted::alone(1),
             Numerator::Cost => Counted::alone(cost),
             Numerator::Components => self.adjacent_worth(s, cost),
-            Numerator::Neighbourhood => {
-                let (up, down) = (
-                    self.evicted(s, Way::Ancestors),
-                    self.evicted(s, Way::Descendants),
-                );
-                Counted {
-                    numerator: cost.wrapping_add(up.cost).wrapping_add(down.cost),
-                    latest: up.latest.max(down.latest),
-                    seen: up.seen + down.seen,
-                }
+            Numerator::Neighbourhood | Numerator::Count => {
+                let up = self.evicted(s, Way::Ancestors);
+                let down = self.evicted(s, Way::Descendants);
+                self.around(s, &up, &down)
             }
             Numerator::Ancestors | Numerator::NearAncestors => {
                 let up = self.evicted(s, Way::Ancestors);
-                Counted {
-                    numerator: cost.wrapping_add(up.cost),
-                    latest: 0,
-                    seen: up.seen,
-                }
+                self.around(s, &up, &Sum::default())
             }
-            Numerator::Count => {
-                let (up, down) = (
-                    self.evicted(s, Way::Ancestors),
-                    self.evicted(s, Way::Descendants),
-                );
-                Counted {
-                    numerator: up.count + down.count,
-                    latest: 0,
-                    seen: up.seen + down.seen,
-                }
-            }
+        }
+    }
+
+    /// The numerators of at most [`WIDTH`](crate::together::WIDTH) storages under a policy that looks at the whole
+    /// neighbourhood.
+    pub(crate) fn numerators(
+        &mut self,
+        of: &[StorageId],
+        mut tell: impl FnMut(&mut State, StorageId, Counted),
+    ) {
+        self.scored = true;
+        let up = self.evicted_together(of, Way::Ancestors);
+        let down = match self.rule.numerator {
+            Numerator::Ancestors => [Sum::default(); WIDTH],
+            _ => self.evicted_together(of, Way::Descendants),
+        };
+        for (&s, (up, down)) in of.iter().zip(up.iter().zip(&down)) {
+            let counted = match self.graph.storages[s.index()].gone() {
+                true => Counted::alone(0),
+                false => self.around(s, up, down),
+            };
+            tell(self, s, counted);
+        }
+    }
+
+    /// What the sums over a storage's evicted ancestors and descendants say of it.
+    fn around(&self, s: StorageId, up: &Sum, down: &Sum) -> Counted {
+        let cost = self.graph.storages[s.index()].cost as i64;
+        Counted {
+            numerator: match self.rule.numerator {
+                Numerator::Count => up.count + down.count,
+                _ => cost.wrapping_add(up.cost).wrapping_add(down.cost),
+            },
+            latest: up.latest.max(down.latest),
+            seen: up.seen + down.seen,
         }
     }
 
@@ -153,12 +183,11 @@ impl State {
         let looked = self.looked(s);
         let mut sum = Sum::default();
         self.walk_evicted(s, way, |state, next| {
-            let storage = &state.graph.storages[next.index()];
+            let storage = &mut state.graph.storages[next.index()];
             sum.seen += 1;
+            storage.quiet[way.back() as usize] = false;
             if !storage.resident && storage.announced <= looked {
-                sum.cost = sum.cost.wrapping_add(storage.cost as i64);
-                sum.count += 1;
-                sum.latest = sum.latest.max(storage.last_access);
+                sum.count(storage);
             }
             sum.seen < most
         });
@@ -178,23 +207,49 @@ impl State {
             _ => &[Way::Ancestors, Way::Descendants],
         };
         for &way in ways {
-            self.walk_evicted(s, way, |state, next| {
-                if state.graph.storages[next.index()].resident {
-                    state.void_numerator(next);
-                    if let (Some(latest), Way::Ancestors) = (looked, way) {
-                        state.look_until(next, latest);
-                    }
-                }
-                true
-            });
+            self.void_that_way(s, way, looked.filter(|_| way == Way::Ancestors));
         }
+    }
+
+    /// Voids the numerators that count `s` of the storages one way. Where nothing valid is left to void the walk stops.
+    fn void_that_way(&mut self, s: StorageId, way: Way, looked: Option<u64>) {
+        let mut walk = std::mem::take(&mut self.walk);
+        walk.clear();
+        let stamp = self.graph.new_stamp();
+        self.graph.storages[s.index()].stamp = stamp;
+        self.graph.step(s, way, stamp, &mut walk);
+        while let Some(next) = walk.pop() {
+            let storage = &mut self.graph.storages[next.index()];
+            if storage.gone() {
+                continue;
+            }
+            if storage.resident {
+                if storage.scored {
+                    self.void_numerator(next);
+                }
+                if let Some(latest) = looked {
+                    self.look_until(next, latest);
+                }
+                continue;
+            }
+            let told = looked.is_none_or(|latest| storage.told >= latest);
+            if std::mem::replace(&mut storage.quiet[way as usize], true) && told {
+                continue;
+            }
+            if let Some(latest) = looked.filter(|_| !told) {
+                self.journal.write(Entry::Told(next, storage.told));
+                storage.told = latest;
+            }
+            self.graph.step(next, way, stamp, &mut walk);
+        }
+        self.walk = walk;
     }
 
     /// The announcements up to this one count in the storage's score, all of them unless the engine is told to do as the
     /// authors' simulator does: that keeps the evicted descendants of each storage and looks for them anew only when one of
     /// them comes back; what is evicted is added with the descendants that it had itself. A result that is announced and
     /// not yet computed so counts only from when it is next looked for.
-    fn looked(&self, s: StorageId) -> u64 {
+    pub(crate) fn looked(&self, s: StorageId) -> u64 {
         match self.announces_late {
             true => self.graph.storages[s.index()].looked,
             false => u64::MAX,
@@ -204,12 +259,13 @@ impl State {
     /// A storage changes: the announcements that its ancestors count from now on, if those are others.
     fn look_again(&mut self, s: StorageId, change: Change) -> Option<u64> {
         match change {
-            _ if !self.announces_late => None,
+            _ if !self.announces_late || self.open_ops == 0 => None,
+            _ if self.rule.numerator == Numerator::Ancestors => None,
             Change::Back => {
                 self.look_until(s, self.announcements);
                 Some(self.announcements)
             }
-            Change::Evicted => Some(self.looked(s)),
+            Change::Evicted => Some(self.looked(s)).filter(|&looked| looked == self.announcements),
             Change::Other => None,
         }
     }
@@ -250,12 +306,32 @@ impl State {
     }
 }
 
-#[derive(Default)]
-struct Sum {
+/// What a walk sums up.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sum {
+    /// Cost of the evicted storages.
     cost: i64,
+    /// Their number.
     count: i64,
+    /// The latest access to one of them.
     latest: u64,
-    seen: u64,
+    /// Storages looked at.
+    pub(crate) seen: u64,
+}
+
+impl Sum {
+    pub(crate) fn count(&mut self, storage: &Storage) {
+        self.cost = self.cost.wrapping_add(storage.cost as i64);
+        self.count += 1;
+        self.latest = self.latest.max(storage.last_access);
+    }
+
+    pub(crate) fn add(&mut self, other: &Sum) {
+        self.cost = self.cost.wrapping_add(other.cost);
+        self.count += other.count;
+        self.latest = self.latest.max(other.latest);
+        self.seen += other.seen;
+    }
 }
 
 /// What happened to a storage that scores around it may count.

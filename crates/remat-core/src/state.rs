@@ -6,6 +6,7 @@ use crate::graph::{Graph, Phase, NONE};
 use crate::journal::{Entry, Journal};
 use crate::policy::{Draws, Numerator, Rule};
 use crate::replay::Replays;
+use crate::together::Together;
 use crate::{
     Config, Counters, Dealloc, Lineage, OpId, Refused, ReplayOrder, Step, StorageId, TensorId,
     ThrashLimit,
@@ -85,12 +86,16 @@ pub(crate) struct State {
     /// Scratch of walks over storages.
     pub(crate) walk: Vec<StorageId>,
     pub(crate) around: Vec<StorageId>,
+    pub(crate) stale: Vec<StorageId>,
+    pub(crate) together: Together,
     pub(crate) touched: Vec<u32>,
     pub(crate) rule: Rule,
     /// A storage is as stale as the least stale of its evicted neighbourhood (rule 15 of the reference).
     pub(crate) ages_together: bool,
     /// Announced results count in scores only from when they are next looked for, as in the authors' simulator.
     pub(crate) announces_late: bool,
+    /// Ops begun and not yet completed.
+    pub(crate) open_ops: u32,
     /// Ops begun so far: the number of the latest announcement.
     pub(crate) announcements: u64,
     pub(crate) dealloc: Dealloc,
@@ -133,11 +138,14 @@ impl State {
             freed_tensors: Vec::new(),
             walk: Vec::new(),
             around: Vec::new(),
+            stale: Vec::new(),
+            together: Together::default(),
             touched: Vec::new(),
             rule,
             ages_together: config.dealloc == Dealloc::Banish
                 && rule.numerator == Numerator::Neighbourhood,
             announces_late: config.lineage == Lineage::Keep && rule.numerator.is_exact(),
+            open_ops: 0,
             announcements: 0,
             dealloc: config.dealloc,
             lineage: config.lineage,
@@ -226,6 +234,7 @@ impl State {
             Entry::Joined(child) => self.components.unjoin(child),
             Entry::Worth(root, delta) => self.components.add_worth(root, delta.wrapping_neg()),
             Entry::Looked(s, before) => self.graph.storages[s.index()].looked = before,
+            Entry::Told(s, before) => self.graph.storages[s.index()].told = before,
             Entry::Node(s, before) => {
                 let now = std::mem::replace(&mut self.graph.storages[s.index()].node, before);
                 if now != NONE {

@@ -129,8 +129,8 @@ fn compare(model: &str, heuristic: &str, runtime: &str, policy: &str, dealloc: D
 /// Policies that evaluate as many scores as theirs; under the others theirs stops early at a score of 0.
 const COUNTED: [&str; 4] = ["dtr-eq", "dtr-local", "lru", "size"];
 
-/// Rows that differ; all others agree to the nanosecond. Their simulator keeps sets of evicted descendants and updates them
-/// in place, the engine sums anew, and late in this run they count another set.
+/// Rows that differ; all others agree to the nanosecond. This one thrashes, and which of their simulator's ways of keeping
+/// exact neighbourhoods is not followed there was not found.
 const DIFFERING: [(&str, &str, f64); 1] = [("treelstm", "RuntimeV2EagerOptimized+nodealloc", 0.1)];
 
 /// The same end, peak, and overhead within 0.1%.

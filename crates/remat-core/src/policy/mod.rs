@@ -95,6 +95,11 @@ pub(crate) enum Numerator {
 }
 
 impl Numerator {
+    /// Whether the score depends on the evicted neighbourhood however far it goes.
+    pub(crate) fn is_whole(self) -> bool {
+        self.is_exact() && self != Numerator::NearAncestors
+    }
+
     /// Whether the score depends on the exact evicted neighbourhood.
     pub(crate) fn is_exact(self) -> bool {
         matches!(
