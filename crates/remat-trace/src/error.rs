@@ -86,7 +86,7 @@ impl fmt::Display for Problem {
                 "is a Remat trace of version {version}, this program reads version {}; upgrade remat or record it again",
                 crate::VERSION
             ),
-            Problem::Syntax(what) => write!(f, "{what}; mend the line or record the trace again"),
+            Problem::Syntax(what) => write!(f, "{}; mend the line or record the trace again", in_one_line(what)),
             Problem::Truncated(how) => write!(f, "the file is cut off: {how}; copy or record it again"),
             Problem::AfterEnd => write!(f, "a line follows the end record; remove it, or split the file there"),
             Problem::EventCount { said, read } => write!(
@@ -100,9 +100,22 @@ impl fmt::Display for Problem {
                 write!(f, "the trace is longer than {limit} bytes unpacked; if that is right, raise the size limit")
             }
             Problem::Invalid(violation) => write!(f, "{violation}; mend the line or record the trace again"),
-            Problem::Instruction(what) => write!(f, "{what}; mend the line or record the log again"),
+            Problem::Instruction(what) => {
+                write!(f, "{}; mend the line or record the log again", in_one_line(what))
+            }
         }
     }
+}
+
+/// Text that quotes the file: without control characters, and not longer than a person reads.
+fn in_one_line(text: &str) -> String {
+    const MOST: usize = 300;
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let mut line: String = text.chars().take(MOST).map(plain).collect();
+    if text.chars().nth(MOST).is_some() {
+        line.push_str("...");
+    }
+    line
 }
 
 impl std::error::Error for TraceError {
@@ -112,5 +125,28 @@ impl std::error::Error for TraceError {
             Problem::Invalid(violation) => Some(violation),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_of_the_file_stays_one_short_line() {
+        let error = TraceError {
+            file: "step.log".into(),
+            line: 2,
+            problem: Problem::Syntax(format!(
+                "unknown variant `CO\n\r\u{1b}[31m{}`",
+                "x".repeat(1 << 16)
+            )),
+        };
+        let message = error.to_string();
+        assert!(!message.contains(char::is_control), "{message:?}");
+        assert!(
+            message.len() < 500
+                && message.ends_with("...; mend the line or record the trace again")
+        );
     }
 }
