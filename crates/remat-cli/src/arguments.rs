@@ -20,6 +20,7 @@ Examples:
   remat run --budget 6GiB train.py        train inside 6 GiB (needs the Python package)
   remat trace info step.trace.zst         what a recorded step holds, and its peak without a budget
   remat simulate step.trace.zst           what it would cost to run it inside smaller budgets
+  remat figures out --from *.trace.zst    the same as figures, on one page
   remat policies                          the names that --policy takes
 
 Byte counts are written 6GiB (2^30), 512MB (10^6), 6g (binary) or 1073741824.
@@ -47,6 +48,13 @@ pub(crate) enum Command {
     /// `remat run` tries others too: it may fit where a simulated one does not, and recompute less. The budget is that of the
     /// first device of the trace.
     Simulate(Simulate),
+    /// Draw the figures of the DTR paper, of any recorded steps
+    ///
+    /// Writes into a folder: overhead against memory for all policies, the score without each of its terms, what becomes of what
+    /// the program lets go of, and the work of deciding, all for the steps given; and, for no step in particular, the two
+    /// theorems of the paper: the linear network, and the adversary. Each figure comes as SVG, PNG and CSV (the numbers behind
+    /// it), and index.html shows them all. Files that are there already are replaced; what is written is complete or not there.
+    Figures(Figures),
     /// List the eviction policies, one a line
     Policies,
     /// Run a Python program inside a budget (needs the Python package)
@@ -170,8 +178,41 @@ pub(crate) struct Simulate {
     pub(crate) json: bool,
 }
 
+/// What `remat figures` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  remat figures out --from step.trace.zst                 then open out/index.html
+  remat figures out --from resnet.log unet.log --jobs 4   two logs, four runs at a time
+  remat figures out --from *.log --ratio 0.2,0.3,0.4      only these budgets
+
+Files: overhead, ablation-exact, ablation-eq, ablation-local, ablation-no, deallocation, accesses, evaluations,
+linear-policies, linear-budgets, residency and adversary, each as .svg, .png and .csv; index.html.
+In the CSVs sizes are bytes and times nanoseconds; those of the theorems count tensors and ops.")]
+pub(crate) struct Figures {
+    /// Folder to write into; made if it is not there.
+    #[arg(value_name = "OUT")]
+    pub(crate) out: PathBuf,
+    /// Traces and DTR logs to replay, `-` for standard input.
+    #[arg(long = "from", required = true, num_args = 1.., value_name = "LOG")]
+    pub(crate) logs: Vec<PathBuf>,
+    /// Budgets as parts of what each step needs without a limit.
+    #[arg(
+        long = "ratio",
+        value_name = "R",
+        value_delimiter = ',',
+        value_parser = ratio,
+        allow_negative_numbers = true,
+        default_value = "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1.0"
+    )]
+    pub(crate) ratios: Vec<f64>,
+    /// Runs at a time; if not given, as many as there are processors. Results do not depend on it.
+    #[arg(long, value_name = "N", value_parser = jobs)]
+    pub(crate) jobs: Option<NonZeroUsize>,
+}
+
 /// A deallocation policy that can be asked for by name.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Deallocation {
     /// It is evicted at once, and recomputed if something recomputed needs it.
     Eager,

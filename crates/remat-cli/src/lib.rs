@@ -4,6 +4,7 @@
 
 mod arguments;
 mod failure;
+mod figures;
 mod policies;
 mod progress;
 mod simulate;
@@ -55,6 +56,7 @@ fn perform(command: Command) -> Result<(), Failure> {
             command: TraceCommand::Convert { input, output, to },
         } => trace_convert::run(&input, &output, to.map(Into::into)),
         Command::Simulate(simulation) => simulate::run(&simulation),
+        Command::Figures(figures) => figures::run(&figures),
         Command::Policies => policies::run(),
         Command::Run { .. } => Err(Failure::NeedsPython),
     }

@@ -7,6 +7,7 @@ use crate::{simulate_json, simulate_table};
 use remat_sim::{sweep, Base, Budget, Job, Outcome, Program, Setting};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::thread;
 
 /// A log that was read, and its run without a limit.
@@ -17,7 +18,7 @@ pub(crate) struct Log {
 }
 
 pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
-    let logs = read(simulation)?;
+    let logs = read(&simulation.logs)?;
     let jobs: Vec<(&Log, Job)> = logs
         .iter()
         .flat_map(|log| settings(simulation).map(move |setting| (log, job(log, setting))))
@@ -52,8 +53,9 @@ pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
     }
 }
 
-fn read(simulation: &Simulate) -> Result<Vec<Log>, Failure> {
-    let read_one = |path: &std::path::PathBuf| {
+/// Reads traces and logs, and runs each without a limit.
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Log>, Failure> {
+    let read_one = |path: &PathBuf| {
         let name = path.display().to_string();
         let program = Program::read(Shown::new(remat_trace::open(path)?, path))?;
         match program.base() {
@@ -65,7 +67,7 @@ fn read(simulation: &Simulate) -> Result<Vec<Log>, Failure> {
             Err(unsound) => Err(Failure::Input(format!("{name}: {unsound}"))),
         }
     };
-    simulation.logs.iter().map(read_one).collect()
+    paths.iter().map(read_one).collect()
 }
 
 /// Policies, and each one's budgets.
@@ -98,7 +100,8 @@ fn job(log: &Log, setting: Setting) -> Job<'_> {
     }
 }
 
-fn processors() -> usize {
+/// Processors that there are.
+pub(crate) fn processors() -> usize {
     thread::available_parallelism().map_or(1, |count| count.get())
 }
 

@@ -63,8 +63,14 @@
 //! | [`Base`] | the step without a limit |
 //! | [`Setting`], [`Outcome`] | one run |
 //! | [`sweep`] | many runs on several threads, in order |
+//! | [`linear`] | the linear network of theorem 3.1: one step of it, and what is resident while it runs |
+//! | [`checkpointing`] | ops that static checkpointing takes for the linear network: Chen's schemes, Treeverse |
+//! | [`adversary`] | the graph of theorem 3.2, drawn while a policy decides |
 
+pub mod adversary;
 mod base;
+pub mod checkpointing;
+pub mod linear;
 mod program;
 mod run;
 mod sweep;

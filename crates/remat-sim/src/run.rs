@@ -3,8 +3,8 @@
 use crate::program::Instruction;
 use crate::{Base, Program};
 use remat_core::{
-    Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Finished, Lineage, Policy, PoolId,
-    ReplayOrder, ThrashLimit,
+    Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Finished, Lineage, OpId, Policy, PoolId,
+    ReplayOrder, Step, ThrashLimit,
 };
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -180,9 +180,26 @@ pub(crate) fn replay(
     program: &Program,
     config: Config,
 ) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
+    watched(program, config, |_| {})
+}
+
+/// What can be seen of a run while it goes on.
+pub(crate) enum Seen<'a> {
+    /// Steps performed, in order.
+    Steps(&'a [Step]),
+    /// An op ran for the first time.
+    Ran(OpId),
+}
+
+/// [`replay`] that shows every step.
+pub(crate) fn watched(
+    program: &Program,
+    config: Config,
+    mut watch: impl FnMut(Seen<'_>),
+) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
     let mut engine = Engine::new(config);
     for (event, &instruction) in program.instructions.iter().enumerate() {
-        match tell(&mut engine, program, instruction) {
+        match tell(&mut engine, program, instruction, &mut watch) {
             Ok(()) => {}
             Err(error @ (Error::Budget { .. } | Error::Thrash { .. })) => {
                 return Ok((engine, Some((event, error))))
@@ -193,19 +210,28 @@ pub(crate) fn replay(
     Ok((engine, None))
 }
 
-fn tell(engine: &mut Engine, program: &Program, instruction: Instruction) -> Result<(), Error> {
+fn tell(
+    engine: &mut Engine,
+    program: &Program,
+    instruction: Instruction,
+    watch: &mut impl FnMut(Seen<'_>),
+) -> Result<(), Error> {
     match instruction {
         Instruction::Constant { bytes, pool } => engine.constant(bytes, pool).map(drop),
         Instruction::Op(op) => {
             let (spec, cost) = program.op(op);
             let id = engine.begin_expecting(&spec, cost)?;
+            watch(Seen::Steps(engine.steps()));
+            watch(Seen::Ran(id));
             engine.finish(id, &Finished { cost, bytes: None })
         }
         Instruction::Retain(tensor) => engine.retain(tensor),
         Instruction::Release(tensor) => engine.release(tensor),
         Instruction::Pin(tensor) => engine.pin(tensor),
         Instruction::Ensure { from, to } => engine.ensure(program.tensors(from, to)),
-    }
+    }?;
+    watch(Seen::Steps(engine.steps()));
+    Ok(())
 }
 
 /// `value * ratio`, rounded down; nothing for what is not above 0, and at most 2^63 - 1.
