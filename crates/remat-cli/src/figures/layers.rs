@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use remat_core::{Bytes, Dealloc};
 use remat_sim::{checkpointing, linear, Base, Budget, Job, Outcome, Program, Setting};
 
-const LAYERS: [u32; 10] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
+const LAYERS: [u32; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
 /// A run is given up once it recomputed this many times the ops of the step.
 const GIVE_UP: f64 = 20.0;

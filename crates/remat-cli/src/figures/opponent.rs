@@ -12,10 +12,10 @@ use indicatif::ProgressBar;
 use remat_sim::adversary::{self, Forced};
 
 /// Nodes at a fixed budget, and budgets for a fixed number of nodes.
-const NODES: [u32; 7] = [32, 64, 128, 256, 512, 1024, 2048];
+const NODES: [u32; 6] = [32, 64, 128, 256, 512, 1024];
 const BUDGET: u32 = 16;
-const BUDGETS: [u32; 7] = [4, 8, 16, 32, 64, 128, 256];
-const MANY: u32 = 1024;
+const BUDGETS: [u32; 6] = [4, 8, 16, 32, 64, 128];
+const MANY: u32 = 512;
 
 /// A graph drawn against a policy.
 struct Duel {

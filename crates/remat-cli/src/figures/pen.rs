@@ -50,6 +50,8 @@ pub(super) struct Pen<'a, DB: DrawingBackend> {
     pub(super) area: &'a DrawingArea<DB, Shift>,
     /// Dots a pixel.
     pub(super) fine: u32,
+    /// What the backend puts the middle of text too high, in heights of it.
+    pub(super) sink: f64,
 }
 
 impl<DB: DrawingBackend> Pen<'_, DB> {
@@ -126,6 +128,11 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
             Lie::Middle => (font, HPos::Center),
             Lie::Right => (font, HPos::Right),
             Lie::Up => (font.transform(FontTransform::Rotate270), HPos::Center),
+        };
+        let sink = self.sink * height;
+        let at = match lie {
+            Lie::Up => (at.0 + sink, at.1),
+            Lie::Left | Lie::Middle | Lie::Right => (at.0, at.1 + sink),
         };
         let style = TextStyle::from(font).pos(Pos::new(across, VPos::Center));
         self.area

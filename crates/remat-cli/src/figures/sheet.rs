@@ -43,9 +43,14 @@ impl Drawing {
         &self,
         area: DrawingArea<DB, plotters::coord::Shift>,
         fine: u32,
+        sink: f64,
     ) -> Drawn<DB> {
         area.fill(&WHITE)?;
-        let pen = Pen { area: &area, fine };
+        let pen = Pen {
+            area: &area,
+            fine,
+            sink,
+        };
         match self {
             Drawing::Plot(plot) => plot.draw(&pen),
             Drawing::Map(map) => map.draw(&pen),
@@ -71,7 +76,7 @@ impl Sheet {
         let size = (width * FINE, height * FINE);
         let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
         self.drawing
-            .draw(area, FINE)
+            .draw(area, FINE, 0.0)
             .map_err(|error| self.fault(error))?;
         Ok(text)
     }
@@ -83,7 +88,7 @@ impl Sheet {
         let mut dots = vec![0; across as usize * down as usize * 3];
         let area = BitMapBackend::with_buffer(&mut dots, (across, down)).into_drawing_area();
         self.drawing
-            .draw(area, FINE * SMOOTH)
+            .draw(area, FINE * SMOOTH, 0.15)
             .map_err(|error| self.fault(error))?;
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, width, height);
