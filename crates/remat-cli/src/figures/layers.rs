@@ -154,7 +154,7 @@ impl Networks {
                     self.series(runs, policy, Bound::Root(2), Look::of(place), by)
                 })
                 .collect();
-            series.push(self.closed(chen, by, |n| Some(checkpointing::chen_root(n.into()))));
+            series.push(self.closed(chen, by, |n| Some(checkpointing::chen_root(n))));
             series.push(self.closed(tree, by, |n| treeverse(Bound::Root(2), n)));
             self.panel(title, label, series)
         };
@@ -191,7 +191,7 @@ impl Networks {
                 let tree = look(place(at).colour, Marker::None, Dash::Dotted);
                 series.push(self.closed(tree, by, |n| treeverse(bound, n)));
             }
-            series.push(self.closed(halving, by, |n| Some(checkpointing::chen_halving(n.into()))));
+            series.push(self.closed(halving, by, |n| Some(checkpointing::chen_halving(n))));
             self.panel(title, label, series)
         };
         let panels = vec![
@@ -273,7 +273,6 @@ impl Networks {
         ]);
         for ((policy, bound, at), outcome) in runs.iter().filter(|(case, _)| wanted(case)) {
             let layers = self.0[*at].0;
-            let n = u64::from(layers);
             csv.row(&[
                 layers.to_string(),
                 (*policy).into(),
@@ -283,8 +282,8 @@ impl Networks {
                 ops(outcome).to_string(),
                 outcome.counters.evictions.to_string(),
                 outcome.counters.replays.to_string(),
-                checkpointing::chen_root(n).to_string(),
-                checkpointing::chen_halving(n).to_string(),
+                checkpointing::chen_root(layers).to_string(),
+                checkpointing::chen_halving(layers).to_string(),
                 treeverse(*bound, layers).map_or_else(String::new, |ops| ops.to_string()),
             ]);
         }
@@ -299,5 +298,5 @@ fn ops(outcome: &Outcome) -> u64 {
 
 fn treeverse(bound: Bound, layers: u32) -> Option<u64> {
     let checkpoints = checkpointing::checkpoints_within(bound.bytes(layers).0);
-    checkpointing::treeverse(layers.into(), checkpoints)
+    checkpointing::treeverse(layers, checkpoints)
 }
