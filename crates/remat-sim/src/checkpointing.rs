@@ -94,8 +94,8 @@ mod tests {
     /// The recurrence that the closed form solves: run to a checkpoint, reverse what is beyond, then what is before.
     fn forward_ops(layers: usize, checkpoints: usize) -> Vec<Vec<u64>> {
         let mut fewest = vec![vec![0u64; layers + 1]; checkpoints + 1];
-        for l in 2..=layers {
-            fewest[1][l] = (l * (l - 1) / 2) as u64;
+        for (l, forward) in fewest[1].iter_mut().enumerate() {
+            *forward = (l * l.saturating_sub(1) / 2) as u64;
         }
         for c in 2..=checkpoints {
             for l in 2..=layers {
