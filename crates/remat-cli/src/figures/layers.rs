@@ -120,7 +120,8 @@ impl Networks {
                      forward, backward and recomputed, and the same per layer; without a limit 2. With e-star the ops per layer \
                      stay below a constant. Chen, ⌈√N⌉ segments, fits the same memory (Chen et al. 2016, section 4.1). \
                      Treeverse is the fewest ops with B - 2 checkpoints, the input included (Griewank and Walther 2000), which \
-                     knows N beforehand. Policies that take equally many ops lie on one another. A run is given up once it recomputed {GIVE_UP} times the step."
+                     knows N beforehand. Policies that take equally many ops lie on one another. A run is given up \
+                     once it recomputed {GIVE_UP} times the step."
                 ),
                 drawing: Drawing::Plot(self.by_policy(&runs)),
                 numbers: self.numbers(&runs, root),
