@@ -186,8 +186,9 @@ Examples:
   remat figures out --from resnet.log unet.log --jobs 4   two logs, four runs at a time
   remat figures out --from *.log --ratio 0.2,0.3,0.4      only these budgets
 
-Files: overhead, ablation-exact, ablation-eq, ablation-local, ablation-no, deallocation, accesses, evaluations,
-linear-policies, linear-budgets, residency and adversary, each as .svg, .png and .csv; index.html.
+Files: overhead, ablation-exact, ablation-eq, ablation-local, ablation-no, deallocation,
+accesses, evaluations, linear-policies, linear-budgets, residency and adversary, each as .svg,
+.png and .csv; and index.html.
 In the CSVs sizes are bytes and times nanoseconds; those of the theorems count tensors and ops.")]
 pub(crate) struct Figures {
     /// Folder to write into; made if it is not there.

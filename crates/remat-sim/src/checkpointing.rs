@@ -13,7 +13,8 @@ use crate::linear::ceil_root;
 /// assert_eq!(chen_root(100), 200 + 9 * 9); // nine segments, of each of which all but the first result
 /// assert_eq!(chen_root(1), 2);
 /// ```
-pub fn chen_root(layers: u64) -> u64 {
+pub fn chen_root(layers: u32) -> u64 {
+    let layers = u64::from(layers);
     let segment = ceil_root(layers);
     let whole = match segment {
         0 => 0,
@@ -30,7 +31,8 @@ pub fn chen_root(layers: u64) -> u64 {
 ///
 /// assert_eq!([1, 2, 4, 1024].map(chen_halving), [2, 5, 12, 2048 + 5120]);
 /// ```
-pub fn chen_halving(layers: u64) -> u64 {
+pub fn chen_halving(layers: u32) -> u64 {
+    let layers = u64::from(layers);
     // Halving leaves at most two lengths a level, that differ by one.
     let (mut short, mut shorts, mut longs) = (layers, 1, 0);
     let mut ops = 2 * layers;
@@ -62,7 +64,7 @@ pub fn chen_halving(layers: u64) -> u64 {
 /// assert_eq!(treeverse(10, 10), Some(10 + 9)); // nothing twice; the last result is not needed
 /// assert_eq!(treeverse(10, 0), None);
 /// ```
-pub fn treeverse(layers: u64, checkpoints: u64) -> Option<u64> {
+pub fn treeverse(layers: u32, checkpoints: u64) -> Option<u64> {
     if checkpoints == 0 {
         return None;
     }
@@ -92,8 +94,8 @@ mod tests {
     /// The recurrence that the closed form solves: run to a checkpoint, reverse what is beyond, then what is before.
     fn forward_ops(layers: usize, checkpoints: usize) -> Vec<Vec<u64>> {
         let mut fewest = vec![vec![0u64; layers + 1]; checkpoints + 1];
-        for l in 2..=layers {
-            fewest[1][l] = (l * (l - 1) / 2) as u64;
+        for (l, forward) in fewest[1].iter_mut().enumerate() {
+            *forward = (l * l.saturating_sub(1) / 2) as u64;
         }
         for c in 2..=checkpoints {
             for l in 2..=layers {
@@ -109,7 +111,7 @@ mod tests {
         let fewest = forward_ops(80, 9);
         for (c, row) in fewest.iter().enumerate().skip(1) {
             for (l, forward) in row.iter().enumerate().skip(1) {
-                let closed = treeverse(l as u64, c as u64);
+                let closed = treeverse(l as u32, c as u64);
                 assert_eq!(closed, Some(l as u64 + forward), "{l} layers, {c}");
             }
         }
@@ -124,7 +126,7 @@ mod tests {
             }
         }
         for n in 0..300 {
-            assert_eq!(chen_halving(n), 2 * n + extra(n), "{n}");
+            assert_eq!(chen_halving(n as u32), 2 * n + extra(n), "{n}");
         }
     }
 
@@ -143,7 +145,7 @@ mod tests {
                     let base = linear::base(layers);
                     let outcome = linear::program(layers).run(&base, &setting).unwrap();
                     assert_eq!(outcome.status, Status::Ok);
-                    let best = treeverse(layers.into(), budget).unwrap();
+                    let best = treeverse(layers, budget).unwrap();
                     assert!(outcome.clock > best, "{layers} layers, {budget} bytes");
                 }
             }

@@ -46,11 +46,20 @@ pub fn root_budget(layers: u32) -> Bytes {
 
 /// The smallest whole number whose square is not below `value`.
 pub(crate) fn ceil_root(value: u64) -> u64 {
-    let floor = value.isqrt();
-    floor + u64::from(floor * floor < value)
+    let square = |root: u64| u128::from(root) * u128::from(root);
+    let value = u128::from(value);
+    // A double is off by one at most.
+    let mut root = (value as f64).sqrt() as u64;
+    while square(root) < value {
+        root += 1;
+    }
+    while root > 0 && square(root - 1) >= value {
+        root -= 1;
+    }
+    root
 }
 
-/// One step of a network of so many layers, as events.
+/// One step of a network of so many layers (fewer than 2^31, so that tensors can be numbered), as events.
 pub fn events(layers: u32) -> impl Iterator<Item = Event> {
     let n = u64::from(layers);
     let forward = (1..=n).map(move |layer| op((layer > 1).then_some(layer - 1), None, layer));
@@ -202,6 +211,16 @@ mod tests {
             seed: 0,
         };
         program(layers).run(&base(layers), &setting).unwrap()
+    }
+
+    #[test]
+    fn roots_are_rounded_up() {
+        for root in [1u64, 2, 3, 1000, 94_906_267, u64::from(u32::MAX)] {
+            let square = root * root;
+            let around = [square - 1, square, square + 1].map(ceil_root);
+            let below = if root == 1 { 0 } else { root };
+            assert_eq!(around, [below, root, root + 1]);
+        }
     }
 
     #[test]

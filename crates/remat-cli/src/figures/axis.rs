@@ -78,7 +78,7 @@ impl Axis {
     }
 
     fn linear_ticks(&self) -> Vec<(f64, String)> {
-        let rough = (self.to - self.from) / 5.0;
+        let rough = (self.to - self.from) / 6.0;
         let unit = 10f64.powf(rough.log10().floor());
         let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * unit);
         let step = steps

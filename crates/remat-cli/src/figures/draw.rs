@@ -7,8 +7,10 @@ use super::style::{Dash, Marker, BLACK, PALE};
 use plotters::prelude::DrawingBackend;
 use plotters::style::{Color, RGBAColor};
 
-/// A panel with all that is around it, in pixels.
-const PANEL: (f64, f64) = (430.0, 330.0);
+/// A panel with all that is around it, in pixels: across, across where there is one only, down.
+const PANEL: f64 = 430.0;
+const ONLY: f64 = 700.0;
+const DOWN: f64 = 330.0;
 /// From the edges of a panel to its axes: left, above, right, below.
 const LEFT: f64 = 70.0;
 const ABOVE: f64 = 34.0;
@@ -44,8 +46,15 @@ impl Plot {
 
     fn panels_size(&self) -> (f64, f64) {
         let rows = self.panels.len().max(1).div_ceil(self.columns());
-        let height = PANEL.1 + self.lanes();
-        (self.columns() as f64 * PANEL.0, rows as f64 * height)
+        let height = DOWN + self.lanes();
+        (self.columns() as f64 * self.across(), rows as f64 * height)
+    }
+
+    fn across(&self) -> f64 {
+        match self.columns() {
+            1 => ONLY,
+            _ => PANEL,
+        }
     }
 
     /// Lines of the legend, by a width of names that no font exceeds.
@@ -62,11 +71,11 @@ impl Plot {
 
     /// Draws panels and legend.
     pub(super) fn draw<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>) -> Drawn<DB> {
-        let height = PANEL.1 + self.lanes();
+        let height = DOWN + self.lanes();
         for (place, panel) in self.panels.iter().enumerate() {
             let (row, column) = (place / self.columns(), place % self.columns());
-            let corner = (column as f64 * PANEL.0, row as f64 * height);
-            panel.draw(pen, corner, self.lanes())?;
+            let corner = (column as f64 * self.across(), row as f64 * height);
+            panel.draw(pen, corner, self.across(), self.lanes())?;
         }
         self.draw_legend(pen)
     }
@@ -146,6 +155,7 @@ impl Panel {
         &self,
         pen: &Pen<'_, DB>,
         corner: (f64, f64),
+        across: f64,
         lanes: f64,
     ) -> Drawn<DB> {
         let axes = Axes {
@@ -153,8 +163,8 @@ impl Panel {
             y: &self.y,
             left: corner.0 + LEFT,
             top: corner.1 + ABOVE + lanes,
-            right: corner.0 + PANEL.0 - RIGHT,
-            bottom: corner.1 + lanes + PANEL.1 - BELOW,
+            right: corner.0 + across - RIGHT,
+            bottom: corner.1 + lanes + DOWN - BELOW,
         };
         let middle = (axes.left + axes.right) / 2.0;
         pen.bold((middle, corner.1 + 18.0), &self.title, BODY, Lie::Middle)?;

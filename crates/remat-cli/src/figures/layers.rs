@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use remat_core::{Bytes, Dealloc};
 use remat_sim::{checkpointing, linear, Base, Budget, Job, Outcome, Program, Setting};
 
-const LAYERS: [u32; 10] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
+const LAYERS: [u32; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 
 /// A run is given up once it recomputed this many times the ops of the step.
 const GIVE_UP: f64 = 20.0;
@@ -120,7 +120,8 @@ impl Networks {
                      forward, backward and recomputed, and the same per layer; without a limit 2. With e-star the ops per layer \
                      stay below a constant. Chen, ⌈√N⌉ segments, fits the same memory (Chen et al. 2016, section 4.1). \
                      Treeverse is the fewest ops with B - 2 checkpoints, the input included (Griewank and Walther 2000), which \
-                     knows N beforehand. A run is given up once it recomputed {GIVE_UP} times the step."
+                     knows N beforehand. Policies that take equally many ops lie on one another. A run is given up \
+                     once it recomputed {GIVE_UP} times the step."
                 ),
                 drawing: Drawing::Plot(self.by_policy(&runs)),
                 numbers: self.numbers(&runs, root),
@@ -129,8 +130,8 @@ impl Networks {
                 name: "linear-budgets",
                 title: "Theorem 3.1: ops of the linear network, by budget",
                 caption: format!(
-                    "Ops per layer with e-star inside budgets that grow differently with N, and the fewest that Treeverse takes with \
-                     B - 2 checkpoints (dotted, same colour). Chen, halving: memory log₂ N (Chen et al. 2016, section 4.3). \
+                    "Ops with e-star inside budgets that grow differently with N, and the fewest that Treeverse takes with B - 2 \
+                     checkpoints (dotted, same colour). Chen, halving: memory log₂ N (Chen et al. 2016, section 4.3). \
                      A run is given up once it recomputed {GIVE_UP} times the step."
                 ),
                 drawing: Drawing::Plot(self.by_bound(&runs)),
@@ -154,16 +155,14 @@ impl Networks {
                     self.series(runs, policy, Bound::Root(2), Look::of(place), by)
                 })
                 .collect();
-            series.push(self.closed(chen, by, |n| Some(checkpointing::chen_root(n.into()))));
+            series.push(self.closed(chen, by, |n| Some(checkpointing::chen_root(n))));
             series.push(self.closed(tree, by, |n| treeverse(Bound::Root(2), n)));
             self.panel(title, label, series)
         };
-        let mut panels = vec![
+        let panels = vec![
             panel("all ops", "ops", false),
             panel("ops per layer", "ops / layer", true),
         ];
-        let highest = panels[1].series.iter().flat_map(Series::values);
-        panels[1].y = Axis::around("ops / layer", highest.chain([2.0]), Scale::Log);
         let mut legend: Vec<_> = POLICIES
             .iter()
             .enumerate()
@@ -180,24 +179,37 @@ impl Networks {
     }
 
     fn by_bound(&self, runs: &[(Case, &Outcome)]) -> Plot {
-        let (mut series, mut legend) = (Vec::new(), Vec::new());
-        let by = f64::from;
-        for (place, bound) in BOUNDS.into_iter().enumerate() {
-            let this = Look::of(place).dashed(Dash::Solid);
-            series.push(self.series(runs, "e-star", bound, this, by));
-            legend.push((Key::Series(this), format!("e-star, B = {}", bound.name())));
-            let tree = look(this.colour, Marker::None, Dash::Dotted);
-            series.push(self.closed(tree, by, |n| treeverse(bound, n)));
-        }
         let halving = look(BLACK, Marker::None, Dash::Solid);
-        series.push(self.closed(halving, by, |n| Some(checkpointing::chen_halving(n.into()))));
+        let place = |place: usize| Look::of(place).dashed(Dash::Solid);
+        let panel = |title: &str, label: &str, per_layer: bool| {
+            let by = |layers: u32| match per_layer {
+                true => f64::from(layers),
+                false => 1.0,
+            };
+            let mut series = Vec::new();
+            for (at, bound) in BOUNDS.into_iter().enumerate() {
+                series.push(self.series(runs, "e-star", bound, place(at), by));
+                let tree = look(place(at).colour, Marker::None, Dash::Dotted);
+                series.push(self.closed(tree, by, |n| treeverse(bound, n)));
+            }
+            series.push(self.closed(halving, by, |n| Some(checkpointing::chen_halving(n))));
+            self.panel(title, label, series)
+        };
+        let panels = vec![
+            panel("all ops", "ops", false),
+            panel("ops per layer", "ops / layer", true),
+        ];
+        let mut legend: Vec<_> = BOUNDS
+            .iter()
+            .enumerate()
+            .map(|(at, bound)| (Key::Series(place(at)), format!("B = {}", bound.name())))
+            .collect();
         let dotted = look(GREY, Marker::None, Dash::Dotted);
         legend.push((Key::Series(dotted), "Treeverse, B - 2 checkpoints".into()));
         legend.push((Key::Series(halving), "Chen, halving".into()));
-        let panels = vec![self.panel("policy e-star", "ops / layer", series)];
         legend.extend(plot::misses(&panels));
         Plot {
-            columns: 1,
+            columns: 2,
             panels,
             legend,
         }
@@ -262,7 +274,6 @@ impl Networks {
         ]);
         for ((policy, bound, at), outcome) in runs.iter().filter(|(case, _)| wanted(case)) {
             let layers = self.0[*at].0;
-            let n = u64::from(layers);
             csv.row(&[
                 layers.to_string(),
                 (*policy).into(),
@@ -272,8 +283,8 @@ impl Networks {
                 ops(outcome).to_string(),
                 outcome.counters.evictions.to_string(),
                 outcome.counters.replays.to_string(),
-                checkpointing::chen_root(n).to_string(),
-                checkpointing::chen_halving(n).to_string(),
+                checkpointing::chen_root(layers).to_string(),
+                checkpointing::chen_halving(layers).to_string(),
                 treeverse(*bound, layers).map_or_else(String::new, |ops| ops.to_string()),
             ]);
         }
@@ -288,5 +299,5 @@ fn ops(outcome: &Outcome) -> u64 {
 
 fn treeverse(bound: Bound, layers: u32) -> Option<u64> {
     let checkpoints = checkpointing::checkpoints_within(bound.bytes(layers).0);
-    checkpointing::treeverse(layers.into(), checkpoints)
+    checkpointing::treeverse(layers, checkpoints)
 }

@@ -73,7 +73,7 @@ pub(super) fn policies(runs: &Runs<'_>) -> Sheet {
         caption: format!(
             "Each log inside budgets, by eviction policy, eager eviction (DTR preprint, figures 2 and 3). {READ}"
         ),
-        drawing: Drawing::Plot(panels(runs, &MAIN, |place| Look::of(place), |way| way.0.into())),
+        drawing: Drawing::Plot(panels(runs, &MAIN, Look::of, |way| way.0.into())),
         numbers: runs.numbers(&MAIN),
     }
 }
@@ -106,7 +106,7 @@ pub(super) fn ablations(runs: &Runs<'_>) -> Vec<Sheet> {
             "cost / (size * staleness), and the same without size, without staleness and without both, for one kind of cost \
              (DTR appendix D.1, figure {figure}). {READ}"
         ),
-        drawing: Drawing::Plot(panels(runs, ways, |place| Look::of(place), |way| way.0.into())),
+        drawing: Drawing::Plot(panels(runs, ways, Look::of, |way| way.0.into())),
         numbers: runs.numbers(ways),
     }
     };

@@ -1,6 +1,6 @@
 //! Lines, text and markers on any of plotters' backends.
 //!
-//! Places are pixels from the upper left corner; both SVG and PNG have [`FINE`] dots a pixel.
+//! Places are pixels from the upper left corner; a backend has several dots a pixel.
 
 use super::style::{Dash, Marker};
 use plotters::coord::Shift;
@@ -10,9 +10,6 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{
     register_font, Color, FontStyle, IntoFont, RGBAColor, RGBColor, ShapeStyle, TextStyle,
 };
-
-/// Dots a pixel, so that PNGs are sharp on paper.
-pub(super) const FINE: f64 = 2.0;
 
 /// What a drawing ends in.
 pub(super) type Drawn<DB> = Result<(), DrawingAreaErrorKind<<DB as DrawingBackend>::ErrorType>>;
@@ -49,17 +46,27 @@ pub(super) enum Lie {
 }
 
 /// Draws on an area.
-pub(super) struct Pen<'a, DB: DrawingBackend>(pub(super) &'a DrawingArea<DB, Shift>);
-
-fn dot(place: (f64, f64)) -> (i32, i32) {
-    (fine(place.0), fine(place.1))
-}
-
-fn fine(pixels: f64) -> i32 {
-    (pixels * FINE).round() as i32
+pub(super) struct Pen<'a, DB: DrawingBackend> {
+    pub(super) area: &'a DrawingArea<DB, Shift>,
+    /// Dots a pixel.
+    pub(super) fine: u32,
+    /// What the backend puts the middle of text too high, in heights of it.
+    pub(super) sink: f64,
 }
 
 impl<DB: DrawingBackend> Pen<'_, DB> {
+    fn dot(&self, place: (f64, f64)) -> (i32, i32) {
+        (self.dots(place.0), self.dots(place.1))
+    }
+
+    fn dots(&self, pixels: f64) -> i32 {
+        (pixels * f64::from(self.fine)).round() as i32
+    }
+
+    fn stroke(&self, width: f64) -> u32 {
+        self.dots(width).max(1) as u32
+    }
+
     pub(super) fn line(
         &self,
         places: &[(f64, f64)],
@@ -67,18 +74,19 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         width: f64,
         dash: Dash,
     ) -> Drawn<DB> {
-        let places: Vec<_> = places.iter().map(|&place| dot(place)).collect();
-        let style = colour.stroke_width(fine(width).max(1) as u32);
+        let places: Vec<_> = places.iter().map(|&place| self.dot(place)).collect();
+        let style = colour.stroke_width(self.stroke(width));
         match dash {
-            Dash::Solid => self.0.draw(&PathElement::new(places, style)),
+            Dash::Solid => self.area.draw(&PathElement::new(places, style)),
             Dash::Dashed => self.dashed(places, 6.0, 3.0, style),
             Dash::Dotted => self.dashed(places, 1.5, 2.5, style),
         }
     }
 
     fn dashed(&self, places: Vec<(i32, i32)>, on: f64, off: f64, style: ShapeStyle) -> Drawn<DB> {
-        let (on, off) = (fine(on), fine(off));
-        self.0.draw(&DashedPathElement::new(places, on, off, style))
+        let (on, off) = (self.dots(on), self.dots(off));
+        self.area
+            .draw(&DashedPathElement::new(places, on, off, style))
     }
 
     pub(super) fn fill(
@@ -88,12 +96,14 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         colour: impl Into<RGBAColor>,
     ) -> Drawn<DB> {
         let style = colour.into().filled();
-        self.0.draw(&Rectangle::new([dot(from), dot(to)], style))
+        self.area
+            .draw(&Rectangle::new([self.dot(from), self.dot(to)], style))
     }
 
     pub(super) fn frame(&self, from: (f64, f64), to: (f64, f64), colour: RGBColor) -> Drawn<DB> {
-        let style = colour.stroke_width(fine(0.75).max(1) as u32);
-        self.0.draw(&Rectangle::new([dot(from), dot(to)], style))
+        let style = colour.stroke_width(self.stroke(0.75));
+        self.area
+            .draw(&Rectangle::new([self.dot(from), self.dot(to)], style))
     }
 
     pub(super) fn text(&self, at: (f64, f64), text: &str, height: f64, lie: Lie) -> Drawn<DB> {
@@ -112,22 +122,28 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         lie: Lie,
         style: FontStyle,
     ) -> Drawn<DB> {
-        let font = (FONT, height * FINE, style).into_font();
+        let font = (FONT, height * f64::from(self.fine), style).into_font();
         let (font, across) = match lie {
             Lie::Left => (font, HPos::Left),
             Lie::Middle => (font, HPos::Center),
             Lie::Right => (font, HPos::Right),
             Lie::Up => (font.transform(FontTransform::Rotate270), HPos::Center),
         };
+        let sink = self.sink * height;
+        let at = match lie {
+            Lie::Up => (at.0 + sink, at.1),
+            Lie::Left | Lie::Middle | Lie::Right => (at.0, at.1 + sink),
+        };
         let style = TextStyle::from(font).pos(Pos::new(across, VPos::Center));
-        self.0.draw(&Text::new(text.to_owned(), dot(at), style))
+        self.area
+            .draw(&Text::new(text.to_owned(), self.dot(at), style))
     }
 
     /// Pixels that a text is wide.
     pub(super) fn width(&self, text: &str, height: f64) -> f64 {
-        let style = TextStyle::from((FONT, height * FINE).into_font());
-        match self.0.estimate_text_size(text, &style) {
-            Ok((width, _)) => f64::from(width) / FINE,
+        let style = TextStyle::from((FONT, height * f64::from(self.fine)).into_font());
+        match self.area.estimate_text_size(text, &style) {
+            Ok((width, _)) => f64::from(width) / f64::from(self.fine),
             Err(_) => text.chars().count() as f64 * height * 0.6,
         }
     }
@@ -141,16 +157,21 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
         colour: RGBColor,
     ) -> Drawn<DB> {
         let r = radius;
-        let outline = colour.stroke_width(fine(1.2) as u32);
+        let outline = colour.stroke_width(self.stroke(1.2));
         let around = |corners: &[(f64, f64)]| -> Vec<(i32, i32)> {
-            let corner = |&(x, y): &(f64, f64)| dot((at.0 + x * r, at.1 + y * r));
+            let corner = |&(x, y): &(f64, f64)| self.dot((at.0 + x * r, at.1 + y * r));
             corners.iter().map(corner).collect()
         };
         let shape = |corners: &[(f64, f64)]| Polygon::new(around(corners), colour.filled());
         match marker {
             Marker::None => Ok(()),
-            Marker::Disc => self.0.draw(&Circle::new(dot(at), fine(r), colour.filled())),
-            Marker::Ring => self.0.draw(&Circle::new(dot(at), fine(r), outline)),
+            Marker::Disc => {
+                self.area
+                    .draw(&Circle::new(self.dot(at), self.dots(r), colour.filled()))
+            }
+            Marker::Ring => self
+                .area
+                .draw(&Circle::new(self.dot(at), self.dots(r), outline)),
             Marker::Square => {
                 let half = r * 0.9;
                 self.fill(
@@ -159,7 +180,7 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
                     colour,
                 )
             }
-            Marker::Box => self.0.draw(&PathElement::new(
+            Marker::Box => self.area.draw(&PathElement::new(
                 around(&[
                     (-0.9, -0.9),
                     (0.9, -0.9),
@@ -170,22 +191,26 @@ impl<DB: DrawingBackend> Pen<'_, DB> {
                 outline,
             )),
             Marker::Diamond => {
-                self.0
+                self.area
                     .draw(&shape(&[(0.0, -1.2), (1.2, 0.0), (0.0, 1.2), (-1.2, 0.0)]))
             }
-            Marker::Up => self.0.draw(&shape(&[(0.0, -1.2), (1.1, 0.8), (-1.1, 0.8)])),
+            Marker::Up => self
+                .area
+                .draw(&shape(&[(0.0, -1.2), (1.1, 0.8), (-1.1, 0.8)])),
             Marker::Down => self
-                .0
+                .area
                 .draw(&shape(&[(0.0, 1.2), (1.1, -0.8), (-1.1, -0.8)])),
             Marker::Cross => {
                 for stroke in [[(-0.9, -0.9), (0.9, 0.9)], [(-0.9, 0.9), (0.9, -0.9)]] {
-                    self.0.draw(&PathElement::new(around(&stroke), outline))?;
+                    self.area
+                        .draw(&PathElement::new(around(&stroke), outline))?;
                 }
                 Ok(())
             }
             Marker::Plus => {
                 for stroke in [[(-1.1, 0.0), (1.1, 0.0)], [(0.0, -1.1), (0.0, 1.1)]] {
-                    self.0.draw(&PathElement::new(around(&stroke), outline))?;
+                    self.area
+                        .draw(&PathElement::new(around(&stroke), outline))?;
                 }
                 Ok(())
             }

@@ -1,12 +1,18 @@
 //! A figure: drawing, words, and the numbers behind it.
 
 use super::csv::Csv;
-use super::pen::{Drawn, Pen, FINE};
+use super::pen::{Drawn, Pen};
 use super::plot::Plot;
 use super::residency::Map;
 use super::style::WHITE;
 use crate::failure::Failure;
 use plotters::prelude::{BitMapBackend, DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};
+
+/// Dots a pixel of both SVG and PNG, so that the latter is sharp on paper.
+const FINE: u32 = 2;
+
+/// Bitmaps are drawn with so many times more dots and averaged: the backend's lines have hard edges.
+const SMOOTH: u32 = 2;
 
 /// A figure that is ready to be written.
 pub(super) struct Sheet {
@@ -30,12 +36,21 @@ impl Drawing {
             Drawing::Plot(plot) => plot.size(),
             Drawing::Map(map) => map.size(),
         };
-        ((width * FINE) as u32, (height * FINE) as u32)
+        (width.ceil() as u32, height.ceil() as u32)
     }
 
-    fn draw<DB: DrawingBackend>(&self, area: DrawingArea<DB, plotters::coord::Shift>) -> Drawn<DB> {
+    fn draw<DB: DrawingBackend>(
+        &self,
+        area: DrawingArea<DB, plotters::coord::Shift>,
+        fine: u32,
+        sink: f64,
+    ) -> Drawn<DB> {
         area.fill(&WHITE)?;
-        let pen = Pen(&area);
+        let pen = Pen {
+            area: &area,
+            fine,
+            sink,
+        };
         match self {
             Drawing::Plot(plot) => plot.draw(&pen),
             Drawing::Map(map) => map.draw(&pen),
@@ -57,22 +72,30 @@ impl Sheet {
 
     fn svg(&self) -> Result<String, Failure> {
         let mut text = String::new();
-        let area = SVGBackend::with_string(&mut text, self.drawing.size()).into_drawing_area();
-        self.drawing.draw(area).map_err(|error| self.fault(error))?;
+        let (width, height) = self.drawing.size();
+        let size = (width * FINE, height * FINE);
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        self.drawing
+            .draw(area, FINE, 0.0)
+            .map_err(|error| self.fault(error))?;
         Ok(text)
     }
 
     fn png(&self) -> Result<Vec<u8>, Failure> {
         let (width, height) = self.drawing.size();
-        let mut dots = vec![0; width as usize * height as usize * 3];
-        let area = BitMapBackend::with_buffer(&mut dots, (width, height)).into_drawing_area();
-        self.drawing.draw(area).map_err(|error| self.fault(error))?;
+        let (width, height) = (width * FINE, height * FINE);
+        let (across, down) = (width * SMOOTH, height * SMOOTH);
+        let mut dots = vec![0; across as usize * down as usize * 3];
+        let area = BitMapBackend::with_buffer(&mut dots, (across, down)).into_drawing_area();
+        self.drawing
+            .draw(area, FINE * SMOOTH, 0.15)
+            .map_err(|error| self.fault(error))?;
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, width, height);
         encoder.set_color(png::ColorType::Rgb);
         encoder.set_depth(png::BitDepth::Eight);
         let written = encoder.write_header().and_then(|mut writer| {
-            writer.write_image_data(&dots)?;
+            writer.write_image_data(&averaged(&dots, width as usize))?;
             writer.finish()
         });
         written.map_err(|error| self.fault(error))?;
@@ -82,5 +105,34 @@ impl Sheet {
     fn fault(&self, error: impl std::fmt::Display) -> Failure {
         let name = self.name;
         Failure::Input(format!("the figure {name} cannot be drawn: {error}; its numbers can be had with `remat simulate --json`"))
+    }
+}
+
+/// Means of squares of [`SMOOTH`] by [`SMOOTH`] dots of three bytes, to a picture of this width.
+fn averaged(dots: &[u8], width: usize) -> Vec<u8> {
+    let smooth = SMOOTH as usize;
+    let line = width * smooth * 3;
+    let mut picture = Vec::with_capacity(dots.len() / (smooth * smooth));
+    for lines in dots.chunks_exact(line * smooth) {
+        for at in 0..width * 3 {
+            let (dot, part) = (at / 3 * smooth, at % 3);
+            let square = (0..smooth * smooth)
+                .map(|place| (place / smooth) * line + (dot + place % smooth) * 3 + part);
+            let sum: usize = square.map(|place| usize::from(lines[place])).sum();
+            picture.push((sum / (smooth * smooth)) as u8);
+        }
+    }
+    picture
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_are_averaged_in_squares() {
+        // Two by two dots make one: red 10, 20, 30, 40; green all 8; blue 0, 0, 0, 4.
+        let dots = [10, 8, 0, 20, 8, 0, 30, 8, 0, 40, 8, 4];
+        assert_eq!(averaged(&dots, 1), [25, 8, 1]);
     }
 }

@@ -1,0 +1,276 @@
+//! `remat figures` as it is called from a shell: every file announced is there, can be read, and holds what was simulated.
+
+use assert_cmd::Command;
+use remat_core::{Bytes, Dealloc, Policy};
+use remat_sim::{adversary, linear, Budget, Outcome, Program, Setting};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::fs;
+use std::io::Cursor;
+use std::path::Path;
+
+const SHEETS: [&str; 12] = [
+    "overhead",
+    "ablation-exact",
+    "ablation-eq",
+    "ablation-local",
+    "ablation-no",
+    "deallocation",
+    "accesses",
+    "evaluations",
+    "linear-policies",
+    "linear-budgets",
+    "residency",
+    "adversary",
+];
+
+/// A constant and 24 results in a row, which are read again from the last to the first.
+fn log() -> String {
+    let mut text = String::from(
+        r#"{"INSTRUCTION":"ANNOTATE","ANNOTATION":"START"}
+{"INSTRUCTION":"CONSTANT","NAME":"x0"}
+{"INSTRUCTION":"MEMORY","NAME":"x0","MEMORY":"40"}
+"#,
+    );
+    let call = |text: &mut String, result: &str, args: &[String], bytes: u32, time: u32| {
+        let args = args.join("\",\"");
+        let _ = writeln!(
+            text,
+            r#"{{"INSTRUCTION":"CALL","NAME":"f","ARGS":["{args}"],"RESULT":["{result}"],"TIME":"{time}"}}
+{{"INSTRUCTION":"MEMORY","NAME":"{result}","MEMORY":"{bytes}"}}
+{{"INSTRUCTION":"ALIAS","NAME":"{result}","ALIAS":"-1"}}"#
+        );
+    };
+    for layer in 1..=24u32 {
+        let below = format!("x{}", layer - 1);
+        call(
+            &mut text,
+            &format!("x{layer}"),
+            &[below],
+            60 + layer % 5 * 20,
+            10 + layer % 3,
+        );
+    }
+    for layer in (0..24).rev() {
+        let above = match layer {
+            23 => "x24".to_owned(),
+            _ => format!("g{}", layer + 1),
+        };
+        let gone = [format!("x{layer}"), above];
+        call(&mut text, &format!("g{layer}"), &gone, 50, 20);
+        for name in gone {
+            let _ = writeln!(text, r#"{{"INSTRUCTION":"RELEASE","NAME":"{name}"}}"#);
+        }
+    }
+    text
+}
+
+fn figures(out: &Path, arguments: &[&str]) -> (String, String, Option<i32>) {
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin!("remat"));
+    let output = command.arg("figures").arg(out).args(arguments).output();
+    let output = output.unwrap();
+    let utf8 = |bytes| String::from_utf8(bytes).unwrap();
+    (
+        utf8(output.stdout),
+        utf8(output.stderr),
+        output.status.code(),
+    )
+}
+
+/// The rows of a table without quotes, each by column.
+fn rows(path: &Path) -> Vec<HashMap<String, String>> {
+    let text = fs::read_to_string(path).unwrap();
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        assert_eq!(cells.len(), names.len(), "{line}");
+        let named = names.iter().zip(cells);
+        named
+            .map(|(name, cell)| ((*name).to_owned(), cell.to_owned()))
+            .collect()
+    };
+    lines.map(row).collect()
+}
+
+fn number(row: &HashMap<String, String>, column: &str) -> u64 {
+    row[column].parse().unwrap()
+}
+
+fn dealloc(name: &str) -> Dealloc {
+    match name {
+        "eager" => Dealloc::Eager,
+        "banish" => Dealloc::Banish,
+        "ignore" => Dealloc::Ignore,
+        other => panic!("{other}"),
+    }
+}
+
+/// Every row is the run that it names.
+fn check_runs(path: &Path, program: &Program, expected_rows: usize) {
+    let base = program.base().unwrap();
+    let rows = rows(path);
+    assert_eq!(rows.len(), expected_rows, "{}", path.display());
+    for row in &rows {
+        let setting = Setting {
+            policy: row["policy"].parse().unwrap(),
+            dealloc: dealloc(&row["dealloc"]),
+            budget: Budget::Ratio(row["ratio"].parse().unwrap()),
+            thrash_limit: 1.0,
+            seed: 0,
+        };
+        let Outcome {
+            status,
+            budget,
+            clock,
+            peak,
+            counters,
+            ..
+        } = program.run(&base, &setting).unwrap();
+        assert_eq!(row["status"], status.to_string(), "{row:?}");
+        for (column, value) in [
+            ("budget_bytes", budget.0),
+            ("clock_ns", clock),
+            ("peak_bytes", peak.0),
+            ("remat_cost_ns", counters.replayed_cost.0),
+            ("evictions", counters.evictions),
+            ("score_evaluations", counters.score_evaluations),
+            ("metadata_accesses", counters.metadata_accesses),
+            ("base_memory_bytes", base.memory.0),
+        ] {
+            assert_eq!(number(row, column), value, "{column}: {row:?}");
+        }
+    }
+}
+
+/// Pictures decode to the size that the SVG has, half or more of it white and not all of it.
+fn check_pictures(out: &Path, sheet: &str) {
+    let svg = fs::read_to_string(out.join(format!("{sheet}.svg"))).unwrap();
+    let parsed =
+        roxmltree::Document::parse(&svg).unwrap_or_else(|fault| panic!("{sheet}: {fault}"));
+    let width: u32 = parsed
+        .root_element()
+        .attribute("width")
+        .unwrap()
+        .parse()
+        .unwrap();
+    let file = fs::read(out.join(format!("{sheet}.png"))).unwrap();
+    let mut reader = png::Decoder::new(Cursor::new(file)).read_info().unwrap();
+    let mut dots = vec![0; reader.output_buffer_size().unwrap()];
+    let frame = reader.next_frame(&mut dots).unwrap();
+    assert_eq!(frame.width, width, "{sheet}");
+    let white = dots.iter().filter(|&&part| part == 255).count();
+    assert!(white < dots.len() - 10_000, "{sheet} is empty");
+}
+
+#[test]
+fn every_file_is_there_and_holds_what_was_simulated() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a<b&c.log");
+    fs::write(&path, log()).unwrap();
+    let out = folder.path().join("deep/out");
+    let arguments = [
+        "--ratio=0.9,0.1,0.5",
+        "--jobs=2",
+        "--from",
+        path.to_str().unwrap(),
+    ];
+    let (told, err, code) = figures(&out, &arguments);
+    assert_eq!((err.as_str(), code), ("", Some(0)));
+    assert_eq!(told, format!("{}\n", out.join("index.html").display()));
+
+    let mut names: Vec<String> = fs::read_dir(&out)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let mut expected: Vec<String> = SHEETS
+        .iter()
+        .flat_map(|sheet| ["svg", "png", "csv"].map(|ending| format!("{sheet}.{ending}")))
+        .collect();
+    expected.push("index.html".into());
+    names.sort();
+    expected.sort();
+    assert_eq!(names, expected);
+
+    let page = fs::read_to_string(out.join("index.html")).unwrap();
+    assert!(page.contains("a&lt;b&amp;c.log") && !page.contains("a<b"));
+    for name in &names[..] {
+        let linked = page.contains(&format!("href=\"{name}\""));
+        assert!(linked || name == "index.html", "{name} is not linked");
+    }
+    SHEETS.iter().for_each(|sheet| check_pictures(&out, sheet));
+
+    let program = Program::open(&path).unwrap();
+    for (sheet, ways) in [
+        ("overhead", 8),
+        ("ablation-exact", 4),
+        ("ablation-eq", 4),
+        ("ablation-local", 4),
+        ("ablation-no", 4),
+        ("deallocation", 6),
+        ("accesses", 8),
+        ("evaluations", 8),
+    ] {
+        check_runs(&out.join(format!("{sheet}.csv")), &program, ways * 3);
+    }
+    let overhead = rows(&out.join("overhead.csv"));
+    for status in ["ok", "oom"] {
+        assert!(overhead.iter().any(|row| row["status"] == status));
+    }
+    check_theorems(&out);
+}
+
+/// A sample of the rows, simulated again.
+fn check_theorems(out: &Path) {
+    for sheet in ["linear-policies", "linear-budgets"] {
+        let rows = rows(&out.join(format!("{sheet}.csv")));
+        for row in rows.iter().filter(|row| number(row, "layers") == 256) {
+            let setting = Setting {
+                policy: row["policy"].parse().unwrap(),
+                dealloc: Dealloc::Banish,
+                budget: Budget::Bytes(Bytes(number(row, "budget_tensors"))),
+                thrash_limit: 20.0,
+                seed: 0,
+            };
+            let (program, base) = (linear::program(256), linear::base(256));
+            let outcome = program.run(&base, &setting).unwrap();
+            assert_eq!(row["status"], outcome.status.to_string());
+            assert_eq!(number(row, "ops"), outcome.clock - 1, "{row:?}");
+        }
+    }
+    let duels = rows(&out.join("adversary.csv"));
+    assert_eq!(duels.len(), 24 * 11);
+    for row in duels.iter().filter(|row| number(row, "nodes") == 128) {
+        let policy: Policy = row["policy"].parse().unwrap();
+        let forced = adversary::run(policy, 128, number(row, "budget_tensors") as u32).unwrap();
+        assert_eq!(number(row, "ops"), forced.ops);
+        assert!(forced.ops as f64 >= row["bound_ops"].parse::<f64>().unwrap());
+    }
+    let picture = linear::Picture::take(200, Bytes(30), Policy::EStar).unwrap();
+    let columns = rows(&out.join("residency.csv")).len();
+    assert_eq!(columns, picture.unwrap().columns.len());
+}
+
+#[test]
+fn faults_are_told_in_one_line_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "not a log\n").unwrap();
+    let name = file.to_str().unwrap();
+
+    let (out, err, code) = figures(&file, &["--from", name]);
+    assert_eq!((out.as_str(), code), ("", Some(1)));
+    assert!(err.contains(name) && err.contains("name a folder"), "{err}");
+    assert_eq!(err.lines().count(), 1);
+
+    let there = folder.path().join("out");
+    let (out, err, code) = figures(&there, &["--from", name]);
+    assert_eq!((out.as_str(), code), ("", Some(1)));
+    assert!(err.starts_with(&format!("remat: {name}:1: ")), "{err}");
+    assert_eq!(err.lines().count(), 1);
+    assert_eq!(fs::read_dir(&there).unwrap().count(), 0);
+
+    let (_, err, code) = figures(&there, &[]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("--from <LOG>..."), "{err}");
+}
