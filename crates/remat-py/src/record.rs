@@ -5,6 +5,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use remat_core::PoolId;
 
+use crate::arguments::Walk;
+use crate::func::Func;
+use crate::signature::Signature;
 use crate::storages::LiveId;
 
 /// In place of an input: a storage not written to yet, which the op overwrites entirely.
@@ -75,6 +78,32 @@ pub struct Record {
     pub workspace_pool: PoolId,
     /// Storages of constants that this record keeps from being freed.
     pub holds: Vec<Hold>,
+}
+
+impl Record {
+    /// The record of a call whose arguments were walked; takes them over. Its results are still to be named.
+    pub fn of(
+        func: &Func,
+        walked: &mut Walk,
+        signature: &Signature,
+        grad: bool,
+        rng: Option<Py<PyAny>>,
+    ) -> Record {
+        Record {
+            func: func.overload.as_ptr() as usize,
+            args: std::mem::take(&mut walked.args),
+            kwargs: std::mem::take(&mut walked.kwargs),
+            views: std::mem::take(&mut walked.views),
+            written: std::mem::take(&mut walked.written),
+            results: Vec::new(),
+            blank: None,
+            rng,
+            grad,
+            workspace: signature.workspace.0,
+            workspace_pool: signature.workspace_pool,
+            holds: Vec::new(),
+        }
+    }
 }
 
 impl Arg {

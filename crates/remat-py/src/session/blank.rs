@@ -138,18 +138,10 @@ impl State {
         }
         self.core.storages.set_buffer(sid, Buffer::Live(id));
         let record = Record {
-            func: func.overload.as_ptr() as usize,
-            args: std::mem::take(&mut walked.args),
-            kwargs: std::mem::take(&mut walked.kwargs),
-            views: std::mem::take(&mut walked.views),
             written: Vec::new(),
             results: vec![Some(0)],
-            rng,
-            grad,
-            workspace: signature.workspace.0,
-            workspace_pool: signature.workspace_pool,
             blank: Some((bytes, pool)),
-            holds: Vec::new(),
+            ..Record::of(func, walked, signature, grad, rng)
         };
         self.core.keep(py, op, record, &walked.lives)?;
         self.core.note_chain(&made, chain);

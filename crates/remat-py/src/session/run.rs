@@ -228,18 +228,8 @@ impl State {
             }
         } else if replay == Replay::Allowed && !outputs.is_empty() {
             let record = Record {
-                func: func.overload.as_ptr() as usize,
-                args: std::mem::take(&mut walked.args),
-                kwargs: std::mem::take(&mut walked.kwargs),
-                views: std::mem::take(&mut walked.views),
-                written: std::mem::take(&mut walked.written),
                 results,
-                rng,
-                grad,
-                workspace: signature.workspace.0,
-                workspace_pool: signature.workspace_pool,
-                blank: None,
-                holds: Vec::new(),
+                ..Record::of(func, walked, signature, grad, rng)
             };
             self.core.keep(py, op, record, &walked.lives)?;
             let made = self.core.engine.outputs(op).to_vec();
