@@ -106,10 +106,13 @@ impl CoreState {
             let (Some(hold), None) = (&live.hold, live.outside) else {
                 continue;
             };
-            let owners: usize = self.seam.use_count.bind(py).call1((hold,))?.extract()?;
             // SAFETY: `hold` is a Python object, and the GIL is held: `py` proves it.
             let references = unsafe { pyo3::ffi::Py_REFCNT(hold.as_ptr()) };
-            if references == 1 && owners == 1 {
+            if references > 1 {
+                continue;
+            }
+            let owners: usize = self.seam.use_count.bind(py).call1((hold,))?.extract()?;
+            if owners == 1 {
                 dropped.push((live.serial, id));
             }
         }
