@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import gc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import remat
 import torch
 from bits import Bits, bits, differences
 from scenarios import Scenario
-from true_peak import Peak, room, true_peak
+from true_peak import Peak, true_peak
 
 SEED = 1234
 TRIES = 40
@@ -40,9 +40,6 @@ class Run:
     budget: int
     stats: Any
     true_peak: int
-    left_behind: int = 0
-    """Bytes that refused attempts before this one left resident: torch keeps the whole graph when an error strikes
-    while it leaves a gradient in a leaf, with any dispatch mode."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +112,11 @@ def under(scenario: Scenario, budget: int, policy: str = "dtr-anc") -> Run | Ref
 
 def under_feasible(scenario: Scenario, budget: int, policy: str = "dtr-anc") -> Run:
     """As `under`, following each refusal to the budget it calls sufficient for the refused op."""
-    asked, before = budget, room(0)
+    asked = budget
     for _ in range(TRIES):
-        left_behind = room(0) - before
         found = under(scenario, asked, policy)
         if isinstance(found, Run):
-            return replace(found, left_behind=left_behind)
+            return found
         assert found.op, found
         assert found.budget == asked < found.smallest, found
         assert found.needed > 0, found
