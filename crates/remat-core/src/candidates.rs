@@ -44,6 +44,15 @@ impl Candidates {
         all
     }
 
+    /// The places and storages of one pool's candidates, in no order.
+    pub(crate) fn of(&self, pool: u8) -> impl Iterator<Item = (u64, StorageId)> + '_ {
+        self.pools
+            .get(usize::from(pool))
+            .into_iter()
+            .flatten()
+            .map(|candidate| (candidate.place, candidate.storage))
+    }
+
     pub(crate) fn next_place(&self) -> u64 {
         self.next_place
     }
@@ -151,6 +160,9 @@ impl State {
         if count == 0 {
             return None;
         }
+        if self.ahead.on {
+            return self.victim_ahead(pool);
+        }
         let accesses = self.refresh_numerators(index) + count as u64;
         let salt = self.salt();
         let list = &self.candidates.pools[index];
@@ -187,7 +199,7 @@ impl State {
     }
 
     /// Brings the cached numerators of a pool's candidates up to date; returns how many other storages were looked at.
-    fn refresh_numerators(&mut self, pool: usize) -> u64 {
+    pub(crate) fn refresh_numerators(&mut self, pool: usize) -> u64 {
         let mut told = std::mem::take(&mut self.candidates.stale[pool]);
         let mut stale = std::mem::take(&mut self.stale);
         stale.clear();

@@ -30,6 +30,15 @@ const fn once(order: InputOrder, thrift: Thrift) -> Style {
 /// The order with foresight, weighed against DTR's own.
 const FORESIGHT: Style = once(InputOrder::HungriestFirst, Thrift::None);
 
+/// Nothing held for later, victims chosen by when the plan reads them next.
+const AHEAD: Style = Style {
+    walk: Walk::Ahead,
+    hold: Hold::Nothing,
+    order: InputOrder::HungriestFirst,
+    thrift: Thrift::None,
+    bound: 0,
+};
+
 /// Orders whose evictions the policy chooses.
 const LEAN: [Style; 3] = [
     style(Hold::Nothing, InputOrder::HungriestFirst, Thrift::None),
@@ -67,8 +76,12 @@ impl State {
         if self.order == ReplayOrder::Fit {
             match &tried {
                 Ok(()) if self.replays_planned() => return self.plan_cheapest(goal, dtr),
-                Err(Stop::Short(_) | Stop::Work) if self.try_order(goal, FORESIGHT).is_ok() => {
-                    return Ok(())
+                Err(Stop::Short(_) | Stop::Work) => {
+                    for style in [FORESIGHT, Style { bound, ..AHEAD }] {
+                        if self.try_order(goal, style).is_ok() {
+                            return Ok(());
+                        }
+                    }
                 }
                 _ => {}
             }
@@ -78,10 +91,9 @@ impl State {
             Err(Stop::Short(_) | Stop::Work) if self.order == ReplayOrder::Fit => {
                 self.plan_lean(goal, dtr)
             }
-            Err(Stop::Short(pool)) => {
-                let least = self.measure(goal, dtr);
-                Err(self.refusal(goal, pool, least))
-            }
+            Err(Stop::Short(_)) => Err(self
+                .measure(goal, dtr)?
+                .map_or_else(|| error(Stop::Work), |least| self.refusal(goal, &least))),
             Err(stop) => Err(error(stop)),
         }
     }
@@ -139,17 +151,19 @@ impl State {
             }
         }
         let mut least: Option<Excess> = None;
+        let mut stopped = Stop::Work;
         for style in BARE
             .map(|style| Style { bound, ..style })
             .into_iter()
             .chain([dtr])
         {
-            let Some(excess) = self.measure(goal, style) else {
+            let Some(excess) = self.measure(goal, style)? else {
                 continue;
             };
             if excess.pools == 0 {
-                if self.try_order(goal, style).is_ok() {
-                    return Ok(());
+                match self.try_order(goal, style) {
+                    Ok(()) => return Ok(()),
+                    Err(stop) => stopped = stop,
                 }
                 continue;
             }
@@ -160,8 +174,7 @@ impl State {
                 least = Some(excess);
             }
         }
-        let pool = least.as_ref().map_or(0, |least| least.pool);
-        Err(self.refusal(goal, pool, least))
+        Err(least.map_or_else(|| error(stopped), |least| self.refusal(goal, &least)))
     }
 
     /// One attempt inside the budgets; without trace if it fails.
@@ -188,8 +201,11 @@ impl State {
         });
     }
 
-    /// How far beyond the budgets an order goes; `None` when it takes too long.
-    fn measure(&mut self, goal: &Goal, style: Style) -> Option<Excess> {
+    /// How far beyond the budgets an order goes, whatever it replays; `None` when it takes too long.
+    ///
+    /// # Errors
+    /// What no budget helps against.
+    fn measure(&mut self, goal: &Goal, style: Style) -> Result<Option<Excess>, Error> {
         self.journal.start();
         self.unlimited = true;
         let result = self.attempt(goal, style);
@@ -212,22 +228,21 @@ impl State {
             }
         }
         self.roll_back();
-        result.is_ok().then_some(excess)
+        match result {
+            Ok(()) => Ok(Some(excess)),
+            Err(Stop::Short(_) | Stop::Work) => Ok(None),
+            Err(stop) => Err(error(stop)),
+        }
     }
 
-    /// A refusal for want of bytes: in the pool that the leanest order found exceeds, or the one where a plan got stuck.
-    fn refusal(&self, goal: &Goal, stuck: u8, least: Option<Excess>) -> Error {
-        let pool = least.as_ref().map_or(stuck, |least| least.pool);
-        let needed = self.needed(goal, pool);
-        let budget = self
-            .pools
-            .get(usize::from(pool))
-            .and_then(|pool| pool.budget);
+    /// A refusal for want of bytes in the pool that the leanest order found exceeds.
+    fn refusal(&self, goal: &Goal, least: &Excess) -> Error {
+        let budget = self.pools[usize::from(least.pool)].budget;
         Error::Budget {
-            pool: PoolId(pool),
+            pool: PoolId(least.pool),
             budget: Bytes(budget.unwrap_or(u64::MAX)),
-            needed: Bytes(needed),
-            smallest: Bytes(least.map_or(needed, |least| least.peak)),
+            needed: Bytes(self.needed(goal, least.pool)),
+            smallest: Bytes(least.peak),
         }
     }
 

@@ -6,6 +6,7 @@
 //!
 //! Start at [`Engine`]; its example is the whole protocol.
 
+mod ahead;
 mod banish;
 mod candidates;
 mod collect;

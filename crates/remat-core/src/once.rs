@@ -13,7 +13,7 @@ use crate::{OpId, StorageId, TensorId};
 #[derive(Default)]
 pub(crate) struct Line {
     /// Ops to replay, ancestors first, and the output that asked for each.
-    order: Vec<(OpId, TensorId)>,
+    pub(crate) order: Vec<(OpId, TensorId)>,
     stack: Vec<(OpId, TensorId, bool)>,
     /// Uses to come of each storage, by index.
     uses: Vec<u32>,
@@ -43,10 +43,31 @@ impl State {
             line.uses[s.index()] = 0;
         }
         line.uses.resize(self.graph.storages.len(), 0);
+        self.order_missing(line, &goal.targets, order)?;
+        for index in 0..line.order.len() {
+            let op = line.order[index].0;
+            for place in 0..self.graph.ops[op.index()].inputs.len() {
+                let input = self.graph.ops[op.index()].inputs[place];
+                self.count_use(line, input);
+            }
+        }
+        for &target in &goal.targets {
+            self.count_use(line, target);
+        }
+        Ok(())
+    }
+
+    /// The ops that bring tensors back, each once, ancestors first.
+    pub(crate) fn order_missing(
+        &mut self,
+        line: &mut Line,
+        tensors: &[TensorId],
+        order: InputOrder,
+    ) -> Result<(), Stop> {
         line.order.clear();
         line.stack.clear();
         let stamp = self.graph.new_stamp();
-        self.push_missing(line, &goal.targets, order, stamp)?;
+        self.push_missing(line, tensors, order, stamp)?;
         while let Some((op, requested, inputs_done)) = line.stack.pop() {
             if inputs_done {
                 line.order.push((op, requested));
@@ -59,16 +80,6 @@ impl State {
                 line.inputs = inputs;
                 pushed?;
             }
-        }
-        for index in 0..line.order.len() {
-            let op = line.order[index].0;
-            for place in 0..self.graph.ops[op.index()].inputs.len() {
-                let input = self.graph.ops[op.index()].inputs[place];
-                self.count_use(line, input);
-            }
-        }
-        for &target in &goal.targets {
-            self.count_use(line, target);
         }
         Ok(())
     }

@@ -53,6 +53,8 @@ pub(crate) enum Walk {
     Nested,
     /// Each once, held until its last use.
     Once,
+    /// Each when it is read next, held as its next use is near.
+    Ahead,
 }
 
 /// An order of replays.
@@ -99,8 +101,10 @@ pub(crate) struct Replays {
 impl State {
     /// Lays out one way to the goal. On failure the state is left where it got stuck; the caller rolls back.
     pub(crate) fn attempt(&mut self, goal: &Goal, style: Style) -> Result<(), Stop> {
-        if style.walk == Walk::Once {
-            return self.attempt_once(goal, style);
+        match style.walk {
+            Walk::Nested => {}
+            Walk::Once => return self.attempt_once(goal, style),
+            Walk::Ahead => return self.attempt_ahead(goal, style),
         }
         self.replays.frames.clear();
         self.replays.pending.clear();
@@ -393,6 +397,7 @@ impl State {
     fn check_thrash(&self) -> Result<(), Stop> {
         let replayed = self.counters.replayed_cost.0;
         let limit = match self.thrash {
+            _ if self.unlimited => return Ok(()),
             ThrashLimit::Never => return Ok(()),
             ThrashLimit::Total(limit) => limit.0,
             ThrashLimit::Ratio(_) if self.counters.first_cost.0 < 1_000_000_000 => return Ok(()),

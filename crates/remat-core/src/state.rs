@@ -1,5 +1,6 @@
 //! All that the engine knows, and how a plan's changes to it are undone.
 
+use crate::ahead::Ahead;
 use crate::candidates::Candidates;
 use crate::components::Components;
 use crate::graph::{Graph, Phase, NONE};
@@ -68,6 +69,7 @@ pub(crate) struct State {
     pub(crate) journal: Journal,
     pub(crate) steps: Vec<Step>,
     pub(crate) replays: Replays,
+    pub(crate) ahead: Ahead,
     /// Budgets are not looked at: an attempt is measured.
     pub(crate) unlimited: bool,
     pub(crate) call: Call,
@@ -126,6 +128,7 @@ impl State {
             journal: Journal::default(),
             steps: Vec::new(),
             replays: Replays::default(),
+            ahead: Ahead::default(),
             unlimited: false,
             call: Call::Plain,
             refused: None,
