@@ -297,13 +297,14 @@ impl Engine {
     pub fn retain(&mut self, tensor: TensorId) -> Result<(), Error> {
         self.check_tensor(tensor)?;
         let graph = &mut self.state.graph;
-        let storage = graph.storage_of(tensor).index();
-        let refs = graph.storages[storage]
-            .refs
-            .checked_add(1)
-            .ok_or(Error::Overflow)?;
-        graph.storages[storage].refs = refs;
+        let s = graph.storage_of(tensor);
+        let storage = &mut graph.storages[s.index()];
+        storage.refs = storage.refs.checked_add(1).ok_or(Error::Overflow)?;
+        let first = storage.refs == 1;
         graph.tensors[tensor.index()].refs += 1;
+        if first {
+            self.state.void_numerator(s);
+        }
         Ok(())
     }
 

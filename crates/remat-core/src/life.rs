@@ -131,6 +131,9 @@ impl State {
         let s = self.graph.storage_of(tensor);
         self.graph.tensors[tensor.index()].refs -= 1;
         self.graph.storages[s.index()].refs -= 1;
+        if self.graph.storages[s.index()].refs == 0 {
+            self.void_numerator(s);
+        }
         self.note_loss(tensor);
         self.collect();
         self.evict_unreferenced(s);

@@ -88,7 +88,8 @@ pub(crate) enum Numerator {
     Neighbourhood,
     /// Own cost and that of the evicted ancestors.
     Ancestors,
-    /// Own cost and that of evicted ancestors until a few hundred storages were looked at: bounded work.
+    /// Own cost and that of evicted ancestors until a few hundred storages were looked at (bounded work); less where the
+    /// program let the storage go.
     NearAncestors,
     /// Number of storages in `e*`.
     Count,
