@@ -1,8 +1,7 @@
 //! The walk that looks ahead: missing ancestors are replayed in the order of [`once`](crate::once), but nothing is held
-//! for its uses to come. When room is short the storage goes whose recomputation costs least for the byte and the time until
-//! the plan reads it next, DTR's quotient with the distance to the next use, which a plan knows, in the place of staleness,
-//! its stand-in for it (and Belady's rule where costs and sizes are equal). What was dropped too early is brought back by a
-//! line of its own.
+//! for its uses to come. When room is short, the storage goes that the plan reads last (Belady's rule, on the uses that the
+//! plan knows); what was dropped too early is brought back by a line of its own. It finds room where the other walks
+//! find none, at the price of replays: asked only when they fail.
 //!
 //! Lines wait on one stack, the next op on top, so that the uses of a storage are a stack as well: the latest registered
 //! comes first. Time: a scan of the candidates for each eviction.
@@ -202,12 +201,10 @@ impl State {
             .storage_of(self.graph.ops[op.index()].inputs[place])
     }
 
-    /// The candidate that is cheapest to bring back for its bytes and the time until it is read again. What the plan does not read
-    /// is taken to be read after it, the later the staler.
+    /// The candidate that is read last. What the plan does not read at all is read after it, the later the staler.
     pub(crate) fn victim_ahead(&mut self, pool: u8) -> Option<StorageId> {
-        let accesses = self.refresh_numerators(usize::from(pool));
         let top = self.ahead.waiting.last().map_or(0, |entry| entry.cost);
-        let mut best: Option<(f64, u64, StorageId)> = None;
+        let mut best: Option<(bool, u64, u64, StorageId)> = None;
         let mut count = 0;
         for (place, s) in self.candidates.of(pool) {
             count += 1;
@@ -219,18 +216,14 @@ impl State {
                     top - self.ahead.waiting[reader as usize].cost
                 }
             };
-            // Nothing to be had from a storage without bytes: last of all.
-            let score =
-                storage.numerator as f64 / (storage.bytes as f64 * (away.saturating_add(1)) as f64);
-            let score = if score.is_nan() { f64::INFINITY } else { score };
-            if best.is_none_or(|(least, at, _)| (score, place) < (least, at)) {
-                best = Some((score, place, s));
+            let candidate = (storage.bytes > 0, away, place, s);
+            if best.is_none_or(|best| candidate > best) {
+                best = Some(candidate);
             }
         }
-        self.journal
-            .write(Entry::Searched(count, accesses + u64::from(count)));
+        self.journal.write(Entry::Searched(count, u64::from(count)));
         self.counters.score_evaluations += u64::from(count);
-        self.counters.metadata_accesses += accesses + u64::from(count);
+        self.counters.metadata_accesses += u64::from(count);
         best.map(|(.., s)| s)
     }
 }

@@ -199,7 +199,7 @@ impl State {
     }
 
     /// Brings the cached numerators of a pool's candidates up to date; returns how many other storages were looked at.
-    pub(crate) fn refresh_numerators(&mut self, pool: usize) -> u64 {
+    fn refresh_numerators(&mut self, pool: usize) -> u64 {
         let mut told = std::mem::take(&mut self.candidates.stale[pool]);
         let mut stale = std::mem::take(&mut self.stale);
         stale.clear();

@@ -174,7 +174,13 @@ impl State {
                 least = Some(excess);
             }
         }
-        Err(least.map_or_else(|| error(stopped), |least| self.refusal(goal, &least)))
+        Err(match least {
+            Some(mut least) => {
+                self.tighten(goal, &mut least, Style { bound, ..AHEAD });
+                self.refusal(goal, &least)
+            }
+            None => error(stopped),
+        })
     }
 
     /// One attempt inside the budgets; without trace if it fails.
@@ -199,6 +205,30 @@ impl State {
             counters: self.counters,
             peak: Bytes(self.pools.first().map_or(0, |pool| pool.peak)),
         });
+    }
+
+    /// Looks for a smaller budget that will do, by bisection between the one in force and the smallest known.
+    fn tighten(&mut self, goal: &Goal, least: &mut Excess, style: Style) {
+        const ROUNDS: u32 = 6;
+        let pool = usize::from(least.pool);
+        let Some(budget) = self.pools[pool].budget.filter(|_| least.pools == 1) else {
+            return;
+        };
+        let mut short = budget.max(self.needed(goal, least.pool).saturating_sub(1));
+        for _ in 0..ROUNDS {
+            let middle = short.midpoint(least.peak);
+            if middle <= short {
+                break;
+            }
+            self.pools[pool].budget = Some(middle);
+            if self.try_order(goal, style).is_ok() {
+                self.roll_back();
+                least.peak = middle;
+            } else {
+                short = middle;
+            }
+        }
+        self.pools[pool].budget = Some(budget);
     }
 
     /// How far beyond the budgets an order goes, whatever it replays; `None` when it takes too long.
