@@ -104,6 +104,23 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// How many times the event names a tensor.
+    pub(crate) fn names(&self) -> u64 {
+        match self {
+            Event::Op {
+                inputs, outputs, ..
+            } => inputs.len() as u64 + outputs.len() as u64,
+            Event::Ensure { tensors } => tensors.len() as u64,
+            Event::Mark { .. } => 0,
+            Event::Constant { .. }
+            | Event::Retain { .. }
+            | Event::Release { .. }
+            | Event::Pin { .. } => 1,
+        }
+    }
+}
+
 /// A tensor that an op made: `{"t":3,"b":4096,"p":0}`, `{"t":3,"view":0}` or `{"t":3,"into":0}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "OutputLine", into = "OutputLine")]
