@@ -7,7 +7,7 @@
 //! | `layers.rs`, `residency.rs`, `opponent.rs` | figures of the theorems |
 //! | `sheet.rs`, `csv.rs`, `page.rs`, `folder.rs` | a figure's files, its numbers, the page, where they go |
 //! | `plot.rs`, `axis.rs`, `style.rs` | what a plot says |
-//! | `draw.rs`, `pen.rs` | how it is drawn |
+//! | `draw.rs`, `pen.rs`, `strip.rs` | how it is drawn |
 
 mod accesses;
 mod axis;
@@ -23,6 +23,7 @@ mod plot;
 mod residency;
 mod runs;
 mod sheet;
+mod strip;
 mod style;
 
 use crate::arguments::Figures;
