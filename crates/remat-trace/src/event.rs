@@ -1,5 +1,6 @@
 //! What a trace says, one event a line.
 
+use remat_core::{Bytes, Output, PoolId};
 use serde::{Deserialize, Serialize};
 
 /// One thing that happened in a recorded step.
@@ -151,6 +152,20 @@ pub enum TraceOutputKind {
         /// Index into the op's inputs.
         of: usize,
     },
+}
+
+impl From<TraceOutputKind> for Output {
+    /// As the engine is told it.
+    fn from(kind: TraceOutputKind) -> Self {
+        match kind {
+            TraceOutputKind::Fresh { bytes, pool } => Output::Fresh {
+                bytes: Bytes(bytes),
+                pool: PoolId(pool),
+            },
+            TraceOutputKind::Alias { of } => Output::Alias { of },
+            TraceOutputKind::InPlace { of } => Output::InPlace { of },
+        }
+    }
 }
 
 /// [`TraceOutput`] as it is written.
