@@ -9,6 +9,7 @@ const LIMITS: Limits = Limits {
     line: 1 << 16,
     unpacked: 1 << 20,
     tensors: 1 << 12,
+    events: 1 << 16,
 };
 
 /// Reads; what is whole is simulated without a limit and at half its memory. Every refusal is one line of text.

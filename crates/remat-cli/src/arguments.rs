@@ -6,6 +6,7 @@ use remat_trace::Format;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::thread;
 
 /// Train inside a byte budget: tensors are dropped, and recomputed when they are needed again.
 #[derive(Debug, Parser)]
@@ -142,16 +143,8 @@ pub(crate) struct Simulate {
         default_value = "dtr,dtr-eq,dtr-local,lru,size,msps"
     )]
     pub(crate) policies: Vec<Policy>,
-    /// Budgets as parts of what the step needs without a limit.
-    #[arg(
-        long = "ratio",
-        value_name = "R",
-        value_delimiter = ',',
-        value_parser = ratio,
-        allow_negative_numbers = true,
-        default_value = "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1.0"
-    )]
-    pub(crate) ratios: Vec<f64>,
+    #[command(flatten)]
+    pub(crate) ratios: Ratios,
     /// Budgets in bytes, in place of ratios: 6GiB, 512MB.
     #[arg(
         long = "budget",
@@ -170,9 +163,8 @@ pub(crate) struct Simulate {
     /// Seed of the policy `random`.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Runs at a time; if not given, as many as there are processors. Results do not depend on it.
-    #[arg(long, value_name = "N", value_parser = jobs)]
-    pub(crate) jobs: Option<NonZeroUsize>,
+    #[command(flatten)]
+    pub(crate) jobs: Jobs,
     /// One line of JSON a run in place of tables.
     #[arg(long)]
     pub(crate) json: bool,
@@ -197,6 +189,15 @@ pub(crate) struct Figures {
     /// Traces and DTR logs to replay, `-` for standard input.
     #[arg(long = "from", required = true, num_args = 1.., value_name = "LOG")]
     pub(crate) logs: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) ratios: Ratios,
+    #[command(flatten)]
+    pub(crate) jobs: Jobs,
+}
+
+/// Budgets of every log.
+#[derive(Debug, Args)]
+pub(crate) struct Ratios {
     /// Budgets as parts of what each step needs without a limit.
     #[arg(
         long = "ratio",
@@ -207,9 +208,21 @@ pub(crate) struct Figures {
         default_value = "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,1.0"
     )]
     pub(crate) ratios: Vec<f64>,
+}
+
+/// How many runs go on at a time.
+#[derive(Debug, Args)]
+pub(crate) struct Jobs {
     /// Runs at a time; if not given, as many as there are processors. Results do not depend on it.
     #[arg(long, value_name = "N", value_parser = jobs)]
-    pub(crate) jobs: Option<NonZeroUsize>,
+    jobs: Option<NonZeroUsize>,
+}
+
+impl Jobs {
+    pub(crate) fn threads(&self) -> usize {
+        let jobs = self.jobs.or_else(|| thread::available_parallelism().ok());
+        jobs.map_or(1, NonZeroUsize::get)
+    }
 }
 
 /// A deallocation policy that can be asked for by name.

@@ -1,10 +1,12 @@
 //! The `remat` command line, as a library: the binary and the Python package run the very same code.
 //!
-//! Exit codes: 0 done, 1 the input is at fault (one line on standard error says how), 2 the arguments are.
+//! Exit codes: 0 done, 1 the input is at fault (one line on standard error says how), 2 the arguments are. SIGINT and SIGTERM end
+//! the process, as shells show by 130 and 143; files that were not complete yet are called `NAME.partial`.
 
 mod arguments;
 mod failure;
 mod figures;
+mod interrupt;
 mod policies;
 mod progress;
 mod simulate;
@@ -18,6 +20,7 @@ mod trace_info;
 use arguments::{Arguments, Command, TraceCommand};
 use clap::Parser;
 use failure::Failure;
+use interrupt::Watch;
 use std::ffi::OsString;
 
 /// Runs `remat` with these arguments, of which the first is the program's name, and returns its exit code.
@@ -38,6 +41,7 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
             return answer.exit_code();
         }
     };
+    let _watch = Watch::start();
     match perform(arguments.command) {
         Ok(()) => 0,
         Err(failure) => failure.report(),

@@ -8,7 +8,6 @@ use remat_sim::{sweep, Base, Budget, Job, Outcome, Program, Setting};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::thread;
 
 /// A log that was read, and its run without a limit.
 pub(crate) struct Log {
@@ -24,11 +23,8 @@ pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
         .flat_map(|log| settings(simulation).map(move |setting| (log, job(log, setting))))
         .collect();
     let plain: Vec<Job> = jobs.iter().map(|&(_, job)| job).collect();
-    let threads = simulation
-        .jobs
-        .map_or_else(processors, |threads| threads.get());
     let bar = progress::runs(plain.len());
-    let ended = sweep(&plain, threads, |index, outcome| {
+    let ended = sweep(&plain, simulation.jobs.threads(), |index, outcome| {
         let (log, job) = &jobs[index];
         let first = index == 0 || !std::ptr::eq(jobs[index - 1].0, *log);
         let shown = match outcome {
@@ -72,7 +68,11 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Log>, Failure> {
 
 /// Policies, and each one's budgets.
 fn settings(simulation: &Simulate) -> impl Iterator<Item = Setting> + '_ {
-    let ratios = simulation.ratios.iter().map(|&ratio| Budget::Ratio(ratio));
+    let ratios = simulation
+        .ratios
+        .ratios
+        .iter()
+        .map(|&ratio| Budget::Ratio(ratio));
     let budgets: Vec<Budget> = match simulation.budgets.is_empty() {
         true => ratios.collect(),
         false => simulation
@@ -98,11 +98,6 @@ fn job(log: &Log, setting: Setting) -> Job<'_> {
         base: &log.base,
         setting,
     }
-}
-
-/// Processors that there are.
-pub(crate) fn processors() -> usize {
-    thread::available_parallelism().map_or(1, |count| count.get())
 }
 
 fn describe(

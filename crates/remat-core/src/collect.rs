@@ -85,7 +85,7 @@ impl State {
         }
         for index in 0..self.graph.ops[op.index()].outputs.len() {
             let output = self.graph.ops[op.index()].outputs[index];
-            self.graph.tensors[output.index()].op = None;
+            self.graph.unmake(output);
             if self.graph.tensors[output.index()].life == Life::Forgotten {
                 self.free_tensor(output);
             }

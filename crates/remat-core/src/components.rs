@@ -4,6 +4,7 @@
 //! member by subtracting its worth; the node stays behind as a phantom until nothing hangs on it.
 
 use crate::graph::NONE;
+use crate::names::note;
 
 #[derive(Debug)]
 struct Node {
@@ -16,6 +17,14 @@ struct Node {
     worth: i64,
     /// Storages whose cached score counted this set.
     watchers: Vec<u32>,
+}
+
+impl Node {
+    /// Forgets the watchers, of whom there are mostly few: the room for many is given back.
+    fn unwatch(&mut self) {
+        self.watchers.clear();
+        self.watchers.shrink_to(16);
+    }
 }
 
 /// All sets. Nodes are dense and reused.
@@ -52,7 +61,7 @@ impl Components {
     pub(crate) fn unmake(&mut self, node: u32) {
         let slot = &mut self.nodes[node as usize];
         slot.size = 0;
-        slot.watchers.clear();
+        slot.unwatch();
         self.free.push(node);
     }
 
@@ -75,7 +84,7 @@ impl Components {
         *worth = worth.wrapping_add(delta);
     }
 
-    /// Joins two sets given by their roots; returns the root that was hung under the other, if they were two.
+    /// Joins two sets given by their roots, whose watchers were told; returns the root that was hung under the other, if they were two.
     pub(crate) fn join(&mut self, a: u32, b: u32) -> Option<u32> {
         if a == b {
             return None;
@@ -90,6 +99,7 @@ impl Components {
             self.nodes[child as usize].worth,
         );
         self.nodes[child as usize].parent = top;
+        self.nodes[child as usize].unwatch();
         let top = &mut self.nodes[top as usize];
         top.size = top.size.saturating_add(size);
         top.worth = top.worth.wrapping_add(worth);
@@ -133,7 +143,7 @@ impl Components {
             }
             // Size 0 marks a freed node, so that one orphaned twice is freed once.
             slot.size = 0;
-            slot.watchers.clear();
+            slot.unwatch();
             let parent = std::mem::replace(&mut slot.parent, NONE);
             self.free.push(node);
             if parent != NONE {
@@ -142,8 +152,9 @@ impl Components {
         }
     }
 
+    /// Tells the storage's score when the set changes.
     pub(crate) fn watch(&mut self, root: u32, storage: u32) {
-        self.nodes[root as usize].watchers.push(storage);
+        note(&mut self.nodes[root as usize].watchers, storage);
     }
 
     /// Hands over the watchers of a set that changed.

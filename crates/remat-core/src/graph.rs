@@ -1,6 +1,7 @@
 //! Storages, tensors, ops, and who reads what (DTR appendix C.1). Flat vectors with dense ids; slots and their buffers
 //! are reused, so that a steady state allocates nothing.
 
+use crate::neighbourhood::Way;
 use crate::{Bytes, Cost, Error, OpId, OpSpec, Output, PoolId, Replay, StorageId, TensorId};
 
 /// No id, no place.
@@ -45,6 +46,8 @@ pub(crate) struct Storage {
     pub(crate) told: u64,
     /// Visited in this walk.
     pub(crate) stamp: u32,
+    /// For each way, the only other storage next to it; itself if there are none or several, [`NONE`] if that is not known.
+    pub(crate) only_next: [u32; 2],
     pub(crate) views: Vec<TensorId>,
     pub(crate) readers: Vec<Reader>,
 }
@@ -203,6 +206,7 @@ impl Graph {
                     told: 0,
                     scored: false,
                     stamp: 0,
+                    only_next: [NONE; 2],
                     views: Vec::new(),
                     readers: Vec::new(),
                 });
@@ -229,6 +233,7 @@ impl Graph {
         storage.looked = 0;
         storage.quiet = [false; 2];
         storage.told = 0;
+        storage.only_next = [NONE; 2];
         Ok(id)
     }
 
@@ -262,6 +267,7 @@ impl Graph {
             }
         };
         let storage = &mut self.storages[storage.index()];
+        storage.only_next[Way::Ancestors as usize] = NONE;
         storage.views.push(id);
         storage.refs += 1;
         storage.live_views += 1;
@@ -307,6 +313,7 @@ impl Graph {
         op.places.clear();
         op.outputs.clear();
         op.made.clear();
+        op.made.reserve_exact(spec.outputs.len());
         op.inputs.extend_from_slice(spec.inputs);
         op.cost = cost.0;
         op.workspace = spec.workspace.0;
@@ -315,7 +322,9 @@ impl Graph {
         op.live = 0;
         for (index, &input) in spec.inputs.iter().enumerate() {
             let storage = self.storage_of(input);
-            let readers = &mut self.storages[storage.index()].readers;
+            let storage = &mut self.storages[storage.index()];
+            storage.only_next[Way::Descendants as usize] = NONE;
+            let readers = &mut storage.readers;
             self.ops[id.index()].places.push(readers.len() as u32);
             readers.push(Reader {
                 op: id,
@@ -401,13 +410,22 @@ impl Graph {
             let input = self.ops[op.index()].inputs[index];
             let place = self.ops[op.index()].places[index] as usize;
             let storage = self.storage_of(input);
-            let readers = &mut self.storages[storage.index()].readers;
+            let storage = &mut self.storages[storage.index()];
+            storage.only_next[Way::Descendants as usize] = NONE;
+            let readers = &mut storage.readers;
             readers.swap_remove(place);
             if let Some(&moved) = readers.get(place) {
                 self.ops[moved.op.index()].places[moved.index as usize] = place as u32;
             }
             self.tensors[input.index()].uses -= 1;
         }
+    }
+
+    /// No op makes the tensor any more.
+    pub(crate) fn unmake(&mut self, tensor: TensorId) {
+        let storage = self.storage_of(tensor);
+        self.storages[storage.index()].only_next[Way::Ancestors as usize] = NONE;
+        self.tensors[tensor.index()].op = None;
     }
 
     /// Takes a tensor off its storage's views; true when it was the last.
@@ -417,7 +435,9 @@ impl Graph {
             tensor.used = false;
             (tensor.storage, tensor.place as usize)
         };
-        let views = &mut self.storages[storage.index()].views;
+        let storage = &mut self.storages[storage.index()];
+        storage.only_next[Way::Ancestors as usize] = NONE;
+        let views = &mut storage.views;
         views.swap_remove(place);
         let last = views.is_empty();
         if let Some(&moved) = views.get(place) {

@@ -1,6 +1,7 @@
 //! The undo journal: what a plan changed, newest last, so that a plan that does not fit leaves no trace and one that
 //! was cut short leaves only what was performed. Written only while planning.
 
+use crate::names::note;
 use crate::{OpId, StorageId, TensorId};
 
 /// One change; undone from the newest to the oldest by [`State::undo`](crate::state::State::undo).
@@ -80,7 +81,7 @@ impl Journal {
 
     pub(crate) fn note_scored(&mut self, s: StorageId) {
         if self.on {
-            self.scored.push(s);
+            note(&mut self.scored, s);
         }
     }
 

@@ -20,6 +20,7 @@ mod heirs;
 mod ids;
 mod journal;
 mod life;
+mod names;
 mod neighbourhood;
 mod once;
 mod op;

@@ -40,6 +40,31 @@ impl Graph {
         way: Way,
         mut name: impl FnMut(&mut [Storage], StorageId),
     ) {
+        let known = self.storages[s.index()].only_next[way as usize];
+        if known != NONE && known != s.0 {
+            #[cfg(debug_assertions)]
+            self.each_listed(s, way, |_, next| {
+                debug_assert!(next == s || next.0 == known, "{s:?} has only {known}");
+            });
+            return name(&mut self.storages, StorageId(known));
+        }
+        let mut only = NONE;
+        self.each_listed(s, way, |storages, next| {
+            if next != s && only != next.0 {
+                only = if only == NONE { next.0 } else { s.0 };
+            }
+            name(storages, next);
+        });
+        self.storages[s.index()].only_next[way as usize] = if only == NONE { s.0 } else { only };
+    }
+
+    /// [`each_next`](Self::each_next), read off the ops.
+    fn each_listed(
+        &mut self,
+        s: StorageId,
+        way: Way,
+        mut name: impl FnMut(&mut [Storage], StorageId),
+    ) {
         let Graph {
             storages,
             tensors,

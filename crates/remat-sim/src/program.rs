@@ -181,17 +181,13 @@ impl Writer {
         let inputs = self.read(inputs);
         let first = self.program.outputs.len() as u32;
         for output in outputs {
-            let (made, bytes) = match output.kind {
-                TraceOutputKind::Fresh { bytes, pool } => {
-                    let (size, pool) = (Bytes(bytes), PoolId(pool));
-                    (Output::Fresh { bytes: size, pool }, bytes)
-                }
-                TraceOutputKind::Alias { of } => (Output::Alias { of }, 0),
-                TraceOutputKind::InPlace { of } => (Output::InPlace { of }, 0),
+            let bytes = match output.kind {
+                TraceOutputKind::Fresh { bytes, .. } => bytes,
+                TraceOutputKind::Alias { .. } | TraceOutputKind::InPlace { .. } => 0,
             };
             together = together.saturating_add(bytes);
             self.define(output.tensor, bytes);
-            self.program.outputs.push(made);
+            self.program.outputs.push(output.kind.into());
         }
         self.program.bottleneck = self.program.bottleneck.max(together);
         self.program.ops.push(Op {

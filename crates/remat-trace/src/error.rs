@@ -52,6 +52,11 @@ pub enum Problem {
         /// The limit in bytes.
         limit: u64,
     },
+    /// There are more events, counted with the tensors that they name, than the limit.
+    TooManyEvents {
+        /// The limit.
+        limit: u64,
+    },
     /// The event contradicts those before it.
     Invalid(Violation),
     /// The log's instruction contradicts those before it; says how.
@@ -99,6 +104,10 @@ impl fmt::Display for Problem {
             Problem::TooLarge { limit } => {
                 write!(f, "the trace is longer than {limit} bytes unpacked; if that is right, raise the size limit")
             }
+            Problem::TooManyEvents { limit } => write!(
+                f,
+                "there are more than {limit} events and tensors named by them; if that is right, raise the limit of events"
+            ),
             Problem::Invalid(violation) => write!(f, "{violation}; mend the line or record the trace again"),
             Problem::Instruction(what) => {
                 write!(f, "{}; mend the line or record the log again", in_one_line(what))

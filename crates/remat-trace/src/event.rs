@@ -1,5 +1,6 @@
 //! What a trace says, one event a line.
 
+use remat_core::{Bytes, Output, PoolId};
 use serde::{Deserialize, Serialize};
 
 /// One thing that happened in a recorded step.
@@ -104,6 +105,23 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// How many times the event names a tensor.
+    pub(crate) fn names(&self) -> u64 {
+        match self {
+            Event::Op {
+                inputs, outputs, ..
+            } => inputs.len() as u64 + outputs.len() as u64,
+            Event::Ensure { tensors } => tensors.len() as u64,
+            Event::Mark { .. } => 0,
+            Event::Constant { .. }
+            | Event::Retain { .. }
+            | Event::Release { .. }
+            | Event::Pin { .. } => 1,
+        }
+    }
+}
+
 /// A tensor that an op made: `{"t":3,"b":4096,"p":0}`, `{"t":3,"view":0}` or `{"t":3,"into":0}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "OutputLine", into = "OutputLine")]
@@ -134,6 +152,20 @@ pub enum TraceOutputKind {
         /// Index into the op's inputs.
         of: usize,
     },
+}
+
+impl From<TraceOutputKind> for Output {
+    /// As the engine is told it.
+    fn from(kind: TraceOutputKind) -> Self {
+        match kind {
+            TraceOutputKind::Fresh { bytes, pool } => Output::Fresh {
+                bytes: Bytes(bytes),
+                pool: PoolId(pool),
+            },
+            TraceOutputKind::Alias { of } => Output::Alias { of },
+            TraceOutputKind::InPlace { of } => Output::InPlace { of },
+        }
+    }
 }
 
 /// [`TraceOutput`] as it is written.

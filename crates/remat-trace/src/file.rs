@@ -9,24 +9,30 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// How much a reader takes in before it gives up.
+/// How much a reader takes in before it gives up: what bounds the memory of all that read.
+///
+/// Readers hold a line and some 16 bytes a tensor. Who keeps the events (`remat simulate`) takes
+/// some 100 bytes for each counted in `events`, and the engine that replays them some 300 more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes in a line.
     pub line: usize,
     /// Bytes in the whole file, unpacked: compressed bombs and endless streams stop here.
     pub unpacked: u64,
-    /// Tensors in a trace; the reader remembers some 16 bytes of each.
+    /// Tensors in a trace.
     pub tensors: usize,
+    /// Events in a trace, each counted with the tensors that it names.
+    pub events: u64,
 }
 
 impl Default for Limits {
-    /// Lines of 16 MiB, 8 GiB unpacked, 16 million tensors.
+    /// Lines of 16 MiB, 4 GiB unpacked, 2^24 tensors (16.8 million), 2^25 events with the tensors that they name.
     fn default() -> Self {
         Limits {
             line: 16 << 20,
-            unpacked: 8 << 30,
+            unpacked: 4 << 30,
             tensors: 1 << 24,
+            events: 1 << 25,
         }
     }
 }

@@ -65,6 +65,9 @@ pub struct TraceReader {
     validator: Validator,
     source: Source,
     state: State,
+    limits: Limits,
+    /// Events that may still come, each counted with the tensors that it names.
+    left: u64,
 }
 
 #[derive(Debug)]
@@ -131,6 +134,8 @@ impl TraceReader {
             validator: Validator::new(limits.tensors),
             source,
             state,
+            limits,
+            left: limits.events,
         })
     }
 
@@ -163,6 +168,10 @@ impl TraceReader {
             }
         };
         if let Some(event) = &event {
+            self.left = self.left.checked_sub(1 + event.names()).ok_or_else(|| {
+                let limit = self.limits.events;
+                self.lines.error(Problem::TooManyEvents { limit })
+            })?;
             self.validator
                 .check(event)
                 .map_err(|violation| self.lines.error(Problem::Invalid(violation)))?;

@@ -1,6 +1,6 @@
 //! Feeding a trace to an engine.
 
-use crate::{Event, TraceOutput, TraceOutputKind};
+use crate::{Event, TraceOutput};
 use remat_core::{
     Bytes, Config, Cost, Engine, Error, Finished, OpSpec, Output, PoolId, Replay, TensorId,
 };
@@ -82,7 +82,7 @@ impl Replayer {
                 ..
             } => {
                 let ids = self.ids(inputs)?;
-                let made: Vec<Output> = outputs.iter().map(engine_output).collect();
+                let made: Vec<Output> = outputs.iter().map(|output| output.kind.into()).collect();
                 let spec = OpSpec {
                     inputs: &ids,
                     outputs: &made,
@@ -159,16 +159,5 @@ impl Replayer {
             .iter()
             .map(|&tensor| Ok(self.held(tensor)?.id))
             .collect()
-    }
-}
-
-fn engine_output(output: &TraceOutput) -> Output {
-    match output.kind {
-        TraceOutputKind::Fresh { bytes, pool } => Output::Fresh {
-            bytes: Bytes(bytes),
-            pool: PoolId(pool),
-        },
-        TraceOutputKind::Alias { of } => Output::Alias { of },
-        TraceOutputKind::InPlace { of } => Output::InPlace { of },
     }
 }

@@ -1,7 +1,7 @@
 //! Every fault is told with file, line, what is wrong and what to do.
 
 use remat_trace::{open, Limits, TraceReader};
-use std::io::{self, Cursor, Read};
+use std::io::{self, Cursor, Read, Write};
 
 const HEADER: &str = r#"{"remat-trace":1}"#;
 const START: &str = r#"{"INSTRUCTION":"ANNOTATE","ANNOTATION":"START"}"#;
@@ -172,6 +172,7 @@ fn limits_stop_endless_input() {
         line: 1000,
         unpacked: 10_000,
         tensors: 10,
+        ..Limits::default()
     };
     assert_eq!(
         fault(endless(b"x"), limits),
@@ -191,6 +192,29 @@ fn limits_stop_endless_input() {
 }
 
 #[test]
+fn events_are_limited_by_what_they_name() {
+    let limits = Limits {
+        events: 10,
+        ..Limits::default()
+    };
+    let constant = "{\"const\":{\"t\":1,\"b\":1}}";
+    let marks = "{\"mark\":{\"n\":\"\"}}\n".repeat(20);
+    let reads = "{\"ens\":{\"ts\":[1,1,1]}}\n".repeat(20);
+    for (text, line) in [
+        (marks, 12),
+        (format!("{constant}\n{reads}"), 5),
+        (format!("{constant}\n{{\"op\":{{\"n\":\"f\",\"i\":[1,1,1,1,1,1],\"o\":[{{\"t\":2,\"b\":1}}]}}}}\n{reads}"), 4),
+    ] {
+        assert_eq!(
+            fault(Cursor::new(format!("{HEADER}\n{text}")), limits),
+            format!(
+                "f:{line}: there are more than 10 events and tensors named by them; if that is right, raise the limit of events"
+            )
+        );
+    }
+}
+
+#[test]
 fn packed_bombs_stop_at_the_limit() {
     let bomb = zstd::encode_all(&vec![b'\n'; 50 << 20][..], 19).unwrap();
     let limits = Limits {
@@ -207,13 +231,19 @@ fn packed_bombs_stop_at_the_limit() {
 #[test]
 fn damaged_packing_is_told() {
     let text = format!("{HEADER}\n{{\"end\":{{\"events\":0}}}}\n");
-    let mut packed = zstd::encode_all(text.as_bytes(), 3).unwrap();
-    packed.truncate(packed.len() - 3);
-    let message = fault(Cursor::new(packed), Limits::default());
-    assert!(
-        message.contains("the file is cut off: its compressed data stop before their end"),
-        "{message}"
-    );
+    let zstd = zstd::encode_all(text.as_bytes(), 3).unwrap();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(text.as_bytes()).unwrap();
+    for packed in [zstd, gzip.finish().unwrap()] {
+        for cut in [3, packed.len() / 2] {
+            let part = packed[..packed.len() - cut].to_vec();
+            let message = fault(Cursor::new(part), Limits::default());
+            assert!(
+                message.contains("the file is cut off: its compressed data stop before their end"),
+                "{message}"
+            );
+        }
+    }
 
     // A compression method that gzip never had.
     let message = fault(

@@ -42,9 +42,8 @@ fn plot(runs: &Runs<'_>, label: &str, count: impl Fn(&Outcome) -> u64) -> Plot {
         .map(|log| {
             let series: Vec<Series> = MAIN
                 .iter()
-                .enumerate()
-                .map(|(place, &way)| Series {
-                    look: Look::of(place),
+                .map(|&way| Series {
+                    look: Look::of_policy(way.0),
                     points: runs.points(log, way, |outcome| count(outcome) as f64),
                 })
                 .collect();
@@ -59,8 +58,7 @@ fn plot(runs: &Runs<'_>, label: &str, count: impl Fn(&Outcome) -> u64) -> Plot {
         .collect();
     let mut legend: Vec<_> = MAIN
         .iter()
-        .enumerate()
-        .map(|(place, way)| (Key::Series(Look::of(place)), way.0.to_owned()))
+        .map(|way| (Key::Series(Look::of_policy(way.0)), way.0.to_owned()))
         .collect();
     legend.extend(plot::misses(&panels));
     legend.extend(overhead::shades());

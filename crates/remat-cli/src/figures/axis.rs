@@ -98,28 +98,32 @@ impl Axis {
         let (low, high) = (self.from.log10(), self.to.log10());
         let within: &[f64] = match high - low {
             span if span < 1.2 => &[1.0, 2.0, 3.0, 5.0],
-            span if span < 2.5 => &[1.0, 2.0, 5.0],
+            span if span < 3.0 => &[1.0, 2.0, 5.0],
             _ => &[1.0],
         };
         let every = ((high - low) / 8.0).ceil().max(1.0) as usize;
-        (low.floor() as i32..=high.ceil() as i32)
+        let ticks: Vec<(f64, i32)> = (low.floor() as i32..=high.ceil() as i32)
             .step_by(every)
             .flat_map(|decade| within.iter().map(move |digit| (*digit, decade)))
-            .map(|(digit, decade)| (digit * 10f64.powi(decade), power(digit, decade)))
-            .filter(|(value, _)| self.place(*value).is_some())
-            .collect()
+            .filter(|&(digit, decade)| self.place(digit * 10f64.powi(decade)).is_some())
+            .collect();
+        // One way of writing an axis.
+        let raised = ticks.iter().any(|(_, decade)| *decade >= 4);
+        let plain = if raised { 2 } else { 4 };
+        let label = |(digit, decade)| (digit * 10f64.powi(decade), power(digit, decade, plain));
+        ticks.into_iter().map(label).collect()
     }
 }
 
-/// 0.05, 20, 1000, 10⁵, 2·10⁶.
-fn power(digit: f64, decade: i32) -> String {
+/// 0.05, 20, and from so many zeros on 10⁵, 2·10⁶.
+fn power(digit: f64, decade: i32, plain: i32) -> String {
     match decade {
         -3..0 => format!(
             "{:.*}",
             decade.unsigned_abs() as usize,
             digit * 10f64.powi(decade)
         ),
-        0..4 => format!("{}", digit * 10f64.powi(decade)),
+        _ if (0..plain).contains(&decade) => format!("{}", digit * 10f64.powi(decade)),
         _ if digit == 1.0 => format!("10{}", raised(decade)),
         _ => format!("{digit}·10{}", raised(decade)),
     }
@@ -157,7 +161,7 @@ mod tests {
         );
         assert_eq!(labels(&axis(0.9, 9.0, Scale::Log)), ["1", "2", "3", "5"]);
         let wide = labels(&axis(1.0, 1e12, Scale::Log));
-        assert_eq!(wide[2..4], ["10⁴", "10⁶"]);
+        assert_eq!(wide[..4], ["1", "10²", "10⁴", "10⁶"]);
     }
 
     #[test]

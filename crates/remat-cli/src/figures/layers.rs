@@ -150,9 +150,9 @@ impl Networks {
             };
             let mut series: Vec<Series> = POLICIES
                 .iter()
-                .enumerate()
-                .map(|(place, &policy)| {
-                    self.series(runs, policy, Bound::Root(2), Look::of(place), by)
+                .map(|&policy| {
+                    let look = Look::of_policy(policy);
+                    self.series(runs, policy, Bound::Root(2), look, by)
                 })
                 .collect();
             series.push(self.closed(chen, by, |n| Some(checkpointing::chen_root(n))));
@@ -165,8 +165,7 @@ impl Networks {
         ];
         let mut legend: Vec<_> = POLICIES
             .iter()
-            .enumerate()
-            .map(|(place, name)| (Key::Series(Look::of(place)), (*name).to_owned()))
+            .map(|name| (Key::Series(Look::of_policy(name)), (*name).to_owned()))
             .collect();
         legend.push((Key::Series(chen), "Chen, ⌈√N⌉ segments".into()));
         legend.push((Key::Series(tree), "Treeverse, B - 2 checkpoints".into()));

@@ -7,7 +7,7 @@
 //! | `layers.rs`, `residency.rs`, `opponent.rs` | figures of the theorems |
 //! | `sheet.rs`, `csv.rs`, `page.rs`, `folder.rs` | a figure's files, its numbers, the page, where they go |
 //! | `plot.rs`, `axis.rs`, `style.rs` | what a plot says |
-//! | `draw.rs`, `pen.rs` | how it is drawn |
+//! | `draw.rs`, `pen.rs`, `strip.rs` | how it is drawn |
 
 mod accesses;
 mod axis;
@@ -23,6 +23,7 @@ mod plot;
 mod residency;
 mod runs;
 mod sheet;
+mod strip;
 mod style;
 
 use crate::arguments::Figures;
@@ -37,12 +38,9 @@ pub(crate) fn run(arguments: &Figures) -> Result<(), Failure> {
     let folder = Folder::open(&arguments.out)?;
     pen::prepare().map_err(Failure::Input)?;
     let logs = simulate::read(&arguments.logs)?;
-    let mut ratios = arguments.ratios.clone();
+    let mut ratios = arguments.ratios.ratios.clone();
     ratios.sort_by(f64::total_cmp);
     ratios.dedup();
-    let threads = arguments
-        .jobs
-        .map_or_else(simulate::processors, |threads| threads.get());
 
     let plan = Plan::new(&logs, &ratios, &wanted());
     let networks = Networks::new();
@@ -50,7 +48,7 @@ pub(crate) fn run(arguments: &Figures) -> Result<(), Failure> {
     let of_logs = jobs.len();
     jobs.extend(networks.jobs()?);
     let bar = progress::runs(jobs.len() + opponent::count());
-    let mut outcomes = runs::perform(&jobs, threads, &bar)?;
+    let mut outcomes = runs::perform(&jobs, arguments.jobs.threads(), &bar)?;
     let of_networks = outcomes.split_off(of_logs);
     let adversary = opponent::sheet(&bar)?;
     bar.finish_and_clear();

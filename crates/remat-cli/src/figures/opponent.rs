@@ -90,8 +90,8 @@ fn main() -> Vec<(&'static str, Look)> {
         .iter()
         .map(|way| way.0)
         .filter(|name| *name != "random");
-    let all = named.chain(["e-star"]).enumerate();
-    all.map(|(place, name)| (name, Look::of(place))).collect()
+    let all = named.chain(["e-star"]);
+    all.map(|name| (name, Look::of_policy(name))).collect()
 }
 
 fn plot(duels: &[Duel]) -> Plot {

@@ -73,7 +73,7 @@ pub(super) fn policies(runs: &Runs<'_>) -> Sheet {
         caption: format!(
             "Each log inside budgets, by eviction policy, eager eviction (DTR preprint, figures 2 and 3). {READ}"
         ),
-        drawing: Drawing::Plot(panels(runs, &MAIN, Look::of, |way| way.0.into())),
+        drawing: Drawing::Plot(panels(runs, &MAIN, |place| Look::of_policy(MAIN[place].0), |way| way.0.into())),
         numbers: runs.numbers(&MAIN),
     }
 }

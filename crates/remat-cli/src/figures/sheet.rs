@@ -4,15 +4,20 @@ use super::csv::Csv;
 use super::pen::{Drawn, Pen};
 use super::plot::Plot;
 use super::residency::Map;
+use super::strip::Strip;
 use super::style::WHITE;
 use crate::failure::Failure;
-use plotters::prelude::{BitMapBackend, DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};
+use plotters::prelude::{DrawingArea, DrawingBackend, IntoDrawingArea, SVGBackend};
+use std::io::Write;
 
 /// Dots a pixel of both SVG and PNG, so that the latter is sharp on paper.
 const FINE: u32 = 2;
 
 /// Bitmaps are drawn with so many times more dots and averaged: the backend's lines have hard edges.
 const SMOOTH: u32 = 2;
+
+/// Bitmaps are drawn in strips of at most so many bytes, so that memory does not grow with the logs.
+const STRIP: u32 = 16 << 20;
 
 /// A figure that is ready to be written.
 pub(super) struct Sheet {
@@ -84,22 +89,34 @@ impl Sheet {
     fn png(&self) -> Result<Vec<u8>, Failure> {
         let (width, height) = self.drawing.size();
         let (width, height) = (width * FINE, height * FINE);
-        let (across, down) = (width * SMOOTH, height * SMOOTH);
-        let mut dots = vec![0; across as usize * down as usize * 3];
-        let area = BitMapBackend::with_buffer(&mut dots, (across, down)).into_drawing_area();
-        self.drawing
-            .draw(area, FINE * SMOOTH, 0.15)
-            .map_err(|error| self.fault(error))?;
         let mut file = Vec::new();
         let mut encoder = png::Encoder::new(&mut file, width, height);
         encoder.set_color(png::ColorType::Rgb);
         encoder.set_depth(png::BitDepth::Eight);
-        let written = encoder.write_header().and_then(|mut writer| {
-            writer.write_image_data(&averaged(&dots, width as usize))?;
-            writer.finish()
-        });
-        written.map_err(|error| self.fault(error))?;
+        let mut writer = encoder.write_header().map_err(|error| self.fault(error))?;
+        let mut stream = writer.stream_writer().map_err(|error| self.fault(error))?;
+        let most = (STRIP / (width * SMOOTH * SMOOTH * 3)).max(1);
+        for top in (0..height).step_by(most as usize) {
+            let strip = self.strip(top, most.min(height - top))?;
+            let written = stream.write_all(&strip);
+            written.map_err(|error| self.fault(error))?;
+        }
+        stream.finish().map_err(|error| self.fault(error))?;
+        writer.finish().map_err(|error| self.fault(error))?;
         Ok(file)
+    }
+
+    /// The dots of so many lines of the picture.
+    fn strip(&self, top: u32, lines: u32) -> Result<Vec<u8>, Failure> {
+        let (width, height) = self.drawing.size();
+        let fine = FINE * SMOOTH;
+        let size = (width * fine, height * fine);
+        let mut dots = vec![0; size.0 as usize * (lines * SMOOTH) as usize * 3];
+        let area = Strip::of(&mut dots, size, top * SMOOTH).into_drawing_area();
+        self.drawing
+            .draw(area, fine, 0.15)
+            .map_err(|error| self.fault(error))?;
+        Ok(averaged(&dots, (width * FINE) as usize))
     }
 
     fn fault(&self, error: impl std::fmt::Display) -> Failure {
@@ -127,7 +144,52 @@ fn averaged(dots: &[u8], width: usize) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::axis::{Axis, Scale};
+    use super::super::plot::{Key, Miss, Panel, Point, Series, Shade};
+    use super::super::style::{Dash, Look};
+    use super::super::{csv::Csv, pen};
     use super::*;
+
+    #[test]
+    fn strips_make_up_the_picture() {
+        pen::prepare().unwrap();
+        let points = (0..9).map(|x| (f64::from(x), f64::from(x * 5 % 8)));
+        let panel = |log| Panel {
+            title: format!("log {log}"),
+            x: Axis::over("x", 0.0, 9.0, Scale::Linear),
+            y: Axis::over("y", 0.0, 8.0, Scale::Linear),
+            bands: vec![(0.0, 5.0, Shade::Constants)],
+            series: vec![
+                Series::through(Look::of(0), points.clone()),
+                Series {
+                    look: Look::of(log).dashed(Dash::Dotted),
+                    points: vec![(1.0, Point::Missed(Miss::Oom)), (2.0, Point::At(3.0))],
+                },
+            ],
+        };
+        let sheet = Sheet {
+            name: "test",
+            title: "",
+            caption: String::new(),
+            drawing: Drawing::Plot(Plot {
+                columns: 2,
+                panels: (1..=3).map(panel).collect(),
+                legend: vec![(Key::Series(Look::of(0)), "points".into())],
+            }),
+            numbers: Csv::new(&[]),
+        };
+        let height = sheet.drawing.size().1 * FINE;
+        let whole = sheet.strip(0, height).unwrap();
+        let mut strips = Vec::new();
+        for top in (0..height).step_by(333) {
+            strips.extend(sheet.strip(top, 333.min(height - top)).unwrap());
+        }
+        let differ = whole
+            .iter()
+            .zip(&strips)
+            .filter(|(one, other)| one != other);
+        assert_eq!((differ.count(), whole.len()), (0, strips.len()));
+    }
 
     #[test]
     fn dots_are_averaged_in_squares() {

@@ -11,6 +11,7 @@ pub(super) const SKY: RGBColor = RGBColor(86, 180, 233);
 pub(super) const ORANGE: RGBColor = RGBColor(230, 159, 0);
 pub(super) const BLACK: RGBColor = RGBColor(0, 0, 0);
 pub(super) const GREY: RGBColor = RGBColor(120, 120, 120);
+pub(super) const BROWN: RGBColor = RGBColor(110, 60, 15);
 pub(super) const PALE: RGBColor = RGBColor(222, 222, 222);
 pub(super) const WHITE: RGBColor = RGBColor(255, 255, 255);
 
@@ -64,7 +65,30 @@ pub(super) const fn look(colour: RGBColor, marker: Marker, dash: Dash) -> Look {
     }
 }
 
+/// Policies that have a look of their own, in the order of [`LOOKS`].
+const POLICIES: [&str; 8] = [
+    "dtr",
+    "dtr-eq",
+    "dtr-anc",
+    "dtr-local",
+    "lru",
+    "size",
+    "msps",
+    "random",
+];
+
+/// `e-star`; it is nowhere beside `random`.
+const E_STAR: Look = look(BROWN, Marker::Plus, Dash::Solid);
+
 impl Look {
+    /// The look of a policy: the same in every figure that compares policies.
+    pub(super) fn of_policy(name: &str) -> Look {
+        match POLICIES.iter().position(|policy| *policy == name) {
+            Some(place) => Look::of(place),
+            None => E_STAR,
+        }
+    }
+
     /// The look of the series at this place; after eight they begin anew.
     pub(super) fn of(place: usize) -> Look {
         LOOKS[place % LOOKS.len()]
