@@ -1,34 +1,37 @@
-//! The evictable storages of each pool and the search for the one to evict.
+//! The evictable storages of each pool, and what their scores are made of.
 //!
 //! A candidate's place is the time it last became evictable. Of equal scores the last wins, but the first candidate that
-//! scores exactly 0 wins at once (the reference's rule). Places are numbers, so the vectors need no order. The search is
-//! an exact scan over flat records with cached numerators.
+//! scores exactly 0 wins at once (the reference's rule). Places are numbers, so the lists need no order. Numerators are
+//! cached, and counted afresh before the next search (`search/`).
 
 use crate::graph::NONE;
 use crate::journal::Entry;
 use crate::neighbourhood::{Change, Counted};
-use crate::policy::{mix, Form};
+use crate::policy::Form;
+use crate::search::{Candidate, List, MANY};
 use crate::state::{State, Stop};
 use crate::together::{WIDTH, WORTH_SHARING};
 use crate::StorageId;
 
-struct Candidate {
-    place: u64,
-    last_access: u64,
-    bytes: u64,
-    numerator: i64,
-    storage: StorageId,
-    /// The numerator must be computed again.
-    stale: bool,
-}
-
 /// The candidates of all pools.
-#[derive(Default)]
 pub(crate) struct Candidates {
-    pools: Vec<Vec<Candidate>>,
+    pools: Vec<List>,
     /// For each pool, the storages whose candidates went stale, some more than once, some no candidates any more.
     stale: Vec<Vec<StorageId>>,
     next_place: u64,
+    /// Fewer candidates of a pool than this are scanned.
+    pub(crate) many: usize,
+}
+
+impl Default for Candidates {
+    fn default() -> Candidates {
+        Candidates {
+            pools: Vec::new(),
+            stale: Vec::new(),
+            next_place: 0,
+            many: MANY,
+        }
+    }
 }
 
 impl Candidates {
@@ -37,7 +40,7 @@ impl Candidates {
         let mut all: Vec<_> = self
             .pools
             .iter()
-            .flatten()
+            .flat_map(List::candidates)
             .map(|candidate| (candidate.place, candidate.storage))
             .collect();
         all.sort_unstable();
@@ -49,7 +52,7 @@ impl Candidates {
         self.pools
             .get(usize::from(pool))
             .into_iter()
-            .flatten()
+            .flat_map(List::candidates)
             .map(|candidate| (candidate.place, candidate.storage))
     }
 
@@ -78,18 +81,17 @@ impl State {
         let pool = usize::from(storage.pool);
         let pools = &mut self.candidates.pools;
         if pool >= pools.len() {
-            pools.resize_with(pool + 1, Vec::new);
+            pools.resize_with(pool + 1, List::default);
             self.candidates.stale.resize_with(pool + 1, Vec::new);
         }
-        storage.slot = pools[pool].len() as u32;
-        pools[pool].push(Candidate {
+        let candidate = Candidate {
             place,
-            last_access: storage.last_access,
             bytes: storage.bytes,
             numerator: 0,
             storage: s,
             stale: true,
-        });
+        };
+        storage.slot = pools[pool].push(candidate, storage.last_access);
         self.candidates.stale[pool].push(s);
     }
 
@@ -98,9 +100,9 @@ impl State {
         let storage = &mut self.graph.storages[s.index()];
         let list = &mut self.candidates.pools[usize::from(storage.pool)];
         let slot = std::mem::replace(&mut storage.slot, NONE);
-        let gone = list.swap_remove(slot as usize);
-        if let Some(moved) = list.get(slot as usize) {
-            self.graph.storages[moved.storage.index()].slot = slot;
+        let (gone, moved) = list.remove(slot);
+        if let Some(moved) = moved {
+            self.graph.storages[moved.index()].slot = slot;
         }
         gone.place
     }
@@ -109,8 +111,7 @@ impl State {
         let storage = &mut self.graph.storages[s.index()];
         storage.last_access = time;
         if storage.slot != NONE {
-            self.candidates.pools[usize::from(storage.pool)][storage.slot as usize].last_access =
-                time;
+            self.candidates.pools[usize::from(storage.pool)].set_last_access(storage.slot, time);
         }
         if self.ages_together {
             match self.graph.storages[s.index()].resident {
@@ -126,7 +127,7 @@ impl State {
         storage.scored = false;
         if storage.slot != NONE {
             let pool = usize::from(storage.pool);
-            let candidate = &mut self.candidates.pools[pool][storage.slot as usize];
+            let candidate = self.candidates.pools[pool].candidate(storage.slot);
             if !std::mem::replace(&mut candidate.stale, true) {
                 self.candidates.stale[pool].push(s);
             }
@@ -153,10 +154,10 @@ impl State {
             .is_some_and(|budget| pool.memory.saturating_add(bytes) > budget)
     }
 
-    /// The candidate with the smallest score.
+    /// The candidate with the smallest score. Counted as the paper does: an exhaustive search, whatever the search looked at.
     fn victim(&mut self, pool: u8) -> Option<StorageId> {
         let index = usize::from(pool);
-        let count = self.candidates.pools.get(index).map_or(0, Vec::len);
+        let count = self.candidates.pools.get(index).map_or(0, List::len);
         if count == 0 {
             return None;
         }
@@ -165,29 +166,33 @@ impl State {
         }
         let accesses = self.refresh_numerators(index) + count as u64;
         let salt = self.salt();
-        let list = &self.candidates.pools[index];
-        let winner = match self.rule.form {
-            Form::LastAccess => pick(list, |candidate| candidate.last_access as f64),
-            Form::Draw => pick(list, |candidate| {
-                (mix(salt ^ candidate.place) >> 11) as f64 + 1.0
-            }),
-            Form::Quotient { size, stale } => {
-                let clock = self.clock;
-                pick_quotient(list, |candidate| {
-                    let size = if size { candidate.bytes } else { 1 };
-                    let stale = if stale {
-                        clock.saturating_sub(candidate.last_access)
-                    } else {
-                        1
-                    };
-                    (size, stale)
-                })
-            }
-        };
+        let winner = self.best(index, salt)?;
         self.journal.write(Entry::Searched(count as u32, accesses));
         self.counters.score_evaluations += count as u64;
         self.counters.metadata_accesses += accesses;
-        winner
+        Some(winner)
+    }
+
+    /// What goes before a search: valid numerators.
+    pub(crate) fn prepare_search(&mut self, pool: u8) {
+        if usize::from(pool) < self.candidates.pools.len() {
+            self.refresh_numerators(usize::from(pool));
+        }
+    }
+
+    /// The search alone; what it finds is evicted next, unless it is drawn.
+    pub(crate) fn foresee_victim(&mut self, pool: u8) -> Option<StorageId> {
+        self.prepare_search(pool);
+        (usize::from(pool) < self.candidates.pools.len())
+            .then(|| self.best(usize::from(pool), 0))
+            .flatten()
+    }
+
+    /// Of candidates whose numerators are valid.
+    fn best(&mut self, pool: usize, salt: u64) -> Option<StorageId> {
+        let list = &mut self.candidates.pools[pool];
+        let slot = list.best(self.rule.form, self.clock, salt, self.candidates.many)?;
+        Some(list.candidate(slot).storage)
     }
 
     fn salt(&mut self) -> u64 {
@@ -206,7 +211,7 @@ impl State {
         for s in told.drain(..) {
             let storage = &self.graph.storages[s.index()];
             let listed = storage.slot != NONE && usize::from(storage.pool) == pool;
-            if listed && self.candidates.pools[pool][storage.slot as usize].stale {
+            if listed && self.candidates.pools[pool].candidate(storage.slot).stale {
                 match storage.scored {
                     true => self.copy_numerator(s),
                     false => stale.push(s),
@@ -255,13 +260,12 @@ impl State {
     /// To where the search looks.
     fn copy_numerator(&mut self, s: StorageId) {
         let storage = &self.graph.storages[s.index()];
-        let pool = &mut self.candidates.pools[usize::from(storage.pool)];
-        let candidate = &mut pool[storage.slot as usize];
-        candidate.numerator = storage.numerator;
+        let list = &mut self.candidates.pools[usize::from(storage.pool)];
+        list.set_numerator(storage.slot, storage.numerator, self.rule.form);
         if self.ages_together {
-            candidate.last_access = storage.last_access.max(storage.latest_around);
+            let latest = storage.last_access.max(storage.latest_around);
+            list.set_last_access(storage.slot, latest);
         }
-        candidate.stale = false;
     }
 
     /// Cached numerators are those computed afresh.
@@ -272,7 +276,7 @@ impl State {
         let count = self.candidates.pools[pool].len();
         for place in 0..count.min(MOST) {
             let slot = (self.counters.score_evaluations as usize + place) % count;
-            let candidate = &self.candidates.pools[pool][slot];
+            let candidate = self.candidates.pools[pool].candidates()[slot];
             let (s, cached) = (candidate.storage, candidate.numerator);
             debug_assert_eq!(
                 cached,
@@ -281,144 +285,5 @@ impl State {
                 self.rule
             );
         }
-    }
-}
-
-/// The best so far of a scan.
-struct Best {
-    score: f64,
-    place: u64,
-    storage: Option<StorageId>,
-}
-
-impl Best {
-    fn new() -> Best {
-        Best {
-            score: f64::INFINITY,
-            place: 0,
-            storage: None,
-        }
-    }
-
-    /// Of equal scores the last wins, of zeros the first, and a zero wins over everything.
-    fn offer(&mut self, score: f64, candidate: &Candidate) {
-        let better = match (score == 0.0, self.score == 0.0 && self.storage.is_some()) {
-            (true, true) => candidate.place < self.place,
-            (true, false) => true,
-            (false, true) => false,
-            (false, false) => {
-                score < self.score
-                    || (score == self.score
-                        && (self.storage.is_none() || candidate.place > self.place))
-            }
-        };
-        if better {
-            *self = Best {
-                score,
-                place: candidate.place,
-                storage: Some(candidate.storage),
-            };
-        }
-    }
-}
-
-fn pick(list: &[Candidate], score: impl Fn(&Candidate) -> f64) -> Option<StorageId> {
-    let mut best = Best::new();
-    for candidate in list {
-        let score = score(candidate);
-        if score <= best.score {
-            best.offer(score, candidate);
-        }
-    }
-    best.storage
-}
-
-/// Like [`pick`] for quotients: a rounded product sorts most out, the exact quotient decides.
-fn pick_quotient(
-    list: &[Candidate],
-    factors: impl Fn(&Candidate) -> (u64, u64),
-) -> Option<StorageId> {
-    let mut best = Best::new();
-    // No candidate whose quotient lies above this can win; the roundings of a product cost less than 1e-15 of it.
-    let mut ceiling = f64::INFINITY;
-    for candidate in list {
-        let (size, stale) = factors(candidate);
-        // Sizes and times are below 2^63: signed conversions are a single instruction.
-        let (size_near, stale_near) = (size as i64 as f64, stale as i64 as f64);
-        if candidate.numerator as f64 > ceiling * (size_near * stale_near) {
-            continue;
-        }
-        best.offer(
-            quotient(candidate.numerator, u128::from(size) * u128::from(stale)),
-            candidate,
-        );
-        ceiling = best.score + best.score.abs() * 1e-14;
-    }
-    best.storage
-}
-
-/// The double nearest to a quotient of integers; infinite for a denominator of 0.
-fn quotient(numerator: i64, denominator: u128) -> f64 {
-    const EXACT: u128 = 1 << 53;
-    if denominator == 0 {
-        return f64::INFINITY;
-    }
-    let magnitude = u128::from(numerator.unsigned_abs());
-    if magnitude <= EXACT && denominator <= EXACT {
-        // By way of 64 bits, for which there is an instruction.
-        return numerator as f64 / denominator as i64 as f64;
-    }
-    if magnitude == 0 {
-        return 0.0;
-    }
-    let sign = if numerator < 0 { -1.0 } else { 1.0 };
-    sign * nearest(magnitude, denominator)
-}
-
-/// Long division to 55 significant bits and a sticky bit, rounded once to the 53 of a double.
-fn nearest(numerator: u128, denominator: u128) -> f64 {
-    let mut exponent = denominator.leading_zeros() as i32 - numerator.leading_zeros() as i32;
-    // Both with the top bit in the same place; the quotient then lies in (1/2, 2).
-    let mut rest = numerator << numerator.leading_zeros();
-    let divisor = denominator << denominator.leading_zeros();
-    let mut bits: u64 = 0;
-    if rest < divisor {
-        exponent -= 1;
-    } else {
-        rest -= divisor;
-        bits = 1;
-    }
-    let mut wanted = if bits == 1 { 54 } else { 55 };
-    while wanted > 0 {
-        let carry = rest >> 127 == 1;
-        rest <<= 1;
-        bits <<= 1;
-        if carry || rest >= divisor {
-            rest = rest.wrapping_sub(divisor);
-            bits |= 1;
-        }
-        wanted -= 1;
-    }
-    let bits = (bits << 1) | u64::from(rest != 0);
-    bits as f64 * 2f64.powi(exponent - 55)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quotients_are_rounded_once() {
-        assert_eq!(quotient(1, 3), 1.0 / 3.0);
-        assert_eq!(quotient(-7, 2), -3.5);
-        assert_eq!(quotient(5, 0), f64::INFINITY);
-        assert_eq!(quotient(0, 1 << 100), 0.0);
-        // 2^53 + 1 is not a double; a quotient by way of doubles would be 1.
-        let odd = (1u128 << 53) + 1;
-        assert_eq!(quotient((1 << 53) + 1, odd), 1.0);
-        assert_eq!(quotient(3 * ((1 << 53) + 1), odd), 3.0);
-        assert_eq!(quotient(1 << 53, odd), 1.0 - f64::EPSILON / 2.0);
-        assert_eq!(quotient(i64::MAX, 1 << 60), 8.0);
-        assert_eq!(quotient(1, 1 << 80), 2f64.powi(-80));
     }
 }

@@ -64,9 +64,9 @@ pub struct Counters {
     pub replayed_cost: Cost,
     /// Cost of first computations.
     pub first_cost: Cost,
-    /// Score evaluations.
+    /// Score evaluations of an exhaustive search, which the search no longer is.
     pub score_evaluations: u64,
-    /// Storage metadata accesses, counted as DTR appendix D.3 does.
+    /// Storage metadata accesses of an exhaustive search, counted as DTR appendix D.3 does.
     pub metadata_accesses: u64,
 }
 
@@ -99,6 +99,25 @@ impl Engine {
             goal: Goal::default(),
             freed: Freed::default(),
         }
+    }
+
+    /// Below so many candidates of a pool a victim is found by an exhaustive scan, which picks the same: for measurements and
+    /// tests.
+    #[doc(hidden)]
+    pub fn search_exhaustively_below(&mut self, candidates: usize) {
+        self.state.candidates.many = candidates;
+    }
+
+    /// Brings up to date what a search goes by, as the next search would: for measurements.
+    #[doc(hidden)]
+    pub fn prepare_search(&mut self, pool: PoolId) {
+        self.state.prepare_search(pool.0);
+    }
+
+    /// The storage that would go first if room had to be made now: for measurements and tests.
+    #[doc(hidden)]
+    pub fn next_victim(&mut self, pool: PoolId) -> Option<StorageId> {
+        self.state.foresee_victim(pool.0)
     }
 
     /// A non-rematerializable storage (weights, data, anything made elsewhere), resident and pinned, with one reference.

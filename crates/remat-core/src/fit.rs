@@ -216,7 +216,7 @@ impl State {
         };
         let mut short = budget.max(self.needed(goal, least.pool).saturating_sub(1));
         for _ in 0..ROUNDS {
-            let middle = short.midpoint(least.peak);
+            let middle = short + least.peak.saturating_sub(short) / 2;
             if middle <= short {
                 break;
             }

@@ -27,6 +27,7 @@ mod op;
 mod policy;
 mod replay;
 mod residency;
+mod search;
 mod sever;
 mod state;
 mod together;

@@ -1,7 +1,7 @@
 //! Eviction policies: small rules that score a storage from its metadata; the smallest score goes first.
 //!
 //! A policy is one file that gives a [`Rule`], and one line in [`TABLE`] (the DTR family has a line per ablation).
-//! What finds the smallest score is in `candidates.rs` and knows no policy by name.
+//! What finds the smallest score is in `search/` and knows no policy by name.
 
 mod dtr;
 mod e_star;

@@ -1,0 +1,160 @@
+//! Among thousands of candidates the search picks what an exhaustive scan picks, whatever the policy, also where plans are undone.
+
+use proptest::prelude::*;
+use remat_core::*;
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (word ^ (word >> 31)) % bound
+    }
+}
+
+/// Two engines that are told the same; one scans.
+struct Twins([Engine; 2]);
+
+impl Twins {
+    fn new(config: &Config) -> Twins {
+        let mut twins = [Engine::new(config.clone()), Engine::new(config.clone())];
+        twins[0].search_exhaustively_below(0);
+        twins[1].search_exhaustively_below(usize::MAX);
+        Twins(twins)
+    }
+
+    /// Tells both and compares what they answer and do.
+    fn tell<T: PartialEq + std::fmt::Debug>(&mut self, what: impl Fn(&mut Engine) -> T) -> T {
+        let [answer, other] = [0, 1].map(|twin| what(&mut self.0[twin]));
+        assert_eq!(answer, other);
+        let [a, b] = &self.0;
+        assert_eq!(a.steps(), b.steps());
+        assert_eq!(a.counters(), b.counters());
+        answer
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Setting {
+    config: Config,
+    /// Bounds of sizes and costs.
+    sizes: u64,
+    costs: u64,
+    ops: u64,
+    seed: u64,
+}
+
+fn settings() -> impl Strategy<Value = Setting> {
+    let config = (0..names().count(), any::<bool>(), 0..3u8, any::<bool>()).prop_map(
+        |(policy, keep, dealloc, dtr)| Config {
+            budgets: vec![None, None],
+            policy: names()
+                .nth(policy)
+                .unwrap_or("lru")
+                .parse()
+                .expect("a name"),
+            dealloc: [Dealloc::Eager, Dealloc::Banish, Dealloc::Ignore][usize::from(dealloc)],
+            lineage: if keep || dealloc > 0 {
+                Lineage::Keep
+            } else {
+                Lineage::Collect
+            },
+            order: if dtr {
+                ReplayOrder::Dtr
+            } else {
+                ReplayOrder::Fit
+            },
+            ..Config::default()
+        },
+    );
+    let bound = prop_oneof![Just(1u64), 2..5u64, Just(1000), Just(1 << 40)];
+    (
+        config,
+        bound.clone(),
+        bound,
+        prop_oneof![100..300u64, 2000..3000u64],
+        any::<u64>(),
+    )
+        .prop_map(|(config, sizes, costs, ops, seed)| Setting {
+            config,
+            sizes,
+            costs,
+            ops,
+            seed,
+        })
+}
+
+fn run(setting: &Setting) {
+    let mut twins = Twins::new(&setting.config);
+    let mut random = Random(setting.seed);
+    let mut held: Vec<TensorId> = (0..2)
+        .map(|pool| {
+            twins
+                .tell(|engine| engine.constant(Bytes(1), PoolId(pool)))
+                .expect("room")
+        })
+        .collect();
+    for index in 0..setting.ops {
+        // Chains of about 30 ops: replays that are long enough to be undone, and end.
+        let near = random.below(30).min(held.len() as u64 - 1) as usize;
+        let mut inputs = vec![held[held.len() - 1 - near]];
+        if random.below(2) == 0 {
+            inputs.push(held[random.below(held.len().min(40) as u64) as usize]);
+        }
+        if random.below(12) == 0 {
+            inputs = vec![held[0]];
+        }
+        let outputs: Vec<_> = (0..1 + random.below(2))
+            .map(|_| Output::Fresh {
+                bytes: Bytes(random.below(setting.sizes + 1)),
+                pool: PoolId(random.below(2) as u8),
+            })
+            .collect();
+        let spec = OpSpec {
+            inputs: &inputs,
+            outputs: &outputs,
+            workspace: Bytes(0),
+            workspace_pool: PoolId(0),
+            replay: Replay::Allowed,
+        };
+        let cost = Cost(random.below(setting.costs + 1));
+        if let Ok(op) = twins.tell(|engine| engine.begin_expecting(&spec, cost)) {
+            if random.below(20) == 0 {
+                let performed = twins.0[0].steps().len() / 2;
+                twins.tell(|engine| engine.abort(performed));
+                continue;
+            }
+            let report = Finished { cost, bytes: None };
+            let _ = twins.tell(|engine| engine.finish(op, &report));
+            held.extend_from_slice(twins.0[0].outputs(op));
+        }
+        if held.len() as u64 > setting.ops / 2 && random.below(3) > 0 {
+            let gone = held.remove(2 + random.below(held.len() as u64 - 2) as usize);
+            let _ = twins.tell(|engine| engine.release(gone));
+        }
+        if index >= setting.ops / 2 && random.below(10) == 0 {
+            let pool = PoolId(random.below(2) as u8);
+            let memory = twins.0[0].memory(pool).0;
+            let budget = memory - memory / (2 + random.below(30));
+            let _ = twins.tell(|engine| engine.set_budget(pool, Some(Bytes(budget))));
+        }
+        if index >= setting.ops / 2 && random.below(6) == 0 {
+            let wanted = [held[random.below(held.len() as u64) as usize]];
+            let _ = twins.tell(|engine| engine.ensure(&wanted));
+        }
+    }
+    let [a, b] = twins.0.map(|engine| format!("{engine:?}"));
+    assert!(a == b, "other states");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, max_shrink_iters: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_victims_are_those_of_a_scan(setting in settings()) {
+        run(&setting);
+    }
+}
