@@ -21,13 +21,15 @@ def check(name: str, fraction: float, policy: str) -> None:
     run = under_feasible(scenario, plain.at(fraction), policy)
     assert differences(plain.bits, run.bits) == []
     assert run.true_peak <= run.budget, f"{run.true_peak - run.budget} bytes above {run.budget}"
-    # A budget refused at first sight of an op is raised to the smallest known, which may hold everything.
-    if scenario.evicts and fraction < 0.7 and run.budget < plain.peak:
+    if scenario.evicts and fraction < 0.7 and name not in KEEPS_GRAPHS:
         assert run.stats.evictions > 0, f"nothing evicted in {run.budget} of {plain.peak} bytes"
 
 
-# Below this one spends minutes recomputing: its packed weights are most of what it holds.
-TIGHTEST = {"lstm_packed": 0.75}
+# torch keeps the graph when an error is raised while it accumulates a gradient, under any dispatch mode: every refusal there
+# leaves more behind, until the budget that is named holds everything.
+KEEPS_GRAPHS = {"foreach_and_out_variants"}
+# Below this one spends a minute recomputing: its packed weights are most of what it holds.
+TIGHTEST = {"lstm_packed": 0.6}
 
 
 @pytest.mark.parametrize("fraction", FRACTIONS)
