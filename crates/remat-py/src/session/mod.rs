@@ -100,7 +100,7 @@ impl Session {
 /// Part of a budget kept for what torch allocates where no op is dispatched (values from Python lists, generator
 /// states, small buffers of its own): those are seen only when an op first meets them.
 pub(crate) fn slack(budget: u64) -> u64 {
-    (budget / 64).clamp(16 << 10, 1 << 20).min(budget / 8)
+    (budget / 256).clamp(16 << 10, 1 << 20).min(budget / 8)
 }
 
 /// The error of an op, without the Python frames that led from the session to the op.
