@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
-from process import PYTHON, REMAT, Ended, program, ran, signalled
+from process import PYTHON, REMAT, Ended, environment, program, ran, signalled
 
 RUN = [*REMAT, "run", "--budget"]
 
@@ -176,6 +177,17 @@ def test_interrupted_budget_leaves_tensors_usable(tmp_path: Path) -> None:
     )
     ended = signalled([*PYTHON, script], signal.SIGINT, "ready")
     assert (ended.code, ended.out) == (0, "ready\nusable\n"), ended.err
+
+
+def test_interrupt_ends_a_simulation() -> None:
+    trace = Path(__file__).parent.parent / "traces" / "treelstm.trace.zst"
+    work = [*REMAT, "simulate", trace, "--json", "--jobs", "1", "--policy", "dtr-eq", "--ratio", "0.9,0.3,0.2,0.15,0.1"]
+    with subprocess.Popen([str(part) for part in work], stdout=subprocess.PIPE, env=environment()) as process:
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["ratio"] == 0.9
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=10)
+    assert process.returncode == -signal.SIGINT
 
 
 def test_policies_are_listed() -> None:

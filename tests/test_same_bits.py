@@ -25,8 +25,8 @@ def check(name: str, fraction: float, policy: str) -> None:
         assert run.stats.evictions > 0, f"nothing evicted in {run.budget} of {plain.peak} bytes"
 
 
-# torch keeps the graph when an error is raised while it accumulates a gradient, under any dispatch mode: every refusal there
-# leaves more behind, until the budget that is named holds everything.
+# torch keeps the graph when an error is raised while it accumulates a gradient, under any dispatch mode: every refusal
+# there leaves more behind, until the budget that is named holds everything.
 KEEPS_GRAPHS = {"foreach_and_out_variants"}
 # Below this one spends a minute recomputing: its packed weights are most of what it holds.
 TIGHTEST = {"lstm_packed": 0.6}
