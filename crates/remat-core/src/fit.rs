@@ -30,15 +30,6 @@ const fn once(order: InputOrder, thrift: Thrift) -> Style {
 /// The order with foresight, weighed against DTR's own.
 const FORESIGHT: Style = once(InputOrder::HungriestFirst, Thrift::None);
 
-/// Nothing held for later, victims chosen by when the plan reads them next.
-const AHEAD: Style = Style {
-    walk: Walk::Ahead,
-    hold: Hold::Nothing,
-    order: InputOrder::HungriestFirst,
-    thrift: Thrift::None,
-    bound: 0,
-};
-
 /// Orders whose evictions the policy chooses.
 const LEAN: [Style; 3] = [
     style(Hold::Nothing, InputOrder::HungriestFirst, Thrift::None),
@@ -77,7 +68,7 @@ impl State {
             match &tried {
                 Ok(()) if self.replays_planned() => return self.plan_cheapest(goal, dtr),
                 Err(Stop::Short(_) | Stop::Work) => {
-                    for style in [FORESIGHT, Style { bound, ..AHEAD }] {
+                    for style in [FORESIGHT, self.ahead_style()] {
                         if self.try_order(goal, style).is_ok() {
                             return Ok(());
                         }
@@ -176,7 +167,7 @@ impl State {
         }
         Err(match least {
             Some(mut least) => {
-                self.tighten(goal, &mut least, Style { bound, ..AHEAD });
+                self.tighten(goal, &mut least);
                 self.refusal(goal, &least)
             }
             None => error(stopped),
@@ -207,8 +198,19 @@ impl State {
         });
     }
 
+    /// Nothing held for later, victims chosen by when the plan reads them next; for a few replays an op.
+    fn ahead_style(&self) -> Style {
+        Style {
+            walk: Walk::Ahead,
+            hold: Hold::Nothing,
+            order: InputOrder::HungriestFirst,
+            thrift: Thrift::None,
+            bound: 10 * self.graph.live_ops as u64 + 500,
+        }
+    }
+
     /// Looks for a smaller budget that will do, by bisection between the one in force and the smallest known.
-    fn tighten(&mut self, goal: &Goal, least: &mut Excess, style: Style) {
+    fn tighten(&mut self, goal: &Goal, least: &mut Excess) {
         const ROUNDS: u32 = 6;
         let pool = usize::from(least.pool);
         let Some(budget) = self.pools[pool].budget.filter(|_| least.pools == 1) else {
@@ -221,7 +223,7 @@ impl State {
                 break;
             }
             self.pools[pool].budget = Some(middle);
-            if self.try_order(goal, style).is_ok() {
+            if self.try_order(goal, self.ahead_style()).is_ok() {
                 self.roll_back();
                 least.peak = middle;
             } else {
