@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 import remat
+from overhead import PassThrough
 from timing import in_turn, timed
 from torch import nn
 from true_peak import resident_bytes, true_peak
@@ -42,6 +43,7 @@ class Contender:
     losses: list[list[str]] = field(default_factory=list)
     stats: remat.Stats | None = None
     failure: str | None = None
+    bare: bool = False
 
 
 @dataclass
@@ -81,8 +83,14 @@ def measure_budgets(work: Workload, device: str, schedule: Schedule, policies: S
     base = resident_bytes(device)
     plain = Contender("plain eager", work.model)
     peak = observe_peak(work, plain, device, schedule)
-    contenders = [plain, Contender("checkpoint per block", work.twin)]
+    contenders = [
+        plain,
+        Contender("checkpoint per block", work.twin),
+        Contender("bare dispatch mode", work.model, bare=True),
+    ]
     for policy in policies:
+        ample = "remat ample" + (f" {policy}" if len(policies) > 1 else "")
+        contenders.append(Contender(ample, work.model, 2 * peak, policy))
         for share, limit in TIME_RATIO_LIMITS.items():
             label = f"remat {share:.0%}" + (f" {policy}" if len(policies) > 1 else "")
             budget = base + int(share * (peak - base))
@@ -134,6 +142,9 @@ def run_steps(work: Workload, contender: Contender, device: str, steps: int) -> 
     def step() -> None:
         losses.append(work.step(contender.model).hex())
 
+    if contender.bare:
+        with PassThrough():
+            return timed(step, device, warmup=0, repeats=steps)
     if contender.budget is None:
         return timed(step, device, warmup=0, repeats=steps)
     with remat.budget(contender.budget, policy=contender.policy, device=device) as run:
