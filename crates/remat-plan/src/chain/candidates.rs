@@ -22,7 +22,7 @@ pub(crate) fn best(
         smallest = smallest.min(cost.peak);
         let rank = |cost: &Tally| (cost.makespan, cost.peak);
         let better = |best: &Costed| rank(&cost) < rank(&best.1);
-        if cost.peak <= budget && best.as_ref().map_or(true, better) {
+        if cost.peak <= budget && best.as_ref().is_none_or(better) {
             best = Some((ops, cost));
         }
     })?;

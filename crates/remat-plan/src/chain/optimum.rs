@@ -138,7 +138,7 @@ impl Question<'_> {
                 Some(plan) => {
                     low = x + 1;
                     let better = |best: &Costed| plan.1.makespan < best.1.makespan;
-                    if best.as_ref().map_or(true, better) {
+                    if best.as_ref().is_none_or(better) {
                         best = Some(plan);
                     }
                 }
