@@ -146,40 +146,71 @@ impl Recurrence for Persistent<'_> {
         }
     }
 
-    /// States of one `s` and successive `l` are under way together: each row that they add, `(s, to - 1)`, is read once for all of
-    /// them, and the others, `(to, l)`, lie side by side.
+    /// A tile of states is under way together, successive `s` by successive `l`: each row that they add is read once for a side of the
+    /// tile. For stages between those of the tile, rows of the tile itself are added, state by state.
     fn rounds<E>(&self, mut visit: impl FnMut(Round) -> Result<(), E>) -> Result<(), E> {
         let n = self.chain.len();
-        for s in (1..=n).rev() {
-            let passes = self.passes(s);
-            let offer = |lane, l, to: usize| {
-                let choice = self.checkpoint(s, l, to, &passes[to - s - 1]);
+        let mut high = n;
+        while high > 0 {
+            // Stages `high` down to `low`.
+            let low = high.saturating_sub(TILE.0 - 1).max(1);
+            let passes: Vec<Vec<Pass>> = (low..=high).map(|s| self.passes(s)).collect();
+            let offer = |lane, s: usize, l, to: usize| {
+                let choice = self.checkpoint(s, l, to, &passes[s - low][to - s - 1]);
                 Round::Offer { lane, choice }
             };
-            for begin in (s..=n).step_by(LANES) {
-                let end = (begin + LANES).min(n + 1);
-                for (lane, l) in (begin..end).enumerate() {
-                    if let Some(choice) = self.all(s, l) {
-                        visit(Round::Offer { lane, choice })?;
-                    }
-                }
-                for to in apart(s + 1..begin + 1) {
-                    for (lane, l) in (begin..end).enumerate() {
-                        visit(offer(lane, l, to))?;
-                    }
-                }
-                for (lane, l) in (begin..end).enumerate() {
-                    for to in begin + 1..=l {
-                        visit(offer(lane, l, to))?;
-                    }
-                    let state = self.state(s, l);
-                    visit(Round::Done { lane, state })?;
+            for s in (low..=high).rev() {
+                for l in s..=high {
+                    self.finish(0, (s, l), s + 1..l + 1, &offer, &mut visit)?;
                 }
             }
+            for begin in (high + 1..=n).step_by(TILE.1) {
+                let end = (begin + TILE.1).min(n + 1);
+                let lane = |s, l| (s - low) * TILE.1 + l - begin;
+                for to in apart(high + 1..begin + 1) {
+                    for s in low..=high {
+                        for l in begin..end {
+                            visit(offer(lane(s, l), s, l, to))?;
+                        }
+                    }
+                }
+                for s in (low..=high).rev() {
+                    for l in begin..end {
+                        let rest = (s + 1..high + 1).chain(begin + 1..l + 1);
+                        self.finish(lane(s, l), (s, l), rest, &offer, &mut visit)?;
+                    }
+                }
+            }
+            high = low - 1;
         }
         Ok(())
     }
 }
+
+impl Persistent<'_> {
+    /// The choices of a state that are left, the next checkpoint at these places.
+    fn finish<E>(
+        &self,
+        lane: usize,
+        (s, l): (usize, usize),
+        places: impl Iterator<Item = usize>,
+        offer: impl Fn(usize, usize, usize, usize) -> Round,
+        visit: &mut impl FnMut(Round) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if let Some(choice) = self.all(s, l) {
+            visit(Round::Offer { lane, choice })?;
+        }
+        for to in places {
+            visit(offer(lane, s, l, to))?;
+        }
+        let state = self.state(s, l);
+        visit(Round::Done { lane, state })
+    }
+}
+
+/// Sides of a tile of states, by `s` and by `l`.
+const TILE: (usize, usize) = (8, 8);
+const _: () = assert!(TILE.0 * TILE.1 <= LANES);
 
 #[cfg(test)]
 mod tests {

@@ -38,7 +38,7 @@ pub struct Point {
 /// let tight = plan(&chain, 12, Strategy::Persistent, Resolution::Exact, go_on)?;
 /// assert!(tight.makespan > 24.0 && tight.peak_bytes <= 12);
 /// let refused = plan(&chain, 5, Strategy::Persistent, Resolution::Exact, go_on);
-/// assert!(matches!(refused, Err(PlanError::Infeasible { smallest: 6, .. })));
+/// assert!(matches!(refused, Err(PlanError::Infeasible { smallest: 7, .. })));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn plan(

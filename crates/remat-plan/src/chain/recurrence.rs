@@ -71,7 +71,7 @@ pub(crate) enum Round {
 }
 
 /// States that are under way at a time at most.
-pub(crate) const LANES: usize = 8;
+pub(crate) const LANES: usize = 64;
 
 /// So many passes over choices, each skipping what the others take: the better what is known, the sooner the rest is ruled out.
 const PASSES: [usize; 8] = [0, 4, 2, 6, 1, 3, 5, 7];
