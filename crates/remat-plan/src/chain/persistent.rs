@@ -161,7 +161,7 @@ impl Recurrence for Persistent<'_> {
             };
             for s in (low..=high).rev() {
                 for l in s..=high {
-                    self.finish(0, (s, l), s + 1..l + 1, &offer, &mut visit)?;
+                    self.finish(0, (s, l), s + 1..l + 1, offer, &mut visit)?;
                 }
             }
             for begin in (high + 1..=n).step_by(TILE.1) {
@@ -177,7 +177,7 @@ impl Recurrence for Persistent<'_> {
                 for s in (low..=high).rev() {
                     for l in begin..end {
                         let rest = (s + 1..high + 1).chain(begin + 1..l + 1);
-                        self.finish(lane(s, l), (s, l), rest, &offer, &mut visit)?;
+                        self.finish(lane(s, l), (s, l), rest, offer, &mut visit)?;
                     }
                 }
             }
