@@ -3,7 +3,8 @@
 //! [`session`] is the dispatch mode through which every op passes; [`arguments`] reads a call; [`signature`] and
 //! [`knowledge`] hold what is known of calls before they run; [`core_state`] performs evictions and replays;
 //! [`storages`] knows the torch storages; [`record`] is what a replay needs; [`layout`] moves bytes between
-//! storages without a copy; [`ledger`] counts bytes apart from the engine; [`lineage`] says where chains of ops end.
+//! storages without a copy; [`ledger`] counts bytes apart from the engine; [`lineage`] says where chains of ops end;
+//! [`plan`] hands chains to the offline planner.
 
 mod arguments;
 mod core_state;
@@ -15,6 +16,7 @@ mod ledger;
 mod let_go;
 mod lineage;
 mod outside;
+mod plan;
 mod record;
 mod session;
 mod signature;
@@ -102,6 +104,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(policies, m)?)?;
     m.add_function(wrap_pyfunction!(check_policy, m)?)?;
     m.add_function(wrap_pyfunction!(cli, m)?)?;
+    m.add_function(wrap_pyfunction!(plan::plan_chain, m)?)?;
+    m.add_function(wrap_pyfunction!(plan::verify_chain, m)?)?;
     m.add_function(wrap_pyfunction!(swap_storages, m)?)?;
     m.add_function(wrap_pyfunction!(guard_storage, m)?)?;
     Ok(())

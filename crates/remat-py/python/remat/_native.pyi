@@ -36,6 +36,15 @@ def parse_bytes(text: str) -> int:
     """Bytes in a text such as ``6GiB``, ``512MB`` or ``1.5g``."""
 
 def format_bytes(bytes: int) -> str: ...
+def plan_chain(chain_json: str, budget: int, strategy: str, slots: str) -> str:
+    """The best plan of a chain within so many bytes, as JSON; ``slots`` is a number or ``exact``.
+
+    Raises ``ValueError(message)``, or ``ValueError(message, smallest_bytes)`` where the budget is too small.
+    """
+
+def verify_chain(chain_json: str, plan_json: str) -> tuple[float, int]:
+    """Makespan and peak bytes of a plan, recomputed apart from the planners; ``ValueError`` where it is not valid."""
+
 def policies() -> list[str]:
     """Names of all eviction policies."""
 

@@ -1,0 +1,261 @@
+//! Weakly persistent plans (theorem 4.7), and beyond them plans that keep a stage's saved set without its input.
+//!
+//! A state is `(s, t, l)`: activation `s - 1` is kept, the backward operations of stages `l` down to `t` are to be done, and
+//! nothing is kept afterwards, so that the kept activation may move on up to `t - 1`. The theorem's choice of the place `r` to move
+//! to, the next checkpoint and the stage to stop at is split into steps of one stage: a state with a checkpoint then has
+//! `l - t` choices in place of a number that is cubic.
+//!
+//! A *free* plan may also run `Fsave^q`: the saved set of stage `q` stays, its input goes and is computed again right before
+//! `B^q`. A state then also says whether the saved set of `l` is there in the beginning, and whether that of `t - 1` is to be
+//! there in the end.
+
+use super::model::Chain;
+use super::recurrence::{Choice, Recurrence, State, Step};
+use super::sizes::Sizes;
+
+/// Whether a saved set has to come with its input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Inputs {
+    /// It has (table 1).
+    Kept,
+    /// It has not.
+    Free,
+}
+
+/// The recurrence of theorem 4.7, and that of free plans.
+pub(crate) struct Floating<'a> {
+    chain: &'a Chain,
+    sizes: &'a Sizes,
+    inputs: Inputs,
+}
+
+/// A state, taken apart.
+#[derive(Clone, Copy)]
+struct Place {
+    s: usize,
+    t: usize,
+    l: usize,
+    /// The saved set of `l` is there.
+    saved: bool,
+    /// The saved set of `t - 1` is to be there in the end.
+    saving: bool,
+}
+
+impl<'a> Floating<'a> {
+    pub(crate) fn new(chain: &'a Chain, sizes: &'a Sizes, inputs: Inputs) -> Self {
+        Floating {
+            chain,
+            sizes,
+            inputs,
+        }
+    }
+
+    /// Number of states of a chain of so many stages.
+    pub(crate) fn count(stages: usize, inputs: Inputs) -> u128 {
+        let n = stages as u128;
+        n * (n + 1) * (n + 2) / 6 * Self::variants(inputs) as u128
+    }
+
+    fn variants(inputs: Inputs) -> usize {
+        match inputs {
+            Inputs::Kept => 1,
+            Inputs::Free => 4,
+        }
+    }
+
+    fn state(&self, place: Place) -> State {
+        let Place { s, t, l, .. } = place;
+        let triple = tetrahedron(l - 1) + triangle(t - 1) + s - 1;
+        match self.inputs {
+            Inputs::Kept => triple,
+            Inputs::Free => 4 * triple + 2 * usize::from(place.saved) + usize::from(place.saving),
+        }
+    }
+
+    fn place(&self, state: State) -> Place {
+        let variants = Self::variants(self.inputs);
+        let (mut rest, variant) = (state / variants, state % variants);
+        let mut l = (6.0 * rest as f64).cbrt() as usize + 1;
+        while tetrahedron(l - 1) > rest {
+            l -= 1;
+        }
+        while tetrahedron(l) <= rest {
+            l += 1;
+        }
+        rest -= tetrahedron(l - 1);
+        let mut t = (2.0 * rest as f64).sqrt() as usize + 1;
+        while triangle(t - 1) > rest {
+            t -= 1;
+        }
+        while triangle(t) <= rest {
+            t += 1;
+        }
+        Place {
+            s: rest - triangle(t - 1) + 1,
+            t,
+            l,
+            saved: variant & 2 != 0,
+            saving: variant & 1 != 0,
+        }
+    }
+}
+
+/// Pairs `1 <= s <= t <= n`.
+fn triangle(n: usize) -> usize {
+    n * (n + 1) / 2
+}
+
+/// Triples `1 <= s <= t <= l <= n`.
+fn tetrahedron(n: usize) -> usize {
+    n * (n + 1) * (n + 2) / 6
+}
+
+impl Recurrence for Floating<'_> {
+    fn states(&self) -> usize {
+        tetrahedron(self.chain.len()) * Self::variants(self.inputs)
+    }
+
+    fn root(&self) -> State {
+        self.state(Place {
+            s: 1,
+            t: 1,
+            l: self.chain.len(),
+            saved: false,
+            saving: false,
+        })
+    }
+
+    fn in_order<E>(&self, mut visit: impl FnMut(State) -> Result<(), E>) -> Result<(), E> {
+        let ways: &[(bool, bool)] = match self.inputs {
+            Inputs::Kept => &[(false, false)],
+            // Saving a set leads on to states that do not.
+            Inputs::Free => &[(false, false), (true, false), (false, true), (true, true)],
+        };
+        for l in 1..=self.chain.len() {
+            for s in (1..=l).rev() {
+                for t in s..=l {
+                    for &(saved, saving) in ways {
+                        visit(self.state(Place {
+                            s,
+                            t,
+                            l,
+                            saved,
+                            saving,
+                        }))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn choices(&self, state: State, mut visit: impl FnMut(Choice)) {
+        let here = self.place(state);
+        let Place {
+            s,
+            t,
+            l,
+            saved,
+            saving,
+        } = here;
+        if saving && s == t {
+            return; // The saved set of `t - 1` cannot be made from behind it.
+        }
+        let (chain, sizes) = (self.chain, self.sizes);
+        let stage = chain.stage(s);
+        let held = match saved {
+            true => chain.gradient(l) + chain.stage(l).saved_bytes,
+            false => chain.gradient(l),
+        };
+        let forward = held + chain.activation(s - 1) + stage.forward_overhead_bytes;
+        let backward = chain.activation(s - 1)
+            + stage.saved_bytes
+            + chain.gradient(s)
+            + chain.gradient(s - 1)
+            + stage.backward_overhead_bytes;
+        let saved_after = sizes.saved(s) - sizes.activation(s);
+        if s == l {
+            let (time, need, step) = match saved {
+                true => (stage.backward_time, backward, Step::Last { s }),
+                false => (
+                    stage.forward_time + stage.backward_time,
+                    backward.max(forward + stage.saved_bytes),
+                    Step::All { s },
+                ),
+            };
+            visit(Choice {
+                time,
+                need: sizes.units(need),
+                first: None,
+                second: None,
+                step,
+            });
+            return;
+        }
+        let next = Place { s: s + 1, ..here };
+        if s == t {
+            visit(Choice {
+                time: stage.forward_time + stage.backward_time,
+                need: sizes.units(backward.max(forward + stage.saved_bytes)),
+                first: Some((
+                    self.state(Place { t: s + 1, ..next }),
+                    sizes.activation(s - 1) + saved_after,
+                )),
+                second: None,
+                step: Step::All { s },
+            });
+        }
+        if saving && s == t - 1 {
+            visit(Choice {
+                time: stage.forward_time,
+                need: sizes.units(forward + stage.saved_bytes),
+                first: Some((
+                    self.state(Place {
+                        saving: false,
+                        ..next
+                    }),
+                    saved_after,
+                )),
+                second: None,
+                step: Step::Save { s },
+            });
+        }
+        let need = sizes.units(forward + chain.activation(s));
+        if s + usize::from(saving) < t {
+            visit(Choice {
+                time: stage.forward_time,
+                need,
+                first: Some((self.state(next), 0)),
+                second: None,
+                step: Step::Move { s },
+            });
+        }
+        let kept = sizes.activation(s - 1);
+        for stop in t + 1..=l {
+            let both = match self.inputs {
+                Inputs::Kept => &[false][..],
+                Inputs::Free => &[false, true],
+            };
+            for &between in both {
+                visit(Choice {
+                    time: stage.forward_time,
+                    need,
+                    first: Some((
+                        self.state(Place {
+                            t: stop,
+                            saving: between,
+                            ..next
+                        }),
+                        kept,
+                    )),
+                    second: Some(self.state(Place {
+                        l: stop - 1,
+                        saved: between,
+                        ..here
+                    })),
+                    step: Step::Checkpoint { s, to: s + 1 },
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! The optimum of a class of plans: tables filled, plans read off them and counted in bytes.
+
+use super::error::PlanError;
+use super::exact::Exact;
+use super::model::Chain;
+use super::program::Class;
+use super::recurrence::Recurrence;
+use super::segments;
+use super::sequence::Op;
+use super::sizes::Sizes;
+use super::slots::Slots;
+use super::smallest::Smallest;
+use super::strategy::Resolution;
+use super::table::{sequence, Pace, Progress};
+use super::tally::{tally, Tally};
+
+/// Bytes that tables may take.
+const TABLE_BYTES: u64 = 4 << 30;
+
+/// A sequence and what it costs.
+pub(crate) type Costed = (Vec<Op>, Tally);
+
+/// What is asked for.
+pub(crate) struct Question<'a> {
+    pub(crate) chain: &'a Chain,
+    /// The largest budget, in bytes.
+    pub(crate) budget: u64,
+    pub(crate) class: Class,
+    pub(crate) resolution: Resolution,
+    /// Name of the strategy.
+    pub(crate) name: &'a str,
+}
+
+impl Question<'_> {
+    /// The best plan within the budget.
+    pub(crate) fn best(&self, progress: &mut Progress) -> Result<Costed, PlanError> {
+        if let Some(everything) = self.everything() {
+            return Ok(everything);
+        }
+        self.check_size()?;
+        match self.resolution {
+            Resolution::Exact => self.best_exact(progress),
+            Resolution::Slots(count) => self.best_by_slots(count.get(), progress),
+        }
+    }
+
+    /// Costs of plans for all budgets up to the largest, from one table.
+    pub(crate) fn curve(&self, progress: &mut Progress) -> Result<Vec<Tally>, PlanError> {
+        self.check_size()?;
+        let mut costs: Vec<Tally> = self
+            .everything()
+            .map(|(_, cost)| cost)
+            .into_iter()
+            .collect();
+        match self.resolution {
+            Resolution::Exact => self.curve_exact(&mut costs, progress)?,
+            Resolution::Slots(count) => self.curve_by_slots(count.get(), &mut costs, progress)?,
+        }
+        costs.push(self.smallest(progress)?.1);
+        Ok(costs)
+    }
+
+    /// The plan that keeps everything, if that is allowed and fits.
+    fn everything(&self) -> Option<Costed> {
+        let costed = self.costed(segments::sequence(self.chain.len(), &[1]));
+        (self.class.keeps_everything() && costed.1.peak <= self.budget).then_some(costed)
+    }
+
+    fn costed(&self, ops: Vec<Op>) -> Costed {
+        let cost = tally(self.chain, &ops);
+        (ops, cost)
+    }
+
+    fn check_size(&self) -> Result<(), PlanError> {
+        let states = self.class.states(self.chain.len());
+        let needed = match self.resolution {
+            Resolution::Exact => Smallest::bytes(states),
+            Resolution::Slots(count) => {
+                Slots::bytes(states, count.get() + 1).max(Smallest::bytes(states))
+            }
+        };
+        if needed <= u128::from(TABLE_BYTES) {
+            return Ok(());
+        }
+        let fitting = (1..=500).rev().find(|&slots| {
+            Slots::bytes(states, slots + 1).max(Smallest::bytes(states)) <= TABLE_BYTES.into()
+        });
+        Err(PlanError::TooLarge {
+            strategy: self.name.to_owned(),
+            stages: self.chain.len(),
+            needed,
+            limit: TABLE_BYTES,
+            slots: fitting.filter(|&slots| slots >= 20),
+        })
+    }
+
+    fn best_exact(&self, progress: &mut Progress) -> Result<Costed, PlanError> {
+        let sizes = Sizes::new(self.chain, 1);
+        let program = self.class.program(self.chain, &sizes);
+        let most = as_units(self.budget).saturating_add(sizes.excess());
+        let table = Exact::fill(&program, most, &mut Pace::new(progress, program.states()))?;
+        match sequence(&program, &table, as_units(self.budget))? {
+            Some(ops) => Ok(self.costed(ops)),
+            None => self.smallest(progress),
+        }
+    }
+
+    fn curve_exact(
+        &self,
+        costs: &mut Vec<Tally>,
+        progress: &mut Progress,
+    ) -> Result<(), PlanError> {
+        let sizes = Sizes::new(self.chain, 1);
+        let program = self.class.program(self.chain, &sizes);
+        let most = as_units(self.budget).saturating_add(sizes.excess());
+        let table = Exact::fill(&program, most, &mut Pace::new(progress, program.states()))?;
+        let corners = table.row(program.root()).iter();
+        costs.extend(corners.map(|corner| Tally {
+            makespan: corner.time,
+            peak: corner.bytes as u64,
+        }));
+        Ok(())
+    }
+
+    /// Sizes in slots are rounded up, so that a plan takes less than the table says, and more of it than the budget has slots may
+    /// fit: the table goes on beyond, and its plans are counted in bytes.
+    fn best_by_slots(&self, count: usize, progress: &mut Progress) -> Result<Costed, PlanError> {
+        let (sizes, top) = self.slots(count);
+        let program = self.class.program(self.chain, &sizes);
+        let table = Slots::fill(&program, top, &mut Pace::new(progress, program.states()))?;
+        let mut best: Option<Costed> = None;
+        let (mut low, mut high) = (0, top as i64);
+        while low <= high {
+            let x = low + (high - low) / 2;
+            match sequence(&program, &table, x)?.map(|ops| self.costed(ops)) {
+                None => low = x + 1,
+                Some(plan) if plan.1.peak > self.budget => high = x - 1,
+                Some(plan) => {
+                    low = x + 1;
+                    let better = |best: &Costed| plan.1.makespan < best.1.makespan;
+                    if best.as_ref().is_none_or(better) {
+                        best = Some(plan);
+                    }
+                }
+            }
+        }
+        match best {
+            Some(best) => Ok(best),
+            None => self.smallest(progress),
+        }
+    }
+
+    fn curve_by_slots(
+        &self,
+        count: usize,
+        costs: &mut Vec<Tally>,
+        progress: &mut Progress,
+    ) -> Result<(), PlanError> {
+        let (sizes, top) = self.slots(count);
+        let program = self.class.program(self.chain, &sizes);
+        let table = Slots::fill(&program, top, &mut Pace::new(progress, program.states()))?;
+        let times = table.row(program.root());
+        for x in 0..=top {
+            if x > 0 && times[x] == times[x - 1] {
+                continue;
+            }
+            if let Some(ops) = sequence(&program, &table, x as i64)? {
+                costs.push(tally(self.chain, &ops));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sizes in slots and the number of slots to plan for: the budget, and what rounding up adds to all saved sets.
+    fn slots(&self, count: usize) -> (Sizes, usize) {
+        let unit = self.budget.div_ceil(count as u64).max(1);
+        let (mut bytes, mut rounded) = (0u128, 0u128);
+        for stage in self.chain.stages() {
+            bytes += u128::from(stage.saved_bytes);
+            rounded += u128::from(stage.saved_bytes.div_ceil(unit)) * u128::from(unit);
+        }
+        let wider = u128::from(self.budget) * rounded / bytes.max(1);
+        let wider = wider
+            .min(2 * u128::from(self.budget))
+            .max(u128::from(self.budget));
+        let unit = u64::try_from(wider.div_ceil(count as u128))
+            .unwrap_or(u64::MAX)
+            .max(1);
+        let top = wider.div_ceil(unit.into()) as usize;
+        (Sizes::new(self.chain, unit), top)
+    }
+
+    /// A plan in the least memory, if that is within the budget.
+    fn smallest(&self, progress: &mut Progress) -> Result<Costed, PlanError> {
+        let sizes = Sizes::new(self.chain, 1);
+        let program = self.class.program(self.chain, &sizes);
+        let table = Smallest::fill(&program, &mut Pace::new(progress, program.states()))?;
+        let least = table.least(program.root());
+        match sequence(&program, &table, as_units(self.budget))? {
+            Some(ops) => Ok(self.costed(ops)),
+            None => Err(PlanError::Infeasible {
+                strategy: self.name.to_owned(),
+                budget: self.budget,
+                smallest: least as u64,
+            }),
+        }
+    }
+}
+
+fn as_units(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}

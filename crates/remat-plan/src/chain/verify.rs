@@ -1,0 +1,205 @@
+//! What a sequence is worth, computed from table 1 of the paper alone: nothing here is shared with the planners.
+
+use super::model::Chain;
+use super::sequence::{Action, Op};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// What a valid sequence costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verified {
+    /// Sum of the times of all operations, in the chain's unit (definition 3.2).
+    pub makespan: f64,
+    /// Highest memory, in bytes (definition 3.4).
+    pub peak_bytes: u64,
+}
+
+/// Why a sequence is not valid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// Position of the operation, from 1 on; one more than there are if something is missing in the end.
+    pub position: usize,
+    /// The operation, unless the end is at fault.
+    pub op: Option<Op>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.op {
+            Some(op) => write!(f, "operation {} ({op}): {}", self.position, self.reason),
+            None => write!(f, "after operation {}: {}", self.position - 1, self.reason),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+/// A value that is stored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Value {
+    /// An activation by itself.
+    Activation(usize),
+    /// All that a stage's backward operation needs, its activation included.
+    Saved(usize),
+    Gradient(usize),
+}
+
+struct Memory<'a> {
+    chain: &'a Chain,
+    stored: BTreeSet<Value>,
+    bytes: u64,
+    peak: u64,
+}
+
+impl Memory<'_> {
+    fn size(&self, value: Value) -> u64 {
+        match value {
+            Value::Activation(l) => self.chain.activation(l),
+            Value::Saved(l) => self.chain.stage(l).saved_bytes,
+            Value::Gradient(l) => self.chain.gradient(l),
+        }
+    }
+
+    fn holds(&self, value: Value) -> bool {
+        self.stored.contains(&value)
+    }
+
+    /// Makes a value beside all that is there, with so many bytes more while it is made.
+    fn make(&mut self, value: Value, overhead: u64) -> Result<(), String> {
+        if !self.stored.insert(value) {
+            return Err("its result is there already".into());
+        }
+        self.bytes += self.size(value);
+        self.peak = self.peak.max(self.bytes + overhead);
+        Ok(())
+    }
+
+    fn drop(&mut self, value: Value) {
+        if self.stored.remove(&value) {
+            self.bytes -= self.size(value);
+        }
+    }
+
+    /// The input of a stage is there, by itself or in the saved set of the stage before.
+    fn reads_input(&self, l: usize) -> Result<(), String> {
+        let within = l > 1 && self.holds(Value::Saved(l - 1));
+        match within || self.holds(Value::Activation(l - 1)) {
+            true => Ok(()),
+            false => Err(format!("activation {} is not there", l - 1)),
+        }
+    }
+
+    /// The input of a stage is there by itself, so that it can be given up.
+    fn gives_up_input(&self, l: usize) -> Result<(), String> {
+        self.reads_input(l)?;
+        match self.holds(Value::Activation(l - 1)) {
+            true => Ok(()),
+            false => Err(format!(
+                "activation {} is part of a saved set and cannot be given up; Fck or Fall leave it",
+                l - 1
+            )),
+        }
+    }
+
+    fn perform(&mut self, op: Op) -> Result<(), String> {
+        let l = op.stage;
+        let stage = self.chain.stage(l);
+        let overhead = stage.forward_overhead_bytes;
+        match op.action {
+            Action::ForwardNone => {
+                self.gives_up_input(l)?;
+                self.make(Value::Activation(l), overhead)?;
+                self.drop(Value::Activation(l - 1));
+            }
+            Action::ForwardCheckpoint => {
+                self.reads_input(l)?;
+                self.make(Value::Activation(l), overhead)?;
+            }
+            Action::ForwardAll => {
+                self.reads_input(l)?;
+                self.make(Value::Saved(l), overhead)?;
+            }
+            Action::ForwardSave => {
+                self.gives_up_input(l)?;
+                self.make(Value::Saved(l), overhead)?;
+                self.drop(Value::Activation(l - 1));
+            }
+            Action::Backward => {
+                if !self.holds(Value::Gradient(l)) {
+                    return Err(format!("gradient {l} is not there"));
+                }
+                if !self.holds(Value::Saved(l)) {
+                    return Err(format!("the saved set of stage {l} is not there"));
+                }
+                self.reads_input(l)?;
+                self.make(Value::Gradient(l - 1), stage.backward_overhead_bytes)?;
+                self.drop(Value::Gradient(l));
+                self.drop(Value::Saved(l));
+                self.drop(Value::Activation(l - 1));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Performs a sequence on paper: every operation has its inputs (table 1), and the gradient of the input is there in the end.
+///
+/// Takes time `O(k log n)` for `k` operations on `n` stages.
+///
+/// ```
+/// use remat_plan::chain::{verify, Action, Chain, Op};
+///
+/// let stage = r#"{"forward_time": 1, "backward_time": 2, "activation_bytes": 1, "saved_bytes": 3}"#;
+/// let chain: Chain = format!(r#"{{"input_bytes": 1, "stages": [{stage}]}}"#).parse()?;
+/// let mut ops = vec![Op { action: Action::ForwardAll, stage: 1 }, Op { action: Action::Backward, stage: 1 }];
+/// let verified = verify(&chain, &ops)?;
+/// assert_eq!((verified.makespan, verified.peak_bytes), (3.0, 6)); // the input, the saved set, two gradients
+/// ops.remove(0);
+/// assert_eq!(verify(&chain, &ops).unwrap_err().to_string(), "operation 1 (B1): the saved set of stage 1 is not there");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn verify(chain: &Chain, sequence: &[Op]) -> Result<Verified, Fault> {
+    let mut memory = Memory {
+        chain,
+        stored: BTreeSet::new(),
+        bytes: 0,
+        peak: 0,
+    };
+    let mut makespan = 0.0;
+    let first = [Value::Activation(0), Value::Gradient(chain.len())];
+    for value in first {
+        memory.stored.insert(value);
+        memory.bytes += memory.size(value);
+    }
+    memory.peak = memory.bytes;
+    for (index, &op) in sequence.iter().enumerate() {
+        let fault = |reason| Fault {
+            position: index + 1,
+            op: Some(op),
+            reason,
+        };
+        if !(1..=chain.len()).contains(&op.stage) {
+            let stages = chain.len();
+            return Err(fault(format!("the chain has stages 1 to {stages}")));
+        }
+        memory.perform(op).map_err(fault)?;
+        let stage = chain.stage(op.stage);
+        makespan += match op.action {
+            Action::Backward => stage.backward_time,
+            _ => stage.forward_time,
+        };
+    }
+    match memory.holds(Value::Gradient(0)) {
+        true => Ok(Verified {
+            makespan,
+            peak_bytes: memory.peak,
+        }),
+        false => Err(Fault {
+            position: sequence.len() + 1,
+            op: None,
+            reason: "the gradient of the input is not there".into(),
+        }),
+    }
+}

@@ -1,0 +1,6 @@
+//! Offline planners: what is known of a training step before it runs is turned into the best order of computing, dropping and
+//! recomputing within a budget. Nothing is run here.
+//!
+//! [`chain`] plans networks that are chains of stages, optimally.
+
+pub mod chain;

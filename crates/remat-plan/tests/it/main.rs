@@ -1,0 +1,6 @@
+//! Plans of chains: known cases, every small case, random cases.
+
+mod chains;
+mod exhaustive;
+mod known;
+mod random;
