@@ -23,8 +23,8 @@ class StageCosts:
     forward_overhead_bytes: int
     #: On top of input and saved set, while it runs and everything is saved.
     saving_overhead_bytes: int
-    #: On top of saved set and both gradients, in its backward pass.
-    backward_overhead_bytes: int
+    #: On top of the saved set, in its backward pass: gradients of output and input, and all else.
+    backward_bytes: int
     #: What the graph keeps of it whatever is saved.
     kept_bytes: int = 0
     #: Copies of the buffers that it changes.
@@ -38,6 +38,8 @@ class ChainCosts:
     """A measured chain; the last stage is the loss."""
 
     input_bytes: int
+    #: The gradient of the input, where it is wanted.
+    input_gradient_bytes: int
     #: Most bytes, above what is there anyway, before the first stage that has a gradient.
     before_bytes: int
     stages: tuple[StageCosts, ...]
@@ -54,12 +56,16 @@ class ChainCosts:
         """The chain as the planners read it. They know one forward overhead: the larger one."""
         keys = ("name", "forward_time", "backward_time", "activation_bytes", "saved_bytes", "gradient_bytes")
         stages = []
+        gradients = self.input_gradient_bytes
         for stage in self.stages:
             row: dict[str, Any] = {key: getattr(stage, key) for key in keys}
             row["forward_overhead_bytes"] = max(stage.forward_overhead_bytes, stage.saving_overhead_bytes)
-            row["backward_overhead_bytes"] = stage.backward_overhead_bytes
+            gradients += stage.gradient_bytes
+            row["backward_overhead_bytes"] = max(0, stage.backward_bytes - gradients)
+            gradients = stage.gradient_bytes
             stages.append(row)
-        return {"input_bytes": self.input_bytes, "stages": stages}
+        first = {"input_bytes": self.input_bytes, "input_gradient_bytes": self.input_gradient_bytes}
+        return {**first, "stages": stages}
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -69,8 +75,11 @@ class ChainCosts:
     def from_json(data: dict[str, Any]) -> ChainCosts:
         """The opposite of :meth:`to_json`."""
         stages = tuple(StageCosts(**stage) for stage in data["stages"])
-        return ChainCosts(int(data["input_bytes"]), int(data["before_bytes"]), stages)
+        sizes = {key: int(data[key]) for key in ("input_bytes", "input_gradient_bytes", "before_bytes")}
+        return ChainCosts(**sizes, stages=stages)
 
 
-# States of random number generators that are read and set, scalars of autograd.
-_SMALL = 32768
+#: Losses, counters and other small things that come and go between steps.
+SCALARS = 8192
+# And states of random number generators that are read and set, scalars of autograd.
+_SMALL = SCALARS + 24576

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import OrderedDict
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -49,7 +50,8 @@ def cut(traced: fx.GraphModule, root: nn.Module, sample: Any, name: str) -> Orde
     largest = max(len(group) for group in groups)
     if len(groups) < 2 or (largest > _LARGEST * len(nodes) and len(nodes) > _FEW):
         raise RematError(
-            f"{name} is no chain: {largest} of its {len(nodes)} operations lie between two places where a single tensor goes on; "
+            f"{name} is no chain: {largest} of its {len(nodes)} operations lie between two places where a single "
+            "tensor goes on; "
             "use remat.budget, which needs no chain"
         )
     return _stages(traced, groups, place, output)
@@ -63,9 +65,7 @@ def _crossing(position: int, nodes: list[fx.Node], place: dict[fx.Node, int]) ->
     return [node for node in nodes[: position + 1] if any(place.get(user, 0) > position for user in node.users)]
 
 
-def _may_end(
-    position: int, nodes: list[fx.Node], place: dict[fx.Node, int], seen: _Seen, root: nn.Module
-) -> bool:
+def _may_end(position: int, nodes: list[fx.Node], place: dict[fx.Node, int], seen: _Seen, root: nn.Module) -> bool:
     """Whether a stage may end here: with the only tensor that has a gradient and is computed with later, or, where an
     element of a list of modules ends, with several that the next one reads, all of them."""
     last, node = len(nodes), nodes[position]
@@ -110,7 +110,7 @@ def _stack(node: fx.Node) -> list[str]:
 
 def _groups(nodes: list[fx.Node], ends: list[int]) -> list[list[fx.Node]]:
     bounds = [0, *(end + 1 for end in ends), len(nodes)]
-    groups = [nodes[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    groups = [nodes[a:b] for a, b in pairwise(bounds)]
     return [group for group in groups if any(node.op != "placeholder" for node in group)]
 
 

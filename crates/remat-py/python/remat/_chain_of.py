@@ -12,7 +12,7 @@ from ._chain_cuts import cut
 from ._chain_run import forgetting
 from ._errors import RematError
 from ._stage import Stage, copied, tensors
-from ._stage_state import Random, in_place_of_buffers, random_again, random_state, same_bits, snapshot
+from ._stage_state import Random, in_place_of_buffers, random_again, random_state, same_bits
 
 
 class Chain(nn.Sequential):
@@ -22,7 +22,7 @@ class Chain(nn.Sequential):
     """
 
     def __init__(self, model: nn.Module, stages: OrderedDict[str, fx.GraphModule]) -> None:
-        super().__init__(stages)
+        super().__init__(OrderedDict[str, nn.Module](stages))
         self.__dict__["model"] = model  # not as a submodule: its parameters are those of the stages
         self._modes = _modes(model)
 
@@ -50,9 +50,9 @@ def chain_of(model: nn.Module, sample: Any) -> Chain:
     """The model as a chain for :class:`remat.Checkpointable`, in its present training mode.
 
     ``sample`` is what the model is called on: a tensor, a tuple of positional or a dict of keyword arguments; the chain
-    takes its input in the same form. The forward pass is traced (``torch.fx``) and cut where a single tensor that has a gradient
-    goes on, and between the elements of lists of modules. What cannot be traced inside stays whole. Then model and chain are
-    run and compared bit for bit.
+    takes its input in the same form. The forward pass is traced (``torch.fx``) and cut where a single tensor that has
+    a gradient goes on, and between the elements of lists of modules. What cannot be traced inside stays whole. Then
+    model and chain are run and compared bit for bit.
 
     Raises :class:`remat.RematError` for a model that is no chain, and says why.
 
@@ -140,7 +140,8 @@ def _traced(call: _Call) -> fx.GraphModule:
             if tracer.failed is None or tracer.failed is call.model:
                 reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
                 raise RematError(
-                    f"{type(call.model).__name__} is no chain that can be seen: its forward pass cannot be traced ({reason}); "
+                    f"{type(call.model).__name__} is no chain that can be seen: its forward pass cannot be traced "
+                    f"({reason}); "
                     "write it as an nn.Sequential, or use remat.budget, which needs no chain"
                 ) from error
             closed.add(id(tracer.failed))
@@ -151,16 +152,14 @@ def _modes(model: nn.Module) -> tuple[bool, ...]:
     return tuple(module.training for module in model.modules())
 
 
-def _compare(
-    model: nn.Module, whole: Stage, chain: Chain, sample: Any, random: Random, device: torch.device
-) -> None:
+def _compare(model: nn.Module, whole: Stage, chain: Chain, sample: Any, random: Random, device: torch.device) -> None:
     """``RematError`` unless chain and model give the same bits: outputs, buffers, random streams."""
     buffers = [(module, name, held) for module in model.modules() for name, held in module.named_buffers(recurse=False)]
     seen = []
     for run in (whole, chain):
         with random_again(device, random), in_place_of_buffers(buffers), torch.enable_grad(), forgetting():
             output = run(copied(sample))
-            after = [held for _, _, held in snapshot([(m, name, m._buffers[name]) for m, name, _ in buffers])]  # type: ignore[misc]
+            after = [held.detach().clone() for module in model.modules() for held in module.buffers(recurse=False)]
             seen.append(([tensor.detach() for tensor in (*tensors(output), *after)], random_state(device)))
     (one, streams), (other, others) = seen
     same = len(one) == len(other) and streams == others

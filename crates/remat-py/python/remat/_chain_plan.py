@@ -58,7 +58,8 @@ class ChainPlan:
     def __str__(self) -> str:
         size = _native.format_bytes
         head = (
-            f"{self.strategy}: {len(self.costs.stages) - 1} stages within {size(self.budget)}: peak {size(self.peak)}, of which "
+            f"{self.strategy}: {len(self.costs.stages) - 1} stages within {size(self.budget)}: "
+            f"peak {size(self.peak)}, of which "
             f"{size(self.base)} is there anyway; {self.overhead:.3f} of the time without a limit"
         )
         return f"{head}\n{in_words(self.operations, [stage.name for stage in self.costs.stages])}"
@@ -103,7 +104,9 @@ def load_plan(path: str | os.PathLike[str], made_for: tuple[str, ...], budget: i
         if was != now:
             raise RematError(f"{os.fspath(path)} was made for {_shown(was)} and this is {_shown(now)}: make a new plan")
     if len(plan.made_for) != len(made_for) or len(plan.changing) != len(plan.costs.stages) - 1:
-        raise RematError(f"{os.fspath(path)} was made for {len(plan.made_for) - 1} stages, these are {len(made_for) - 1}")
+        raise RematError(
+            f"{os.fspath(path)} was made for {len(plan.made_for) - 1} stages, these are {len(made_for) - 1}"
+        )
     if plan.peak > plan.budget:
         raise BudgetError("the saved plan", plan.peak, plan.peak, plan.budget, "the device")
     return plan
@@ -118,36 +121,44 @@ def make_plan(
     needed is less. They are therefore also asked for plans of somewhat more, of which those that fit count.
     """
     room = budget - base
-    found = _asked(costs, room, strategy, slots)
-    smallest = found if isinstance(found, int) else None
     plans: list[tuple[Operation, ...]] = []
-    if smallest is None:
-        assert not isinstance(found, int)
-        plans.append(found)
-    low, high = (room, room + _slack(costs)) if smallest is None else (smallest, smallest)
-    best_known = None
+    least: int | None = None
+    low, high, more = 0, room + _slack(costs), room
     for _ in range(_TRIES):
-        more = high if smallest is not None else (low + high + 1) // 2
         found = _asked(costs, more, strategy, slots)
         if isinstance(found, int):
-            break
+            if least is not None or found > high:
+                break
+            low, more = more, found
+            continue
         needed = chain_bytes(found, costs)
-        best_known = needed if best_known is None else min(best_known, needed)
+        least = needed if least is None else min(least, needed)
         if needed <= room:
             plans.append(found)
             low = more
         else:
             high = more
-        if smallest is not None or high - low < max(1, room // 256):
+        if high - low <= room // 256:
             break
-    plans = [plan for plan in plans if chain_bytes(plan, costs) <= room]
+        more = (low + high + 1) // 2
     if not plans:
-        needed = base + (best_known if best_known is not None else smallest or 0)
+        needed = base + _smallest(costs, strategy, slots, least)
         raise BudgetError("the chain", needed, needed, budget, device)
     return min(plans, key=lambda plan: sum(_seconds(operation, costs) for operation in plan))
 
 
-_TRIES = 5
+def _smallest(costs: ChainCosts, strategy: str, slots: str, known: int | None) -> int:
+    """The fewest bytes that a plan of this strategy was seen to need."""
+    found = _asked(costs, 0, strategy, slots)
+    if isinstance(found, int):
+        again = _asked(costs, found, strategy, slots)
+        found = found if isinstance(again, int) else chain_bytes(again, costs)
+    else:
+        found = chain_bytes(found, costs)
+    return found if known is None else min(found, known)
+
+
+_TRIES = 6
 
 
 def chain_bytes(operations: Sequence[Operation], costs: ChainCosts) -> int:

@@ -1,9 +1,9 @@
 """Runs a plan: its forward part at once, its backward part as autograd reaches the stages.
 
-The graph is the very graph of a plain run: hooks, accumulation, DDP and ``torch.autograd.grad`` see no difference. Where the
-plan saves nothing, each saved tensor is replaced by an empty :class:`_Slot`. When the gradient of a stage's output is
-complete, the plan's operations up to that stage's backward pass are performed; running a stage and saving all fills
-its slots, and autograd frees them one by one as it goes.
+The graph is the very graph of a plain run: hooks, accumulation, DDP and ``torch.autograd.grad`` see no difference.
+Where the plan saves nothing, each saved tensor is replaced by an empty :class:`_Slot`. When the gradient of a stage's
+output is complete, the plan's operations up to that stage's backward pass are performed; running a stage and saving
+all fills its slots, and autograd frees them one by one as it goes.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ def _recall(slot: _Slot) -> torch.Tensor:
     if slot.tensor is None:
         slot.run.reach(slot.stage)
     if slot.tensor is None:
-        name = slot.run.script.stages[slot.stage - 1].name
-        raise RematError(f"{name} saved other tensors when it was run again: its course depends on more than its input")
+        raise _unlike(slot.run.script.stages[slot.stage - 1])
     return slot.tensor
 
 
@@ -117,13 +116,13 @@ class _Execution:
         return value
 
     def _note_before(self, index: int) -> None:
-        if index in self.again:
+        if self.again:  # all stages: a second backward pass may run every one again
             stage = self.script.stages[index - 1]
             kept = snapshot(at_places(stage, self.script.changing[index - 1]))
             self.before[index] = _Before(random_state(self.script.device), kept, still(stage))
 
     def _note_after(self, index: int) -> None:
-        if index in self.again:
+        if self.again:
             self.before[index].drew = self.before[index].random != random_state(self.script.device)
 
     def _watch(self, index: int, value: Any, hooked: set[int]) -> None:
@@ -219,9 +218,12 @@ class _Execution:
                 stack.enter_context(in_place_of_buffers(before.buffers))
                 if before.drew:
                     stack.enter_context(random_again(self.script.device, before.random))
-            fill = self._filling(index) if filling else _nothing
-            stack.enter_context(saved_tensors_hooks(fill, _never))
-            return apart(stage(given))
+            filler = _Filler(self.slots.get(index, [])) if filling else None
+            stack.enter_context(saved_tensors_hooks(filler or _nothing, _never))
+            value = apart(stage(given))
+        if filler is not None and not filler.complete():
+            raise _unlike(stage)
+        return value
 
     def _input(self, index: int) -> Any:
         given = self.source if index == 1 else self.values[index - 1]
@@ -234,17 +236,29 @@ class _Execution:
             name = self.script.stages[index - 1].name
             raise RematError(f"{name}: its parameters were written to between forward and backward pass")
 
-    def _filling(self, index: int) -> Callable[[torch.Tensor], None]:
-        """Puts what a stage saves into the slots of its first run, in the same order."""
-        slots = iter(self.slots.get(index, ()))
 
-        def fill(tensor: torch.Tensor) -> None:
-            weak = next(slots, None)
-            slot = weak() if weak is not None else None
-            if slot is not None and slot.tensor is None and slot.form == (tensor.shape, tensor.dtype):
-                slot.tensor = tensor
+class _Filler:
+    """Puts what a stage saves into the slots of its first run, in the same order."""
 
-        return fill
+    def __init__(self, slots: list[weakref.ref[_Slot]]) -> None:
+        self.slots, self.seen, self.same = slots, 0, True
+
+    def __call__(self, tensor: torch.Tensor) -> None:
+        slot = self.slots[self.seen]() if self.seen < len(self.slots) else None
+        self.seen += 1
+        if slot is None:
+            return
+        self.same = self.same and slot.form == (tensor.shape, tensor.dtype)
+        if slot.tensor is None:
+            slot.tensor = tensor
+
+    def complete(self) -> bool:
+        """Whether as much was saved as the first time; where autograd kept it itself nothing is known."""
+        return not self.slots or (self.same and self.seen == len(self.slots))
+
+
+def _unlike(stage: Stage) -> RematError:
+    return RematError(f"{stage.name} saved other tensors when it was run again: it depends on more than its input")
 
 
 def _nothing(_: torch.Tensor) -> None:

@@ -72,14 +72,13 @@ def peak_of(operations: Sequence[Operation], costs: ChainCosts) -> int:
     gradient = 0
     highest = costs.input_bytes
     sizes = [costs.input_bytes, *(stage.activation_bytes for stage in costs.stages)]
-    gradients = [0, *(stage.gradient_bytes for stage in costs.stages)]
+    gradients = [costs.input_gradient_bytes, *(stage.gradient_bytes for stage in costs.stages)]
     for (kind, index), later in zip(operations, read_later(operations), strict=True):
         stage = costs.stages[index - 1]
         there = (live | {i - 1 for i in saved}) - saved  # a saved set may hold its stage's input
         held = sum(sizes[i] for i in there) + sum(costs.stages[i - 1].saved_bytes for i in saved)
         if kind == "B":
-            before = gradients[index]
-            highest = max(highest, held + before + gradients[index - 1] + stage.backward_overhead_bytes)
+            highest = max(highest, held + max(stage.backward_bytes, gradient, gradients[index - 1]))
             saved.discard(index)
             gradient = gradients[index - 1]
             continue

@@ -32,8 +32,8 @@ class Shape:
 def shape_of(functions: Sequence[Stage], sample: Any, device: torch.device) -> Shape:
     """Runs every function once on the sample. What writes to its input is joined to what made that input.
 
-    Random streams and buffers are afterwards as before. Raises ``RematError`` for values that cannot go from stage to stage
-    and for a chain that has no gradient at all.
+    Random streams and buffers are afterwards as before. Raises ``RematError`` for values that cannot go from stage to
+    stage and for a chain that has no gradient at all.
     """
     check_value(sample, "the sample", device)
     groups: list[list[Stage]] = []

@@ -1,4 +1,7 @@
-"""What a stage reads beside its input, so that running it again gives the same bits: random numbers, buffers, autocast."""
+"""What a stage reads beside its input, so that running it again gives the same bits.
+
+Random numbers, buffers, autocast.
+"""
 
 from __future__ import annotations
 
@@ -78,8 +81,8 @@ def in_place_of_buffers(values: list[Buffer]) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, name, held in before:
-            module._buffers[name] = held
+        for module, name, buffer in before:
+            module._buffers[name] = buffer
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -87,7 +90,8 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     return torch.equal(
-        one.detach().contiguous().reshape(-1).view(torch.uint8), other.detach().contiguous().reshape(-1).view(torch.uint8)
+        one.detach().contiguous().reshape(-1).view(torch.uint8),
+        other.detach().contiguous().reshape(-1).view(torch.uint8),
     )
 
 

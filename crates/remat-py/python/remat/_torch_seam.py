@@ -1,7 +1,8 @@
 """Everything Remat uses of torch that is not public, and the slower paths of the session.
 
 Not public but needed: ``TorchDispatchMode`` and its stack, ``OpOverload._op`` and ``_schema``, ``_cdata`` of
-storages, ``torch._C.TensorBase``, the legacy profiler, ``torch.utils._pytree``. They are named in this file and nowhere else.
+storages, ``torch._C.TensorBase``, the legacy profiler, ``torch.utils._pytree``. They are named in this file and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -742,7 +743,9 @@ def storage_id(tensor: torch.Tensor) -> int:
 
 def generators(device: torch.device) -> list[torch.Generator]:
     """The default generators that code on a device may draw from: the CPU's and its own."""
-    return _generators((), None) + (_generators((torch.empty(0, device=device),), None) if device.type == "cuda" else [])
+    return _generators((), None) + (
+        _generators((torch.empty(0, device=device),), None) if device.type == "cuda" else []
+    )
 
 
 @contextmanager
@@ -762,13 +765,13 @@ def leaves(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """The leaves that a backward pass from these tensors leaves gradients in."""
     found: dict[int, torch.Tensor] = {}
     seen: set[Any] = set()
-    work = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
+    work: list[Any] = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
     while work:
-        node = work.pop()
+        node: Any = work.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
         if type(node) is _AccumulateGrad:
-            found[id(node.variable)] = node.variable  # type: ignore[attr-defined]
+            found[id(node.variable)] = node.variable
         work.extend(following for following, _ in node.next_functions)
     return list(found.values())
