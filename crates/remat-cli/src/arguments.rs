@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use remat_core::{Bytes, Dealloc, Policy};
+use remat_plan::chain::{Resolution, Strategy};
 use remat_trace::Format;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -22,6 +23,7 @@ Examples:
   remat trace info step.trace.zst         what a recorded step holds, and its peak without a budget
   remat simulate step.trace.zst           what it would cost to run it inside smaller budgets
   remat figures out --from *.trace.zst    the same as figures, on one page
+  remat plan chain net.json --budget 6GiB the best order of computing a chain of stages within 6 GiB
   remat policies                          the names that --policy takes
 
 Byte counts are written 6GiB (2^30), 512MB (10^6), 6g (binary) or 1073741824.
@@ -56,6 +58,16 @@ pub(crate) enum Command {
     /// theorems of the paper: the linear network, and the adversary. Each figure comes as SVG, PNG and CSV (the numbers behind
     /// it), and index.html shows them all. Files that are there already are replaced; what is written is complete or not there.
     Figures(Figures),
+    /// Plan a step before it runs: what to keep, what to drop, what to compute again
+    Plan {
+        #[command(subcommand)]
+        command: PlanCommand,
+    },
+    /// Check a plan, apart from what made it
+    Verify {
+        #[command(subcommand)]
+        command: VerifyCommand,
+    },
     /// List the eviction policies, one a line
     Policies,
     /// Run a Python program inside a budget (needs the Python package)
@@ -117,6 +129,82 @@ Examples:
         /// Trace to read, `-` for standard input.
         file: PathBuf,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Plan a network that is a chain of stages, optimally
+    ///
+    /// CHAIN.json says of each stage how long it takes and what it keeps; the last stage is the loss. Told are the operations in
+    /// order: Fck l computes stage l and keeps its input, Fnone l lets the input go, Fall l keeps all that backward needs, B l is
+    /// the backward operation (Fsave l, of `free` plans: as Fall, but the input goes and is computed again before B l).
+    ///
+    /// Strategies: persistent (the optimum of plans that keep what they kept until backward needs it), floating (the last kept
+    /// activation may be exchanged for a later one: slower to plan, seldom better), free (a stage's saved set may stay without its
+    /// input: slower still, often better), revolve (activations only), periodic:K (K segments, as PyTorch's checkpoint_sequential),
+    /// periodic (the best K), chen-sqrt, chen-greedy, treeverse, none.
+    Chain(PlanChain),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VerifyCommand {
+    /// Recompute whether a chain's plan is valid, its makespan and its peak
+    ///
+    /// The operations are performed on paper, by code that shares nothing with the planners. Exit code 1 if one lacks an input,
+    /// if the makespan or the peak are not as PLAN.json says, or if the peak is above its budget.
+    #[command(after_help = "\
+Examples:
+  remat plan chain net.json --budget 6GiB --json > plan.json
+  remat verify chain net.json plan.json")]
+    Chain {
+        /// The chain, `-` for standard input.
+        chain: PathBuf,
+        /// The plan, as `remat plan chain --json` prints it; only \"sequence\" must be there.
+        plan: PathBuf,
+        /// One line of JSON in place of the table.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What `remat plan chain` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+CHAIN.json:
+  {\"input_bytes\": 1048576, \"stages\": [
+    {\"name\": \"conv1\", \"forward_time\": 1.6, \"backward_time\": 3.05, \"activation_bytes\": 4194304,
+     \"saved_bytes\": 9437184, \"gradient_bytes\": 4194304, \"forward_overhead_bytes\": 0,
+     \"backward_overhead_bytes\": 2097152}, ...]}
+  Times are in any unit. saved_bytes is all that backward needs of a stage, its output included, its input not.
+  gradient_bytes is that of the output (as many as activation_bytes if not given; \"input_gradient_bytes\" beside
+  input_bytes: 0 where the input needs none), overheads are 0 if not given.
+
+Examples:
+  remat plan chain net.json --budget 6GiB
+  remat plan chain net.json --budget 6GiB --strategy persistent,revolve,periodic     compare
+  remat plan chain net.json --budget 6GiB --slots exact                              to the byte; for short chains
+  remat plan chain net.json --curve --json > curve.jsonl                             all budgets at once
+  remat plan chain net.json --budget 6GiB --json | jq -c .sequence")]
+pub(crate) struct PlanChain {
+    /// The chain, `-` for standard input.
+    #[arg(value_name = "CHAIN")]
+    pub(crate) chain: PathBuf,
+    /// Memory for activations, gradients of activations and workspace, as 6GiB or 512MB. With --curve the largest budget;
+    /// if not given, what keeping everything takes.
+    #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes, required_unless_present = "curve")]
+    pub(crate) budget: Option<Bytes>,
+    /// How to plan; several are compared. If not given: persistent, and with --curve all but floating and free.
+    #[arg(long = "strategy", value_name = "S", value_delimiter = ',')]
+    pub(crate) strategies: Vec<Strategy>,
+    /// Parts that memory is counted in, or `exact` for bytes. Plans never exceed the budget; more slots find better ones.
+    #[arg(long, value_name = "N|exact", default_value_t)]
+    pub(crate) slots: Resolution,
+    /// Makespan against memory for all budgets at once; the first point of each strategy is its smallest feasible budget.
+    #[arg(long)]
+    pub(crate) curve: bool,
+    /// One line of JSON a plan, or a point of the curve, in place of tables; sizes in bytes, times in the chain's unit.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What `remat simulate` takes.

@@ -7,6 +7,8 @@ mod arguments;
 mod failure;
 mod figures;
 mod interrupt;
+mod plan_chain;
+mod plan_curve;
 mod policies;
 mod progress;
 mod simulate;
@@ -16,8 +18,9 @@ mod table;
 mod trace_check;
 mod trace_convert;
 mod trace_info;
+mod verify_chain;
 
-use arguments::{Arguments, Command, TraceCommand};
+use arguments::{Arguments, Command, PlanCommand, TraceCommand, VerifyCommand};
 use clap::Parser;
 use failure::Failure;
 use interrupt::Watch;
@@ -61,6 +64,12 @@ fn perform(command: Command) -> Result<(), Failure> {
         } => trace_convert::run(&input, &output, to.map(Into::into)),
         Command::Simulate(simulation) => simulate::run(&simulation),
         Command::Figures(figures) => figures::run(&figures),
+        Command::Plan {
+            command: PlanCommand::Chain(wanted),
+        } => plan_chain::run(&wanted),
+        Command::Verify {
+            command: VerifyCommand::Chain { chain, plan, json },
+        } => verify_chain::run(&chain, &plan, json),
         Command::Policies => policies::run(),
         Command::Run { .. } => Err(Failure::NeedsPython),
     }

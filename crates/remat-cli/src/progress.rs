@@ -1,4 +1,4 @@
-//! Progress while a long trace is read, or many are replayed.
+//! Progress while a long trace is read, many are replayed, or a long chain is planned.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use remat_trace::{Event, TraceError, TraceReader};
@@ -47,6 +47,23 @@ pub(crate) fn runs(count: usize) -> ProgressBar {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
     }
+}
+
+/// Parts of the work that a planning bar counts.
+const PARTS: f64 = 1000.0;
+
+/// A bar for planning by this strategy, on standard error, if that is a terminal.
+pub(crate) fn planning(strategy: &str) -> ProgressBar {
+    let bar = ProgressBar::new(PARTS as u64);
+    match ProgressStyle::with_template("{bar:40} {msg}: {percent}% planned, {eta} left") {
+        Ok(style) => bar.with_style(style).with_message(strategy.to_owned()),
+        Err(_) => bar,
+    }
+}
+
+/// Moves a planning bar.
+pub(crate) fn planned(bar: &ProgressBar, part: f64) {
+    bar.set_position((part * PARTS) as u64);
 }
 
 impl Iterator for Shown {

@@ -76,14 +76,14 @@ impl Question<'_> {
         let needed = match self.resolution {
             Resolution::Exact => Smallest::bytes(states),
             Resolution::Slots(count) => {
-                Slots::bytes(states, count.get() + 1).max(Smallest::bytes(states))
+                Slots::bytes(states, count.get()).max(Smallest::bytes(states))
             }
         };
         if needed <= u128::from(TABLE_BYTES) {
             return Ok(());
         }
         let fitting = (1..=500).rev().find(|&slots| {
-            Slots::bytes(states, slots + 1).max(Smallest::bytes(states)) <= TABLE_BYTES.into()
+            Slots::bytes(states, slots).max(Smallest::bytes(states)) <= TABLE_BYTES.into()
         });
         Err(PlanError::TooLarge {
             strategy: self.name.to_owned(),
@@ -127,9 +127,16 @@ impl Question<'_> {
     fn best_by_slots(&self, count: usize, progress: &mut Progress) -> Result<Costed, PlanError> {
         let (sizes, top) = self.slots(count);
         let program = self.class.program(self.chain, &sizes);
-        let table = Slots::fill(&program, top, &mut Pace::new(progress, program.states()))?;
+        let table = Slots::fill(
+            &program,
+            top,
+            self.chain.unconstrained_time(),
+            &mut Pace::new(progress, program.states()),
+        )?;
         let mut best: Option<Costed> = None;
-        let (mut low, mut high) = (0, top as i64);
+        // What the budget has room for in slots that are rounded up, and beyond.
+        let (mut low, mut high) = (sizes.whole_units(self.budget), top as i64);
+
         while low <= high {
             let x = low + (high - low) / 2;
             match sequence(&program, &table, x)?.map(|ops| self.costed(ops)) {
@@ -158,9 +165,14 @@ impl Question<'_> {
     ) -> Result<(), PlanError> {
         let (sizes, top) = self.slots(count);
         let program = self.class.program(self.chain, &sizes);
-        let table = Slots::fill(&program, top, &mut Pace::new(progress, program.states()))?;
+        let table = Slots::fill(
+            &program,
+            top,
+            self.chain.unconstrained_time(),
+            &mut Pace::new(progress, program.states()),
+        )?;
         let times = table.row(program.root());
-        for x in 0..=top {
+        for x in 0..times.len() {
             if x > 0 && times[x] == times[x - 1] {
                 continue;
             }

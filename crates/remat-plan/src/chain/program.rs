@@ -3,7 +3,7 @@
 use super::floating::{Floating, Inputs};
 use super::model::Chain;
 use super::persistent::{Persistent, Saving};
-use super::recurrence::{Choice, Recurrence, State};
+use super::recurrence::{Choice, Recurrence, Round, State};
 use super::sizes::Sizes;
 use super::strategy::Strategy;
 
@@ -80,6 +80,13 @@ impl Recurrence for Program<'_> {
         match self {
             Program::Persistent(program) => program.choices(state, visit),
             Program::Floating(program) => program.choices(state, visit),
+        }
+    }
+
+    fn rounds<E>(&self, visit: impl FnMut(Round) -> Result<(), E>) -> Result<(), E> {
+        match self {
+            Program::Persistent(program) => program.rounds(visit),
+            Program::Floating(program) => program.rounds(visit),
         }
     }
 }

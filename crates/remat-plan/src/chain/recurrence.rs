@@ -9,6 +9,7 @@ use super::sequence::{Action, Op};
 pub(crate) type State = usize;
 
 /// One way to go on from a state with memory `x`: if `x >= need`, it takes `time`, and what the states that follow take.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Choice {
     /// Time of the operations of this step alone.
     pub(crate) time: f64,
@@ -61,6 +62,26 @@ impl Step {
     }
 }
 
+/// What is done next while a table is filled. Several states may be under way at a time, each in a lane of its own.
+pub(crate) enum Round {
+    /// The state in this lane has this choice. Choices differ in order by use: those that are apart come before those between.
+    Offer { lane: usize, choice: Choice },
+    /// The state in this lane has no more choices; the lane is free.
+    Done { lane: usize, state: State },
+}
+
+/// States that are under way at a time at most.
+pub(crate) const LANES: usize = 8;
+
+/// So many passes over choices, each skipping what the others take: the better what is known, the sooner the rest is ruled out.
+const PASSES: [usize; 8] = [0, 4, 2, 6, 1, 3, 5, 7];
+
+/// Numbers in such an order that those apart come before those between.
+pub(crate) fn apart(range: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
+    let each = move |first| (range.start + first..range.end).step_by(PASSES.len());
+    PASSES.into_iter().flat_map(each)
+}
+
 /// A dynamic program: its states, and the choices in each.
 pub(crate) trait Recurrence {
     /// Number of states.
@@ -74,4 +95,18 @@ pub(crate) trait Recurrence {
 
     /// All choices in a state.
     fn choices(&self, state: State, visit: impl FnMut(Choice));
+
+    /// Every choice of every state, those that it leads to done before, in an order that is kind to caches.
+    fn rounds<E>(&self, mut visit: impl FnMut(Round) -> Result<(), E>) -> Result<(), E> {
+        let mut choices = Vec::new();
+        self.in_order(|state| {
+            choices.clear();
+            self.choices(state, |choice| choices.push(choice));
+            for index in apart(0..choices.len()) {
+                let choice = choices[index];
+                visit(Round::Offer { lane: 0, choice })?;
+            }
+            visit(Round::Done { lane: 0, state })
+        })
+    }
 }

@@ -39,6 +39,11 @@ impl Sizes {
         up(bytes, self.unit)
     }
 
+    /// Units that so many bytes have room for.
+    pub(crate) fn whole_units(&self, bytes: u64) -> i64 {
+        i64::try_from(bytes / self.unit).unwrap_or(i64::MAX)
+    }
+
     /// How far a lookup may lie above the root's: a stage saved in less than its output takes.
     pub(crate) fn excess(&self) -> i64 {
         let stages = self.activation.iter().zip(&self.saved).skip(1);

@@ -1,0 +1,313 @@
+//! `remat plan chain` and `remat verify chain`.
+
+use assert_cmd::Command;
+use serde_json::{json, Value};
+use std::fs;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+/// The paper's toy example (table 2), in bytes.
+fn toy() -> Value {
+    let rows = [
+        (1.60, 3.05, 954, 954, 2001),
+        (2.20, 4.48, 1068, 1068, 2764),
+        (2.44, 5.09, 1106, 1108, 3099),
+        (2.51, 4.93, 1068, 1066, 3099),
+        (2.10, 4.21, 954, 954, 2764),
+        (1.43, 3.34, 763, 763, 1908),
+        (0.0, 0.0, 0, 0, 0),
+    ];
+    let stages: Vec<Value> = rows
+        .iter()
+        .map(|&(forward, backward, activation, saved, overhead)| {
+            json!({
+                "forward_time": forward,
+                "backward_time": backward,
+                "activation_bytes": activation * 10_000,
+                "saved_bytes": saved * 10_000,
+                "backward_overhead_bytes": overhead * 10_000,
+            })
+        })
+        .collect();
+    json!({"input_bytes": 7_630_000, "stages": stages})
+}
+
+struct Desk {
+    folder: TempDir,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let folder = tempfile::tempdir().unwrap();
+        Desk { folder }
+    }
+
+    fn file(&self, name: &str, text: impl ToString) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text.to_string()).unwrap();
+        path
+    }
+
+    fn remat(&self, arguments: &[&str]) -> Command {
+        let mut command = assert_cmd::cargo::cargo_bin_cmd!("remat");
+        command.current_dir(self.folder.path()).args(arguments);
+        command
+    }
+
+    /// Standard output of a command that succeeds.
+    fn told(&self, arguments: &[&str]) -> String {
+        let output = self
+            .remat(arguments)
+            .assert()
+            .success()
+            .get_output()
+            .clone();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The one line of a command that fails with this exit code.
+    fn refused(&self, arguments: &[&str], code: i32) -> String {
+        let output = self
+            .remat(arguments)
+            .assert()
+            .code(code)
+            .get_output()
+            .clone();
+        let line = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(line.trim_end().lines().count(), 1, "{line}");
+        line
+    }
+}
+
+#[test]
+fn the_toy_example_is_planned_told_and_verified() {
+    let desk = Desk::new();
+    desk.file("toy.json", toy());
+    let told = desk.told(&[
+        "plan", "chain", "toy.json", "--budget", "90MB", "--slots", "exact",
+    ]);
+    assert!(
+        told.contains("Fck1 Fnone2..3 Fall4..7 B7..4 Fck1 Fnone2 Fall3 B3 Fall1..2 B2..1"),
+        "{told}"
+    );
+    assert!(
+        told.contains("47.42") && told.contains("86750000 bytes"),
+        "{told}"
+    );
+    let plan = desk.told(&["plan", "chain", "toy.json", "--budget", "90MB", "--json"]);
+    let parsed: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(parsed["sequence"][0], json!(["Fck", 1]));
+    assert_eq!(parsed["peak_bytes"], 86_750_000);
+    desk.file("plan.json", &plan);
+    let verified = desk.told(&["verify", "chain", "toy.json", "plan.json", "--json"]);
+    let verified: Value = serde_json::from_str(&verified).unwrap();
+    assert_eq!(verified["peak_bytes"], parsed["peak_bytes"]);
+    assert_eq!(verified["valid"], true);
+}
+
+#[test]
+fn an_infeasible_budget_is_refused_with_one_that_does() {
+    let desk = Desk::new();
+    desk.file("toy.json", toy());
+    let line = desk.refused(&["plan", "chain", "toy.json", "--budget", "10MB"], 1);
+    let smallest: String = line
+        .split("--budget ")
+        .nth(1)
+        .unwrap()
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    desk.told(&["plan", "chain", "toy.json", "--budget", &smallest]);
+}
+
+#[test]
+fn strategies_are_compared() {
+    let desk = Desk::new();
+    desk.file("toy.json", toy());
+    let told = desk.told(&[
+        "plan",
+        "chain",
+        "toy.json",
+        "--budget",
+        "90MB",
+        "--strategy",
+        "persistent,revolve,none",
+    ]);
+    let lines: Vec<&str> = told.lines().collect();
+    assert_eq!(lines.len(), 4, "{told}");
+    assert!(
+        lines[3].starts_with("none") && lines[3].contains("needs at least"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_curve_falls_from_the_smallest_budget_to_no_overhead() {
+    let desk = Desk::new();
+    desk.file("toy.json", toy());
+    let told = desk.told(&[
+        "plan",
+        "chain",
+        "toy.json",
+        "--curve",
+        "--strategy",
+        "persistent",
+        "--slots",
+        "exact",
+        "--json",
+    ]);
+    let points: Vec<Value> = told
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(points.len() > 3);
+    assert_eq!(points.last().unwrap()["overhead"], 1.0);
+    for pair in points.windows(2) {
+        assert!(pair[0]["budget_bytes"].as_u64() < pair[1]["budget_bytes"].as_u64());
+        assert!(pair[0]["makespan"].as_f64() > pair[1]["makespan"].as_f64());
+    }
+    let smallest = points[0]["budget_bytes"].to_string();
+    desk.told(&["plan", "chain", "toy.json", "--budget", &smallest]);
+    let table = desk.told(&["plan", "chain", "toy.json", "--curve"]);
+    for name in [
+        "persistent",
+        "revolve",
+        "periodic",
+        "chen-sqrt",
+        "chen-greedy",
+        "treeverse",
+        "none",
+    ] {
+        assert!(table.contains(name), "{name} in {table}");
+    }
+}
+
+#[test]
+fn an_edited_plan_is_not_valid() {
+    let desk = Desk::new();
+    desk.file("toy.json", toy());
+    let plan = desk.told(&["plan", "chain", "toy.json", "--budget", "90MB", "--json"]);
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    type Edit = fn(&mut Value);
+    let edits: [(Edit, &str); 8] = [
+        (|plan| plan["makespan"] = json!(1.0), "it says makespan 1"),
+        (|plan| plan["peak_bytes"] = json!(1), "it says peak_bytes 1"),
+        (
+            |plan| plan["budget_bytes"] = json!(80_000_000),
+            "above its budget",
+        ),
+        (|plan| plan["stages"] = json!(3), "it is for 3 stages"),
+        (
+            |plan| plan["sequence"][0] = json!(["Fnone", 1]),
+            "activation 0 is not there",
+        ),
+        (
+            |plan| plan["sequence"][0] = json!(["Fly", 1]),
+            "no operation is called \"Fly\"",
+        ),
+        (
+            |plan| plan["sequence"][0] = json!(["Fck", 8]),
+            "stages 1 to 7",
+        ),
+        (
+            |plan| {
+                plan["sequence"].as_array_mut().unwrap().pop();
+            },
+            "the gradient of the input is not there",
+        ),
+    ];
+    for (edit, reason) in edits {
+        let mut edited = plan.clone();
+        edit(&mut edited);
+        desk.file("edited.json", edited);
+        let line = desk.refused(&["verify", "chain", "toy.json", "edited.json"], 1);
+        assert!(line.contains(reason), "{line}");
+    }
+}
+
+#[test]
+fn bad_chains_are_refused_with_the_reason() {
+    let desk = Desk::new();
+    let stage = |field: &str, value: &str| {
+        let mut stage =
+            json!({"forward_time": 1, "backward_time": 1, "activation_bytes": 8, "saved_bytes": 8})
+                .to_string();
+        if !field.is_empty() {
+            stage = stage.replacen(
+                &format!(
+                    "\"{field}\":{}",
+                    if field.ends_with("time") { 1 } else { 8 }
+                ),
+                &format!("\"{field}\":{value}"),
+                1,
+            );
+        }
+        format!("{{\"input_bytes\": 4, \"stages\": [{stage}]}}")
+    };
+    let cases = [
+        (String::new(), "no chain"),
+        ("[]".into(), "no chain"),
+        ("{\"input_bytes\": 4, \"stages\": []}".into(), "no stages"),
+        (stage("forward_time", "-1"), "forward_time is -1"),
+        (stage("forward_time", "NaN"), "no chain"),
+        (stage("backward_time", "1e999"), "no chain"),
+        (stage("backward_time", "1e300"), "backward_time is"),
+        (stage("saved_bytes", "-8"), "no chain"),
+        (stage("saved_bytes", "9223372036854775807"), "2^63 - 1"),
+        (stage("saved_bytes", "18446744073709551616"), "no chain"),
+        (stage("saved_bytes", "\"8\""), "no chain"),
+        (stage("forward_time", "1, \"speed\": 3"), "unknown field"),
+    ];
+    for (text, reason) in cases {
+        desk.file("bad.json", &text);
+        for arguments in [&["--budget", "1GiB"][..], &["--curve"]] {
+            let line = desk.refused(&[&["plan", "chain", "bad.json"][..], arguments].concat(), 1);
+            assert!(
+                line.contains(reason) && line.contains("bad.json"),
+                "{text}: {line}"
+            );
+        }
+    }
+    desk.file("one.json", stage("", ""));
+    desk.told(&["plan", "chain", "one.json", "--budget", "1GiB"]);
+    desk.told(&["plan", "chain", "one.json", "--budget", "24"]);
+    desk.refused(&["plan", "chain", "one.json", "--budget", "23"], 1);
+    for arguments in [
+        &["one.json"][..],
+        &["one.json", "--budget", "0"],
+        &["one.json", "--budget", "-3"],
+        &["one.json", "--budget", "1GiB", "--slots", "0"],
+        &["one.json", "--budget", "1GiB", "--strategy", "periodic:0"],
+        &["one.json", "--budget", "1GiB", "--strategy", "best"],
+    ] {
+        desk.remat(&[&["plan", "chain"][..], arguments].concat())
+            .assert()
+            .code(2);
+    }
+    desk.refused(&["plan", "chain", "none.json", "--budget", "1GiB"], 1);
+}
+
+#[test]
+fn ten_thousand_stages_are_planned_or_refused_promptly() {
+    let desk = Desk::new();
+    let stage = json!({"forward_time": 1, "backward_time": 2, "activation_bytes": 1000, "saved_bytes": 4000});
+    let stages = vec![stage; 10_000];
+    desk.file("long.json", json!({"input_bytes": 1000, "stages": stages}));
+    let start = std::time::Instant::now();
+    let line = desk.refused(&["plan", "chain", "long.json", "--budget", "5MB"], 1);
+    assert!(
+        line.contains("10000 stages") && line.contains("GiB"),
+        "{line}"
+    );
+    let told = desk.told(&[
+        "plan",
+        "chain",
+        "long.json",
+        "--budget",
+        "5MB",
+        "--strategy",
+        "periodic,treeverse",
+    ]);
+    assert_eq!(told.lines().count(), 3, "{told}");
+    assert!(start.elapsed().as_secs() < 60);
+}
