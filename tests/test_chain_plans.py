@@ -89,6 +89,8 @@ EDITS: dict[str, Callable[[dict[str, Any]], Any]] = {
         "sequence": [["Fnone", i] if k == "Fck" else [k, i] for k, i in data["sequence"]],
     },
     "text": lambda data: {**data, "sequence": "Fck 1"},
+    "negative bytes": lambda data: {**data, "chain": {**data["chain"], "input_bytes": -1}},
+    "not a number": lambda data: {**data, "chain": {**data["chain"], "before_bytes": float("nan")}},
     "no bytes": lambda data: {**data, "chain": {"input_bytes": "many"}},
 }
 

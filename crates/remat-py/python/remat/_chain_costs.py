@@ -75,6 +75,11 @@ class ChainCosts:
     def from_json(data: dict[str, Any]) -> ChainCosts:
         """The opposite of :meth:`to_json`."""
         stages = tuple(StageCosts(**stage) for stage in data["stages"])
+        numbers = [
+            value for row in (data, *data["stages"]) for value in row.values() if isinstance(value, (int, float))
+        ]
+        if not all(0 <= value < 2**63 for value in numbers):
+            raise ValueError("bytes and times are numbers from 0 to 2^63")
         sizes = {key: int(data[key]) for key in ("input_bytes", "input_gradient_bytes", "before_bytes")}
         return ChainCosts(**sizes, stages=stages)
 

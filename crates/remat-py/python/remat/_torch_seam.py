@@ -771,7 +771,8 @@ def leaves(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if type(node) is _AccumulateGrad:
+        kind: Any = type(node)
+        if kind is _AccumulateGrad:
             found[id(node.variable)] = node.variable
         work.extend(following for following, _ in node.next_functions)
     return list(found.values())
