@@ -17,23 +17,42 @@ from ._native import __version__, parse_bytes, policies
 
 if TYPE_CHECKING:
     from ._budget import Run, Stats, budget
+    from ._chain_of import Chain, chain_of
+    from ._chain_plan import ChainPlan
+    from ._checkpointable import Checkpointable, sequential
     from ._measure import Measurement, measure
 
 __all__ = [
     "BudgetError",
+    "Chain",
+    "ChainPlan",
+    "Checkpointable",
     "Measurement",
     "RematError",
     "Run",
     "Stats",
     "__version__",
     "budget",
+    "chain_of",
     "measure",
     "parse_bytes",
     "policies",
+    "sequential",
 ]
 
 # What needs torch is loaded when first asked for: the command line reads traces without it.
-_HOMES = {"Run": "_budget", "Stats": "_budget", "budget": "_budget", "Measurement": "_measure", "measure": "_measure"}
+_HOMES = {
+    "Run": "_budget",
+    "Stats": "_budget",
+    "budget": "_budget",
+    "Chain": "_chain_of",
+    "chain_of": "_chain_of",
+    "ChainPlan": "_chain_plan",
+    "Checkpointable": "_checkpointable",
+    "sequential": "_checkpointable",
+    "Measurement": "_measure",
+    "measure": "_measure",
+}
 
 
 def __getattr__(name: str) -> Any:

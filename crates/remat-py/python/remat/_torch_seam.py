@@ -1,7 +1,8 @@
 """Everything Remat uses of torch that is not public, and the slower paths of the session.
 
 Not public but needed: ``TorchDispatchMode`` and its stack, ``OpOverload._op`` and ``_schema``, ``_cdata`` of
-storages, ``torch._C.TensorBase``, the legacy profiler. They are named in this file and nowhere else.
+storages, ``torch._C.TensorBase``, the legacy profiler, ``torch.utils._pytree``. They are named in this file and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -10,13 +11,16 @@ import ctypes
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 from . import _native
 from ._errors import BudgetError, RematError
+
+_T = TypeVar("_T")
 
 TensorBase = torch._C.TensorBase
 _new_storage = torch.UntypedStorage
@@ -579,10 +583,21 @@ def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
     kwargs = kwargs or {}
     tensors = _tensors(args) + _tensors(kwargs)
     cuda = next((t.device for t in tensors if t.device.type == "cuda"), None)
-    if cuda is not None:
-        return _measured_cuda(call, args, kwargs, cuda)
-    if torch.autograd._profiler_enabled():
+    if cuda is None and torch.autograd._profiler_enabled():
         return call(*args, **kwargs), None
+    result, left, peak = allocations(lambda: call(*args, **kwargs), cuda or torch.device("cpu"))
+    return result, max(0, peak - max(left, 0))
+
+
+def allocations(call: Callable[[], _T], device: torch.device) -> tuple[_T, int, int]:
+    """Runs a call and tells how many bytes more than before are allocated on a device after it, and at most during it.
+
+    Raises ``RematError`` on the CPU while a profiler of the program's own is active: torch has but one.
+    """
+    if device.type == "cuda":
+        return _allocations_cuda(call, device)
+    if torch.autograd._profiler_enabled():
+        raise RematError("bytes cannot be measured while a profiler is active: measure before it starts")
     config = torch.autograd.ProfilerConfig(
         torch.autograd.ProfilerState.CPU,
         False,
@@ -594,7 +609,7 @@ def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
     )
     torch.autograd._enable_profiler_legacy(config)
     try:
-        result = call(*args, **kwargs)
+        result = call()
     finally:
         records = torch.autograd._disable_profiler_legacy()
     level = peak = 0
@@ -603,18 +618,17 @@ def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
             if event.kind() == "memory_alloc":
                 level += event.cpu_memory_usage()
                 peak = max(peak, level)
-    return result, max(0, peak - max(level, 0))
+    return result, level, peak
 
 
-def _measured_cuda(call: Any, args: Any, kwargs: Any, device: torch.device) -> tuple[Any, int | None]:
+def _allocations_cuda(call: Callable[[], _T], device: torch.device) -> tuple[_T, int, int]:
     torch.cuda.synchronize(device)
     base = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    result = call(*args, **kwargs)
+    result = call()
     torch.cuda.synchronize(device)
     peak = torch.cuda.max_memory_allocated(device)
-    left = torch.cuda.memory_allocated(device)
-    return result, max(0, peak - max(left, base))
+    return result, torch.cuda.memory_allocated(device) - base, peak - base
 
 
 # --- Replays --------------------------------------------------------------------------------------------------
@@ -714,3 +728,51 @@ def use_count(storage: torch.UntypedStorage) -> int:
 def budget_error(op: str, needed: int, smallest: int, budget: int, device: str) -> BudgetError:
     """The exception for a plan that does not fit."""
     return BudgetError(op, needed, smallest, budget, device)
+
+
+# --- Stages of chains -----------------------------------------------------------------------------------------
+
+flatten_tree = _pytree.tree_flatten
+unflatten_tree = _pytree.tree_unflatten
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """One number a storage, while it lives."""
+    return int(_untyped_storage(tensor)._cdata)
+
+
+def generators(device: torch.device) -> list[torch.Generator]:
+    """The default generators that code on a device may draw from: the CPU's and its own."""
+    return _generators((), None) + (
+        _generators((torch.empty(0, device=device),), None) if device.type == "cuda" else []
+    )
+
+
+@contextmanager
+def hooks_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
+    """The tensors' own gradient hooks are off: a backward pass that only measures is not told to the program."""
+    hooks = [tensor._backward_hooks for tensor in tensors]
+    for tensor in tensors:
+        tensor._backward_hooks = None
+    try:
+        yield
+    finally:
+        for tensor, kept in zip(tensors, hooks, strict=True):
+            tensor._backward_hooks = kept
+
+
+def leaves(outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The leaves that a backward pass from these tensors leaves gradients in."""
+    found: dict[int, torch.Tensor] = {}
+    seen: set[Any] = set()
+    work: list[Any] = [tensor.grad_fn for tensor in outputs if tensor.grad_fn is not None]
+    while work:
+        node: Any = work.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        kind: Any = type(node)
+        if kind is _AccumulateGrad:
+            found[id(node.variable)] = node.variable
+        work.extend(following for following, _ in node.next_functions)
+    return list(found.values())

@@ -1,0 +1,312 @@
+"""Time against true peak for chains: plain, `checkpoint_sequential`, plans by strategy, and the online engine.
+
+    python benchmarks/chains.py [--quick] [--rounds N] [--models resnet,densenet,transformer] [--json FILE]
+
+All runs of a model take turns in one process, in an order that is reversed every round; times are medians of a step
+(forward, backward), peaks are the allocator's (`true_peak.py`), taken in runs of their own. Plans get the peaks of
+`checkpoint_sequential` and shares of plain's as budgets. At the end stands the throughput gained over the best
+`checkpoint_sequential` point at its peak. The exit code is 1 if a loss differs from plain's or a peak exceeds its
+budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from math import isqrt
+from pathlib import Path
+from statistics import geometric_mean, median
+
+import remat
+import torch
+import torch.nn.functional as F
+from speed import KEEP_FREED, MIB, cell, machine, table
+from timing import in_turn, timed
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint_sequential
+from true_peak import resident_bytes, true_peak
+from workloads import GPT, ResNet
+
+STRATEGIES = ("revolve", "persistent", "floating")
+SHARES = (0.7, 0.35, 0.2)
+
+
+@dataclass
+class Contender:
+    """One way to run a chain, and what was seen of it."""
+
+    label: str
+    step: Callable[[], float] | None
+    budget: int | None = None
+    online: bool = False
+    peak: int | None = None
+    seconds: list[float] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+    failure: str | None = None
+
+
+@dataclass
+class Row:
+    """What is reported of a contender; bytes and milliseconds."""
+
+    model: str
+    label: str
+    budget: int | None
+    peak: int | None
+    ms_per_step: float | None
+    time_over_plain: float | None
+    failure: str | None
+
+
+def main() -> int:
+    """Measures, prints, and answers with the exit code."""
+    args = arguments()
+    if any(os.environ.get(name) != value for name, value in KEEP_FREED.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_FREED})
+    torch.set_num_threads(args.threads)
+    print("machine: " + ", ".join(f"{name} {value}" for name, value in machine("cpu").items()), flush=True)
+    rows: list[Row] = []
+    gains: list[float] = []
+    broken = 0
+    for name, chain, x in models(args.models.split(","), args.quick):
+        contenders = measured(chain, x, args.rounds, args.steps)
+        shown = [row(name, contender, contenders[0]) for contender in contenders]
+        print(f"\n### {name}: {len(chain)} stages\n\n{rows_table(shown)}", flush=True)
+        gain = gain_at_best_periodic(contenders)
+        if gain is not None:
+            gains.append(gain)
+            print(f"\nAt the peak of the best checkpoint_sequential point: {gain - 1:+.1%} throughput", flush=True)
+        print(f"\n{smallest_peaks(contenders)}", flush=True)
+        rows += shown
+        for contender in contenders:
+            wrong = contender.losses and set(contender.losses) != set(contenders[0].losses)
+            over = contender.peak and contender.budget and contender.peak > contender.budget
+            if wrong or over:
+                broken += 1
+                print(f"{name}, {contender.label}: {'another loss' if wrong else 'above its budget'}", file=sys.stderr)
+        del contenders, chain, x
+        gc.collect()
+    if gains:
+        print(f"\nGeometric mean of the gains: {geometric_mean(gains) - 1:+.1%}")
+    if args.json:
+        args.json.write_text("".join(json.dumps(asdict(each)) + "\n" for each in rows))
+    return 1 if broken else 0
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="small models: no measurement")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of every run")
+    parser.add_argument("--steps", type=int, default=2, help="steps under the clock in a turn, after one that is not")
+    parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads")
+    parser.add_argument("--models", default="resnet,densenet,transformer", help="with commas between")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row as a line of JSON")
+    return parser.parse_args()
+
+
+class DenseLayer(nn.Module):
+    """Batch norm, ReLU and two convolutions; what went in comes out with the new channels beside it."""
+
+    def __init__(self, inputs: int, growth: int) -> None:
+        super().__init__()
+        self.norm1, self.conv1 = nn.BatchNorm2d(inputs), nn.Conv2d(inputs, 4 * growth, 1, bias=False)
+        self.norm2, self.conv2 = nn.BatchNorm2d(4 * growth), nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.conv1(F.relu(self.norm1(x)))
+        return torch.cat([x, self.conv2(F.relu(self.norm2(y)))], 1)
+
+
+def densenet(layers: int, growth: int) -> nn.Sequential:
+    """DenseNet-BC (Huang et al. 2017) with three blocks, for images of one channel."""
+    parts: list[nn.Module] = [nn.Conv2d(1, 2 * growth, 3, 1, 1, bias=False)]
+    width = 2 * growth
+    for block in range(3):
+        for _ in range(layers):
+            parts.append(DenseLayer(width, growth))
+            width += growth
+        if block < 2:
+            squeeze = nn.Conv2d(width, width // 2, 1, bias=False)
+            parts.append(nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), squeeze, nn.AvgPool2d(2)))
+            width //= 2
+    return nn.Sequential(*parts, nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)))
+
+
+def models(names: list[str], quick: bool) -> Iterator[tuple[str, nn.Sequential, Tensor]]:
+    """Chains and batches, one after the other so that only one is resident."""
+    torch.manual_seed(0)
+    if "resnet" in names:  # as deep as ResNet-50 and -101 are in stages: 16 and 33 blocks
+        for depth in (2,) if quick else (5, 11):
+            x = torch.randn(8, 1, 32, 32)
+            model = ResNet(depth, 8 if quick else 16)
+            for module in model.modules():  # checkpoint_sequential cannot begin a segment with what writes to its input
+                if isinstance(module, nn.ReLU):
+                    module.inplace = False
+            yield f"ResNet, {3 * depth} blocks", remat.chain_of(model, x), x
+    if "densenet" in names:
+        layers = 3 if quick else 8
+        yield f"DenseNet-BC, {3 * layers} layers", densenet(layers, 8), torch.randn(8, 1, 32, 32)
+    if "transformer" in names:
+        x = torch.randint(256, (4, 64))
+        model = GPT(2 if quick else 12, 64, heads=4, context=64)
+        yield "GPT, 64 wide, 4 x 64 bytes", remat.chain_of(model, x), x
+
+
+def measured(chain: nn.Sequential, x: Tensor, rounds: int, steps: int) -> list[Contender]:
+    """Plain first; then all others, with what was seen of each."""
+    plain = Contender("plain", stepper(chain, chain, x))
+    observe_peak(plain)
+    base = resident_bytes()
+    assert plain.peak is not None
+    most = max(2, 2 * isqrt(len(chain)))
+    contenders = [plain]
+    for segments in sorted({2, 3, most // 2, most} if most > 3 else {2}):
+        label = f"checkpoint_sequential, {segments} segments"
+        run = lambda value, count=segments: checkpoint_sequential(chain, count, value, use_reentrant=False)  # noqa: E731
+        contenders.append(Contender(label, stepper(chain, run, x)))
+        observe_peak(contenders[-1])
+    points = [(f"at {it.label.split(', ')[1]}", it.peak) for it in contenders[1:] if it.peak is not None]
+    points += [(f"{share:.0%}", base + int(share * (plain.peak - base))) for share in SHARES]
+    for label, budget in points:
+        for strategy in STRATEGIES:
+            contenders.append(planned(f"{strategy} {label}", chain, x, budget, strategy))
+        online = Contender(f"remat.budget {label}", stepper(chain, chain, x), budget, online=True)
+        observe_peak(online)
+        contenders.append(online)
+    for turn in range(rounds):
+        for contender in in_turn(contenders, turn):
+            observe_time(contender, steps)
+    return contenders
+
+
+def planned(label: str, chain: nn.Sequential, x: Tensor, budget: int, strategy: str) -> Contender:
+    """A plan of a strategy, its peak seen; where the budget is too small for it, why."""
+    try:
+        model = remat.Checkpointable(chain, x, budget, strategy=strategy, loss=loss_of)
+    except remat.BudgetError as error:
+        return Contender(label, None, budget, failure=f"needs {error.smallest / MIB:.1f} MiB")
+    contender = Contender(label, stepper(chain, model, x), budget)
+    observe_peak(contender)
+    return contender
+
+
+def loss_of(output: Tensor) -> Tensor:
+    """Any loss will do."""
+    return output.square().mean()
+
+
+def stepper(chain: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[], float]:
+    """A step from the same random state, its gradients thrown away."""
+
+    def step() -> float:
+        torch.manual_seed(0)
+        loss = loss_of(run(x))
+        loss.backward()
+        value = loss.item()
+        chain.zero_grad()
+        return value
+
+    return step
+
+
+def observe_peak(contender: Contender) -> None:
+    """The allocator's peak over two steps, once the same steps were run without the profiler."""
+
+    def steps() -> None:
+        run_steps(contender, 2)
+
+    run_steps(contender, 2)
+    if contender.failure is None:
+        contender.peak = true_peak(steps)
+
+
+def observe_time(contender: Contender, steps: int) -> None:
+    """The median time of a step after one that is not counted."""
+    if contender.failure is None:
+        gc.collect()
+        seconds = run_steps(contender, 1 + steps)
+        if contender.failure is None:
+            contender.seconds.append(median(seconds[1:]))
+
+
+def run_steps(contender: Contender, count: int) -> list[float]:
+    """Seconds of each step; entering and leaving a budget is not timed."""
+    assert contender.step is not None
+    step = contender.step
+
+    def noted() -> None:
+        contender.losses.append(step().hex())
+
+    if not contender.online:
+        return timed(noted, "cpu", warmup=0, repeats=count)
+    assert contender.budget is not None
+    try:
+        with remat.budget(contender.budget):
+            return timed(noted, "cpu", warmup=0, repeats=count)
+    except remat.BudgetError as error:
+        contender.failure = f"needs {error.smallest / MIB:.1f} MiB"
+        return []
+
+
+def ratio(contender: Contender, plain: Contender) -> float | None:
+    """Median of the times over plain's within a round."""
+    if not contender.seconds:
+        return None
+    return median(mine / theirs for mine, theirs in zip(contender.seconds, plain.seconds, strict=True))
+
+
+def row(name: str, contender: Contender, plain: Contender) -> Row:
+    """What is reported of a contender."""
+    ms = 1e3 * median(contender.seconds) if contender.seconds else None
+    failure = contender.failure
+    return Row(name, contender.label, contender.budget, contender.peak, ms, ratio(contender, plain), failure)
+
+
+def gain_at_best_periodic(contenders: list[Contender]) -> float | None:
+    """Throughput of `persistent` over the fastest `checkpoint_sequential` run, within the peak of that run."""
+    plain = contenders[0]
+    periodic = [it for it in contenders if it.label.startswith("checkpoint_sequential") and it.seconds]
+    best = min(periodic, key=lambda it: ratio(it, plain) or 0.0)
+    plans = [it for it in contenders if it.label.startswith("persistent") and it.budget == best.peak and it.seconds]
+    if not plans:
+        return None
+    return (ratio(best, plain) or 0.0) / (ratio(plans[0], plain) or 1.0)
+
+
+def smallest_peaks(contenders: list[Contender]) -> str:
+    """The smallest peak that each kind of run reached."""
+    least: dict[str, int] = {}
+    for contender in contenders:
+        kind = contender.label.split(" ")[0].rstrip(",")
+        if contender.seconds and contender.peak:
+            least[kind] = min(least.get(kind, contender.peak), contender.peak)
+    return "Smallest peaks, MiB: " + ", ".join(f"{kind} {peak / MIB:.1f}" for kind, peak in least.items())
+
+
+def rows_table(rows: list[Row]) -> str:
+    """A markdown table."""
+    header = ["run", "budget MiB", "true peak MiB", "ms / step", "time / plain", ""]
+    return table(
+        header,
+        [
+            [
+                it.label,
+                cell(it.budget and it.budget / MIB, ".1f"),
+                cell(it.peak and it.peak / MIB, ".1f"),
+                cell(it.ms_per_step, ".1f"),
+                cell(it.time_over_plain, ".3f"),
+                it.failure or "",
+            ]
+            for it in rows
+        ],
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,267 @@
+"""``remat.Checkpointable``: a chain of modules that trains inside a byte budget by a plan made ahead."""
+
+from __future__ import annotations
+
+import gc
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from . import _torch_seam as seam
+from ._budget import Budget, bytes_of, live_tensors
+from ._chain_costs import SCALARS
+from ._chain_of import Chain
+from ._chain_plan import ChainPlan, chain_bytes, load_plan, made_for, make_plan
+from ._chain_run import Script
+from ._errors import RematError
+from ._stage import Function, Stage, allocated_bytes, distinct_bytes, tensors
+from ._stage_measure import measure_chain
+from ._stage_probe import Shape, shape_of
+
+_RECOUNTS = 3
+
+
+@dataclass
+class _Prepared:
+    """A plan in force for one kind of input."""
+
+    shape: Shape
+    plan: ChainPlan
+    script: Script
+    recounts: int = _RECOUNTS
+    #: What the latest forward pass returned: callers often hold it until the next one returns; there is room for it.
+    returned: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
+
+
+class Checkpointable(nn.Module):
+    """An ``nn.Sequential`` that trains inside a byte budget, at the plan that takes least time there.
+
+    Every stage is measured on ``sample`` (a batch as it comes in training), a planner chooses which stages save what
+    and which are run again, and forward and backward passes follow that plan. Outputs, gradients, buffers and random
+    streams are those of the module itself, bit for bit.
+
+    ``budget`` is in bytes, an int or a text such as ``"6GiB"``, and covers what :func:`remat.budget` covers: every
+    tensor storage on the device, parameters and gradients included, and workspace. What is resident is counted now
+    and again in the first three training steps of each kind of input, when an optimizer's state has come to exist;
+    the plan is made anew when it grew. ``reserve`` bytes are left for what comes later, such as an optimizer's state,
+    and for what torch does not show, such as DDP's buckets (as large as the gradients). ``loss`` maps the output to
+    the loss and is measured as the last stage; without it, room for twice the output is left. ``strategy`` and
+    ``slots`` are those of ``remat plan chain``. ``plan`` is a file written by ``.plan.save(path)`` for the same
+    module and sample, which saves measuring.
+
+    An input of other shapes, another autocast state or training mode is measured and planned when it first comes.
+
+    The plan bounds one forward and backward pass at a time. Forward code is run more than once: beside buffers, random
+    numbers and its input it must depend on nothing that changes. All is on one device.
+
+    Raises :class:`remat.BudgetError` with the smallest budget that would do; :class:`remat.RematError` for what is no
+    chain and for a plan made for something else; ``ValueError`` for arguments that make no sense.
+
+    >>> import torch, remat
+    >>> layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(8)]
+    >>> x = torch.ones(256, 64)
+    >>> model = remat.Checkpointable(torch.nn.Sequential(*layers), x, budget="64MiB")
+    >>> model(x).sum().backward()
+    """
+
+    def __init__(
+        self,
+        module: nn.Sequential,
+        sample: Any,
+        budget: Budget | None = None,
+        *,
+        strategy: str = "persistent",
+        slots: str | int = "500",
+        loss: Callable[[Any], Any] | None = None,
+        reserve: Budget = 0,
+        plan: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(module, nn.Sequential):
+            raise RematError(f"{type(module).__name__} is no nn.Sequential: remat.chain_of(model, sample) makes one")
+        self.module = module
+        self._functions = tuple(Stage(name, (child,)) for name, child in module._modules.items())
+        self._start(sample, budget, strategy, slots, loss, reserve, plan)
+
+    def _start(
+        self,
+        sample: Any,
+        budget: Budget | None,
+        strategy: str,
+        slots: str | int,
+        loss: Callable[[Any], Any] | None,
+        reserve: Budget,
+        plan: str | os.PathLike[str] | None,
+    ) -> None:
+        if not self._functions:
+            raise ValueError("a chain needs at least one stage")
+        if budget is None and plan is None:
+            raise ValueError("expected a budget, e.g. '6GiB', or a saved plan")
+        if not any(isinstance(value, torch.Tensor) for value in tensors(sample)):
+            raise ValueError("the sample holds no tensor: expected a batch as it comes in training")
+        if strategy == "free":
+            raise ValueError("strategy 'free' is for planning only: autograd keeps a stage's input with what it saves")
+        self._budget = None if budget is None else bytes_of(budget)
+        self._reserve = 0 if reserve == 0 else bytes_of(reserve)
+        self._strategy, self._slots, self._loss = strategy, str(slots), loss
+        self._prepared: dict[Any, _Prepared] = {}
+        first = self._prepare(sample, plan)
+        if self._budget is None:
+            self._budget = first.plan.budget
+        self._prepared[self._kind(sample)] = first
+        self._latest = first
+
+    @property
+    def plan(self) -> ChainPlan:
+        """The plan of the latest kind of input; ``print`` says it in words, ``save`` keeps it."""
+        return self._latest.plan
+
+    def forward(self, value: Any) -> Any:
+        """The output of the chain."""
+        if not torch.is_grad_enabled():
+            return self._plainly(value)
+        kind = self._kind(value)
+        prepared = self._prepared.get(kind)
+        if prepared is None:
+            prepared = self._prepared[kind] = self._prepare(value, None)
+        self._latest = prepared
+        if prepared.recounts:
+            prepared.recounts -= 1
+            self._recount(prepared, value)
+        for stage in prepared.shape.before:
+            value = stage(value)
+        output = prepared.script.run(value)
+        if prepared.recounts:
+            prepared.returned = [weakref.ref(tensor) for tensor in tensors(output)]
+        return output
+
+    def _plainly(self, value: Any) -> Any:
+        if isinstance(self.module, Chain):
+            return self.module(value)
+        for stage in self._functions:
+            value = stage(value)
+        return value
+
+    def _kind(self, value: Any) -> Any:
+        """What makes one input as good as another for a plan."""
+        leaves, form = seam.flatten_tree(value)
+        modes = tuple(module.training for module in self.modules())
+        wanted = tuple(parameter.requires_grad for parameter in self.parameters())
+        device = next((leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
+        autocast = [(torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in ("cpu", device.type)]
+        return (str(form), tuple(map(_leaf_kind, leaves)), modes, wanted, tuple(autocast))
+
+    def _prepare(self, sample: Any, saved: str | os.PathLike[str] | None) -> _Prepared:
+        if isinstance(self.module, Chain):
+            self.module.check_mode()
+        device = tensors(sample)[0].device
+        shape = shape_of(self._functions, sample, device)
+        base = self._base(shape, sample) + self._reserve
+        texts = made_for(shape, sample)
+        if saved is not None:
+            plan = load_plan(saved, texts, self._budget, base)
+        else:
+            assert self._budget is not None
+            measured = measure_chain(shape, sample, self._loss)
+            name = seam.device_name(device)
+            operations = make_plan(measured.costs, self._budget, base, self._strategy, self._slots, name)
+            plan = ChainPlan(operations, measured.costs, self._strategy, self._budget, base, measured.changing, texts)
+        return _Prepared(shape, plan, self._script(shape, plan))
+
+    def _script(self, shape: Shape, plan: ChainPlan) -> Script:
+        writes = shape.writes_input and not shape.before
+        return Script(shape.stages, plan.operations, plan.changing, writes, shape.device)
+
+    def _base(self, shape: Shape, value: Any, returned: Sequence[torch.Tensor] = ()) -> int:
+        """Bytes on the device that are there whatever the chain does; its input and what it returned are its own."""
+        gc.collect()
+        resident = _resident(shape.device)
+        own = [*returned, *(tensors(value) if not shape.before else [])]
+        resident -= distinct_bytes(own)
+        missing = [leaf for leaf in shape.leaves if leaf.grad is None]
+        return resident + sum(leaf.numel() * leaf.element_size() for leaf in missing)
+
+    def _recount(self, prepared: _Prepared, value: Any) -> None:
+        """Makes the plan anew if more is resident than it was made for."""
+        alive = [tensor for tensor in (weak() for weak in prepared.returned) if tensor is not None]
+        base = self._base(prepared.shape, value, alive)
+        del alive
+        plan = prepared.plan
+        if base <= plan.base + SCALARS:
+            return
+        room = plan.budget - base
+        if chain_bytes(plan.operations, plan.costs) <= room:
+            prepared.plan = replace(plan, base=base)
+            return
+        name = seam.device_name(prepared.shape.device)
+        operations = make_plan(plan.costs, plan.budget, base, plan.strategy, self._slots, name)
+        prepared.plan = replace(plan, base=base, operations=operations)
+        prepared.script = self._script(prepared.shape, prepared.plan)
+
+
+class _Functions(nn.Sequential):
+    """Functions as an ``nn.Sequential``, so that the modules among them are found."""
+
+    def __init__(self, functions: Sequence[Function]) -> None:
+        super().__init__()
+        for number, function in enumerate(functions):
+            if isinstance(function, nn.Module):
+                self.add_module(str(number), function)
+
+
+class _Sequential(Checkpointable):
+    def __init__(self, functions: Sequence[Function], sample: Any, budget: Budget | None, **options: Any) -> None:
+        nn.Module.__init__(self)
+        self.module = _Functions(functions)
+        self._functions = tuple(Stage(_name(f, number), (f,)) for number, f in enumerate(functions, 1))
+        self._start(sample, budget, **options)
+
+
+def sequential(
+    functions: Sequence[Function],
+    sample: Any,
+    budget: Budget | None = None,
+    *,
+    strategy: str = "persistent",
+    slots: str | int = "500",
+    loss: Callable[[Any], Any] | None = None,
+    reserve: Budget = 0,
+    plan: str | os.PathLike[str] | None = None,
+) -> Checkpointable:
+    """As :class:`Checkpointable` for functions, modules or not, each called on what the one before returned.
+
+    >>> import torch, remat
+    >>> run = remat.sequential([torch.nn.Linear(8, 8), torch.tanh], torch.ones(4, 8), budget="64MiB")
+    >>> run(torch.ones(4, 8)).shape
+    torch.Size([4, 8])
+    """
+    wrong = [function for function in functions if not callable(function)]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} cannot be called: expected modules or functions")
+    return _Sequential(functions, sample, budget, strategy=strategy, slots=slots, loss=loss, reserve=reserve, plan=plan)
+
+
+def _name(function: Function, number: int) -> str:
+    kind = type(function).__name__ if isinstance(function, nn.Module) else getattr(function, "__name__", "function")
+    return f"{number}:{kind}"
+
+
+def _leaf_kind(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return (leaf.shape, leaf.dtype, leaf.requires_grad, leaf.device)
+    return leaf
+
+
+def _resident(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.memory_allocated(device))
+    found: dict[int, int] = {}
+    for tensor in live_tensors():
+        if seam.device_name(tensor.device) == seam.device_name(device):
+            found[seam.storage_id(tensor)] = allocated_bytes(tensor)
+    return sum(found.values())

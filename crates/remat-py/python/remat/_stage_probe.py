@@ -1,0 +1,65 @@
+"""The shape of a chain, seen by running it once: which functions belong together and where gradients begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from . import _torch_seam as seam
+from ._chain_run import forgetting
+from ._errors import RematError
+from ._stage import Stage, apart, check_value, copied, join, tensors
+from ._stage_state import in_place_of_buffers, random_again, random_state
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Stages of a chain."""
+
+    #: Run before the chain: no gradient ever reaches them.
+    before: tuple[Stage, ...]
+    stages: tuple[Stage, ...]
+    #: Whether the first of all stages writes to its input.
+    writes_input: bool
+    #: What the chain leaves gradients in, its input not included.
+    leaves: tuple[torch.Tensor, ...]
+    device: torch.device
+
+
+def shape_of(functions: Sequence[Stage], sample: Any, device: torch.device) -> Shape:
+    """Runs every function once on the sample. What writes to its input is joined to what made that input.
+
+    Random streams and buffers are afterwards as before. Raises ``RematError`` for values that cannot go from stage to
+    stage and for a chain that has no gradient at all.
+    """
+    check_value(sample, "the sample", device)
+    groups: list[list[Stage]] = []
+    last_without = -1
+    writes_input = False
+    with random_again(device, random_state(device)), torch.enable_grad():
+        given = apart(sample)
+        value = copied(given)
+        for function in functions:
+            before = [(tensor, tensor._version) for tensor in tensors(value)]
+            with in_place_of_buffers(function.buffers()), forgetting():
+                value = function(value)
+            check_value(value, function.name, device)
+            writes = any(tensor._version != version for tensor, version in before)
+            if writes and groups:
+                groups[-1].append(function)
+            else:
+                writes_input = writes_input or writes
+                groups.append([function])
+            if not any(tensor.requires_grad for tensor in tensors(value)):
+                last_without = len(groups) - 1
+        del before
+    if last_without == len(groups) - 1:
+        raise RematError("the output of the chain needs no gradient: there is nothing to plan")
+    inputs = {id(tensor) for tensor in tensors(given)}
+    leaves = tuple(leaf for leaf in seam.leaves(tensors(value)) if id(leaf) not in inputs)
+    stages = tuple(join(group) for group in groups)
+    split = last_without + 1
+    return Shape(stages[:split], stages[split:], writes_input, leaves, device)
