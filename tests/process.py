@@ -74,3 +74,25 @@ def signalled(command: Sequence[str | Path], number: signal.Signals, ready: str)
         process.send_signal(number)
         out, err = process.communicate(timeout=LIMIT)
         return Ended(process.returncode, seen + out, err)
+
+
+def two_ranks_agree(script: Path, where: Path) -> None:
+    """Runs a program as two ranks that meet in `where`; each must end well and say that its bits are the same."""
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, script, str(rank), str(where / "store")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        for rank in range(2)
+    ]
+    try:
+        said = [rank.communicate(timeout=LIMIT) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    for number, (rank, (out, err)) in enumerate(zip(ranks, said, strict=True)):
+        assert rank.returncode == 0, err
+        assert f"rank {number} same" in out

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,7 @@ import remat
 import torch
 from bits import bits, differences
 from chains import CHAINS, Trained, agree, loss_of, made, plain, planned, train
-from process import LIMIT, environment
+from process import two_ranks_agree
 from torch import Tensor, nn
 
 reference = functools.cache(plain)
@@ -202,22 +200,4 @@ def test_a_stage_that_depends_on_more_than_its_input_is_refused() -> None:
 
 
 def test_two_ranks(tmp_path: Path) -> None:
-    script = Path(__file__).with_name("ddp_chain_rank.py")
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, script, str(rank), str(tmp_path / "store")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
-        for rank in range(2)
-    ]
-    try:
-        said = [rank.communicate(timeout=LIMIT) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    for number, (rank, (out, err)) in enumerate(zip(ranks, said, strict=True)):
-        assert rank.returncode == 0, err
-        assert f"rank {number} same" in out
+    two_ranks_agree(Path(__file__).with_name("ddp_chain_rank.py"), tmp_path)

@@ -28,8 +28,7 @@ impl Way {
 const NEAR: u64 = 256;
 
 /// Under [`Numerator::NearAncestors`] a storage that the program let go counts this much less: what it is there for is to
-/// recompute others, and a replay brings back more of that kind than will be asked for again. Between 16 and 64
-/// measured best.
+/// recompute others, and a replay brings back more of that kind than will be asked for again.
 const LET_GO: i64 = 32;
 
 impl Graph {

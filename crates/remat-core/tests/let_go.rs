@@ -1,0 +1,55 @@
+//! `dtr-anc`: of two values that a replay brought back, the one goes that the program let go, though it costs more.
+
+use remat_core::*;
+
+const POOL: PoolId = PoolId(0);
+
+fn run(engine: &mut Engine, input: TensorId, bytes: u64, cost: u64) -> Result<TensorId, Error> {
+    let op = engine.begin(&OpSpec {
+        inputs: &[input],
+        outputs: &[Output::Fresh {
+            bytes: Bytes(bytes),
+            pool: POOL,
+        }],
+        workspace: Bytes(0),
+        workspace_pool: POOL,
+        replay: Replay::Allowed,
+    })?;
+    let report = Finished {
+        cost: Cost(cost),
+        bytes: None,
+    };
+    engine.finish(op, &report)?;
+    Ok(engine.outputs(op)[0])
+}
+
+/// Which of the two stays when room is made for a third: the one let go, the one still held.
+fn stay(policy: &str) -> Result<(bool, bool), Box<dyn std::error::Error>> {
+    let mut engine = Engine::new(Config {
+        budgets: vec![Some(Bytes(30))],
+        policy: policy.parse()?,
+        ..Config::default()
+    });
+    let weights = engine.constant(Bytes(1), POOL)?;
+    let let_go = run(&mut engine, weights, 10, 1_000)?;
+    let held = run(&mut engine, let_go, 10, 500)?;
+    let between = engine.storage(let_go);
+    engine.release(let_go)?;
+    let other = run(&mut engine, weights, 25, 1)?;
+    assert!(!engine.is_resident(between) && !engine.is_defined(held));
+    engine.release(other)?;
+    engine.ensure(&[held])?;
+    assert!(engine.is_resident(between) && engine.is_defined(held));
+    // Time passes, so that both are about equally stale.
+    let passing = run(&mut engine, weights, 1, 1_000_000)?;
+    engine.release(passing)?;
+    run(&mut engine, weights, 15, 1)?;
+    Ok((engine.is_resident(between), engine.is_defined(held)))
+}
+
+#[test]
+fn what_the_program_let_go_goes_first() -> Result<(), Box<dyn std::error::Error>> {
+    assert_eq!(stay("dtr-local")?, (true, false));
+    assert_eq!(stay("dtr-anc")?, (false, true));
+    Ok(())
+}
