@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -25,6 +25,8 @@ class StageCosts:
     saving_overhead_bytes: int
     #: On top of the saved set, in its backward pass: gradients of output and input, and all else.
     backward_bytes: int
+    #: Gradients that its backward pass leaves behind: those of the parameters that no earlier stage uses.
+    parameter_gradient_bytes: int = 0
     #: What the graph keeps of it whatever is saved.
     kept_bytes: int = 0
     #: Copies of the buffers that it changes.
@@ -52,6 +54,11 @@ class ChainCosts:
         copies = sum(stage.buffer_bytes for stage in self.stages) + max(stage.buffer_bytes for stage in self.stages)
         return output + copies + sum(stage.kept_bytes for stage in self.stages) + _SMALL
 
+    @property
+    def gradients_made(self) -> int:
+        """Gradients of parameters that come into being."""
+        return sum(stage.parameter_gradient_bytes for stage in self.stages)
+
     def for_planner(self) -> dict[str, Any]:
         """The chain as the planners read it. They know one forward overhead: the larger one."""
         keys = ("name", "forward_time", "backward_time", "activation_bytes", "saved_bytes", "gradient_bytes")
@@ -66,6 +73,10 @@ class ChainCosts:
             stages.append(row)
         first = {"input_bytes": self.input_bytes, "input_gradient_bytes": self.input_gradient_bytes}
         return {**first, "stages": stages}
+
+    def with_gradients(self) -> ChainCosts:
+        """The same where gradients of parameters are there from the start and are added to."""
+        return replace(self, stages=tuple(replace(stage, parameter_gradient_bytes=0) for stage in self.stages))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

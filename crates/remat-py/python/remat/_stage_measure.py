@@ -44,16 +44,19 @@ def measure_chain(shape: Shape, sample: Any, loss: Callable[[Any], Any] | None) 
     input_bytes, wanted = distinct_bytes(tensors(value)), _gradient_bytes(tensors(value))
     rows: list[StageCosts] = []
     changing = []
-    known: dict[int, torch.Tensor] = {}
+    known: dict[int, tuple[torch.Tensor, int]] = {}  # what gets gradients, and the last stage that uses it
     for position, stage in enumerate(shape.stages):
         copies = shape.writes_input and position == 0 and not shape.before
         row, changes, leaves, value = _measure_stage(stage, value, shape.device, copies)
         # Autograd sums the gradients of what several stages use before it leaves them: the sum so far and the next one.
         sums = sum(2 * allocated_bytes(leaf) for leaf in leaves if id(leaf) in known)
-        known.update((id(leaf), leaf) for leaf in leaves)
+        known.update((id(leaf), (leaf, position)) for leaf in leaves)
         row = replace(row, kept_bytes=row.kept_bytes + sums)
         rows.append(row)
         changing.append(changes)
+    for leaf, position in known.values():
+        more = rows[position].parameter_gradient_bytes + leaf.numel() * leaf.element_size()
+        rows[position] = replace(rows[position], parameter_gradient_bytes=more)
     rows.append(_loss(loss, value, shape.device))
     return Measured(ChainCosts(input_bytes, wanted, before_bytes, tuple(rows)), tuple(changing))
 
