@@ -33,7 +33,7 @@ from true_peak import resident_bytes, true_peak
 from workloads import GPT
 
 STRATEGIES = ("revolve", "persistent", "floating")
-SHARES = (0.7, 0.35, 0.2)
+SHARES = (0.7, 0.35)
 
 
 @dataclass
@@ -234,9 +234,10 @@ def measured(chain: nn.Sequential, x: Tensor, rounds: int, steps: int) -> list[C
     for label, budget in points:
         for strategy in STRATEGIES:
             contenders.append(planned(f"{strategy} {label}", chain, x, budget, strategy))
-        online = Contender(f"remat.budget {label}", stepper(chain, chain, x), budget, online=True)
-        observe_peak(online)
-        contenders.append(online)
+        contenders.append(online(f"remat.budget {label}", chain, x, budget))
+    least = {strategy: smallest(chain, x, strategy) for strategy in STRATEGIES}
+    contenders += [planned(f"{name}, its smallest", chain, x, budget, name) for name, budget in least.items()]
+    contenders.append(online("remat.budget at the smallest of these", chain, x, min(least.values())))
     for turn in range(rounds):
         for contender in in_turn(contenders, turn):
             observe_time(contender, steps)
@@ -252,6 +253,22 @@ def planned(label: str, chain: nn.Sequential, x: Tensor, budget: int, strategy: 
     contender = Contender(label, stepper(chain, model, x), budget)
     observe_peak(contender)
     return contender
+
+
+def online(label: str, chain: nn.Sequential, x: Tensor, budget: int) -> Contender:
+    """The online engine, its peak seen."""
+    contender = Contender(label, stepper(chain, chain, x), budget, online=True)
+    observe_peak(contender)
+    return contender
+
+
+def smallest(chain: nn.Sequential, x: Tensor, strategy: str) -> int:
+    """The smallest budget that a strategy has a plan for."""
+    try:
+        remat.Checkpointable(chain, x, 1, strategy=strategy, loss=loss_of)
+    except remat.BudgetError as error:
+        return error.smallest
+    raise AssertionError("a byte does not hold a model")
 
 
 def loss_of(output: Tensor) -> Tensor:

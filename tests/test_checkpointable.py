@@ -94,7 +94,7 @@ def test_the_room_that_gradients_do_not_take_yet_is_used() -> None:
     assert 0.85 * budget <= peak.highest <= budget
     assert chain.plan.peak <= budget
     again = len([kind for kind, _ in chain.plan.operations if kind != "B"]) - len(chain.plan.costs.stages)
-    assert 0 < again <= 5
+    assert 0 < again <= 8
 
 
 def test_autocast() -> None:

@@ -23,8 +23,10 @@ class StageCosts:
     forward_overhead_bytes: int
     #: On top of input and saved set, while it runs and everything is saved.
     saving_overhead_bytes: int
-    #: On top of the saved set, in its backward pass: gradients of output and input, and all else.
+    #: In its backward pass, on top of the saved set less what was released: gradients of output and input, and all else.
     backward_bytes: int
+    #: Of the saved set, what only the next stage needs: it is gone when the backward pass comes to this one.
+    released_bytes: int = 0
     #: Gradients that its backward pass leaves behind: those of the parameters that no earlier stage uses.
     parameter_gradient_bytes: int = 0
     #: What the graph keeps of it whatever is saved.
@@ -68,7 +70,7 @@ class ChainCosts:
             row: dict[str, Any] = {key: getattr(stage, key) for key in keys}
             row["forward_overhead_bytes"] = max(stage.forward_overhead_bytes, stage.saving_overhead_bytes)
             gradients += stage.gradient_bytes
-            row["backward_overhead_bytes"] = max(0, stage.backward_bytes - gradients)
+            row["backward_overhead_bytes"] = max(0, stage.backward_bytes - stage.released_bytes - gradients)
             gradients = stage.gradient_bytes
             stages.append(row)
         first = {"input_bytes": self.input_bytes, "input_gradient_bytes": self.input_gradient_bytes}

@@ -80,7 +80,7 @@ def peak_of(operations: Sequence[Operation], costs: ChainCosts) -> int:
         held = left + sum(sizes[i] for i in there) + sum(costs.stages[i - 1].saved_bytes for i in saved)
         if kind == "B":
             left += stage.parameter_gradient_bytes
-            held += stage.parameter_gradient_bytes
+            held += stage.parameter_gradient_bytes - stage.released_bytes
             highest = max(highest, held + max(stage.backward_bytes, gradient, gradients[index - 1]))
             saved.discard(index)
             gradient = gradients[index - 1]
