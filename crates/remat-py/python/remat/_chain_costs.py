@@ -23,7 +23,7 @@ class StageCosts:
     forward_overhead_bytes: int
     #: On top of input and saved set, while it runs and everything is saved.
     saving_overhead_bytes: int
-    #: In its backward pass, on top of the saved set less what was released: gradients of output and input, and all else.
+    #: In its backward pass, on top of the saved set less what was released: gradients of output and input, all else.
     backward_bytes: int
     #: Of the saved set, what only the next stage needs: it is gone when the backward pass comes to this one.
     released_bytes: int = 0

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from . import _native
-from ._chain_costs import ChainCosts
+from ._chain_costs import SCALARS, ChainCosts
 from ._chain_run import operations_of
 from ._chain_sequence import Operation, check_sequence, in_words, peak_of
 from ._errors import BudgetError, RematError
@@ -155,7 +155,8 @@ def make_plan(
         more = (low + high + 1) // 2
     if not plans:
         needed = base + _smallest(costs, strategy, slots, least)
-        raise BudgetError("the chain", needed, needed, budget, device)
+        # What is resident may differ by scalars when the smallest budget is tried.
+        raise BudgetError("the chain", needed, needed + SCALARS, budget, device)
     return min(plans, key=lambda plan: sum(_seconds(operation, costs) for operation in plan))
 
 
