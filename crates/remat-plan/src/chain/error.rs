@@ -18,6 +18,15 @@ pub enum ChainError {
         /// What it says.
         value: f64,
     },
+    /// More of a saved set is said to be gone early than there is of it.
+    Released {
+        /// The stage, from 1 on.
+        stage: usize,
+        /// `released_bytes`.
+        released: u64,
+        /// `saved_bytes`.
+        saved: u64,
+    },
     /// All bytes together are more than 63 bits hold.
     Bytes {
         /// The sum.
@@ -49,6 +58,14 @@ impl fmt::Display for ChainError {
             } => write!(
                 f,
                 "stage {stage}: {field} is {value}; wanted is a number from 0 to 1e200"
+            ),
+            ChainError::Released {
+                stage,
+                released,
+                saved,
+            } => write!(
+                f,
+                "stage {stage}: released_bytes is {released}; wanted is at most its saved_bytes, {saved}"
             ),
             ChainError::Bytes { sum } => write!(
                 f,

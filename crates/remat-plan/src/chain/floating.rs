@@ -164,22 +164,23 @@ impl Recurrence for Floating<'_> {
         let (chain, sizes) = (self.chain, self.sizes);
         let stage = chain.stage(s);
         let held = match saved {
-            true => chain.gradient(l) + chain.stage(l).saved_bytes,
-            false => chain.gradient(l),
+            true => chain.beside(l) + chain.stage(l).saved_bytes,
+            false => chain.beside(l),
         };
-        let forward = held + chain.activation(s - 1) + stage.forward_overhead_bytes;
-        let backward = chain.activation(s - 1)
-            + stage.saved_bytes
-            + chain.gradient(s)
-            + chain.gradient(s - 1)
-            + stage.backward_overhead_bytes;
+        let there = held + chain.activation(s - 1);
+        let (forward, saving_all) = (
+            there + stage.forward_overhead_bytes,
+            there + stage.saved_bytes + stage.saving_overhead(),
+        );
+        let (taken, gone) = chain.backward_bytes(s);
+        let backward = chain.activation(s - 1) + stage.saved_bytes + taken - gone;
         let saved_after = sizes.saved(s) - sizes.activation(s);
         if s == l {
             let (time, need, step) = match saved {
                 true => (stage.backward_time, backward, Step::Last { s }),
                 false => (
                     stage.forward_time + stage.backward_time,
-                    backward.max(forward + stage.saved_bytes),
+                    backward.max(saving_all),
                     Step::All { s },
                 ),
             };
@@ -196,7 +197,7 @@ impl Recurrence for Floating<'_> {
         if s == t {
             visit(Choice {
                 time: stage.forward_time + stage.backward_time,
-                need: sizes.units(backward.max(forward + stage.saved_bytes)),
+                need: sizes.units(backward.max(saving_all)),
                 first: Some((
                     self.state(Place { t: s + 1, ..next }),
                     sizes.activation(s - 1) + saved_after,
@@ -208,7 +209,7 @@ impl Recurrence for Floating<'_> {
         if saving && s == t - 1 {
             visit(Choice {
                 time: stage.forward_time,
-                need: sizes.units(forward + stage.saved_bytes),
+                need: sizes.units(saving_all),
                 first: Some((
                     self.state(Place {
                         saving: false,

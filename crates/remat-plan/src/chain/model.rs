@@ -28,6 +28,28 @@ pub struct Stage {
     /// `o_b`: bytes that the backward operation needs beside its inputs and output while it runs.
     #[serde(default)]
     pub backward_overhead_bytes: u64,
+    /// Beyond the paper: `o_f` where the saved set is kept, if that differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saving_overhead_bytes: Option<u64>,
+    /// Beyond the paper: bytes of the saved set that only the stages that follow need (an output that this stage's own
+    /// backward operation does not read): they are gone when that operation runs.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub released_bytes: u64,
+    /// Beyond the paper: bytes that the backward operation leaves behind for good, the gradients of the stage's parameters.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub parameter_gradient_bytes: u64,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
+impl Stage {
+    /// `o_f` where the saved set is kept.
+    pub fn saving_overhead(&self) -> u64 {
+        self.saving_overhead_bytes
+            .unwrap_or(self.forward_overhead_bytes)
+    }
 }
 
 /// A chain as it is written down, not validated yet.
@@ -62,6 +84,8 @@ pub struct Description {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chain {
     description: Description,
+    /// By stage from 0 on: [`Chain::left_after`].
+    left: Vec<u64>,
 }
 
 /// Sums of bytes stay below this.
@@ -100,8 +124,17 @@ impl Chain {
                 stage.gradient_bytes.unwrap_or(stage.activation_bytes),
                 stage.forward_overhead_bytes,
                 stage.backward_overhead_bytes,
+                stage.saving_overhead(),
+                stage.parameter_gradient_bytes,
             ] {
                 bytes += u128::from(part);
+            }
+            if stage.released_bytes > stage.saved_bytes {
+                return Err(ChainError::Released {
+                    stage: index + 1,
+                    released: stage.released_bytes,
+                    saved: stage.saved_bytes,
+                });
             }
         }
         if bytes > u128::from(MOST_BYTES) {
@@ -110,7 +143,11 @@ impl Chain {
         if time > MOST_TIME {
             return Err(ChainError::Times { sum: time });
         }
-        Ok(Chain { description })
+        let mut left = vec![0; description.stages.len() + 1];
+        for (index, stage) in description.stages.iter().enumerate().rev() {
+            left[index] = left[index + 1] + stage.parameter_gradient_bytes;
+        }
+        Ok(Chain { description, left })
     }
 
     /// Number of stages, the loss included.
@@ -147,6 +184,25 @@ impl Chain {
             _ => self.stage(l).gradient_bytes,
         };
         given.unwrap_or_else(|| self.activation(l))
+    }
+
+    /// Bytes that the backward operations of the stages after `l` have left behind: gradients of their parameters.
+    pub(crate) fn left_after(&self, l: usize) -> u64 {
+        self.left[l]
+    }
+
+    /// What is there beside activations and saved sets when the backward operation of stage `l` is the next one: the gradient
+    /// of its output, and gradients of parameters.
+    pub(crate) fn beside(&self, l: usize) -> u64 {
+        self.gradient(l) + self.left_after(l)
+    }
+
+    /// What the backward operation of stage `l` takes beside activations and the saved set while it runs, and less: what of
+    /// the saved set is gone then.
+    pub(crate) fn backward_bytes(&self, l: usize) -> (u64, u64) {
+        let stage = self.stage(l);
+        let taken = self.gradient(l) + self.left_after(l - 1) + self.gradient(l - 1);
+        (taken + stage.backward_overhead_bytes, stage.released_bytes)
     }
 
     /// Time of every forward and backward operation once: the makespan when memory is no matter.

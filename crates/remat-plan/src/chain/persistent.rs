@@ -67,12 +67,12 @@ impl<'a> Persistent<'a> {
         let (chain, sizes) = (self.chain, self.sizes);
         let stage = chain.stage(s);
         let input = chain.activation(s - 1) + stage.saved_bytes;
-        let forward = chain.gradient(l) + stage.forward_overhead_bytes;
-        let backward = chain.gradient(s) + chain.gradient(s - 1) + stage.backward_overhead_bytes;
+        let forward = chain.beside(l) + stage.saving_overhead();
+        let (backward, gone) = chain.backward_bytes(s);
         let kept = sizes.activation(s - 1) + sizes.saved(s) - sizes.activation(s);
         Some(Choice {
             time: stage.forward_time + stage.backward_time,
-            need: sizes.units(input + forward.max(backward)),
+            need: sizes.units((input + forward).max(input + backward - gone)),
             first: (s < l).then(|| (self.state(s + 1, l), kept)),
             second: None,
             step: Step::All { s },
@@ -103,7 +103,7 @@ impl<'a> Persistent<'a> {
     fn checkpoint(&self, s: usize, l: usize, to: usize, pass: &Pass) -> Choice {
         Choice {
             time: pass.time,
-            need: self.sizes.units(pass.bytes + self.chain.gradient(l)),
+            need: self.sizes.units(pass.bytes + self.chain.beside(l)),
             first: Some((self.state(to, l), self.sizes.activation(s - 1))),
             second: Some(self.state(s, to - 1)),
             step: Step::Checkpoint { s, to },

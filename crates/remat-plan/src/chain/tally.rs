@@ -25,15 +25,17 @@ pub(crate) fn tally(chain: &Chain, ops: &[Op]) -> Tally {
         let (made, gone, overhead) = match op.action {
             Action::ForwardCheckpoint => (chain.activation(l), 0, stage.forward_overhead_bytes),
             Action::ForwardNone => (chain.activation(l), input, stage.forward_overhead_bytes),
-            Action::ForwardAll => (stage.saved_bytes, 0, stage.forward_overhead_bytes),
-            Action::ForwardSave => (stage.saved_bytes, input, stage.forward_overhead_bytes),
+            Action::ForwardAll => (stage.saved_bytes, 0, stage.saving_overhead()),
+            Action::ForwardSave => (stage.saved_bytes, input, stage.saving_overhead()),
             Action::Backward => {
                 let consumed = match loose[l - 1] {
                     true => input,
                     false => 0,
                 };
-                let gone = chain.gradient(l) + stage.saved_bytes + consumed;
-                (chain.gradient(l - 1), gone, stage.backward_overhead_bytes)
+                held -= stage.released_bytes;
+                let gone = chain.gradient(l) + stage.saved_bytes - stage.released_bytes + consumed;
+                let made = chain.gradient(l - 1) + stage.parameter_gradient_bytes;
+                (made, gone, stage.backward_overhead_bytes)
             }
         };
         match op.action {

@@ -44,6 +44,8 @@ enum Value {
     /// All that a stage's backward operation needs, its activation included.
     Saved(usize),
     Gradient(usize),
+    /// Gradients of a stage's parameters, which stay.
+    Parameters(usize),
 }
 
 struct Memory<'a> {
@@ -59,6 +61,7 @@ impl Memory<'_> {
             Value::Activation(l) => self.chain.activation(l),
             Value::Saved(l) => self.chain.stage(l).saved_bytes,
             Value::Gradient(l) => self.chain.gradient(l),
+            Value::Parameters(l) => self.chain.stage(l).parameter_gradient_bytes,
         }
     }
 
@@ -107,6 +110,7 @@ impl Memory<'_> {
         let l = op.stage;
         let stage = self.chain.stage(l);
         let overhead = stage.forward_overhead_bytes;
+        let saving = stage.saving_overhead_bytes.unwrap_or(overhead);
         match op.action {
             Action::ForwardNone => {
                 self.gives_up_input(l)?;
@@ -119,11 +123,11 @@ impl Memory<'_> {
             }
             Action::ForwardAll => {
                 self.reads_input(l)?;
-                self.make(Value::Saved(l), overhead)?;
+                self.make(Value::Saved(l), saving)?;
             }
             Action::ForwardSave => {
                 self.gives_up_input(l)?;
-                self.make(Value::Saved(l), overhead)?;
+                self.make(Value::Saved(l), saving)?;
                 self.drop(Value::Activation(l - 1));
             }
             Action::Backward => {
@@ -134,7 +138,10 @@ impl Memory<'_> {
                     return Err(format!("the saved set of stage {l} is not there"));
                 }
                 self.reads_input(l)?;
+                self.bytes -= stage.released_bytes;
+                self.make(Value::Parameters(l), 0)?;
                 self.make(Value::Gradient(l - 1), stage.backward_overhead_bytes)?;
+                self.bytes += stage.released_bytes; // goes with the rest of the saved set
                 self.drop(Value::Gradient(l));
                 self.drop(Value::Saved(l));
                 self.drop(Value::Activation(l - 1));

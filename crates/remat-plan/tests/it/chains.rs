@@ -16,6 +16,9 @@ pub(crate) fn chain(input_bytes: u64, rows: &[Row]) -> Chain {
             gradient_bytes: None,
             forward_overhead_bytes: forward,
             backward_overhead_bytes: backward,
+            saving_overhead_bytes: None,
+            released_bytes: 0,
+            parameter_gradient_bytes: 0,
         };
     Chain::new(Description {
         input_bytes,
@@ -24,6 +27,21 @@ pub(crate) fn chain(input_bytes: u64, rows: &[Row]) -> Chain {
         about: serde_json::Value::Null,
     })
     .unwrap()
+}
+
+/// What goes beyond the paper, by stage: overhead of saving, what is released early of the saved set, gradients of parameters.
+pub(crate) type Beyond = (Option<u64>, u64, u64);
+
+/// The same chain with more said of it; the last entry holds for the stages that follow.
+pub(crate) fn beyond(chain: &Chain, rows: &[Beyond]) -> Chain {
+    let mut description = chain.description().clone();
+    for (index, stage) in description.stages.iter_mut().enumerate() {
+        let (saving, released, gradients) = rows[index.min(rows.len() - 1)];
+        stage.saving_overhead_bytes = saving;
+        stage.released_bytes = released.min(stage.saved_bytes);
+        stage.parameter_gradient_bytes = gradients;
+    }
+    Chain::new(description).unwrap()
 }
 
 /// Table 2 of the paper, in units of 10 kB.

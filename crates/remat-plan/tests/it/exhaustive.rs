@@ -26,7 +26,8 @@ type State = (u32, u32, usize, u32);
 pub(crate) fn least(chain: &Chain, budget: u64, rules: Rules) -> Option<u64> {
     let n = chain.len();
     let bytes = |(activations, saved, gradient, _): State| {
-        let mut sum = chain.gradient(gradient);
+        let left = (gradient + 1..=n).map(|l| chain.stage(l).parameter_gradient_bytes);
+        let mut sum = chain.gradient(gradient) + left.sum::<u64>();
         for l in 0..=n {
             if activations >> l & 1 == 1 {
                 sum += chain.activation(l);
@@ -68,6 +69,7 @@ pub(crate) fn least(chain: &Chain, budget: u64, rules: Rules) -> Option<u64> {
             }
             let keeping = kept | u32::from(lasting) << l;
             let (f, of) = (stage.forward_time, stage.forward_overhead_bytes);
+            let saving = stage.saving_overhead_bytes.unwrap_or(of);
             let used = rules == Rules::DroppingWithInputs && saved >> l & 1 == 1;
             if l < n && activations >> l & 1 == 0 {
                 let made = (activations | 1 << l, saved, gradient, keeping);
@@ -79,12 +81,14 @@ pub(crate) fn least(chain: &Chain, budget: u64, rules: Rules) -> Option<u64> {
             }
             if saved >> l & 1 == 0 && (rules != Rules::Revolve || gradient == l) {
                 let made = (activations, saved | 1 << l, gradient, keeping);
-                reach(made, bytes(made) + of, f);
+                reach(made, bytes(made) + saving, f);
             }
             if saved >> l & 1 == 1 && gradient == l {
                 let alone = activations & !(1 << (l - 1));
                 let after = (alone, saved & !(1 << l), l - 1, kept & !(1 << l));
-                let during = bytes(state) + chain.gradient(l - 1) + stage.backward_overhead_bytes;
+                let more = chain.gradient(l - 1) + stage.parameter_gradient_bytes;
+                let during = bytes(state) - stage.released_bytes + more;
+                let during = during + stage.backward_overhead_bytes;
                 reach(after, during, stage.backward_time);
             }
         }

@@ -1,6 +1,6 @@
 //! Properties of all plans, on random chains.
 
-use crate::chains::{chain, Row};
+use crate::chains::{beyond, chain, Beyond, Row};
 use crate::exhaustive::{least, Rules};
 use crate::known::planned;
 use proptest::prelude::*;
@@ -20,7 +20,13 @@ fn chains(stages: std::ops::Range<usize>, largest: u64) -> impl Strategy<Value =
     let row = row.prop_map(|(f, b, activation, more, of, ob)| -> Row {
         (f.into(), b.into(), activation, activation + more, of, ob)
     });
-    (0..=largest, prop::collection::vec(row, stages)).prop_map(|(input, rows)| chain(input, &rows))
+    let more = (prop::option::of(0..=largest / 2), 0..=largest, 0..=largest);
+    let said = prop_oneof![
+        Just(vec![Beyond::default()]),
+        prop::collection::vec(more, 1..stages.end),
+    ];
+    (0..=largest, prop::collection::vec(row, stages), said)
+        .prop_map(|(input, rows, said)| beyond(&chain(input, &rows), &said))
 }
 
 fn everything(chain: &Chain) -> u64 {

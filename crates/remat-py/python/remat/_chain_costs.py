@@ -56,21 +56,14 @@ class ChainCosts:
         copies = sum(stage.buffer_bytes for stage in self.stages) + max(stage.buffer_bytes for stage in self.stages)
         return output + copies + sum(stage.kept_bytes for stage in self.stages) + _SMALL
 
-    @property
-    def gradients_made(self) -> int:
-        """Gradients of parameters that come into being."""
-        return sum(stage.parameter_gradient_bytes for stage in self.stages)
-
     def for_planner(self) -> dict[str, Any]:
-        """The chain as the planners read it. They know one forward overhead: the larger one."""
-        keys = ("name", "forward_time", "backward_time", "activation_bytes", "saved_bytes", "gradient_bytes")
+        """The chain as the planners read it."""
         stages = []
         gradients = self.input_gradient_bytes
         for stage in self.stages:
-            row: dict[str, Any] = {key: getattr(stage, key) for key in keys}
-            row["forward_overhead_bytes"] = max(stage.forward_overhead_bytes, stage.saving_overhead_bytes)
+            row: dict[str, Any] = {key: getattr(stage, key) for key in _PLANNED}
             gradients += stage.gradient_bytes
-            row["backward_overhead_bytes"] = max(0, stage.backward_bytes - stage.released_bytes - gradients)
+            row["backward_overhead_bytes"] = max(0, stage.backward_bytes - gradients)
             gradients = stage.gradient_bytes
             stages.append(row)
         first = {"input_bytes": self.input_bytes, "input_gradient_bytes": self.input_gradient_bytes}
@@ -96,6 +89,11 @@ class ChainCosts:
         sizes = {key: int(data[key]) for key in ("input_bytes", "input_gradient_bytes", "before_bytes")}
         return ChainCosts(**sizes, stages=stages)
 
+
+_PLANNED = (
+    *("name", "forward_time", "backward_time", "activation_bytes", "saved_bytes", "gradient_bytes"),
+    *("forward_overhead_bytes", "saving_overhead_bytes", "released_bytes", "parameter_gradient_bytes"),
+)
 
 #: Losses, counters and other small things that come and go between steps.
 SCALARS = 8192

@@ -128,9 +128,8 @@ def make_plan(
 ) -> tuple[Operation, ...]:
     """The planner's best sequence that stays within the budget.
 
-    Planners know one forward overhead a stage, drop activations no earlier than definition 3.4 says and take the
-    gradients of parameters for there from the start; what is really needed is less. They are therefore also asked for
-    plans of more, of which those that fit count.
+    Planners drop activations no earlier than definition 3.4 says; what is really needed is less. They are therefore
+    also asked for plans of somewhat more, of which those that fit count.
     """
     room = budget - base
     plans: list[tuple[Operation, ...]] = []
@@ -180,7 +179,7 @@ def chain_bytes(operations: Sequence[Operation], costs: ChainCosts) -> int:
 
 
 def _slack(costs: ChainCosts) -> int:
-    return costs.gradients_made + max(stage.saved_bytes + stage.forward_overhead_bytes for stage in costs.stages)
+    return max(stage.saved_bytes + stage.forward_overhead_bytes for stage in costs.stages)
 
 
 def _seconds(operation: Operation, costs: ChainCosts) -> float:
@@ -190,14 +189,13 @@ def _seconds(operation: Operation, costs: ChainCosts) -> float:
 
 def _asked(costs: ChainCosts, room: int, strategy: str, slots: str) -> tuple[Operation, ...] | int:
     """A planner's sequence, or the fewest bytes that it needs."""
-    beside = costs.fixed_bytes + costs.gradients_made
-    given = room - beside
+    given = room - costs.fixed_bytes
     try:
         text = _native.plan_chain(json.dumps(costs.for_planner()), max(0, given), strategy, slots)
     except ValueError as error:
         if len(error.args) != 2:
             raise
-        return int(error.args[1]) + beside
+        return int(error.args[1]) + costs.fixed_bytes
     operations = operations_of(json.loads(text)["sequence"])
     check_sequence(operations, len(costs.stages))
     return operations
