@@ -9,15 +9,15 @@ pub(crate) struct LeftOut {
     pub(crate) reason: String,
 }
 
-/// Stages for which a curve of this strategy takes some ten seconds; `None` where it takes no time.
+/// Stages for which the tables of this strategy take some seconds; `None` where it has none.
 pub(crate) fn longest(strategy: Strategy) -> Option<usize> {
     match strategy {
         // L^3 / 6 steps a slot.
-        Strategy::Persistent | Strategy::Revolve => Some(600),
+        Strategy::Persistent | Strategy::Revolve => Some(400),
         // L^4 / 24 steps a slot.
-        Strategy::Floating => Some(120),
+        Strategy::Floating => Some(100),
         // Two to six times as much.
-        Strategy::Free => Some(80),
+        Strategy::Free => Some(70),
         Strategy::Periodic(_)
         | Strategy::ChenSqrt
         | Strategy::ChenGreedy
@@ -62,7 +62,7 @@ mod tests {
             (wanted.len(), left),
             (7, vec![Strategy::Floating, Strategy::Free])
         );
-        assert!(out[0].reason.contains("339 stages") && out[0].reason.contains("120"));
+        assert!(out[0].reason.contains("339 stages") && out[0].reason.contains("100"));
         let named = [Strategy::Free, Strategy::None, Strategy::Free];
         let (wanted, out) = strategies(&named, 339);
         assert_eq!((wanted, out), (named[..2].to_vec(), vec![]));

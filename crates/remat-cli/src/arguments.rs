@@ -201,7 +201,7 @@ pub(crate) struct PlanChain {
     #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes, required_unless_present = "curve")]
     pub(crate) budget: Option<Bytes>,
     /// How to plan; several are compared. If not given: persistent; with --curve also all others that the
-    /// number of stages allows (revolve up to 600 stages, floating 120, free 80).
+    /// number of stages allows (revolve up to 400 stages, floating 100, free 70).
     #[arg(long = "strategy", value_name = "S", value_delimiter = ',')]
     pub(crate) strategies: Vec<Strategy>,
     /// Parts that memory is counted in, or `exact` for bytes. Plans never exceed the budget; more slots find better ones.
@@ -293,8 +293,8 @@ pub(crate) struct Figures {
     pub(crate) ratios: Ratios,
     #[command(flatten)]
     pub(crate) jobs: Jobs,
-    /// How chains are planned (see `remat plan chain`). If not given: persistent and revolve up to 600 stages, floating up to
-    /// 120, free up to 80, and all others.
+    /// How chains are planned (see `remat plan chain`). If not given: persistent and revolve up to 400 stages, floating up to
+    /// 100, free up to 70, and all others.
     #[arg(long = "strategy", value_name = "S", value_delimiter = ',')]
     pub(crate) strategies: Vec<Strategy>,
     /// Time persistent and floating planning on synthetic chains of rising length, at most so many seconds each (60 if not given).

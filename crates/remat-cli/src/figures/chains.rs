@@ -21,8 +21,8 @@ pub(super) fn sheet(chains: &[Planned<'_>]) -> Sheet {
             the best plan, 1 being that of a step that recomputes nothing, against the peak of its activations, gradients of \
             activations and workspace, as the planner counts them. A plan holds up to the next step of its line; on lines that \
             have many, not every plan has a marker. Where strategies have the same plans, one shows through the others. Above each \
-            plot: the smallest budget in which each strategy has a plan, or why it is left out. Memory is planned in 500 slots, \
-            the smallest budgets to the byte."
+            plot: the smallest budget in which each strategy has a plan, or why it is left out. Memory is planned in 500 slots of \
+            what keeping everything takes, of a half of it, a quarter and so on; the smallest budgets are planned to the byte."
             .into(),
         drawing: Drawing::Plot(Plot {
             columns: 2,

@@ -51,10 +51,12 @@ fn planned<'a>(
     chain: &'a Chain,
     named: &[Strategy],
 ) -> Result<Planned<'a>, Failure> {
+    let everything =
+        everything(chain).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
     let (wanted, out) = affordable::strategies(named, chain.len());
     let mut curves: Vec<Curve> = wanted
         .into_iter()
-        .map(|strategy| curve(chain, strategy, &title))
+        .map(|strategy| curve(chain, strategy, everything, &title))
         .collect();
     curves.extend(out.into_iter().map(without));
     curves.sort_by_key(|curve| {
@@ -70,8 +72,7 @@ fn planned<'a>(
         }
     }
     Ok(Planned {
-        everything: everything(chain)
-            .map_err(|error| Failure::Input(format!("{name}: {error}")))?,
+        everything,
         name,
         title,
         chain,
@@ -86,14 +87,22 @@ fn without(left: LeftOut) -> Curve {
     }
 }
 
-fn curve(chain: &Chain, strategy: Strategy, title: &str) -> Curve {
-    let bar = progress::planning(&format!("{title}, {strategy}"));
-    let mut show = |part| {
-        progress::planned(&bar, part);
-        ControlFlow::Continue(())
+fn curve(chain: &Chain, strategy: Strategy, everything: u64, title: &str) -> Curve {
+    let up_to = |largest: u64| {
+        let bar = progress::planning(&format!("{title}, {strategy}, {}", Bytes(largest)));
+        let mut show = |part| {
+            progress::planned(&bar, part);
+            ControlFlow::Continue(())
+        };
+        let slots = Resolution::default();
+        let points = chain::curve(chain, Some(largest), strategy, slots, &mut show);
+        bar.finish_and_clear();
+        points
     };
-    let points = chain::curve(chain, None, strategy, Resolution::default(), &mut show);
-    bar.finish_and_clear();
+    let points = match affordable::longest(strategy) {
+        Some(_) => by_octaves(everything, up_to),
+        None => up_to(everything),
+    };
     let reason = |error| match error {
         PlanError::Infeasible { smallest, .. } => format!(
             "it needs at least {} ({smallest} bytes), more than keeping everything",
@@ -107,6 +116,38 @@ fn curve(chain: &Chain, strategy: Strategy, title: &str) -> Curve {
     }
 }
 
+/// The best of curves up to this budget, to a half of it, a quarter and so on: slots are parts of the largest budget, and for small
+/// budgets of long chains those of a single curve would be too coarse.
+fn by_octaves(
+    everything: u64,
+    up_to: impl Fn(u64) -> Result<Vec<Point>, PlanError>,
+) -> Result<Vec<Point>, PlanError> {
+    let mut points = up_to(everything)?;
+    let smallest = points.first().map_or(everything, |point| point.peak_bytes);
+    let most = points.last().map_or(0, |point| point.peak_bytes);
+    let mut largest = most.min(everything / 2);
+    while largest > smallest {
+        points.extend(up_to(largest)?);
+        largest /= 2;
+    }
+    Ok(falling(points))
+}
+
+/// The points that no other is better than, in order of memory.
+fn falling(mut points: Vec<Point>) -> Vec<Point> {
+    points.sort_by(|a, b| {
+        let bytes = a.peak_bytes.cmp(&b.peak_bytes);
+        bytes.then(a.makespan.total_cmp(&b.makespan))
+    });
+    let mut least = f64::INFINITY;
+    points.retain(|point| {
+        let better = point.makespan < least;
+        least = least.min(point.makespan);
+        better
+    });
+    points
+}
+
 fn everything(chain: &Chain) -> Result<u64, PlanError> {
     let go_on = &mut |_| ControlFlow::Continue(());
     let all = chain::plan(
@@ -117,4 +158,42 @@ fn everything(chain: &Chain) -> Result<u64, PlanError> {
         go_on,
     )?;
     Ok(all.peak_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    fn points(pairs: &[(u64, f64)]) -> Vec<Point> {
+        let point = |&(peak_bytes, makespan): &(u64, f64)| Point {
+            peak_bytes,
+            makespan,
+        };
+        pairs.iter().map(point).collect()
+    }
+
+    #[test]
+    fn octaves_reach_down_to_the_smallest_budget_and_the_best_points_stay() {
+        let asked = RefCell::new(Vec::new());
+        let up_to = |largest: u64| {
+            asked.borrow_mut().push(largest);
+            Ok(match largest {
+                1000 => points(&[(100, 9.0), (500, 4.0), (1000, 1.0)]),
+                500 => points(&[(100, 9.0), (400, 4.0), (500, 3.0)]),
+                250 => points(&[(100, 9.0), (240, 5.0)]),
+                _ => points(&[(100, 9.0), (110, 5.0)]),
+            })
+        };
+        let best = by_octaves(1000, up_to).unwrap();
+        assert_eq!(asked.into_inner(), [1000, 500, 250, 125]);
+        let expected = [(100, 9.0), (110, 5.0), (400, 4.0), (500, 3.0), (1000, 1.0)];
+        assert_eq!(best, points(&expected));
+    }
+
+    #[test]
+    fn a_refusal_is_the_curves() {
+        let refused = by_octaves(8, |_| Err(PlanError::TooFine { entries: 3 }));
+        assert_eq!(refused, Err(PlanError::TooFine { entries: 3 }));
+    }
 }
