@@ -17,6 +17,9 @@ use super::tally::{tally, Tally};
 /// Bytes that tables may take.
 const TABLE_BYTES: u64 = 4 << 30;
 
+/// Bytes that a row of an exact table takes at least, on the whole, where sizes differ.
+const EXACT_ROW: u128 = 1 << 10;
+
 /// A sequence and what it costs.
 pub(crate) type Costed = (Vec<Op>, Tally);
 
@@ -83,7 +86,7 @@ impl Question<'_> {
     fn check_size(&self) -> Result<(), PlanError> {
         let states = self.class.states(self.chain.len());
         let needed = match self.resolution {
-            Resolution::Exact => Smallest::bytes(states),
+            Resolution::Exact => Smallest::bytes(states).max(states * EXACT_ROW),
             Resolution::Slots(count) => {
                 Slots::bytes(states, count.get()).max(Smallest::bytes(states))
             }
