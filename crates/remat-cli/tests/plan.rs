@@ -439,7 +439,9 @@ fn extreme_chains_are_planned_or_refused() {
     let stage = |bytes: u64, time: f64| json!({"forward_time": time, "backward_time": time, "activation_bytes": 8, "saved_bytes": bytes});
     let of = |stages: Vec<Value>| json!({"input_bytes": 4, "stages": stages}).to_string();
     let deep = format!("{{\"about\": {}", "[".repeat(100_000));
-    let same = of(vec![stage(8, 1.0); 2]).replacen('8', "8,\"name\":\"a\"", 2);
+    let mut named = stage(8, 1.0);
+    named["name"] = json!("a");
+    let same = of(vec![named; 2]);
     let cases = [
         (
             of(vec![stage(1 << 60, 1.0); 7]),
