@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Each figure comes as SVG, PNG and CSV (the numbers behind it), and index.html shows all that were drawn. Files that are
     /// there already are replaced; what is written is complete or not there.
     ///
-    /// A file is a chain if its first key is \"input_bytes\", \"stages\" or another one of CHAIN.json, whatever it is called; all else is a
+    /// A file is a chain if its first key is "input_bytes", "stages" or another one of CHAIN.json, whatever it is called; all else is a
     /// recorded step, standard input and pipes too. Strategies of which the work grows too fast for the length of a chain are
     /// left out, which is told, unless --strategy names them.
     Figures(Figures),
@@ -166,7 +166,7 @@ Examples:
     Chain {
         /// The chain, `-` for standard input.
         chain: PathBuf,
-        /// The plan, as `remat plan chain --json` prints it; only \"sequence\" must be there.
+        /// The plan, as `remat plan chain --json` prints it; only "sequence" must be there.
         plan: PathBuf,
         /// One line of JSON in place of the table.
         #[arg(long)]
