@@ -22,7 +22,7 @@ Examples:
   remat run --budget 6GiB train.py        train inside 6 GiB (needs the Python package)
   remat trace info step.trace.zst         what a recorded step holds, and its peak without a budget
   remat simulate step.trace.zst           what it would cost to run it inside smaller budgets
-  remat figures out --from *.trace.zst    the same as figures, on one page
+  remat figures out --from *.trace.zst    the same as figures, on one page; also of chains
   remat plan chain net.json --budget 6GiB the best order of computing a chain of stages within 6 GiB
   remat policies                          the names that --policy takes
 
@@ -51,12 +51,19 @@ pub(crate) enum Command {
     /// `remat run` tries others too: it may fit where a simulated one does not, and recompute less. The budget is that of the
     /// first device of the trace.
     Simulate(Simulate),
-    /// Draw the figures of the DTR paper, of any recorded steps
+    /// Draw the figures of the DTR paper, of any recorded steps, and of the Rotor paper, of any chains
     ///
-    /// Writes into a folder: overhead against memory for all policies, the score without each of its terms, what becomes of what
-    /// the program lets go of, and the work of deciding, all for the steps given; and, for no step in particular, the two
-    /// theorems of the paper: the linear network, and the adversary. Each figure comes as SVG, PNG and CSV (the numbers behind
-    /// it), and index.html shows them all. Files that are there already are replaced; what is written is complete or not there.
+    /// Writes into a folder. Of recorded steps: overhead against memory for all policies, the score without each of its terms, what
+    /// becomes of what the program lets go of, and the work of deciding; beside them, of no step in particular, the two
+    /// theorems of the DTR paper: the linear network, and the adversary. Of chains (see `remat plan chain`): throughput against
+    /// memory for all strategies, with the smallest budget of each. With --growth: planning time against the length of the chain.
+    ///
+    /// Each figure comes as SVG, PNG and CSV (the numbers behind it), and index.html shows all that were drawn. Files that are
+    /// there already are replaced; what is written is complete or not there.
+    ///
+    /// A file is a chain if its first key is "input_bytes", "stages" or another one of CHAIN.json, whatever it is called; all else is a
+    /// recorded step, standard input and pipes too. Strategies of which the work grows too fast for the length of a chain are
+    /// left out, which is told, unless --strategy names them.
     Figures(Figures),
     /// Plan a step before it runs: what to keep, what to drop, what to compute again
     Plan {
@@ -159,7 +166,7 @@ Examples:
     Chain {
         /// The chain, `-` for standard input.
         chain: PathBuf,
-        /// The plan, as `remat plan chain --json` prints it; only \"sequence\" must be there.
+        /// The plan, as `remat plan chain --json` prints it; only "sequence" must be there.
         plan: PathBuf,
         /// One line of JSON in place of the table.
         #[arg(long)]
@@ -193,7 +200,8 @@ pub(crate) struct PlanChain {
     /// if not given, what keeping everything takes.
     #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes, required_unless_present = "curve")]
     pub(crate) budget: Option<Bytes>,
-    /// How to plan; several are compared. If not given: persistent, and with --curve all but floating and free.
+    /// How to plan; several are compared. If not given: persistent; with --curve also all others that the
+    /// number of stages allows (revolve up to 400 stages, floating 100, free 70).
     #[arg(long = "strategy", value_name = "S", value_delimiter = ',')]
     pub(crate) strategies: Vec<Strategy>,
     /// Parts that memory is counted in, or `exact` for bytes. Plans never exceed the budget; more slots find better ones.
@@ -265,22 +273,36 @@ Examples:
   remat figures out --from step.trace.zst                 then open out/index.html
   remat figures out --from resnet.log unet.log --jobs 4   two logs, four runs at a time
   remat figures out --from *.log --ratio 0.2,0.3,0.4      only these budgets
+  remat figures out --from net.json                       a chain: throughput against memory
+  remat figures out --from *.json --strategy persistent,floating,periodic
+  remat figures out --growth                              planning time against length: a minute or two
 
-Files: overhead, ablation-exact, ablation-eq, ablation-local, ablation-no, deallocation,
-accesses, evaluations, linear-policies, linear-budgets, residency and adversary, each as .svg,
-.png and .csv; and index.html.
-In the CSVs sizes are bytes and times nanoseconds; those of the theorems count tensors and ops.")]
+Files of recorded steps: overhead, ablation-exact, ablation-eq, ablation-local, ablation-no,
+deallocation, accesses, evaluations, linear-policies, linear-budgets, residency, adversary;
+of chains: chains; with --growth: growth. Each as .svg, .png and .csv; and index.html.
+In the CSVs sizes are bytes and times nanoseconds; those of the theorems count tensors and ops,
+that of chains has their own unit of time, that of growth seconds.")]
 pub(crate) struct Figures {
     /// Folder to write into; made if it is not there.
     #[arg(value_name = "OUT")]
     pub(crate) out: PathBuf,
-    /// Traces and DTR logs to replay, `-` for standard input.
-    #[arg(long = "from", required = true, num_args = 1.., value_name = "LOG")]
-    pub(crate) logs: Vec<PathBuf>,
+    /// Traces and DTR logs to replay, and chains to plan; `-` is a trace or log on standard input.
+    #[arg(long = "from", required_unless_present = "growth", num_args = 1.., value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) ratios: Ratios,
     #[command(flatten)]
     pub(crate) jobs: Jobs,
+    /// How chains are planned (see `remat plan chain`). If not given: persistent and revolve up to 400 stages, floating up to
+    /// 100, free up to 70, and all others.
+    #[arg(long = "strategy", value_name = "S", value_delimiter = ',')]
+    pub(crate) strategies: Vec<Strategy>,
+    /// Time persistent and floating planning on synthetic chains of rising length, at most so many seconds each (60 if not given).
+    ///
+    /// Timed is one plan, on one core: tables and the sequence read off them, in 500 slots, for budgets of a third, a half and two
+    /// thirds of what keeping everything takes.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "60", value_parser = seconds)]
+    pub(crate) growth: Option<f64>,
 }
 
 /// Budgets of every log.
@@ -351,6 +373,10 @@ fn ratio(text: &str) -> Result<f64, String> {
 
 fn thrash_limit(text: &str) -> Result<f64, String> {
     positive(text).ok_or_else(|| "the limit is a number above 0, for example 1.0".into())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    positive(text).ok_or_else(|| "the limit is a number of seconds above 0, for example 60".into())
 }
 
 fn jobs(text: &str) -> Result<NonZeroUsize, String> {

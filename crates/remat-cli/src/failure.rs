@@ -20,7 +20,7 @@ impl Failure {
     pub(crate) fn report(self) -> i32 {
         match self {
             Failure::Input(message) => {
-                complain(format_args!("remat: {}", message.replace('\n', " ")));
+                complain(format_args!("remat: {}", shortened(&message)));
                 1
             }
             Failure::NeedsPython => {
@@ -55,8 +55,39 @@ impl From<TraceError> for Failure {
     }
 }
 
+/// A message as one line that can be read: of one that quotes very long input, the beginning and the end.
+fn shortened(message: &str) -> String {
+    const MOST: usize = 1200;
+    const KEPT: usize = MOST / 2;
+    let line = message.replace('\n', " ");
+    let letters = line.chars().count();
+    match letters > MOST {
+        true => line
+            .chars()
+            .take(KEPT)
+            .chain(" ... ".chars())
+            .chain(line.chars().skip(letters - KEPT))
+            .collect(),
+        false => line,
+    }
+}
+
 /// A line on standard error; `eprintln!` would panic where that is closed.
 pub(crate) fn complain(message: fmt::Arguments<'_>) {
     use io::Write;
     let _ = writeln!(io::stderr(), "{message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_one_line_that_can_be_read() {
+        assert_eq!(shortened("a\nb"), "a b");
+        let long = format!("begin{}end", "é".repeat(100_000));
+        let line = shortened(&long);
+        assert!(line.starts_with("beginé") && line.ends_with("éend"));
+        assert_eq!(line.chars().count(), 1205);
+    }
 }

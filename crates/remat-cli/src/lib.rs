@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 the input is at fault (one line on standard error says how), 2 the arguments are. SIGINT and SIGTERM end
 //! the process, as shells show by 130 and 143; files that were not complete yet are called `NAME.partial`.
 
+mod affordable;
 mod arguments;
 mod failure;
 mod figures;

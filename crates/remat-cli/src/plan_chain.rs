@@ -1,10 +1,12 @@
 //! `remat plan chain`.
 
+use crate::affordable::LeftOut;
 use crate::arguments::PlanChain;
 use crate::failure::Failure;
 use crate::{plan_curve, progress, table};
 use remat_core::Bytes;
 use remat_plan::chain::{plan, Action, Chain, Op, Plan, PlanError, Strategy};
+use serde_json::json;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
@@ -159,23 +161,13 @@ fn compare(wanted: &PlanChain, chain: &Chain, strategies: &[Strategy]) -> Result
                 continue;
             }
             Ok(plan) => format!(
-                "{strategy:<12}  {:>12}  {:>8.4}  {:>11}  {:>9.3}",
+                "{strategy:<12}  {:>12}  {:>8.4}  {:>11}  {:>9.3}\n",
                 number(plan.makespan),
                 plan.overhead,
                 Bytes(plan.peak_bytes).to_string(),
                 plan.planning_seconds
             ),
-            Err(PlanError::Infeasible { smallest, .. }) if wanted.json => serde_json::json!({
-                "strategy": strategy.to_string(),
-                "smallest_bytes": smallest,
-            })
-            .to_string(),
-            Err(PlanError::Infeasible { smallest, .. }) => format!(
-                "{strategy:<12}  {:>12}  needs at least {} ({smallest} bytes)",
-                "-",
-                Bytes(smallest)
-            ),
-            Err(error) => return Err(refused(wanted)(error)),
+            Err(error) => without(wanted, strategy, &error),
         };
         let mut out = io::stdout().lock();
         if first && !wanted.json {
@@ -183,9 +175,39 @@ fn compare(wanted: &PlanChain, chain: &Chain, strategies: &[Strategy]) -> Result
             writeln!(out, "{heading}").map_err(Failure::output)?;
         }
         first = false;
-        writeln!(out, "{line}").map_err(Failure::output)?;
+        out.write_all(line.as_bytes()).map_err(Failure::output)?;
     }
     Ok(())
+}
+
+/// The line of a strategy that has no plan, among others that may have one.
+pub(crate) fn without(wanted: &PlanChain, strategy: Strategy, error: &PlanError) -> String {
+    match error {
+        PlanError::Infeasible { smallest, .. } if wanted.json => {
+            let line = json!({"strategy": strategy.to_string(), "smallest_bytes": smallest});
+            format!("{line}\n")
+        }
+        PlanError::Infeasible { smallest, .. } => format!(
+            "{strategy:<12}  needs at least {} ({smallest} bytes)\n",
+            Bytes(*smallest)
+        ),
+        other => {
+            let reason = other.to_string();
+            left_out(wanted, &LeftOut { strategy, reason })
+        }
+    }
+}
+
+/// The line of a strategy that was not planned.
+pub(crate) fn left_out(wanted: &PlanChain, left: &LeftOut) -> String {
+    let LeftOut { strategy, reason } = left;
+    match wanted.json {
+        true => {
+            let line = json!({"strategy": strategy.to_string(), "left_out": reason});
+            format!("{line}\n")
+        }
+        false => format!("{strategy:<12}  left out: {reason}\n"),
+    }
 }
 
 #[cfg(test)]

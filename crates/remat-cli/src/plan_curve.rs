@@ -1,8 +1,9 @@
 //! `remat plan chain --curve`.
 
+use crate::affordable;
 use crate::arguments::PlanChain;
 use crate::failure::Failure;
-use crate::plan_chain::{number, refused};
+use crate::plan_chain::{left_out, number, refused, without};
 use crate::progress;
 use remat_core::Bytes;
 use remat_plan::chain::{curve, overhead, Chain, PlanError, Point, Strategy};
@@ -13,55 +14,47 @@ use std::ops::ControlFlow;
 const SHOWN: usize = 16;
 
 pub(crate) fn run(wanted: &PlanChain, chain: &Chain) -> Result<(), Failure> {
-    let usual = Strategy::ALL
-        .into_iter()
-        .filter(|strategy| !matches!(strategy, Strategy::Floating | Strategy::Free));
-    let strategies: Vec<Strategy> = match wanted.strategies.is_empty() {
-        true => usual.collect(),
-        false => wanted.strategies.clone(),
-    };
+    let (strategies, out) = affordable::strategies(&wanted.strategies, chain.len());
+    let alone = strategies.len() == 1;
     for (index, &strategy) in strategies.iter().enumerate() {
-        let bar = progress::planning(&strategy.to_string());
-        let mut show = |part| {
-            progress::planned(&bar, part);
-            ControlFlow::Continue(())
-        };
-        let largest = wanted.budget.map(|budget| budget.0);
-        let points = curve(chain, largest, strategy, wanted.slots, &mut show);
-        bar.finish_and_clear();
-        let text = match points {
+        let text = match points(wanted, chain, strategy) {
             Ok(points) if wanted.json => lines(chain, strategy, &points),
             Ok(points) => rows(chain, strategy, &points),
-            Err(error @ PlanError::Infeasible { .. }) if strategies.len() == 1 => {
-                return Err(refused(wanted)(error));
-            }
-            Err(PlanError::Infeasible { smallest, .. }) if wanted.json => {
-                let line = serde_json::json!({
-                    "strategy": strategy.to_string(),
-                    "smallest_bytes": smallest,
-                });
-                format!("{line}\n")
-            }
-            Err(PlanError::Infeasible { smallest, .. }) => format!(
-                "{strategy:<12}  needs at least {} ({smallest} bytes)\n",
-                Bytes(smallest)
-            ),
-            Err(error) => return Err(refused(wanted)(error)),
+            Err(error) if alone => return Err(refused(wanted)(error)),
+            Err(error) => without(wanted, strategy, &error),
         };
-        let mut out = io::stdout().lock();
         if index == 0 && !wanted.json {
-            let heading = "strategy             budget        bytes      makespan  overhead";
-            writeln!(out, "{heading}").map_err(Failure::output)?;
+            print("strategy             budget        bytes      makespan  overhead\n")?;
         }
-        out.write_all(text.as_bytes()).map_err(Failure::output)?;
+        print(&text)?;
     }
-    Ok(())
+    let lines = out.iter().map(|left| left_out(wanted, left));
+    print(&lines.collect::<String>())
+}
+
+fn points(wanted: &PlanChain, chain: &Chain, strategy: Strategy) -> Result<Vec<Point>, PlanError> {
+    let bar = progress::planning(&strategy.to_string());
+    let mut show = |part| {
+        progress::planned(&bar, part);
+        ControlFlow::Continue(())
+    };
+    let largest = wanted.budget.map(|budget| budget.0);
+    let points = curve(chain, largest, strategy, wanted.slots, &mut show);
+    bar.finish_and_clear();
+    points
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).map_err(Failure::output)
 }
 
 fn lines(chain: &Chain, strategy: Strategy, points: &[Point]) -> String {
+    let smallest = points.first().map(|point| point.peak_bytes);
     let line = |point: &Point| {
         let line = serde_json::json!({
             "strategy": strategy.to_string(),
+            "smallest_bytes": smallest,
             "budget_bytes": point.peak_bytes,
             "makespan": point.makespan,
             "overhead": overhead(chain, point.makespan),
@@ -72,9 +65,13 @@ fn lines(chain: &Chain, strategy: Strategy, points: &[Point]) -> String {
 }
 
 fn rows(chain: &Chain, strategy: Strategy, points: &[Point]) -> String {
-    let row = |point: &Point| {
+    let row = |index: usize, point: &Point| {
+        let remark = match index {
+            0 => "  smallest feasible",
+            _ => "",
+        };
         format!(
-            "{strategy:<12}  {:>13}  {:>11}  {:>12}  {:>8.4}\n",
+            "{strategy:<12}  {:>13}  {:>11}  {:>12}  {:>8.4}{remark}\n",
             Bytes(point.peak_bytes).to_string(),
             point.peak_bytes,
             number(point.makespan),
@@ -82,7 +79,10 @@ fn rows(chain: &Chain, strategy: Strategy, points: &[Point]) -> String {
         )
     };
     let shown = thinned(points.len());
-    let mut text: String = shown.iter().map(|&index| row(&points[index])).collect();
+    let mut text: String = shown
+        .iter()
+        .map(|&index| row(index, &points[index]))
+        .collect();
     if shown.len() < points.len() {
         let hidden = points.len() - shown.len();
         text += &format!("{strategy:<12}  {hidden} points between; --json tells all\n");

@@ -7,7 +7,7 @@ use crate::{simulate_json, simulate_table};
 use remat_sim::{sweep, Base, Budget, Job, Outcome, Program, Setting};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A log that was read, and its run without a limit.
 pub(crate) struct Log {
@@ -50,20 +50,22 @@ pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
 }
 
 /// Reads traces and logs, and runs each without a limit.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Log>, Failure> {
-    let read_one = |path: &PathBuf| {
-        let name = path.display().to_string();
-        let program = Program::read(Shown::new(remat_trace::open(path)?, path))?;
-        match program.base() {
-            Ok(base) => Ok(Log {
-                name,
-                program,
-                base,
-            }),
-            Err(unsound) => Err(Failure::Input(format!("{name}: {unsound}"))),
-        }
-    };
-    paths.iter().map(read_one).collect()
+fn read(paths: &[PathBuf]) -> Result<Vec<Log>, Failure> {
+    paths.iter().map(|path| read_one(path)).collect()
+}
+
+/// Reads a trace or log, and runs it without a limit.
+pub(crate) fn read_one(path: &Path) -> Result<Log, Failure> {
+    let name = path.display().to_string();
+    let program = Program::read(Shown::new(remat_trace::open(path)?, path))?;
+    match program.base() {
+        Ok(base) => Ok(Log {
+            name,
+            program,
+            base,
+        }),
+        Err(unsound) => Err(Failure::Input(format!("{name}: {unsound}"))),
+    }
 }
 
 /// Policies, and each one's budgets.

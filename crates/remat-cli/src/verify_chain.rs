@@ -27,8 +27,11 @@ pub(crate) fn run(chain: &Path, plan: &Path, json: bool) -> Result<(), Failure> 
             "{place}: no plan: {error}; wanted is what `remat plan chain --json` prints"
         ))
     })?;
-    let verified = checked(&chain, &claim)
-        .map_err(|reason| Failure::Input(format!("{place}: not valid: {reason}")))?;
+    let verified = checked(&chain, &claim).map_err(|reason| {
+        Failure::Input(format!(
+            "{place}: not valid: {reason}; plan this chain anew"
+        ))
+    })?;
     match json {
         true => print_json(&chain, &claim, verified),
         false => table::print(&rows(&chain, &claim, verified)),
@@ -40,9 +43,7 @@ fn checked(chain: &Chain, claim: &Claim) -> Result<Verified, String> {
     const SAME: f64 = 1e-9;
     if let Some(stages) = claim.stages.filter(|&stages| stages != chain.len()) {
         let there = chain.len();
-        return Err(format!(
-            "it is for {stages} stages, the chain has {there}; plan this chain anew"
-        ));
+        return Err(format!("it is for {stages} stages, the chain has {there}"));
     }
     let verified = verify(chain, &claim.sequence).map_err(|fault| fault.to_string())?;
     let (makespan, peak) = (verified.makespan, verified.peak_bytes);
@@ -50,7 +51,7 @@ fn checked(chain: &Chain, claim: &Claim) -> Result<Verified, String> {
         let close = (said - makespan).abs() <= SAME * makespan;
         if !close && said != makespan {
             return Err(format!(
-                "it says makespan {said}, the operations take {makespan}"
+                "it says makespan {said:?}, the operations take {makespan:?}"
             ));
         }
     }

@@ -272,5 +272,143 @@ fn faults_are_told_in_one_line_before_anything_is_written() {
 
     let (_, err, code) = figures(&there, &[]);
     assert_eq!(code, Some(2));
-    assert!(err.contains("--from <LOG>..."), "{err}");
+    assert!(err.contains("--from <FILE>..."), "{err}");
+
+    let broken = folder.path().join("net.json");
+    fs::write(&broken, "{\"input_bytes\": 4, \"stages\": []}").unwrap();
+    let (out, err, code) = figures(&there, &["--from", broken.to_str().unwrap()]);
+    assert_eq!((out.as_str(), code), ("", Some(1)));
+    assert!(err.contains("net.json: the chain has no stages"), "{err}");
+    fs::write(&broken, "{\"input\": 4}").unwrap();
+    let (_, err, code) = figures(&there, &["--from", broken.to_str().unwrap()]);
+    assert_eq!((err.lines().count(), code), (1, Some(1)));
+    assert!(err.contains("a chain would begin with"), "{err}");
+    assert_eq!(fs::read_dir(&there).unwrap().count(), 0);
+    let (_, _, code) = figures(&there, &["--growth=0"]);
+    assert_eq!(code, Some(2));
+}
+
+/// A chain of so many stages of three sizes.
+fn chain(stages: usize) -> String {
+    let stage = |l: usize| {
+        let (bytes, time) = (1000 * (1 + l % 3), 1 + l % 2);
+        let (saved, backward) = (bytes * 4, time * 2);
+        format!(
+            r#"{{"forward_time":{time},"backward_time":{backward},"activation_bytes":{bytes},"saved_bytes":{saved}}}"#
+        )
+    };
+    let stages: Vec<String> = (1..=stages).map(stage).collect();
+    format!(r#"{{"input_bytes":1000,"stages":[{}]}}"#, stages.join(","))
+}
+
+/// Every point of a chain's curve is a plan that can be had, and every strategy has its smallest budget or a reason.
+#[test]
+fn chains_are_told_from_logs_and_drawn_by_strategy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (short, long) = (folder.path().join("short.txt"), folder.path().join("long"));
+    fs::write(&short, chain(12)).unwrap();
+    fs::write(&long, chain(500)).unwrap();
+    let out = folder.path().join("out");
+    let (short, long) = (short.to_str().unwrap(), long.to_str().unwrap());
+    let (told, err, code) = figures(&out, &["--from", short, long]);
+    assert_eq!(code, Some(0), "{err}");
+    assert_eq!(told, format!("{}\n", out.join("index.html").display()));
+    let left: Vec<&str> = err.lines().collect();
+    assert_eq!(left.len(), 4, "{err}");
+    for (line, strategy) in left
+        .iter()
+        .zip(["persistent", "floating", "free", "revolve"])
+    {
+        let begin = format!("remat: {long}: {strategy} is left out: 500 stages");
+        assert!(line.starts_with(&begin), "{line}");
+    }
+    check_pictures(&out, "chains");
+    assert!(!out.join("overhead.svg").exists());
+    let page = fs::read_to_string(out.join("index.html")).unwrap();
+    assert!(page.contains("href=\"chains.csv\"") && page.contains("left out: 500 stages"));
+    check_curves(&out, short, long);
+}
+
+fn check_curves(out: &Path, short: &str, long: &str) {
+    use remat_plan::chain::{plan, Chain, Resolution, Strategy};
+    let parsed: Chain = chain(12).parse().unwrap();
+    let go_on = &mut |_| std::ops::ControlFlow::Continue(());
+    let rows = rows(&out.join("chains.csv"));
+    for strategy in Strategy::ALL {
+        let name = strategy.to_string();
+        let of = |path: &str| {
+            let mine =
+                |row: &&HashMap<String, String>| row["chain"] == path && row["strategy"] == name;
+            rows.iter().filter(mine).collect::<Vec<_>>()
+        };
+        let points = of(short);
+        assert!(!points.is_empty(), "{name}");
+        assert_eq!(points[0]["budget_bytes"], points[0]["smallest_bytes"]);
+        let smallest = number(points[0], "smallest_bytes");
+        let mut ask = |bytes| plan(&parsed, bytes, strategy, Resolution::Exact, go_on);
+        assert!(ask(smallest - 1).is_err(), "{name} fits in less");
+        for row in &points {
+            let best = ask(number(row, "budget_bytes")).unwrap().makespan;
+            let drawn: f64 = row["makespan"].parse().unwrap();
+            let throughput: f64 = row["throughput"].parse().unwrap();
+            assert!(
+                drawn >= best - 1e-9,
+                "{name}: {drawn} is better than {best}"
+            );
+            assert!((throughput * drawn - parsed.unconstrained_time()).abs() < 1e-6);
+        }
+        let table = ["persistent", "floating", "free", "revolve"].contains(&name.as_str());
+        let status = if table { "left out: 500 stages" } else { "ok" };
+        assert!(
+            of(long).iter().all(|row| row["status"].starts_with(status)),
+            "{name}"
+        );
+        assert!(!of(long).is_empty(), "{name}");
+    }
+}
+
+#[test]
+fn a_strategy_that_is_named_is_planned_whatever_the_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("net.json");
+    fs::write(&path, chain(73)).unwrap();
+    let arguments = ["--strategy=floating,none", "--from", path.to_str().unwrap()];
+    let (_, err, code) = figures(folder.path(), &arguments);
+    assert_eq!((err.as_str(), code), ("", Some(0)));
+    let rows = rows(&folder.path().join("chains.csv"));
+    assert!(rows.iter().all(|row| row["status"] == "ok"));
+    assert_eq!(
+        rows.iter().filter(|row| row["strategy"] == "none").count(),
+        1
+    );
+    assert!(rows.len() > 10);
+}
+
+#[test]
+fn growth_is_timed_within_its_limit_and_says_where_it_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = std::time::Instant::now();
+    let (told, err, code) = figures(folder.path(), &["--growth=1"]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(start.elapsed().as_secs() < 30);
+    assert!(told.ends_with("index.html\n"));
+    check_pictures(folder.path(), "growth");
+    for (line, strategy) in err.lines().zip(["persistent", "floating"]) {
+        assert!(
+            line.starts_with(&format!("remat: {strategy} is timed up to ")),
+            "{err}"
+        );
+        assert!(line.contains("--growth="), "{err}");
+    }
+    let rows = rows(&folder.path().join("growth.csv"));
+    for strategy in ["persistent", "floating"] {
+        let mine: Vec<_> = rows
+            .iter()
+            .filter(|row| row["strategy"] == strategy)
+            .collect();
+        assert!(mine.len() >= 3 && mine.len() % 3 == 0, "{strategy}");
+        assert!(mine
+            .iter()
+            .all(|row| row["seconds"].parse::<f64>().unwrap() > 0.0));
+    }
 }

@@ -89,6 +89,38 @@ fn ctrl_c_clears_the_progress_of_figures_and_leaves_earlier_ones() {
     assert_eq!(text, "earlier");
 }
 
+#[test]
+fn ctrl_c_clears_the_progress_of_chains_and_leaves_earlier_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let stage =
+        r#"{"forward_time":1,"backward_time":2,"activation_bytes":1000,"saved_bytes":4100}"#;
+    let stages = [stage; 140].join(",");
+    let chain = folder.path().join("net.json");
+    fs::write(
+        &chain,
+        format!(r#"{{"input_bytes":1000,"stages":[{stages}]}}"#),
+    )
+    .unwrap();
+    let out = folder.path().join("out");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("chains.svg"), "earlier").unwrap();
+    let arguments = [
+        "figures".to_owned(),
+        out.display().to_string(),
+        "--strategy=floating".to_owned(),
+        "--from".to_owned(),
+        chain.display().to_string(),
+    ];
+    let (code, shown) = interrupted_on_terminal(&arguments);
+    assert_eq!(code, Some(128 + SIGINT), "{shown}");
+    assert_eq!(last_line(&shown), "", "{shown}");
+    assert_eq!(fs::read_dir(&out).unwrap().count(), 1);
+    assert_eq!(
+        fs::read_to_string(out.join("chains.svg")).unwrap(),
+        "earlier"
+    );
+}
+
 /// A long `remat simulate`, begun by a shell that does this first, and the first line that it tells.
 fn telling(first: &str) -> (Child, BufReader<ChildStdout>, String) {
     let mut child = Command::new("sh")

@@ -168,9 +168,17 @@ fn a_curve_falls_from_the_smallest_budget_to_no_overhead() {
     }
     let smallest = points[0]["budget_bytes"].to_string();
     desk.told(&["plan", "chain", "toy.json", "--budget", &smallest]);
+    let less = (points[0]["budget_bytes"].as_u64().unwrap() - 1).to_string();
+    desk.refused(&["plan", "chain", "toy.json", "--budget", &less], 1);
+    assert!(points
+        .iter()
+        .all(|point| point["smallest_bytes"] == points[0]["budget_bytes"]));
     let table = desk.told(&["plan", "chain", "toy.json", "--curve"]);
+    assert_eq!(table.matches("  smallest feasible\n").count(), 9, "{table}");
     for name in [
         "persistent",
+        "floating",
+        "free",
         "revolve",
         "periodic",
         "chen-sqrt",
@@ -287,6 +295,185 @@ fn bad_chains_are_refused_with_the_reason() {
     desk.refused(&["plan", "chain", "none.json", "--budget", "1GiB"], 1);
 }
 
+/// With slots that are far too coarse, the first point of a curve is the smallest budget all the same.
+#[test]
+fn a_curve_begins_at_the_smallest_budget_to_the_byte() {
+    let desk = Desk::new();
+    let stage = |l: u64| {
+        json!({"forward_time": 1, "backward_time": 2, "activation_bytes": 900 + 7 * (l % 5), "saved_bytes": 4000,
+            "backward_overhead_bytes": 13 * (l % 3)})
+    };
+    let stages: Vec<Value> = (0..60).map(stage).collect();
+    desk.file("net.json", json!({"input_bytes": 1000, "stages": stages}));
+    for strategy in ["persistent", "revolve", "floating"] {
+        let curve = ["--curve", "--json", "--slots", "20", "--strategy", strategy];
+        let told = desk.told(&[&["plan", "chain", "net.json"][..], &curve].concat());
+        let first: Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+        let smallest = first["budget_bytes"].as_u64().unwrap();
+        assert_eq!(first["smallest_bytes"], smallest);
+        let less = (smallest - 1).to_string();
+        let ask = [
+            "plan",
+            "chain",
+            "net.json",
+            "--strategy",
+            strategy,
+            "--budget",
+        ];
+        let line = desk.refused(&[&ask[..], &[&less]].concat(), 1);
+        assert!(line.contains(&format!("--budget {smallest} ")), "{line}");
+    }
+}
+
+#[test]
+fn a_curve_tells_what_it_leaves_out() {
+    let desk = Desk::new();
+    let stage = json!({"forward_time": 1, "backward_time": 2, "activation_bytes": 1000, "saved_bytes": 4000});
+    desk.file(
+        "long.json",
+        json!({"input_bytes": 1000, "stages": vec![stage; 401]}),
+    );
+    let told = desk.told(&["plan", "chain", "long.json", "--curve"]);
+    let told_json = desk.told(&["plan", "chain", "long.json", "--curve", "--json"]);
+    let lines = told_json
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap());
+    let lines: Vec<Value> = lines.collect();
+    for name in ["persistent", "revolve", "floating", "free"] {
+        let begin = format!("{name:<12}  left out: 401 stages");
+        assert!(told.lines().any(|line| line.starts_with(&begin)), "{told}");
+        let left = lines.iter().find(|line| line["strategy"] == name).unwrap();
+        assert!(left["left_out"].as_str().unwrap().contains("401 stages"));
+    }
+    let periodic = lines
+        .iter()
+        .find(|line| line["strategy"] == "periodic")
+        .unwrap();
+    assert_eq!(periodic["smallest_bytes"], periodic["budget_bytes"]);
+}
+
+#[test]
+fn what_is_quoted_of_bad_input_is_short() {
+    let desk = Desk::new();
+    desk.file("toy.json", toy());
+    let key = "k".repeat(100_000);
+    desk.file("key.json", format!("{{\"input_bytes\": 4, \"{key}\": 3}}"));
+    desk.file("op.json", json!({"sequence": [[key, 1]]}));
+    let time = toy().to_string().replacen("1.6", "-1e300", 1);
+    desk.file("time.json", time);
+    for arguments in [
+        &["plan", "chain", "key.json", "--curve"][..],
+        &["verify", "chain", "toy.json", "op.json"],
+        &["plan", "chain", "time.json", "--curve"],
+    ] {
+        let line = desk.refused(arguments, 1);
+        assert!(line.len() < 1300 && !line.contains("0000000000"), "{line}");
+    }
+}
+
+/// What is no plan, or not one of this chain: one line each, with the reason, and promptly.
+#[test]
+fn bad_plans_are_refused_with_the_reason() {
+    let desk = Desk::new();
+    desk.file("toy.json", toy());
+    let many = json!({"sequence": vec![json!(["Fck", 1]); 300_000]});
+    let cases = [
+        (String::new(), "no plan: EOF"),
+        ("[]".into(), "no plan"),
+        ("{}".into(), "missing field `sequence`"),
+        (
+            json!({"sequence": []}).to_string(),
+            "the gradient of the input is not there",
+        ),
+        (
+            json!({"sequence": "Fck1"}).to_string(),
+            "expected a sequence",
+        ),
+        (
+            json!({"sequence": [["Fck"]]}).to_string(),
+            "invalid length 1",
+        ),
+        (
+            json!({"sequence": [["Fck", 0]]}).to_string(),
+            "stages 1 to 7",
+        ),
+        (
+            json!({"sequence": [["Fck", -1]]}).to_string(),
+            "integer `-1`",
+        ),
+        (
+            json!({"sequence": [["Fck", u64::MAX]]}).to_string(),
+            "stages 1 to 7",
+        ),
+        (
+            json!({"sequence": [["B", 1]]}).to_string(),
+            "gradient 1 is not there",
+        ),
+        (
+            json!({"sequence": [], "peak_bytes": -1}).to_string(),
+            "integer `-1`",
+        ),
+        (
+            "{\"sequence\": [[\"Fck\", 1], [\"Fn".into(),
+            "EOF while parsing",
+        ),
+        (format!("{{\"x\": {}", "[".repeat(100_000)), "no plan"),
+        (
+            many.to_string(),
+            "operation 2 (Fck1): its result is there already",
+        ),
+    ];
+    for (text, reason) in cases {
+        desk.file("bad.json", text);
+        let start = std::time::Instant::now();
+        let line = desk.refused(&["verify", "chain", "toy.json", "bad.json"], 1);
+        assert!(line.contains(reason) && line.contains("bad.json"), "{line}");
+        assert!(start.elapsed().as_secs() < 10);
+    }
+}
+
+/// Sizes, times and nesting at the edge of what can be counted are planned or refused, never a panic.
+#[test]
+fn extreme_chains_are_planned_or_refused() {
+    let desk = Desk::new();
+    let stage = |bytes: u64, time: f64| json!({"forward_time": time, "backward_time": time, "activation_bytes": 8, "saved_bytes": bytes});
+    let of = |stages: Vec<Value>| json!({"input_bytes": 4, "stages": stages}).to_string();
+    let deep = format!("{{\"about\": {}", "[".repeat(100_000));
+    let mut named = stage(8, 1.0);
+    named["name"] = json!("a");
+    let same = of(vec![named; 2]);
+    let cases = [
+        (
+            of(vec![stage(1 << 60, 1.0); 7]),
+            "use --budget 1152921504606847004 ",
+        ),
+        (of(vec![stage(1 << 60, 1.0); 8]), "2^63 - 1"),
+        (of(vec![stage(1 << 63, 1.0)]), "2^63 - 1"),
+        (of(vec![stage(u64::MAX, 1.0)]), "2^63 - 1"),
+        (of(vec![stage(8, 1e200); 2]), "more than 1e200"),
+        (of(vec![stage(8, f64::MIN_POSITIVE / 8.0); 4]), ""),
+        (of(vec![stage(0, 0.0); 4]), ""),
+        (deep, "recursion limit"),
+        (same, ""),
+        (
+            of(vec![stage(8, 1.0)])[..60].to_owned(),
+            "EOF while parsing",
+        ),
+        (of(vec![stage(8, 1.0)]) + "x", "trailing characters"),
+    ];
+    for (text, reason) in cases {
+        desk.file("net.json", &text);
+        let arguments = ["plan", "chain", "net.json", "--budget", "1GiB"];
+        match reason {
+            "" => drop(desk.told(&arguments)),
+            reason => {
+                let line = desk.refused(&arguments, 1);
+                assert!(line.contains(reason), "{text}: {line}");
+            }
+        }
+    }
+}
+
 #[test]
 fn ten_thousand_stages_are_planned_or_refused_promptly() {
     let desk = Desk::new();
@@ -299,6 +486,19 @@ fn ten_thousand_stages_are_planned_or_refused_promptly() {
         line.contains("10000 stages") && line.contains("GiB"),
         "{line}"
     );
+    let exact = [
+        "plan",
+        "chain",
+        "long.json",
+        "--budget",
+        "5MB",
+        "--slots",
+        "exact",
+    ];
+    let line = desk.refused(&exact, 1);
+    assert!(line.contains("GiB"), "{line}");
+    let told = desk.told(&["plan", "chain", "long.json", "--curve"]);
+    assert_eq!(told.matches("left out: 10000 stages").count(), 4, "{told}");
     let told = desk.told(&[
         "plan",
         "chain",

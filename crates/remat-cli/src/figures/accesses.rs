@@ -1,6 +1,7 @@
 //! Work of deciding against memory ratio (DTR appendix D.3, figure 12).
 
 use super::axis::{Axis, Scale};
+use super::notes::Notes;
 use super::overhead::{self, MAIN};
 use super::plot::{self, Key, Panel, Plot, Series};
 use super::runs::Runs;
@@ -42,9 +43,9 @@ fn plot(runs: &Runs<'_>, label: &str, count: impl Fn(&Outcome) -> u64) -> Plot {
         .map(|log| {
             let series: Vec<Series> = MAIN
                 .iter()
-                .map(|&way| Series {
-                    look: Look::of_policy(way.0),
-                    points: runs.points(log, way, |outcome| count(outcome) as f64),
+                .map(|&way| {
+                    let points = runs.points(log, way, |outcome| count(outcome) as f64);
+                    Series::of(Look::of_policy(way.0), points)
                 })
                 .collect();
             Panel {
@@ -53,6 +54,7 @@ fn plot(runs: &Runs<'_>, label: &str, count: impl Fn(&Outcome) -> u64) -> Plot {
                 y: Axis::around(label, series.iter().flat_map(Series::values), Scale::Log),
                 bands: overhead::bands(runs, log),
                 series,
+                notes: Notes::default(),
             }
         })
         .collect();

@@ -1,5 +1,7 @@
 //! Axes: from values to places, and where the ticks are.
 
+use std::ops::Range;
+
 /// How values become places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
@@ -107,23 +109,30 @@ impl Axis {
             .flat_map(|decade| within.iter().map(move |digit| (*digit, decade)))
             .filter(|&(digit, decade)| self.place(digit * 10f64.powi(decade)).is_some())
             .collect();
+        if ticks.len() < FEW {
+            return self.linear_ticks();
+        }
         // One way of writing an axis.
-        let raised = ticks.iter().any(|(_, decade)| *decade >= 4);
-        let plain = if raised { 2 } else { 4 };
-        let label = |(digit, decade)| (digit * 10f64.powi(decade), power(digit, decade, plain));
+        let far = |(_, decade): &(f64, i32)| !PLAIN.contains(decade);
+        let plain = if ticks.iter().any(far) { 0..2 } else { PLAIN };
+        let label = |(digit, decade)| (digit * 10f64.powi(decade), power(digit, decade, &plain));
         ticks.into_iter().map(label).collect()
     }
 }
 
-/// 0.05, 20, and from so many zeros on 10⁵, 2·10⁶.
-fn power(digit: f64, decade: i32, plain: i32) -> String {
+/// A log axis with fewer ticks has those of a linear one: it spans next to nothing.
+const FEW: usize = 3;
+
+/// Decades that are written out where no others are on the axis.
+const PLAIN: Range<i32> = -3..4;
+
+/// 0.05, 20, and of decades that are not plain 10⁵, 2·10⁶.
+fn power(digit: f64, decade: i32, plain: &Range<i32>) -> String {
     match decade {
-        -3..0 => format!(
-            "{:.*}",
-            decade.unsigned_abs() as usize,
-            digit * 10f64.powi(decade)
-        ),
-        _ if (0..plain).contains(&decade) => format!("{}", digit * 10f64.powi(decade)),
+        _ if plain.contains(&decade) => {
+            let decimals = (-decade).max(0) as usize;
+            format!("{:.decimals$}", digit * 10f64.powi(decade))
+        }
         _ if digit == 1.0 => format!("10{}", raised(decade)),
         _ => format!("{digit}·10{}", raised(decade)),
     }
@@ -162,6 +171,16 @@ mod tests {
         assert_eq!(labels(&axis(0.9, 9.0, Scale::Log)), ["1", "2", "3", "5"]);
         let wide = labels(&axis(1.0, 1e12, Scale::Log));
         assert_eq!(wide[..4], ["1", "10²", "10⁴", "10⁶"]);
+        assert_eq!(
+            labels(&axis(1e-4, 20.0, Scale::Log)),
+            ["10⁻⁴", "10⁻³", "10⁻²", "10⁻¹", "1", "10"]
+        );
+        assert_eq!(
+            labels(&axis(0.05, 20.0, Scale::Log)),
+            ["0.05", "0.1", "0.2", "0.5", "1", "2", "5", "10", "20"]
+        );
+        let narrow = labels(&axis(78.0, 102.0, Scale::Log));
+        assert_eq!(narrow, ["80", "85", "90", "95", "100"]);
     }
 
     #[test]

@@ -30,12 +30,9 @@ impl Plot {
         self.columns.clamp(1, self.panels.len().max(1))
     }
 
+    /// Height of what is between the titles and the plots.
     fn lanes(&self) -> f64 {
-        let most = self.panels.iter().map(|panel| panel.lanes().count()).max();
-        match most.unwrap_or(0) {
-            0 => 0.0,
-            lanes => lanes as f64 * LANE + LANE_GAP,
-        }
+        self.panels.iter().map(Panel::above).fold(0.0, f64::max)
     }
 
     /// Pixels across and down.
@@ -151,6 +148,14 @@ impl Panel {
         self.series.iter().filter(missed)
     }
 
+    fn above(&self) -> f64 {
+        let lanes = match self.lanes().count() {
+            0 => 0.0,
+            lanes => lanes as f64 * LANE + LANE_GAP,
+        };
+        lanes + self.notes.height()
+    }
+
     fn draw<DB: DrawingBackend>(
         &self,
         pen: &Pen<'_, DB>,
@@ -179,7 +184,7 @@ impl Panel {
             let y = corner.1 + ABOVE + (place as f64 + 0.5) * LANE;
             series.draw_misses(pen, &axes, y)?;
         }
-        Ok(())
+        self.notes.draw(pen, &axes, corner.1 + ABOVE)
     }
 
     fn draw_bands<DB: DrawingBackend>(&self, pen: &Pen<'_, DB>, axes: &Axes<'_>) -> Drawn<DB> {
@@ -242,9 +247,9 @@ impl Series {
         for run in places.split(Option::is_none) {
             let run: Vec<_> = run.iter().copied().flatten().collect();
             if run.len() > 1 {
-                pen.line(&run, look.colour, 1.4, look.dash)?;
+                pen.line(&self.join.line(&run), look.colour, 1.4, look.dash)?;
             }
-            for place in run {
+            for place in self.join.marked(&run) {
                 pen.marker(place, look.marker, MARKER, look.colour)?;
             }
         }

@@ -2,6 +2,7 @@
 
 use super::axis::{Axis, Scale};
 use super::csv::Csv;
+use super::notes::Notes;
 use super::plot::{self, Key, Panel, Plot, Series};
 use super::runs::{self, point};
 use super::sheet::{Drawing, Sheet};
@@ -222,6 +223,7 @@ impl Networks {
             y: Axis::around(label, values, Scale::Log),
             bands: Vec::new(),
             series,
+            notes: Notes::default(),
         }
     }
 
@@ -241,10 +243,7 @@ impl Networks {
             let ops = |outcome: &Outcome| ops(outcome) as f64 / by(layers);
             (f64::from(layers), point(outcome, ops))
         });
-        Series {
-            look,
-            points: points.collect(),
-        }
+        Series::of(look, points.collect())
     }
 
     fn closed(

@@ -2,6 +2,7 @@
 
 use super::axis::{Axis, Scale};
 use super::csv::Csv;
+use super::notes::Notes;
 use super::overhead::MAIN;
 use super::plot::{Key, Panel, Plot, Series};
 use super::runs;
@@ -170,6 +171,7 @@ fn panel(title: &str, x: &str, y: &str, series: Vec<Series>) -> Panel {
         y: Axis::around(y, series.iter().flat_map(Series::values), Scale::Log),
         bands: Vec::new(),
         series,
+        notes: Notes::default(),
     }
 }
 

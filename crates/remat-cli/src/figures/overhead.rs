@@ -2,6 +2,7 @@
 //! appendix D.1) and deallocation (11, appendix D.2).
 
 use super::axis::{Axis, Scale};
+use super::notes::Notes;
 use super::plot::{self, Key, Panel, Plot, Series, Shade};
 use super::runs::{Runs, Way};
 use super::sheet::{Drawing, Sheet};
@@ -169,10 +170,7 @@ fn panel(runs: &Runs<'_>, log: usize, ways: &[Way], look: &impl Fn(usize) -> Loo
     let series: Vec<Series> = ways
         .iter()
         .enumerate()
-        .map(|(place, &way)| Series {
-            look: look(place),
-            points: runs.points(log, way, overhead),
-        })
+        .map(|(place, &way)| Series::of(look(place), runs.points(log, way, overhead)))
         .collect();
     let highest = series.iter().flat_map(Series::values).fold(1.05, f64::max);
     Panel {
@@ -181,6 +179,7 @@ fn panel(runs: &Runs<'_>, log: usize, ways: &[Way], look: &impl Fn(usize) -> Loo
         y: Axis::over("overhead (×)", 0.98, highest * 1.03, Scale::Linear),
         bands: bands(runs, log),
         series,
+        notes: Notes::default(),
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a plot shows: panels of series over two axes, and one legend for all of them.
 
 use super::axis::Axis;
+use super::join::Join;
+use super::notes::Notes;
 use super::style::Look;
 
 /// Panels beside and below one another, and a legend under them.
@@ -30,6 +32,8 @@ pub(super) struct Panel {
     /// Ranges of x that are shaded.
     pub(super) bands: Vec<(f64, f64, Shade)>,
     pub(super) series: Vec<Series>,
+    /// Lines above the plot.
+    pub(super) notes: Notes,
 }
 
 /// What a shaded range says.
@@ -47,6 +51,7 @@ pub(super) struct Series {
     pub(super) look: Look,
     /// In order of x. A line ends where a point is missed.
     pub(super) points: Vec<(f64, Point)>,
+    pub(super) join: Join,
 }
 
 /// What is known at an x.
@@ -66,13 +71,19 @@ pub(super) enum Miss {
 }
 
 impl Series {
+    /// A line from point to point, in order of x.
+    pub(super) fn of(look: Look, points: Vec<(f64, Point)>) -> Series {
+        Series {
+            look,
+            points,
+            join: Join::Straight,
+        }
+    }
+
     /// A line through all these points.
     pub(super) fn through(look: Look, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
         let at = |(x, y)| (x, Point::At(y));
-        Series {
-            look,
-            points: points.into_iter().map(at).collect(),
-        }
+        Series::of(look, points.into_iter().map(at).collect())
     }
 
     /// The values that there are.

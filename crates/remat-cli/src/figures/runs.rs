@@ -2,6 +2,7 @@
 
 use super::csv::Csv;
 use super::plot::{Miss, Point};
+use super::titles;
 use crate::arguments::Deallocation;
 use crate::failure::Failure;
 use crate::simulate::Log;
@@ -93,7 +94,7 @@ impl<'a> Plan<'a> {
 
     pub(super) fn done(self, outcomes: Vec<Outcome>) -> Runs<'a> {
         Runs {
-            titles: titles(self.logs),
+            titles: titles::of(self.logs.iter().map(|log| log.name.as_str())),
             logs: self.logs,
             ratios: self.ratios,
             ways: self.ways,
@@ -200,83 +201,5 @@ pub(super) fn point(outcome: &Outcome, value: impl Fn(&Outcome) -> f64) -> Point
         Status::Ok => Point::At(value(outcome)),
         Status::Oom => Point::Missed(Miss::Oom),
         Status::Thrash => Point::Missed(Miss::Thrash),
-    }
-}
-
-/// The shortest ends of the logs' paths that tell them apart, without endings; whole names where none does.
-fn titles(logs: &[Log]) -> Vec<String> {
-    let names: Vec<&str> = logs.iter().map(|log| log.name.as_str()).collect();
-    let title = |&name: &&str| {
-        let alone = |end: &&str| {
-            let parts = end.split('/').count();
-            let same = names.iter().filter(|other| end_of(other, parts) == *end);
-            same.count() == 1
-        };
-        let mut ends = (1..=name.split('/').count()).map(|parts| end_of(name, parts));
-        cut(ends.find(alone).unwrap_or(name))
-    };
-    names.iter().map(title).collect()
-}
-
-/// Letters that fit above a panel.
-const TITLE: usize = 40;
-
-/// The end of a name that is too long for a title.
-fn cut(name: &str) -> String {
-    match name.chars().count() {
-        ..=TITLE => name.to_owned(),
-        count => "…"
-            .chars()
-            .chain(name.chars().skip(count - TITLE + 1))
-            .collect(),
-    }
-}
-
-/// The last so many parts of a path, without the file's endings.
-fn end_of(name: &str, parts: usize) -> &str {
-    let from = name.rmatch_indices('/').nth(parts - 1);
-    short(from.map_or(name, |(slash, _)| &name[slash + 1..]))
-}
-
-/// A path without the endings of logs.
-fn short(mut name: &str) -> &str {
-    for ending in [".zst", ".gz", ".trace", ".log", ".dtr", ".json", ".jsonl"] {
-        name = name.strip_suffix(ending).unwrap_or(name);
-    }
-    match name {
-        "-" => "standard input",
-        name => name,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use remat_sim::linear;
-
-    #[test]
-    fn titles_are_the_shortest_ends_that_tell_logs_apart() {
-        let logs = |names: &[&str]| -> Vec<String> {
-            let log = |name: &&str| Log {
-                name: (*name).to_owned(),
-                program: Default::default(),
-                base: linear::base(1),
-            };
-            titles(&names.iter().map(log).collect::<Vec<_>>())
-        };
-        assert_eq!(
-            logs(&["a/b/unet.trace.zst", "resnet32.log.gz", "-"]),
-            ["unet", "resnet32", "standard input"]
-        );
-        assert_eq!(
-            logs(&["x/a/unet.log", "x/b/unet.trace", "unet.log"]),
-            ["a/unet", "b/unet", "unet.log"]
-        );
-        assert_eq!(
-            logs(&["unet.log", "unet.trace"]),
-            ["unet.log", "unet.trace"]
-        );
-        let long = "x".repeat(100);
-        assert_eq!(logs(&[&long]), [format!("…{}", "x".repeat(39))]);
     }
 }

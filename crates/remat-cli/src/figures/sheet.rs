@@ -121,7 +121,7 @@ impl Sheet {
 
     fn fault(&self, error: impl std::fmt::Display) -> Failure {
         let name = self.name;
-        Failure::Input(format!("the figure {name} cannot be drawn: {error}; its numbers can be had with `remat simulate --json`"))
+        Failure::Input(format!("the figure {name} cannot be drawn: {error}; its numbers can be had with `remat simulate --json` or `remat plan chain --curve --json`"))
     }
 }
 
@@ -145,6 +145,7 @@ fn averaged(dots: &[u8], width: usize) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::super::axis::{Axis, Scale};
+    use super::super::notes::Notes;
     use super::super::plot::{Key, Miss, Panel, Point, Series, Shade};
     use super::super::style::{Dash, Look};
     use super::super::{csv::Csv, pen};
@@ -161,11 +162,12 @@ mod tests {
             bands: vec![(0.0, 5.0, Shade::Constants)],
             series: vec![
                 Series::through(Look::of(0), points.clone()),
-                Series {
-                    look: Look::of(log).dashed(Dash::Dotted),
-                    points: vec![(1.0, Point::Missed(Miss::Oom)), (2.0, Point::At(3.0))],
-                },
+                Series::of(
+                    Look::of(log).dashed(Dash::Dotted),
+                    vec![(1.0, Point::Missed(Miss::Oom)), (2.0, Point::At(3.0))],
+                ),
             ],
+            notes: Notes::default(),
         };
         let sheet = Sheet {
             name: "test",

@@ -1,6 +1,7 @@
 //! Colours, markers and dashes: told apart also by the colour-blind, and on paper without colour.
 
 use plotters::style::RGBColor;
+use remat_plan::chain::Strategy;
 
 /// Okabe and Ito's palette (Color Universal Design, 2008), yellow left out: it is too pale for lines on white.
 pub(super) const BLUE: RGBColor = RGBColor(0, 114, 178);
@@ -80,7 +81,39 @@ const POLICIES: [&str; 8] = [
 /// `e-star`; it is nowhere beside `random`.
 const E_STAR: Look = look(BROWN, Marker::Plus, Dash::Solid);
 
+/// Strategies for chains. Persistent, floating and free plans are often the same: a line shows through those drawn over it.
+const STRATEGIES: [(Strategy, Look); 9] = [
+    (Strategy::Persistent, look(BLUE, Marker::Disc, Dash::Solid)),
+    (
+        Strategy::Floating,
+        look(VERMILLION, Marker::Box, Dash::Dashed),
+    ),
+    (Strategy::Free, look(GREEN, Marker::Diamond, Dash::Dotted)),
+    (Strategy::Revolve, look(PURPLE, Marker::Up, Dash::Solid)),
+    (
+        Strategy::Periodic(None),
+        look(SKY, Marker::Down, Dash::Solid),
+    ),
+    (Strategy::ChenSqrt, look(BROWN, Marker::Plus, Dash::Solid)),
+    (
+        Strategy::ChenGreedy,
+        look(ORANGE, Marker::Square, Dash::Dashed),
+    ),
+    (Strategy::Treeverse, look(GREY, Marker::Ring, Dash::Solid)),
+    (Strategy::None, look(BLACK, Marker::Cross, Dash::Solid)),
+];
+
 impl Look {
+    /// The look of a strategy for chains; any number of segments looks as the best one.
+    pub(super) fn of_strategy(strategy: Strategy) -> Look {
+        let wanted = match strategy {
+            Strategy::Periodic(_) => Strategy::Periodic(None),
+            other => other,
+        };
+        let known = STRATEGIES.iter().find(|(known, _)| *known == wanted);
+        known.map_or(E_STAR, |(_, look)| *look)
+    }
+
     /// The look of a policy: the same in every figure that compares policies.
     pub(super) fn of_policy(name: &str) -> Look {
         match POLICIES.iter().position(|policy| *policy == name) {
@@ -105,10 +138,13 @@ mod tests {
 
     #[test]
     fn neither_colours_nor_markers_repeat() {
-        for (at, one) in LOOKS.iter().enumerate() {
-            for other in &LOOKS[at + 1..] {
-                assert_ne!(one.colour, other.colour);
-                assert_ne!(one.marker, other.marker);
+        let strategies = Strategy::ALL.map(Look::of_strategy);
+        for looks in [&LOOKS[..], &strategies[..]] {
+            for (at, one) in looks.iter().enumerate() {
+                for other in &looks[at + 1..] {
+                    assert_ne!(one.colour, other.colour);
+                    assert_ne!(one.marker, other.marker);
+                }
             }
         }
     }

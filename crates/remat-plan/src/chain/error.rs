@@ -57,7 +57,7 @@ impl fmt::Display for ChainError {
                 value,
             } => write!(
                 f,
-                "stage {stage}: {field} is {value}; wanted is a number from 0 to 1e200"
+                "stage {stage}: {field} is {value:?}; wanted is a number from 0 to 1e200"
             ),
             ChainError::Released {
                 stage,

@@ -17,8 +17,20 @@ use super::tally::{tally, Tally};
 /// Bytes that tables may take.
 const TABLE_BYTES: u64 = 4 << 30;
 
+/// Bytes that a row of an exact table takes at least, on the whole, where sizes differ.
+const EXACT_ROW: u128 = 1 << 10;
+
 /// A sequence and what it costs.
 pub(crate) type Costed = (Vec<Op>, Tally);
+
+/// What a plan by the table of the least memory may take.
+#[derive(Clone, Copy)]
+enum Room {
+    /// The budget.
+    All,
+    /// No more than it needs.
+    Least,
+}
 
 /// What is asked for.
 pub(crate) struct Question<'a> {
@@ -56,7 +68,7 @@ impl Question<'_> {
             Resolution::Exact => self.curve_exact(&mut costs, progress)?,
             Resolution::Slots(count) => self.curve_by_slots(count.get(), &mut costs, progress)?,
         }
-        costs.push(self.smallest(progress)?.1);
+        costs.push(self.smallest(progress, Room::Least)?.1);
         Ok(costs)
     }
 
@@ -74,7 +86,7 @@ impl Question<'_> {
     fn check_size(&self) -> Result<(), PlanError> {
         let states = self.class.states(self.chain.len());
         let needed = match self.resolution {
-            Resolution::Exact => Smallest::bytes(states),
+            Resolution::Exact => Smallest::bytes(states).max(states * EXACT_ROW),
             Resolution::Slots(count) => {
                 Slots::bytes(states, count.get()).max(Smallest::bytes(states))
             }
@@ -101,7 +113,7 @@ impl Question<'_> {
         let table = Exact::fill(&program, most, &mut Pace::new(progress, program.states()))?;
         match sequence(&program, &table, as_units(self.budget))? {
             Some(ops) => Ok(self.costed(ops)),
-            None => self.smallest(progress),
+            None => self.smallest(progress, Room::All),
         }
     }
 
@@ -153,7 +165,7 @@ impl Question<'_> {
         }
         match best {
             Some(best) => Ok(best),
-            None => self.smallest(progress),
+            None => self.smallest(progress, Room::All),
         }
     }
 
@@ -202,13 +214,18 @@ impl Question<'_> {
         (Sizes::new(self.chain, unit), top)
     }
 
-    /// A plan in the least memory, if that is within the budget.
-    fn smallest(&self, progress: &mut Progress) -> Result<Costed, PlanError> {
+    /// A plan by the table of the least memory, if that is within the budget.
+    fn smallest(&self, progress: &mut Progress, room: Room) -> Result<Costed, PlanError> {
         let sizes = Sizes::new(self.chain, 1);
         let program = self.class.program(self.chain, &sizes);
         let table = Smallest::fill(&program, &mut Pace::new(progress, program.states()))?;
         let least = table.least(program.root());
-        match sequence(&program, &table, as_units(self.budget))? {
+        let budget = as_units(self.budget);
+        let x = match room {
+            Room::All => budget,
+            Room::Least => budget.min(least),
+        };
+        match sequence(&program, &table, x)? {
             Some(ops) => Ok(self.costed(ops)),
             None => Err(PlanError::Infeasible {
                 strategy: self.name.to_owned(),
