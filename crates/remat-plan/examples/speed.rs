@@ -78,9 +78,7 @@ fn residual(length: usize) -> Chain {
             gradient_bytes: None,
             forward_overhead_bytes: bytes(4.0 * vary()),
             backward_overhead_bytes: bytes(12.0 * vary()),
-            saving_overhead_bytes: None,
-            released_bytes: 0,
-            parameter_gradient_bytes: 0,
+            ..Stage::default()
         }
     };
     Chain::new(Description {

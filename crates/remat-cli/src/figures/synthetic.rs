@@ -33,6 +33,7 @@ fn stage(l: usize, stages: usize) -> Stage {
         gradient_bytes: None,
         forward_overhead_bytes: bytes(4.0 * uneven(l, 4)),
         backward_overhead_bytes: bytes(12.0 * uneven(l, 5)),
+        ..Stage::default()
     }
 }
 
@@ -46,6 +47,7 @@ fn loss() -> Stage {
         gradient_bytes: None,
         forward_overhead_bytes: 0,
         backward_overhead_bytes: 0,
+        ..Stage::default()
     }
 }
 

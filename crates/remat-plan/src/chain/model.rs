@@ -4,7 +4,7 @@ use super::error::ChainError;
 use serde::{Deserialize, Serialize};
 
 /// One stage of a chain: what its forward and backward operation take (the columns of the paper's table 2).
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
     /// For people; empty if it has no name.
@@ -32,7 +32,8 @@ pub struct Stage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saving_overhead_bytes: Option<u64>,
     /// Beyond the paper: bytes of the saved set that only the stages that follow need (an output that this stage's own
-    /// backward operation does not read): they are gone when that operation runs.
+    /// backward operation does not read): they are gone when that operation runs. Persistent and floating plans are optimal
+    /// with it all the same; free ones are not always.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub released_bytes: u64,
     /// Beyond the paper: bytes that the backward operation leaves behind for good, the gradients of the stage's parameters.

@@ -93,12 +93,33 @@ pub fn curve(
     resolution: Resolution,
     progress: &mut Progress,
 ) -> Result<Vec<Point>, PlanError> {
-    let everything = tally(chain, &segments::sequence(chain.len(), &[1]));
-    let largest = largest.unwrap_or(everything.peak);
+    let everything = tally(chain, &segments::sequence(chain.len(), &[1])).peak;
+    let first = largest.unwrap_or(everything);
+    match curve_within(chain, first, everything, strategy, resolution, progress) {
+        // Where overheads of saving weigh, a strategy may need more than keeping everything.
+        Err(PlanError::Infeasible { smallest, .. })
+            if largest.is_none_or(|most| most >= smallest) =>
+        {
+            let largest = largest.unwrap_or(smallest);
+            curve_within(chain, largest, smallest, strategy, resolution, progress)
+        }
+        found => found,
+    }
+}
+
+/// [`curve`], where no plan needs more than `most` bytes.
+fn curve_within(
+    chain: &Chain,
+    largest: u64,
+    most: u64,
+    strategy: Strategy,
+    resolution: Resolution,
+    progress: &mut Progress,
+) -> Result<Vec<Point>, PlanError> {
     let costs = match Class::of(strategy) {
         Some(class) => Question {
             chain,
-            budget: largest.min(everything.peak),
+            budget: largest.min(most),
             class,
             resolution,
             name: &strategy.to_string(),

@@ -16,9 +16,7 @@ pub(crate) fn chain(input_bytes: u64, rows: &[Row]) -> Chain {
             gradient_bytes: None,
             forward_overhead_bytes: forward,
             backward_overhead_bytes: backward,
-            saving_overhead_bytes: None,
-            released_bytes: 0,
-            parameter_gradient_bytes: 0,
+            ..Stage::default()
         };
     Chain::new(Description {
         input_bytes,
