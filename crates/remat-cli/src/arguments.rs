@@ -185,6 +185,9 @@ CHAIN.json:
   Times are in any unit. saved_bytes is all that backward needs of a stage, its output included, its input not.
   gradient_bytes is that of the output (as many as activation_bytes if not given; \"input_gradient_bytes\" beside
   input_bytes: 0 where the input needs none), overheads are 0 if not given.
+  Beyond the paper, where known: saving_overhead_bytes (forward overhead where the saved set is kept, if that
+  differs), released_bytes (of the saved set, what this stage's own backward does not read: it is gone by then),
+  parameter_gradient_bytes (what backward leaves behind for good).
 
 Examples:
   remat plan chain net.json --budget 6GiB
