@@ -10,8 +10,9 @@
 //! there in the end.
 
 use super::model::Chain;
-use super::recurrence::{Choice, Recurrence, State, Step};
+use super::recurrence::{Choice, Recurrence, Role, Splits, State, Step};
 use super::sizes::Sizes;
+use std::ops::Range;
 
 /// Whether a saved set has to come with its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub(crate) struct Floating<'a> {
     chain: &'a Chain,
     sizes: &'a Sizes,
     inputs: Inputs,
+    /// By `s - 1`, time of forward operations from `s` on, by how many.
+    passes: Vec<Vec<f32>>,
 }
 
 /// A state, taken apart.
@@ -47,6 +50,7 @@ impl<'a> Floating<'a> {
             chain,
             sizes,
             inputs,
+            passes: (1..=chain.len()).map(|s| passes(chain, s)).collect(),
         }
     }
 
@@ -70,6 +74,33 @@ impl<'a> Floating<'a> {
             Inputs::Kept => triple,
             Inputs::Free => 4 * triple + 2 * usize::from(place.saved) + usize::from(place.saving),
         }
+    }
+
+    /// Families of states that have the pair `s <= b` in common.
+    fn family(&self, b: usize, s: usize, saved: bool, saving: bool) -> usize {
+        let pair = triangle(b - 1) + s - 1;
+        match self.inputs {
+            Inputs::Kept => pair,
+            Inputs::Free => 4 * pair + 2 * usize::from(saved) + usize::from(saving),
+        }
+    }
+
+    /// Whether the saved set of the stage before a split is there when the second state begins.
+    fn between(&self) -> &'static [bool] {
+        match self.inputs {
+            Inputs::Kept => &[false],
+            Inputs::Free => &[false, true],
+        }
+    }
+
+    /// Bytes while `F^s` runs, without what it makes.
+    fn forward_bytes(&self, s: usize, l: usize, saved: bool) -> u64 {
+        let chain = self.chain;
+        let held = match saved {
+            true => chain.gradient(l) + chain.stage(l).saved_bytes,
+            false => chain.gradient(l),
+        };
+        held + chain.activation(s - 1) + chain.stage(s).forward_overhead_bytes
     }
 
     fn place(&self, state: State) -> Place {
@@ -98,6 +129,17 @@ impl<'a> Floating<'a> {
             saving: variant & 1 != 0,
         }
     }
+}
+
+/// Time of forward operations from `s` on, by how many.
+fn passes(chain: &Chain, s: usize) -> Vec<f32> {
+    let shortest = chain.shortest_forward_time();
+    let mut time = 0.0;
+    let ends = std::iter::once(0.0).chain(chain.stages()[s - 1..].iter().map(|stage| {
+        time += stage.forward_time;
+        time
+    }));
+    ends.map(|time| (time / shortest) as f32).collect()
 }
 
 /// Pairs `1 <= s <= t <= n`.
@@ -149,7 +191,7 @@ impl Recurrence for Floating<'_> {
         Ok(())
     }
 
-    fn choices(&self, state: State, mut visit: impl FnMut(Choice)) {
+    fn singles(&self, state: State, mut visit: impl FnMut(Choice)) {
         let here = self.place(state);
         let Place {
             s,
@@ -163,11 +205,7 @@ impl Recurrence for Floating<'_> {
         }
         let (chain, sizes) = (self.chain, self.sizes);
         let stage = chain.stage(s);
-        let held = match saved {
-            true => chain.gradient(l) + chain.stage(l).saved_bytes,
-            false => chain.gradient(l),
-        };
-        let forward = held + chain.activation(s - 1) + stage.forward_overhead_bytes;
+        let forward = self.forward_bytes(s, l, saved);
         let backward = chain.activation(s - 1)
             + stage.saved_bytes
             + chain.gradient(s)
@@ -185,6 +223,7 @@ impl Recurrence for Floating<'_> {
             };
             visit(Choice {
                 time,
+                again: 0.0,
                 need: sizes.units(need),
                 first: None,
                 second: None,
@@ -196,6 +235,7 @@ impl Recurrence for Floating<'_> {
         if s == t {
             visit(Choice {
                 time: stage.forward_time + stage.backward_time,
+                again: 0.0,
                 need: sizes.units(backward.max(forward + stage.saved_bytes)),
                 first: Some((
                     self.state(Place { t: s + 1, ..next }),
@@ -208,6 +248,7 @@ impl Recurrence for Floating<'_> {
         if saving && s == t - 1 {
             visit(Choice {
                 time: stage.forward_time,
+                again: 0.0,
                 need: sizes.units(forward + stage.saved_bytes),
                 first: Some((
                     self.state(Place {
@@ -224,38 +265,103 @@ impl Recurrence for Floating<'_> {
         if s + usize::from(saving) < t {
             visit(Choice {
                 time: stage.forward_time,
+                again: 0.0,
                 need,
                 first: Some((self.state(next), 0)),
                 second: None,
                 step: Step::Move { s },
             });
         }
-        let kept = sizes.activation(s - 1);
-        for stop in t + 1..=l {
-            let both = match self.inputs {
-                Inputs::Kept => &[false][..],
-                Inputs::Free => &[false, true],
-            };
-            for &between in both {
-                visit(Choice {
-                    time: stage.forward_time,
-                    need,
-                    first: Some((
-                        self.state(Place {
-                            t: stop,
-                            saving: between,
-                            ..next
-                        }),
-                        kept,
-                    )),
-                    second: Some(self.state(Place {
-                        l: stop - 1,
-                        saved: between,
-                        ..here
-                    })),
-                    step: Step::Checkpoint { s, to: s + 1 },
-                });
-            }
+    }
+
+    fn splits(&self, state: State, mut visit: impl FnMut(Splits<'_>)) {
+        let here = self.place(state);
+        let Place {
+            s,
+            t,
+            l,
+            saved,
+            saving,
+        } = here;
+        if s == l || (saving && s == t) {
+            return;
+        }
+        for variant in 0..self.between().len() {
+            let between = self.between()[variant];
+            visit(Splits {
+                state,
+                variant,
+                places: t + 1..l + 1,
+                firsts: self.family(l, s + 1, saved, between),
+                less: self.sizes.activation(s - 1),
+                seconds: self.family(t, s, between, saving),
+                // A pass to stage `stop - 1`, or to the one before if that is saved.
+                times: &self.passes[s - 1][t + 1 - s - usize::from(between)..][..l - t],
+            });
+        }
+    }
+
+    fn most_splits(&self) -> usize {
+        self.chain.len()
+    }
+
+    fn kept(&self, state: State) -> i64 {
+        self.sizes.activation(self.place(state).s - 1)
+    }
+
+    fn split(&self, splits: &Splits<'_>, stop: usize) -> Choice {
+        let here = self.place(splits.state);
+        let Place { s, l, saved, .. } = here;
+        let between = self.between()[splits.variant];
+        let next = Place {
+            s: s + 1,
+            t: stop,
+            saving: between,
+            ..here
+        };
+        let before = Place {
+            l: stop - 1,
+            saved: between,
+            ..here
+        };
+        Choice {
+            time: self.chain.stage(s).forward_time,
+            again: splits.times[stop - splits.places.start],
+            need: self
+                .sizes
+                .units(self.forward_bytes(s, l, saved) + self.chain.activation(s)),
+            first: Some((self.state(next), splits.less)),
+            second: Some(self.state(before)),
+            step: Step::Checkpoint { s, to: s + 1 },
+        }
+    }
+
+    /// First states of a family have `s` and `l` in common and are placed by `t`; second ones have `s` and `t` in common and are
+    /// placed by `l + 1`.
+    fn families(&self, role: Role) -> Vec<Range<usize>> {
+        let n = self.chain.len();
+        let pairs = (1..=n).flat_map(|b| (1..=b).map(move |a| (a, b)));
+        let family = |(a, b)| match role {
+            Role::First => a..b + 1,
+            Role::Second => b + 1..n + 2,
+        };
+        let variants = Self::variants(self.inputs);
+        pairs
+            .flat_map(|pair| std::iter::repeat_n(family(pair), variants))
+            .collect()
+    }
+
+    fn member(&self, role: Role, state: State) -> (usize, usize) {
+        let Place {
+            s,
+            t,
+            l,
+            saved,
+            saving,
+        } = self.place(state);
+        match role {
+            Role::First => (self.family(l, s, saved, saving), t),
+            Role::Second => (self.family(t, s, saved, saving), l + 1),
         }
     }
 }

@@ -127,12 +127,7 @@ impl Question<'_> {
     fn best_by_slots(&self, count: usize, progress: &mut Progress) -> Result<Costed, PlanError> {
         let (sizes, top) = self.slots(count);
         let program = self.class.program(self.chain, &sizes);
-        let table = Slots::fill(
-            &program,
-            top,
-            self.chain.unconstrained_time(),
-            &mut Pace::new(progress, program.states()),
-        )?;
+        let table = Slots::fill(&program, top, &mut Pace::new(progress, program.states()))?;
         let mut best: Option<Costed> = None;
         // What the budget has room for in slots that are rounded up, and beyond.
         let (mut low, mut high) = (sizes.whole_units(self.budget), top as i64);
@@ -165,12 +160,7 @@ impl Question<'_> {
     ) -> Result<(), PlanError> {
         let (sizes, top) = self.slots(count);
         let program = self.class.program(self.chain, &sizes);
-        let table = Slots::fill(
-            &program,
-            top,
-            self.chain.unconstrained_time(),
-            &mut Pace::new(progress, program.states()),
-        )?;
+        let table = Slots::fill(&program, top, &mut Pace::new(progress, program.states()))?;
         let times = table.row(program.root());
         for x in 0..times.len() {
             if x > 0 && times[x] == times[x - 1] {

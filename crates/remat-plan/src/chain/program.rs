@@ -3,9 +3,10 @@
 use super::floating::{Floating, Inputs};
 use super::model::Chain;
 use super::persistent::{Persistent, Saving};
-use super::recurrence::{Choice, Recurrence, Round, State};
+use super::recurrence::{Choice, Recurrence, Role, Splits, State};
 use super::sizes::Sizes;
 use super::strategy::Strategy;
+use std::ops::Range;
 
 /// A class of plans whose optimum a dynamic program finds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,17 +77,52 @@ impl Recurrence for Program<'_> {
         }
     }
 
-    fn choices(&self, state: State, visit: impl FnMut(Choice)) {
+    fn singles(&self, state: State, visit: impl FnMut(Choice)) {
         match self {
-            Program::Persistent(program) => program.choices(state, visit),
-            Program::Floating(program) => program.choices(state, visit),
+            Program::Persistent(program) => program.singles(state, visit),
+            Program::Floating(program) => program.singles(state, visit),
         }
     }
 
-    fn rounds<E>(&self, visit: impl FnMut(Round) -> Result<(), E>) -> Result<(), E> {
+    fn splits(&self, state: State, visit: impl FnMut(Splits<'_>)) {
         match self {
-            Program::Persistent(program) => program.rounds(visit),
-            Program::Floating(program) => program.rounds(visit),
+            Program::Persistent(program) => program.splits(state, visit),
+            Program::Floating(program) => program.splits(state, visit),
+        }
+    }
+
+    fn most_splits(&self) -> usize {
+        match self {
+            Program::Persistent(program) => program.most_splits(),
+            Program::Floating(program) => program.most_splits(),
+        }
+    }
+
+    fn kept(&self, state: State) -> i64 {
+        match self {
+            Program::Persistent(program) => program.kept(state),
+            Program::Floating(program) => program.kept(state),
+        }
+    }
+
+    fn split(&self, splits: &Splits<'_>, place: usize) -> Choice {
+        match self {
+            Program::Persistent(program) => program.split(splits, place),
+            Program::Floating(program) => program.split(splits, place),
+        }
+    }
+
+    fn families(&self, role: Role) -> Vec<Range<usize>> {
+        match self {
+            Program::Persistent(program) => program.families(role),
+            Program::Floating(program) => program.families(role),
+        }
+    }
+
+    fn member(&self, role: Role, state: State) -> (usize, usize) {
+        match self {
+            Program::Persistent(program) => program.member(role, state),
+            Program::Floating(program) => program.member(role, state),
         }
     }
 }
