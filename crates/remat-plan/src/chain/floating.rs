@@ -103,9 +103,27 @@ impl<'a> Floating<'a> {
         held + chain.activation(s - 1) + chain.stage(s).forward_overhead_bytes
     }
 
-    fn place(&self, state: State) -> Place {
+    /// A state's triple, and its variant.
+    fn variant(&self, state: State) -> (usize, usize) {
         let variants = Self::variants(self.inputs);
-        let (mut rest, variant) = (state / variants, state % variants);
+        (state / variants, state % variants)
+    }
+
+    /// The state of some splits, taken apart: their places go from `t + 1` to `l`.
+    fn place_of(&self, splits: &Splits<'_>) -> Place {
+        let (triple, variant) = self.variant(splits.state);
+        let (t, l) = (splits.places.start - 1, splits.places.end - 1);
+        Place {
+            s: triple - tetrahedron(l - 1) - triangle(t - 1) + 1,
+            t,
+            l,
+            saved: variant & 2 != 0,
+            saving: variant & 1 != 0,
+        }
+    }
+
+    fn place(&self, state: State) -> Place {
+        let (mut rest, variant) = self.variant(state);
         let mut l = (6.0 * rest as f64).cbrt() as usize + 1;
         while tetrahedron(l - 1) > rest {
             l -= 1;
@@ -283,7 +301,7 @@ impl Recurrence for Floating<'_> {
             saved,
             saving,
         } = here;
-        if s == l || (saving && s == t) {
+        if t == l || (saving && s == t) {
             return;
         }
         for variant in 0..self.between().len() {
@@ -310,7 +328,7 @@ impl Recurrence for Floating<'_> {
     }
 
     fn split(&self, splits: &Splits<'_>, stop: usize) -> Choice {
-        let here = self.place(splits.state);
+        let here = self.place_of(splits);
         let Place { s, l, saved, .. } = here;
         let between = self.between()[splits.variant];
         let next = Place {
