@@ -135,10 +135,13 @@ impl SplitBounds {
         let Some(left) = Grid::new(splits.less).left(stretch) else {
             return;
         };
-        let firsts = self.firsts.of(splits.firsts, left, &splits.places);
-        let seconds = self.seconds.of(splits.seconds, stretch, &splits.places);
+        // Beyond, the step alone takes as long.
+        let near = splits.times.partition_point(|&time| time < limit);
+        let places = splits.places.start..splits.places.start + near;
+        let firsts = self.firsts.of(splits.firsts, left, &places);
+        let seconds = self.seconds.of(splits.seconds, stretch, &places);
         let groups = firsts.chunks(GROUP).zip(seconds.chunks(GROUP));
-        let groups = splits.times.chunks(GROUP).zip(groups);
+        let groups = splits.times[..near].chunks(GROUP).zip(groups);
         for (group, (times, (firsts, seconds))) in groups.enumerate() {
             let sum = |i: usize| times[i] + (firsts[i] + seconds[i]);
             if !any_below(times, firsts, seconds, limit) {

@@ -5,7 +5,6 @@ use super::error::PlanError;
 use super::model::Chain;
 use super::optimum::Question;
 use super::program::Class;
-use super::segments;
 use super::sequence::Plan;
 use super::strategy::{Resolution, Strategy};
 use super::table::Progress;
@@ -82,8 +81,8 @@ pub fn overhead(chain: &Chain, makespan: f64) -> f64 {
     }
 }
 
-/// Memory against time of a strategy, for all budgets up to `largest` bytes (if not given, that of keeping everything): peaks
-/// rise, makespans fall. The first point is the smallest feasible budget.
+/// Memory against time of a strategy, for all budgets up to `largest` bytes (if not given, for all that save any time): peaks rise,
+/// makespans fall. The first point is the smallest feasible budget.
 ///
 /// Strategies with tables fill them once, at the cost of a plan for the largest budget.
 pub fn curve(
@@ -93,12 +92,11 @@ pub fn curve(
     resolution: Resolution,
     progress: &mut Progress,
 ) -> Result<Vec<Point>, PlanError> {
-    let everything = tally(chain, &segments::sequence(chain.len(), &[1]));
-    let largest = largest.unwrap_or(everything.peak);
+    let largest = largest.unwrap_or(u64::MAX);
     let costs = match Class::of(strategy) {
         Some(class) => Question {
             chain,
-            budget: largest.min(everything.peak),
+            budget: largest.min(tally(chain, &class.fastest(chain.len())).peak),
             class,
             resolution,
             name: &strategy.to_string(),

@@ -4,6 +4,8 @@ use super::floating::{Floating, Inputs};
 use super::model::Chain;
 use super::persistent::{Persistent, Saving};
 use super::recurrence::{Choice, Recurrence, Role, Splits, State};
+use super::segments;
+use super::sequence::Op;
 use super::sizes::Sizes;
 use super::strategy::Strategy;
 use std::ops::Range;
@@ -35,9 +37,14 @@ impl Class {
         }
     }
 
-    /// Whether keeping everything is in the class.
-    pub(crate) fn keeps_everything(self) -> bool {
-        self != Class::Persistent(Saving::JustBefore)
+    /// Its plan for so many stages that no memory makes faster: everything is kept, or every activation.
+    pub(crate) fn fastest(self, stages: usize) -> Vec<Op> {
+        match self {
+            Class::Persistent(Saving::JustBefore) => {
+                segments::sequence(stages, &Vec::from_iter(1..=stages))
+            }
+            _ => segments::sequence(stages, &[1]),
+        }
     }
 
     /// Its program for a chain with these sizes.

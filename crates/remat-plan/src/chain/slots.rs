@@ -46,8 +46,7 @@ impl Slots {
         states * (times * size_of::<f32>() + size_of::<Row>()) as u128
     }
 
-    /// Fills the table for memories from 0 to `top` slots, in time linear in states, choices and slots at worst. Times of the chain are in
-    /// ticks.
+    /// Fills the table for memories from 0 to `top` slots, in time linear in states, choices and slots at worst.
     pub(crate) fn fill(
         recurrence: &impl Recurrence,
         top: usize,
@@ -82,11 +81,9 @@ impl Slots {
         Ok(table)
     }
 
-    /// Times of a state by slots, in ticks.
-    pub(crate) fn row(&self, state: State) -> Vec<f32> {
-        (0..self.width as i64)
-            .map(|x| self.times_of(state).at(x))
-            .collect()
+    /// The most slots that are told apart.
+    pub(crate) fn top(&self) -> i64 {
+        self.width as i64 - 1
     }
 
     fn push(&mut self, state: State, times: &[f32]) {
@@ -106,7 +103,7 @@ impl Slots {
     /// Lowers the times of a state to what its splits offer.
     fn lower_to_splits(&self, recurrence: &impl Recurrence, splits: &Splits<'_>, work: &mut Work) {
         let grid = Grid::new(splits.less);
-        let last = grid.stretch(self.width as i64 - 1);
+        let last = grid.stretch(self.top());
         self.lower_block(recurrence, splits, last..last + 1, work);
         let mut end = last;
         while end > 0 {
@@ -126,7 +123,7 @@ impl Slots {
         work: &mut Work,
     ) {
         let grid = Grid::new(splits.less);
-        let last = self.width as i64 - 1;
+        let last = self.top();
         let found = &mut work.found[..splits.places.len()];
         found.fill(0);
         for stretch in block.clone().rev() {
@@ -214,7 +211,7 @@ impl Table for Slots {
 
     /// Sums are the same as when the table was filled: a choice that takes as long as the table says is a best one.
     fn best(&self, recurrence: &impl Recurrence, state: State, x: i64) -> Option<Choice> {
-        let x = x.min(self.width as i64 - 1);
+        let x = x.min(self.top());
         let time = self.times_of(state).at(x);
         if time.is_infinite() {
             return None;
