@@ -1,7 +1,8 @@
 //! How long planning takes, and how much memory, by length and strategy: `cargo run --release -p remat-plan --example speed`.
 //!
-//! With arguments, only these: `speed persistent 339`. Chains are alike to deep residual networks: stages of a few widths, repeated,
-//! with times and sizes that vary. The budget is a third of what keeping everything takes. Everything runs on one core;
+//! With arguments, only these: `speed residual`, `speed residual persistent 339`. Chains are of three forms: `residual` are alike to deep residual
+//! networks, stages of a few widths, repeated, with times and sizes that vary; in `random` ones neighbours have nothing in common;
+//! in `uniform` ones all stages are the same. The budget is a third of what keeping everything takes. Everything runs on one core;
 //! times are those that the processor spent on it, where the system tells, as shared machines let it wait.
 
 use remat_plan::chain::{curve, plan, Chain, Description, Resolution, Stage, Strategy};
@@ -10,30 +11,41 @@ use std::time::Instant;
 
 const CASES: &[(Strategy, &[usize])] = &[
     (Strategy::Persistent, &[50, 100, 200, 339, 1000]),
-    (Strategy::Revolve, &[50, 100, 200, 339]),
-    (Strategy::Floating, &[25, 50, 100, 150]),
-    (Strategy::Free, &[25, 50, 100]),
+    (Strategy::Revolve, &[339]),
+    (Strategy::Floating, &[25, 50, 100]),
+    (Strategy::Free, &[25, 50]),
 ];
+
+/// What chains look like.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Residual,
+    Random,
+    Uniform,
+}
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let only = |strategy: &Strategy| arguments.is_empty() || arguments[0] == strategy.to_string();
-    println!("| strategy | stages | plan s | curve s | points | peak memory MiB |");
-    println!("| --- | ---: | ---: | ---: | ---: | ---: |");
-    for (strategy, lengths) in CASES.iter().filter(|(strategy, _)| only(strategy)) {
-        for &length in *lengths {
-            if arguments
-                .get(1)
-                .is_none_or(|wanted| *wanted == length.to_string())
-            {
-                measure(*strategy, length);
+    let wanted = |at: usize, name: String| arguments.get(at).is_none_or(|wanted| *wanted == name);
+    println!("| form | strategy | stages | plan s | curve s | points | peak memory MiB |");
+    println!("| --- | --- | ---: | ---: | ---: | ---: | ---: |");
+    for form in [Form::Residual, Form::Random, Form::Uniform] {
+        let name = format!("{form:?}").to_lowercase();
+        for (strategy, lengths) in CASES {
+            for &length in *lengths {
+                if wanted(0, name.clone())
+                    && wanted(1, strategy.to_string())
+                    && wanted(2, length.to_string())
+                {
+                    measure(form, *strategy, length);
+                }
             }
         }
     }
 }
 
-fn measure(strategy: Strategy, length: usize) {
-    let chain = residual(length);
+fn measure(form: Form, strategy: Strategy, length: usize) {
+    let chain = chain(form, length);
     let go_on = &mut |_| ControlFlow::Continue(());
     let all = plan(&chain, u64::MAX, Strategy::None, Resolution::Exact, go_on).expect("it fits");
     let slots = Resolution::default();
@@ -42,12 +54,12 @@ fn measure(strategy: Strategy, length: usize) {
         plan(&chain, all.peak_bytes / 3, strategy, slots, go_on).expect("a third is enough");
     let plan_time = start.seconds();
     let start = Clock::now();
-    let points =
-        curve(&chain, Some(all.peak_bytes), strategy, slots, go_on).expect("it is feasible");
+    let points = curve(&chain, None, strategy, slots, go_on).expect("it is feasible");
     let curve_time = start.seconds();
     assert!(planned.peak_bytes <= all.peak_bytes / 3);
     println!(
-        "| {strategy} | {length} | {:.3} | {:.3} | {} | {} |",
+        "| {} | {strategy} | {length} | {:.3} | {:.3} | {} | {} |",
+        format!("{form:?}").to_lowercase(),
         plan_time,
         curve_time,
         points.len(),
@@ -55,39 +67,75 @@ fn measure(strategy: Strategy, length: usize) {
     );
 }
 
-/// A chain of so many stages, and the loss as the last of them: widths double and resolutions halve three times.
-fn residual(length: usize) -> Chain {
+/// A chain of so many stages, and the loss as the last of them.
+fn chain(form: Form, length: usize) -> Chain {
     let mut noise = 1u64;
+    // From 0.75 to 1.25.
     let mut vary = move || {
         noise = noise
             .wrapping_mul(6364136223846793005)
             .wrapping_add(1442695040888963407);
         0.75 + (noise >> 40) as f64 / f64::from(1 << 25)
     };
-    let mut stage = |index: usize| {
-        let level = 4 * index / length;
-        let bytes = |mib: f64| (mib * 1048576.0 / f64::from(1 << level)) as u64;
-        let last = index + 1 == length;
-        let time = 1.5 * vary();
-        Stage {
-            name: String::new(),
-            forward_time: if last { 0.01 } else { time },
-            backward_time: if last { 0.01 } else { 2.0 * time * vary() },
-            activation_bytes: if last { 4 } else { bytes(12.0) },
-            saved_bytes: if last { 4096 } else { bytes(60.0 * vary()) },
-            gradient_bytes: None,
-            forward_overhead_bytes: bytes(4.0 * vary()),
-            backward_overhead_bytes: bytes(12.0 * vary()),
-            ..Stage::default()
-        }
+    let mut stage = |index: usize| match form {
+        Form::Residual => residual(4 * index / length, &mut vary),
+        Form::Random => random(&mut vary),
+        Form::Uniform => residual(0, &mut || 1.0),
     };
+    let mut stages: Vec<Stage> = (1..length).map(&mut stage).collect();
+    stages.push(Stage {
+        name: String::new(),
+        forward_time: 0.01,
+        backward_time: 0.01,
+        activation_bytes: 4,
+        saved_bytes: 4096,
+        gradient_bytes: None,
+        forward_overhead_bytes: 0,
+        backward_overhead_bytes: 0,
+        ..Stage::default()
+    });
     Chain::new(Description {
         input_bytes: 1 << 20,
         input_gradient_bytes: Some(0),
-        stages: (0..length).map(&mut stage).collect(),
+        stages,
         about: serde_json::Value::Null,
     })
     .expect("the chain is sound")
+}
+
+/// A stage of a residual network: with each level widths double and resolutions halve.
+fn residual(level: usize, vary: &mut impl FnMut() -> f64) -> Stage {
+    let bytes = |mib: f64| (mib * 1048576.0 / f64::from(1 << level)) as u64;
+    let time = 1.5 * vary();
+    Stage {
+        name: String::new(),
+        forward_time: time,
+        backward_time: 2.0 * time * vary(),
+        activation_bytes: bytes(12.0),
+        saved_bytes: bytes(60.0 * vary()),
+        gradient_bytes: None,
+        forward_overhead_bytes: bytes(4.0 * vary()),
+        backward_overhead_bytes: bytes(12.0 * vary()),
+        ..Stage::default()
+    }
+}
+
+/// A stage like no other: times and sizes differ by up to a factor of 16, each by itself.
+fn random(vary: &mut impl FnMut() -> f64) -> Stage {
+    let mut spread = |most: f64| most * 16f64.powf(2.0 * vary() - 2.5);
+    let mut bytes = |mib: f64| (spread(mib) * 1048576.0) as u64;
+    let activation = bytes(24.0);
+    Stage {
+        name: String::new(),
+        activation_bytes: activation,
+        saved_bytes: activation + bytes(96.0),
+        gradient_bytes: None,
+        forward_overhead_bytes: bytes(8.0),
+        backward_overhead_bytes: bytes(24.0),
+        forward_time: spread(4.0),
+        backward_time: spread(8.0),
+        ..Stage::default()
+    }
 }
 
 /// Time that this thread has had a processor, or has lasted where the system does not say.

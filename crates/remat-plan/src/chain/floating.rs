@@ -10,8 +10,9 @@
 //! there in the end.
 
 use super::model::Chain;
-use super::recurrence::{Choice, Recurrence, State, Step};
+use super::recurrence::{Choice, Recurrence, Role, Splits, State, Step};
 use super::sizes::Sizes;
+use std::ops::Range;
 
 /// Whether a saved set has to come with its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub(crate) struct Floating<'a> {
     chain: &'a Chain,
     sizes: &'a Sizes,
     inputs: Inputs,
+    /// By `s - 1`, time of forward operations from `s` on, by how many.
+    passes: Vec<Vec<f32>>,
 }
 
 /// A state, taken apart.
@@ -47,6 +50,7 @@ impl<'a> Floating<'a> {
             chain,
             sizes,
             inputs,
+            passes: (1..=chain.len()).map(|s| passes(chain, s)).collect(),
         }
     }
 
@@ -72,9 +76,54 @@ impl<'a> Floating<'a> {
         }
     }
 
-    fn place(&self, state: State) -> Place {
+    /// Families of states that have the pair `s <= b` in common.
+    fn family(&self, b: usize, s: usize, saved: bool, saving: bool) -> usize {
+        let pair = triangle(b - 1) + s - 1;
+        match self.inputs {
+            Inputs::Kept => pair,
+            Inputs::Free => 4 * pair + 2 * usize::from(saved) + usize::from(saving),
+        }
+    }
+
+    /// Whether the saved set of the stage before a split is there when the second state begins.
+    fn between(&self) -> &'static [bool] {
+        match self.inputs {
+            Inputs::Kept => &[false],
+            Inputs::Free => &[false, true],
+        }
+    }
+
+    /// Bytes while `F^s` runs, without what it makes.
+    fn forward_bytes(&self, s: usize, l: usize, saved: bool) -> u64 {
+        let chain = self.chain;
+        let held = match saved {
+            true => chain.beside(l) + chain.stage(l).saved_bytes,
+            false => chain.beside(l),
+        };
+        held + chain.activation(s - 1) + chain.stage(s).forward_overhead_bytes
+    }
+
+    /// A state's triple, and its variant.
+    fn variant(&self, state: State) -> (usize, usize) {
         let variants = Self::variants(self.inputs);
-        let (mut rest, variant) = (state / variants, state % variants);
+        (state / variants, state % variants)
+    }
+
+    /// The state of some splits, taken apart: their places go from `t + 1` to `l`.
+    fn place_of(&self, splits: &Splits<'_>) -> Place {
+        let (triple, variant) = self.variant(splits.state);
+        let (t, l) = (splits.places.start - 1, splits.places.end - 1);
+        Place {
+            s: triple - tetrahedron(l - 1) - triangle(t - 1) + 1,
+            t,
+            l,
+            saved: variant & 2 != 0,
+            saving: variant & 1 != 0,
+        }
+    }
+
+    fn place(&self, state: State) -> Place {
+        let (mut rest, variant) = self.variant(state);
         let mut l = (6.0 * rest as f64).cbrt() as usize + 1;
         while tetrahedron(l - 1) > rest {
             l -= 1;
@@ -98,6 +147,17 @@ impl<'a> Floating<'a> {
             saving: variant & 1 != 0,
         }
     }
+}
+
+/// Time of forward operations from `s` on, by how many.
+fn passes(chain: &Chain, s: usize) -> Vec<f32> {
+    let shortest = chain.shortest_forward_time();
+    let mut time = 0.0;
+    let ends = std::iter::once(0.0).chain(chain.stages()[s - 1..].iter().map(|stage| {
+        time += stage.forward_time;
+        time
+    }));
+    ends.map(|time| (time / shortest) as f32).collect()
 }
 
 /// Pairs `1 <= s <= t <= n`.
@@ -149,7 +209,7 @@ impl Recurrence for Floating<'_> {
         Ok(())
     }
 
-    fn choices(&self, state: State, mut visit: impl FnMut(Choice)) {
+    fn singles(&self, state: State, mut visit: impl FnMut(Choice)) {
         let here = self.place(state);
         let Place {
             s,
@@ -163,15 +223,9 @@ impl Recurrence for Floating<'_> {
         }
         let (chain, sizes) = (self.chain, self.sizes);
         let stage = chain.stage(s);
-        let held = match saved {
-            true => chain.beside(l) + chain.stage(l).saved_bytes,
-            false => chain.beside(l),
-        };
-        let there = held + chain.activation(s - 1);
-        let (forward, saving_all) = (
-            there + stage.forward_overhead_bytes,
-            there + stage.saved_bytes + stage.saving_overhead(),
-        );
+        let forward = self.forward_bytes(s, l, saved);
+        let saving_all =
+            forward - stage.forward_overhead_bytes + stage.saved_bytes + stage.saving_overhead();
         let (taken, gone) = chain.backward_bytes(s);
         let backward = chain.activation(s - 1) + stage.saved_bytes + taken - gone;
         let saved_after = sizes.saved(s) - sizes.activation(s);
@@ -186,6 +240,7 @@ impl Recurrence for Floating<'_> {
             };
             visit(Choice {
                 time,
+                again: 0.0,
                 need: sizes.units(need),
                 first: None,
                 second: None,
@@ -197,6 +252,7 @@ impl Recurrence for Floating<'_> {
         if s == t {
             visit(Choice {
                 time: stage.forward_time + stage.backward_time,
+                again: 0.0,
                 need: sizes.units(backward.max(saving_all)),
                 first: Some((
                     self.state(Place { t: s + 1, ..next }),
@@ -209,6 +265,7 @@ impl Recurrence for Floating<'_> {
         if saving && s == t - 1 {
             visit(Choice {
                 time: stage.forward_time,
+                again: 0.0,
                 need: sizes.units(saving_all),
                 first: Some((
                     self.state(Place {
@@ -225,38 +282,103 @@ impl Recurrence for Floating<'_> {
         if s + usize::from(saving) < t {
             visit(Choice {
                 time: stage.forward_time,
+                again: 0.0,
                 need,
                 first: Some((self.state(next), 0)),
                 second: None,
                 step: Step::Move { s },
             });
         }
-        let kept = sizes.activation(s - 1);
-        for stop in t + 1..=l {
-            let both = match self.inputs {
-                Inputs::Kept => &[false][..],
-                Inputs::Free => &[false, true],
-            };
-            for &between in both {
-                visit(Choice {
-                    time: stage.forward_time,
-                    need,
-                    first: Some((
-                        self.state(Place {
-                            t: stop,
-                            saving: between,
-                            ..next
-                        }),
-                        kept,
-                    )),
-                    second: Some(self.state(Place {
-                        l: stop - 1,
-                        saved: between,
-                        ..here
-                    })),
-                    step: Step::Checkpoint { s, to: s + 1 },
-                });
-            }
+    }
+
+    fn splits(&self, state: State, mut visit: impl FnMut(Splits<'_>)) {
+        let here = self.place(state);
+        let Place {
+            s,
+            t,
+            l,
+            saved,
+            saving,
+        } = here;
+        if t == l || (saving && s == t) {
+            return;
+        }
+        for variant in 0..self.between().len() {
+            let between = self.between()[variant];
+            visit(Splits {
+                state,
+                variant,
+                places: t + 1..l + 1,
+                firsts: self.family(l, s + 1, saved, between),
+                less: self.sizes.activation(s - 1),
+                seconds: self.family(t, s, between, saving),
+                // A pass to stage `stop - 1`, or to the one before if that is saved.
+                times: &self.passes[s - 1][t + 1 - s - usize::from(between)..][..l - t],
+            });
+        }
+    }
+
+    fn most_splits(&self) -> usize {
+        self.chain.len()
+    }
+
+    fn kept(&self, state: State) -> i64 {
+        self.sizes.activation(self.place(state).s - 1)
+    }
+
+    fn split(&self, splits: &Splits<'_>, stop: usize) -> Choice {
+        let here = self.place_of(splits);
+        let Place { s, l, saved, .. } = here;
+        let between = self.between()[splits.variant];
+        let next = Place {
+            s: s + 1,
+            t: stop,
+            saving: between,
+            ..here
+        };
+        let before = Place {
+            l: stop - 1,
+            saved: between,
+            ..here
+        };
+        Choice {
+            time: self.chain.stage(s).forward_time,
+            again: splits.times[stop - splits.places.start],
+            need: self
+                .sizes
+                .units(self.forward_bytes(s, l, saved) + self.chain.activation(s)),
+            first: Some((self.state(next), splits.less)),
+            second: Some(self.state(before)),
+            step: Step::Checkpoint { s, to: s + 1 },
+        }
+    }
+
+    /// First states of a family have `s` and `l` in common and are placed by `t`; second ones have `s` and `t` in common and are
+    /// placed by `l + 1`.
+    fn families(&self, role: Role) -> Vec<Range<usize>> {
+        let n = self.chain.len();
+        let pairs = (1..=n).flat_map(|b| (1..=b).map(move |a| (a, b)));
+        let family = |(a, b)| match role {
+            Role::First => a..b + 1,
+            Role::Second => b + 1..n + 2,
+        };
+        let variants = Self::variants(self.inputs);
+        pairs
+            .flat_map(|pair| std::iter::repeat_n(family(pair), variants))
+            .collect()
+    }
+
+    fn member(&self, role: Role, state: State) -> (usize, usize) {
+        let Place {
+            s,
+            t,
+            l,
+            saved,
+            saving,
+        } = self.place(state);
+        match role {
+            Role::First => (self.family(l, s, saved, saving), t),
+            Role::Second => (self.family(t, s, saved, saving), l + 1),
         }
     }
 }

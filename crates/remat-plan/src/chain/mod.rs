@@ -21,16 +21,18 @@
 //! | `model.rs`, `sequence.rs`, `strategy.rs` | chains, plans, strategies |
 //! | `planner.rs` | from a strategy and a budget to a plan, or a curve |
 //! | `recurrence.rs`, `persistent.rs`, `floating.rs`, `program.rs` | the dynamic programs, apart from how memory is counted |
-//! | `slots.rs`, `exact.rs`, `smallest.rs`, `sizes.rs`, `table.rs` | tables by slots, by exact bytes, of the least memory; plans read off them |
+//! | `slots.rs`, `bounds.rs`, `offer.rs`, `exact.rs`, `smallest.rs`, `sizes.rs`, `table.rs` | tables by slots, by exact bytes, of the least memory; plans read off them |
 //! | `optimum.rs`, `tally.rs` | the plan of a class that is best in bytes |
 //! | `candidates.rs`, `segments.rs`, `treeverse.rs` | strategies without tables |
 //! | `verify.rs` | what a plan is worth, computed apart from all of these |
 
+mod bounds;
 mod candidates;
 mod error;
 mod exact;
 mod floating;
 mod model;
+mod offer;
 mod optimum;
 mod persistent;
 mod planner;

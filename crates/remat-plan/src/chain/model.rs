@@ -212,6 +212,13 @@ impl Chain {
         self.stages().iter().map(once).sum()
     }
 
+    /// The shortest time of a forward operation that is not 0; 1 if there is none.
+    pub(crate) fn shortest_forward_time(&self) -> f64 {
+        let times = self.stages().iter().map(|stage| stage.forward_time);
+        let least = times.filter(|&time| time > 0.0).reduce(f64::min);
+        least.unwrap_or(1.0)
+    }
+
     /// The chain as it was written down.
     pub fn description(&self) -> &Description {
         &self.description

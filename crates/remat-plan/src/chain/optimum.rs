@@ -3,15 +3,14 @@
 use super::error::PlanError;
 use super::exact::Exact;
 use super::model::Chain;
-use super::program::Class;
+use super::program::{Class, Program};
 use super::recurrence::Recurrence;
-use super::segments;
 use super::sequence::Op;
 use super::sizes::Sizes;
 use super::slots::Slots;
 use super::smallest::Smallest;
 use super::strategy::Resolution;
-use super::table::{sequence, Pace, Progress};
+use super::table::{sequence, Pace, Progress, Table};
 use super::tally::{tally, Tally};
 
 /// Bytes that tables may take.
@@ -46,8 +45,8 @@ pub(crate) struct Question<'a> {
 impl Question<'_> {
     /// The best plan within the budget.
     pub(crate) fn best(&self, progress: &mut Progress) -> Result<Costed, PlanError> {
-        if let Some(everything) = self.everything() {
-            return Ok(everything);
+        if let Some(fastest) = self.fastest() {
+            return Ok(fastest);
         }
         self.check_size()?;
         match self.resolution {
@@ -59,11 +58,8 @@ impl Question<'_> {
     /// Costs of plans for all budgets up to the largest, from one table.
     pub(crate) fn curve(&self, progress: &mut Progress) -> Result<Vec<Tally>, PlanError> {
         self.check_size()?;
-        let mut costs: Vec<Tally> = self
-            .everything()
-            .map(|(_, cost)| cost)
-            .into_iter()
-            .collect();
+        let fastest = self.fastest().into_iter();
+        let mut costs: Vec<Tally> = fastest.map(|(_, cost)| cost).collect();
         match self.resolution {
             Resolution::Exact => self.curve_exact(&mut costs, progress)?,
             Resolution::Slots(count) => self.curve_by_slots(count.get(), &mut costs, progress)?,
@@ -72,10 +68,10 @@ impl Question<'_> {
         Ok(costs)
     }
 
-    /// The plan that keeps everything, if that is allowed and fits.
-    fn everything(&self) -> Option<Costed> {
-        let costed = self.costed(segments::sequence(self.chain.len(), &[1]));
-        (self.class.keeps_everything() && costed.1.peak <= self.budget).then_some(costed)
+    /// The plan that no memory makes faster, if it fits.
+    fn fastest(&self) -> Option<Costed> {
+        let costed = self.costed(self.class.fastest(self.chain.len()));
+        (costed.1.peak <= self.budget).then_some(costed)
     }
 
     fn costed(&self, ops: Vec<Op>) -> Costed {
@@ -107,11 +103,10 @@ impl Question<'_> {
     }
 
     fn best_exact(&self, progress: &mut Progress) -> Result<Costed, PlanError> {
-        let sizes = Sizes::new(self.chain, 1);
-        let program = self.class.program(self.chain, &sizes);
-        let most = as_units(self.budget).saturating_add(sizes.excess());
-        let table = Exact::fill(&program, most, &mut Pace::new(progress, program.states()))?;
-        match sequence(&program, &table, as_units(self.budget))? {
+        let best = self.exactly(progress, |program, table| {
+            sequence(program, table, as_units(self.budget))
+        })?;
+        match best {
             Some(ops) => Ok(self.costed(ops)),
             None => self.smallest(progress, Room::All),
         }
@@ -122,47 +117,52 @@ impl Question<'_> {
         costs: &mut Vec<Tally>,
         progress: &mut Progress,
     ) -> Result<(), PlanError> {
+        self.exactly(progress, |program, table| {
+            let corners = table.row(program.root()).iter();
+            costs.extend(corners.map(|corner| Tally {
+                makespan: corner.time,
+                peak: corner.bytes as u64,
+            }));
+            Ok(())
+        })
+    }
+
+    /// What is read off a table by exact bytes.
+    fn exactly<T>(
+        &self,
+        progress: &mut Progress,
+        read: impl FnOnce(&Program, &Exact) -> Result<T, PlanError>,
+    ) -> Result<T, PlanError> {
         let sizes = Sizes::new(self.chain, 1);
         let program = self.class.program(self.chain, &sizes);
         let most = as_units(self.budget).saturating_add(sizes.excess());
         let table = Exact::fill(&program, most, &mut Pace::new(progress, program.states()))?;
-        let corners = table.row(program.root()).iter();
-        costs.extend(corners.map(|corner| Tally {
-            makespan: corner.time,
-            peak: corner.bytes as u64,
-        }));
-        Ok(())
+        read(&program, &table)
     }
 
     /// Sizes in slots are rounded up, so that a plan takes less than the table says, and more of it than the budget has slots may
     /// fit: the table goes on beyond, and its plans are counted in bytes.
     fn best_by_slots(&self, count: usize, progress: &mut Progress) -> Result<Costed, PlanError> {
-        let (sizes, top) = self.slots(count);
-        let program = self.class.program(self.chain, &sizes);
-        let table = Slots::fill(
-            &program,
-            top,
-            self.chain.unconstrained_time(),
-            &mut Pace::new(progress, program.states()),
-        )?;
         let mut best: Option<Costed> = None;
-        // What the budget has room for in slots that are rounded up, and beyond.
-        let (mut low, mut high) = (sizes.whole_units(self.budget), top as i64);
-
-        while low <= high {
-            let x = low + (high - low) / 2;
-            match sequence(&program, &table, x)?.map(|ops| self.costed(ops)) {
-                None => low = x + 1,
-                Some(plan) if plan.1.peak > self.budget => high = x - 1,
-                Some(plan) => {
-                    low = x + 1;
-                    let better = |best: &Costed| plan.1.makespan < best.1.makespan;
-                    if best.as_ref().is_none_or(better) {
-                        best = Some(plan);
+        self.by_slots(count, progress, |program, table, sizes| {
+            // What the budget has room for in slots that are rounded up, and beyond.
+            let (mut low, mut high) = (sizes.whole_units(self.budget), table.top());
+            while low <= high {
+                let x = low + (high - low) / 2;
+                match sequence(program, table, x)?.map(|ops| self.costed(ops)) {
+                    None => low = x + 1,
+                    Some(plan) if plan.1.peak > self.budget => high = x - 1,
+                    Some(plan) => {
+                        low = x + 1;
+                        let better = |best: &Costed| plan.1.makespan < best.1.makespan;
+                        if best.as_ref().is_none_or(better) {
+                            best = Some(plan);
+                        }
                     }
                 }
             }
-        }
+            Ok(())
+        })?;
         match best {
             Some(best) => Ok(best),
             None => self.smallest(progress, Room::All),
@@ -175,24 +175,31 @@ impl Question<'_> {
         costs: &mut Vec<Tally>,
         progress: &mut Progress,
     ) -> Result<(), PlanError> {
+        self.by_slots(count, progress, |program, table, _| {
+            let mut before = f64::INFINITY;
+            for x in 0..=table.top() {
+                let time = table.time(program.root(), x);
+                if time < before {
+                    before = time;
+                    let ops = sequence(program, table, x)?;
+                    costs.extend(ops.map(|ops| tally(self.chain, &ops)));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// What is read off a table by slots.
+    fn by_slots<T>(
+        &self,
+        count: usize,
+        progress: &mut Progress,
+        read: impl FnOnce(&Program, &Slots, &Sizes) -> Result<T, PlanError>,
+    ) -> Result<T, PlanError> {
         let (sizes, top) = self.slots(count);
         let program = self.class.program(self.chain, &sizes);
-        let table = Slots::fill(
-            &program,
-            top,
-            self.chain.unconstrained_time(),
-            &mut Pace::new(progress, program.states()),
-        )?;
-        let times = table.row(program.root());
-        for x in 0..times.len() {
-            if x > 0 && times[x] == times[x - 1] {
-                continue;
-            }
-            if let Some(ops) = sequence(&program, &table, x as i64)? {
-                costs.push(tally(self.chain, &ops));
-            }
-        }
-        Ok(())
+        let table = Slots::fill(&program, top, &mut Pace::new(progress, program.states()))?;
+        read(&program, &table, &sizes)
     }
 
     /// Sizes in slots and the number of slots to plan for: the budget, and what rounding up adds to all saved sets.

@@ -3,8 +3,9 @@
 //! A state is `(s, l)`: activation `s - 1` is kept, the backward operations of stages `l` down to `s` are to be done.
 
 use super::model::Chain;
-use super::recurrence::{apart, Choice, Recurrence, Round, State, Step, LANES};
+use super::recurrence::{Choice, Recurrence, Role, Splits, State, Step};
 use super::sizes::Sizes;
+use std::ops::Range;
 
 /// When the saved set of a stage may be kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,14 +21,29 @@ pub(crate) struct Persistent<'a> {
     chain: &'a Chain,
     sizes: &'a Sizes,
     saving: Saving,
+    /// By `s - 1`.
+    passes: Vec<Passes>,
+}
+
+/// `Fck^s` and on to where the next checkpoint is kept, by that place less `s + 1`.
+#[derive(Default)]
+struct Passes {
+    times: Vec<f64>,
+    again: Vec<f32>,
+    /// Highest memory, without the gradient.
+    bytes: Vec<u64>,
 }
 
 impl<'a> Persistent<'a> {
     pub(crate) fn new(chain: &'a Chain, sizes: &'a Sizes, saving: Saving) -> Self {
+        let shortest = chain.shortest_forward_time();
         Persistent {
             chain,
             sizes,
             saving,
+            passes: (1..=chain.len())
+                .map(|s| Passes::new(chain, s, shortest))
+                .collect(),
         }
     }
 
@@ -72,52 +88,35 @@ impl<'a> Persistent<'a> {
         let kept = sizes.activation(s - 1) + sizes.saved(s) - sizes.activation(s);
         Some(Choice {
             time: stage.forward_time + stage.backward_time,
+            again: 0.0,
             need: sizes.units((input + forward).max(input + backward - gone)),
             first: (s < l).then(|| (self.state(s + 1, l), kept)),
             second: None,
             step: Step::All { s },
         })
     }
+}
 
-    /// `Fck^s` and on to where the next checkpoint is kept, by that place less `s + 1`.
-    fn passes(&self, s: usize) -> Vec<Pass> {
-        let chain = self.chain;
-        let mut pass = Pass {
-            time: 0.0,
-            bytes: 0,
-        };
-        let next = |to: usize| {
-            let stage = chain.stage(to - 1);
-            let from = match to - 1 == s {
-                true => 0,
-                false => chain.activation(to - 2),
-            };
-            let here = from + chain.activation(to - 1) + stage.forward_overhead_bytes;
-            pass.time += stage.forward_time;
-            pass.bytes = pass.bytes.max(chain.activation(s - 1) + here);
-            pass
-        };
-        (s + 1..=chain.len()).map(next).collect()
-    }
-
-    fn checkpoint(&self, s: usize, l: usize, to: usize, pass: &Pass) -> Choice {
-        Choice {
-            time: pass.time,
-            need: self.sizes.units(pass.bytes + self.chain.beside(l)),
-            first: Some((self.state(to, l), self.sizes.activation(s - 1))),
-            second: Some(self.state(s, to - 1)),
-            step: Step::Checkpoint { s, to },
+impl Passes {
+    fn new(chain: &Chain, s: usize, shortest: f64) -> Passes {
+        let mut passes = Passes::default();
+        let (mut time, mut bytes) = (0.0, 0);
+        for l in s..chain.len() {
+            let stage = chain.stage(l);
+            let from = if l == s { 0 } else { chain.activation(l - 1) };
+            let here = from + chain.activation(l) + stage.forward_overhead_bytes;
+            time += stage.forward_time;
+            bytes = bytes.max(chain.activation(s - 1) + here);
+            passes.times.push(time);
+            passes.again.push((time / shortest) as f32);
+            passes.bytes.push(bytes);
         }
+        passes
     }
 }
 
-/// What forward operations up to a checkpoint take.
-#[derive(Clone, Copy)]
-struct Pass {
-    time: f64,
-    /// Without the gradient.
-    bytes: u64,
-}
+/// So many successive `s` go along `l` side by side: what is read for one is there for the others.
+const ABREAST: usize = 16;
 
 impl Recurrence for Persistent<'_> {
     fn states(&self) -> usize {
@@ -130,87 +129,74 @@ impl Recurrence for Persistent<'_> {
 
     fn in_order<E>(&self, mut visit: impl FnMut(State) -> Result<(), E>) -> Result<(), E> {
         let n = self.chain.len();
-        for s in (1..=n).rev() {
-            for l in s..=n {
-                visit(self.state(s, l))?;
+        for high in (1..=n).rev().step_by(ABREAST) {
+            let low = high.saturating_sub(ABREAST - 1).max(1);
+            for l in low..=n {
+                for s in (low..=high.min(l)).rev() {
+                    visit(self.state(s, l))?;
+                }
             }
         }
         Ok(())
     }
 
-    fn choices(&self, state: State, mut visit: impl FnMut(Choice)) {
+    fn singles(&self, state: State, visit: impl FnMut(Choice)) {
         let (s, l) = self.place(state);
-        self.all(s, l).into_iter().for_each(&mut visit);
-        for (to, pass) in (s + 1..=l).zip(&self.passes(s)) {
-            visit(self.checkpoint(s, l, to, pass));
+        self.all(s, l).into_iter().for_each(visit);
+    }
+
+    fn splits(&self, state: State, mut visit: impl FnMut(Splits<'_>)) {
+        let (s, l) = self.place(state);
+        visit(Splits {
+            state,
+            variant: 0,
+            places: s + 1..l + 1,
+            firsts: l - 1,
+            less: self.sizes.activation(s - 1),
+            seconds: s - 1,
+            times: &self.passes[s - 1].again[..l - s],
+        });
+    }
+
+    fn most_splits(&self) -> usize {
+        self.chain.len()
+    }
+
+    fn kept(&self, state: State) -> i64 {
+        self.sizes.activation(self.place(state).0 - 1)
+    }
+
+    fn split(&self, splits: &Splits<'_>, to: usize) -> Choice {
+        let (s, l) = (splits.seconds + 1, splits.firsts + 1);
+        let bytes = self.passes[s - 1].bytes[to - s - 1] + self.chain.beside(l);
+        Choice {
+            time: self.passes[s - 1].times[to - s - 1],
+            again: splits.times[to - s - 1],
+            need: self.sizes.units(bytes),
+            first: Some((self.state(to, l), splits.less)),
+            second: Some(self.state(s, to - 1)),
+            step: Step::Checkpoint { s, to },
         }
     }
 
-    /// A tile of states is under way together, successive `s` by successive `l`: each row that they add is read once for a side of the
-    /// tile. For stages between those of the tile, rows of the tile itself are added, state by state.
-    fn rounds<E>(&self, mut visit: impl FnMut(Round) -> Result<(), E>) -> Result<(), E> {
+    /// First states of a family have `l` in common and are placed by `s`; second ones have `s` in common and are placed by `l + 1`.
+    fn families(&self, role: Role) -> Vec<Range<usize>> {
         let n = self.chain.len();
-        let mut high = n;
-        while high > 0 {
-            // Stages `high` down to `low`.
-            let low = high.saturating_sub(TILE.0 - 1).max(1);
-            let passes: Vec<Vec<Pass>> = (low..=high).map(|s| self.passes(s)).collect();
-            let offer = |lane, s: usize, l, to: usize| {
-                let choice = self.checkpoint(s, l, to, &passes[s - low][to - s - 1]);
-                Round::Offer { lane, choice }
-            };
-            for s in (low..=high).rev() {
-                for l in s..=high {
-                    self.finish(0, (s, l), s + 1..l + 1, offer, &mut visit)?;
-                }
-            }
-            for begin in (high + 1..=n).step_by(TILE.1) {
-                let end = (begin + TILE.1).min(n + 1);
-                let lane = |s, l| (s - low) * TILE.1 + l - begin;
-                for to in apart(high + 1..begin + 1) {
-                    for s in low..=high {
-                        for l in begin..end {
-                            visit(offer(lane(s, l), s, l, to))?;
-                        }
-                    }
-                }
-                for s in (low..=high).rev() {
-                    for l in begin..end {
-                        let rest = (s + 1..high + 1).chain(begin + 1..l + 1);
-                        self.finish(lane(s, l), (s, l), rest, offer, &mut visit)?;
-                    }
-                }
-            }
-            high = low - 1;
+        let family = |at| match role {
+            Role::First => 1..at + 1,
+            Role::Second => at + 1..n + 2,
+        };
+        (1..=n).map(family).collect()
+    }
+
+    fn member(&self, role: Role, state: State) -> (usize, usize) {
+        let (s, l) = self.place(state);
+        match role {
+            Role::First => (l - 1, s),
+            Role::Second => (s - 1, l + 1),
         }
-        Ok(())
     }
 }
-
-impl Persistent<'_> {
-    /// The choices of a state that are left, the next checkpoint at these places.
-    fn finish<E>(
-        &self,
-        lane: usize,
-        (s, l): (usize, usize),
-        places: impl Iterator<Item = usize>,
-        offer: impl Fn(usize, usize, usize, usize) -> Round,
-        visit: &mut impl FnMut(Round) -> Result<(), E>,
-    ) -> Result<(), E> {
-        if let Some(choice) = self.all(s, l) {
-            visit(Round::Offer { lane, choice })?;
-        }
-        for to in places {
-            visit(offer(lane, s, l, to))?;
-        }
-        let state = self.state(s, l);
-        visit(Round::Done { lane, state })
-    }
-}
-
-/// Sides of a tile of states, by `s` and by `l`.
-const TILE: (usize, usize) = (8, 8);
-const _: () = assert!(TILE.0 * TILE.1 <= LANES);
 
 #[cfg(test)]
 mod tests {
@@ -227,21 +213,17 @@ mod tests {
             let sizes = Sizes::new(&chain, 1);
             let program = Persistent::new(&chain, &sizes, Saving::Ahead);
             let mut done = vec![false; program.states()];
-            let mut offers = vec![0; LANES];
-            let walked: Result<(), ()> = program.rounds(|round| {
-                match round {
-                    Round::Offer { lane, choice } => {
-                        offers[lane] += 1;
-                        assert!(choice.first.is_none_or(|(state, _)| done[state]));
-                        assert!(choice.second.is_none_or(|state| done[state]));
-                    }
-                    Round::Done { lane, state } => {
-                        let (s, l) = program.place(state);
-                        assert_eq!(program.state(s, l), state);
-                        assert!(!std::mem::replace(&mut done[state], true));
-                        assert_eq!(std::mem::take(&mut offers[lane]), l - s + 1);
-                    }
-                }
+            let walked: Result<(), ()> = program.in_order(|state| {
+                let (s, l) = program.place(state);
+                assert_eq!(program.state(s, l), state);
+                let mut choices = 0;
+                program.choices(state, |choice| {
+                    choices += 1;
+                    assert!(choice.first.is_none_or(|(state, _)| done[state]));
+                    assert!(choice.second.is_none_or(|state| done[state]));
+                });
+                assert_eq!(choices, l - s + 1);
+                assert!(!std::mem::replace(&mut done[state], true));
                 Ok(())
             });
             assert_eq!(walked, Ok(()));

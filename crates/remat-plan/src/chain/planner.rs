@@ -5,7 +5,6 @@ use super::error::PlanError;
 use super::model::Chain;
 use super::optimum::Question;
 use super::program::Class;
-use super::segments;
 use super::sequence::Plan;
 use super::strategy::{Resolution, Strategy};
 use super::table::Progress;
@@ -82,8 +81,8 @@ pub fn overhead(chain: &Chain, makespan: f64) -> f64 {
     }
 }
 
-/// Memory against time of a strategy, for all budgets up to `largest` bytes (if not given, that of keeping everything): peaks
-/// rise, makespans fall. The first point is the smallest feasible budget.
+/// Memory against time of a strategy, for all budgets up to `largest` bytes (if not given, for all that save any time): peaks rise,
+/// makespans fall. The first point is the smallest feasible budget.
 ///
 /// Strategies with tables fill them once, at the cost of a plan for the largest budget.
 pub fn curve(
@@ -93,33 +92,11 @@ pub fn curve(
     resolution: Resolution,
     progress: &mut Progress,
 ) -> Result<Vec<Point>, PlanError> {
-    let everything = tally(chain, &segments::sequence(chain.len(), &[1])).peak;
-    let first = largest.unwrap_or(everything);
-    match curve_within(chain, first, everything, strategy, resolution, progress) {
-        // Where overheads of saving weigh, a strategy may need more than keeping everything.
-        Err(PlanError::Infeasible { smallest, .. })
-            if largest.is_none_or(|most| most >= smallest) =>
-        {
-            let largest = largest.unwrap_or(smallest);
-            curve_within(chain, largest, smallest, strategy, resolution, progress)
-        }
-        found => found,
-    }
-}
-
-/// [`curve`], where no plan needs more than `most` bytes.
-fn curve_within(
-    chain: &Chain,
-    largest: u64,
-    most: u64,
-    strategy: Strategy,
-    resolution: Resolution,
-    progress: &mut Progress,
-) -> Result<Vec<Point>, PlanError> {
+    let largest = largest.unwrap_or(u64::MAX);
     let costs = match Class::of(strategy) {
         Some(class) => Question {
             chain,
-            budget: largest.min(most),
+            budget: largest.min(tally(chain, &class.fastest(chain.len())).peak),
             class,
             resolution,
             name: &strategy.to_string(),

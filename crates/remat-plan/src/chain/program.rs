@@ -3,9 +3,12 @@
 use super::floating::{Floating, Inputs};
 use super::model::Chain;
 use super::persistent::{Persistent, Saving};
-use super::recurrence::{Choice, Recurrence, Round, State};
+use super::recurrence::{Choice, Recurrence, Role, Splits, State};
+use super::segments;
+use super::sequence::Op;
 use super::sizes::Sizes;
 use super::strategy::Strategy;
+use std::ops::Range;
 
 /// A class of plans whose optimum a dynamic program finds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,9 +37,14 @@ impl Class {
         }
     }
 
-    /// Whether keeping everything is in the class.
-    pub(crate) fn keeps_everything(self) -> bool {
-        self != Class::Persistent(Saving::JustBefore)
+    /// Its plan for so many stages that no memory makes faster: everything is kept, or every activation.
+    pub(crate) fn fastest(self, stages: usize) -> Vec<Op> {
+        match self {
+            Class::Persistent(Saving::JustBefore) => {
+                segments::sequence(stages, &Vec::from_iter(1..=stages))
+            }
+            _ => segments::sequence(stages, &[1]),
+        }
     }
 
     /// Its program for a chain with these sizes.
@@ -76,17 +84,52 @@ impl Recurrence for Program<'_> {
         }
     }
 
-    fn choices(&self, state: State, visit: impl FnMut(Choice)) {
+    fn singles(&self, state: State, visit: impl FnMut(Choice)) {
         match self {
-            Program::Persistent(program) => program.choices(state, visit),
-            Program::Floating(program) => program.choices(state, visit),
+            Program::Persistent(program) => program.singles(state, visit),
+            Program::Floating(program) => program.singles(state, visit),
         }
     }
 
-    fn rounds<E>(&self, visit: impl FnMut(Round) -> Result<(), E>) -> Result<(), E> {
+    fn splits(&self, state: State, visit: impl FnMut(Splits<'_>)) {
         match self {
-            Program::Persistent(program) => program.rounds(visit),
-            Program::Floating(program) => program.rounds(visit),
+            Program::Persistent(program) => program.splits(state, visit),
+            Program::Floating(program) => program.splits(state, visit),
+        }
+    }
+
+    fn most_splits(&self) -> usize {
+        match self {
+            Program::Persistent(program) => program.most_splits(),
+            Program::Floating(program) => program.most_splits(),
+        }
+    }
+
+    fn kept(&self, state: State) -> i64 {
+        match self {
+            Program::Persistent(program) => program.kept(state),
+            Program::Floating(program) => program.kept(state),
+        }
+    }
+
+    fn split(&self, splits: &Splits<'_>, place: usize) -> Choice {
+        match self {
+            Program::Persistent(program) => program.split(splits, place),
+            Program::Floating(program) => program.split(splits, place),
+        }
+    }
+
+    fn families(&self, role: Role) -> Vec<Range<usize>> {
+        match self {
+            Program::Persistent(program) => program.families(role),
+            Program::Floating(program) => program.families(role),
+        }
+    }
+
+    fn member(&self, role: Role, state: State) -> (usize, usize) {
+        match self {
+            Program::Persistent(program) => program.member(role, state),
+            Program::Floating(program) => program.member(role, state),
         }
     }
 }

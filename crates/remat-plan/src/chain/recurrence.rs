@@ -4,6 +4,7 @@
 //! leaves that out: `x = m + w_a[s-1]`. So said, moving the kept activation on leaves `x` as it is.)
 
 use super::sequence::{Action, Op};
+use std::ops::Range;
 
 /// A state of a dynamic program: its row in the table.
 pub(crate) type State = usize;
@@ -13,6 +14,8 @@ pub(crate) type State = usize;
 pub(crate) struct Choice {
     /// Time of the operations of this step alone.
     pub(crate) time: f64,
+    /// The part of it in which forward operations run that run again later, over that of the shortest one.
+    pub(crate) again: f32,
     /// Least memory for these operations, in units.
     pub(crate) need: i64,
     /// What follows with so much less memory.
@@ -62,27 +65,35 @@ impl Step {
     }
 }
 
-/// What is done next while a table is filled. Several states may be under way at a time, each in a lane of its own.
-pub(crate) enum Round {
-    /// The state in this lane has this choice. Choices differ in order by use: those that are apart come before those between.
-    Offer { lane: usize, choice: Choice },
-    /// The state in this lane has no more choices; the lane is free.
-    Done { lane: usize, state: State },
+/// Choices of a state that differ in the place alone at which its stages are split in two.
+pub(crate) struct Splits<'a> {
+    /// The state.
+    pub(crate) state: State,
+    /// Told apart from other splits of the state.
+    pub(crate) variant: usize,
+    /// The places.
+    pub(crate) places: Range<usize>,
+    /// The family of the first states.
+    pub(crate) firsts: usize,
+    /// Units that the first states have less: what the state keeps.
+    pub(crate) less: i64,
+    /// The family of the second states.
+    pub(crate) seconds: usize,
+    /// [`Choice::again`] by place; rises.
+    pub(crate) times: &'a [f32],
 }
 
-/// States that are under way at a time at most.
-pub(crate) const LANES: usize = 64;
-
-/// So many passes over choices, each skipping what the others take: the better what is known, the sooner the rest is ruled out.
-const PASSES: [usize; 8] = [0, 4, 2, 6, 1, 3, 5, 7];
-
-/// Numbers in such an order that those apart come before those between.
-pub(crate) fn apart(range: std::ops::Range<usize>) -> impl Iterator<Item = usize> {
-    let each = move |first| (range.start + first..range.end).step_by(PASSES.len());
-    PASSES.into_iter().flat_map(each)
+/// What a state is in a split.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Role {
+    First,
+    Second,
 }
 
 /// A dynamic program: its states, and the choices in each.
+///
+/// The states that splits of one state lead to, place by place, are a *family*: a state is member of one as a first, of another as a second
+/// state.
 pub(crate) trait Recurrence {
     /// Number of states.
     fn states(&self) -> usize;
@@ -90,23 +101,38 @@ pub(crate) trait Recurrence {
     /// The state that is the whole chain.
     fn root(&self) -> State;
 
-    /// Names every state once, those that a state's choices lead to before it; stops where the visitor breaks.
+    /// Names every state once, those that a state's choices lead to before it, in an order that is kind to caches; stops where the
+    /// visitor breaks.
     fn in_order<E>(&self, visit: impl FnMut(State) -> Result<(), E>) -> Result<(), E>;
 
-    /// All choices in a state.
-    fn choices(&self, state: State, visit: impl FnMut(Choice));
+    /// The choices in a state that are no splits.
+    fn singles(&self, state: State, visit: impl FnMut(Choice));
 
-    /// Every choice of every state, those that it leads to done before, in an order that is kind to caches.
-    fn rounds<E>(&self, mut visit: impl FnMut(Round) -> Result<(), E>) -> Result<(), E> {
-        let mut choices = Vec::new();
-        self.in_order(|state| {
-            choices.clear();
-            self.choices(state, |choice| choices.push(choice));
-            for index in apart(0..choices.len()) {
-                let choice = choices[index];
-                visit(Round::Offer { lane: 0, choice })?;
+    /// The choices in a state that are splits; the visitor is called once at most for each variant.
+    fn splits(&self, state: State, visit: impl FnMut(Splits<'_>));
+
+    /// No state has more splits of a variant.
+    fn most_splits(&self) -> usize;
+
+    /// Units that a state keeps for its second states; the same for all members of a family of second states.
+    fn kept(&self, state: State) -> i64;
+
+    /// One of the splits.
+    fn split(&self, splits: &Splits<'_>, place: usize) -> Choice;
+
+    /// The places that members of each family have.
+    fn families(&self, role: Role) -> Vec<Range<usize>>;
+
+    /// The family of a state, and its place there.
+    fn member(&self, role: Role, state: State) -> (usize, usize);
+
+    /// All choices in a state.
+    fn choices(&self, state: State, mut visit: impl FnMut(Choice)) {
+        self.singles(state, &mut visit);
+        self.splits(state, |splits| {
+            for place in splits.places.clone() {
+                visit(self.split(&splits, place));
             }
-            visit(Round::Done { lane: 0, state })
-        })
+        });
     }
 }

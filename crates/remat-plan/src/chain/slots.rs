@@ -1,281 +1,240 @@
 //! Tables by slots: memory is counted in equal parts, a row holds a time for each number of them.
 //!
-//! Times never rise with memory, so that the last time of a stretch of slots bounds all of the stretch from below, and the first one
-//! from above. Most choices are nowhere better than what is known: a glance at two times a stretch tells.
+//! Every plan of a class takes each backward operation once and at least each forward operation once: a table holds the time of forward operations
+//! that run *again*, and nothing else. Such times never rise with memory. A row holds them from the first slot in which there is a plan to the
+//! first from which on more memory saves no more time.
 //!
-//! Times are parts of the chain's, in single precision: a plan that is read off may be longer than the best by a millionth, far
-//! less than what slots cost. What it takes is added up in double precision.
+//! While a row is filled, a split of the state's stages is tried in a stretch of slots only where its bound from below
+//! ([`super::bounds`]) is less than the longest time of the stretch that is known, and the split that did best for the state before is
+//! tried first: nothing that might be better is left out.
+//!
+//! Times are sums of positive numbers in single precision. With splits nested `d` deep, rounding makes a plan run forward operations again
+//! for less than `(1 + 2^-23)^(2 d + 1)` times the least time: for `d = 20` five millionths more, far less than what slots cost. Times that
+//! are small multiples of the shortest one are not rounded at all. What a plan takes is added up in double precision.
 
+use super::bounds::{stretches, Grid, SplitBounds, STRETCH};
 use super::error::PlanError;
-use super::recurrence::{Choice, Recurrence, Round, State, LANES};
+use super::offer::{Lowest, Offer, Times};
+use super::recurrence::{Choice, Recurrence, Splits, State};
 use super::table::{Pace, Table};
+use std::ops::Range;
 
-/// Slots of a stretch; their times fill a line of cache.
-const STRETCH: usize = 16;
-
-/// Stretches that are looked at together.
-const GROUP: usize = 4;
-
-/// A flat table of times, `width` to a state.
+/// Times of all states.
 pub(crate) struct Slots {
-    /// Slots of a row, a multiple of `STRETCH * GROUP`.
+    /// Slots that are told apart.
     width: usize,
+    /// All rows, as states were done.
     times: Vec<f32>,
-    /// The last time of each stretch.
-    lasts: Vec<f32>,
-    /// The first slot of each row in which there is a plan.
-    from: Vec<u32>,
-    /// What times are multiplied by.
-    scale: f64,
+    rows: Vec<Row>,
+    bounds: SplitBounds,
 }
 
-/// A row that is being filled.
-#[derive(Clone)]
+/// Where the times of a state are: those of a stretch before there is a plan, those that differ, and for another stretch the last of them.
+#[derive(Clone, Copy, Default)]
 struct Row {
-    times: Vec<f32>,
-    /// The first time of each stretch.
-    firsts: Vec<f32>,
+    start: usize,
+    /// The first slot in which there is a plan.
+    from: u32,
+    /// How many slots differ from those behind.
+    len: u32,
 }
 
 impl Slots {
-    /// Bytes of a table of so many states for so many slots.
+    /// Bytes of a table of so many states for so many slots at most.
     pub(crate) fn bytes(states: u128, top: usize) -> u128 {
-        let stretches = Self::stretches(top) as u128;
-        states * (stretches * (STRETCH as u128 + 1) + 1) * size_of::<f32>() as u128
+        let times = top + 1 + 2 * STRETCH + 2 * stretches(top + 1);
+        states * (times * size_of::<f32>() + size_of::<Row>()) as u128
     }
 
-    fn stretches(top: usize) -> usize {
-        (top + 1).div_ceil(STRETCH * GROUP) * GROUP
-    }
-
-    /// Fills the table for memories from 0 to at least `top` slots, in time linear in states, choices and slots at worst. `whole`
-    /// is the time of the chain without a limit.
+    /// Fills the table for memories from 0 to `top` slots, in time linear in states, choices and slots at worst.
     pub(crate) fn fill(
         recurrence: &impl Recurrence,
         top: usize,
-        whole: f64,
         pace: &mut Pace,
     ) -> Result<Slots, PlanError> {
-        let stretches = Self::stretches(top);
-        let width = stretches * STRETCH;
-        let states = recurrence.states();
+        let width = top + 1;
         let mut table = Slots {
             width,
-            times: vec![f32::INFINITY; width * states],
-            lasts: vec![f32::INFINITY; stretches * states],
-            from: vec![0; states],
-            scale: if whole > 0.0 { 1.0 / whole } else { 1.0 },
+            times: Vec::new(),
+            rows: vec![Row::default(); recurrence.states()],
+            bounds: SplitBounds::new(recurrence, width),
         };
-        let mut lanes = vec![Row::new(stretches); LANES];
-        recurrence.rounds(|round| match round {
-            Round::Offer { lane, choice } => {
-                table.lower(&choice, &mut lanes[lane]);
-                Ok(())
-            }
-            Round::Done { lane, state } => {
-                let row = &mut lanes[lane];
-                table.times[state * width..][..width].copy_from_slice(&row.times);
-                let lasts = row.times.chunks_exact(STRETCH);
-                let lasts = lasts.map(|times| times[STRETCH - 1]);
-                let places = &mut table.lasts[state * stretches..][..stretches];
-                places
-                    .iter_mut()
-                    .zip(lasts)
-                    .for_each(|(to, last)| *to = last);
-                table.from[state] = row.times.partition_point(|time| time.is_infinite()) as u32;
-                row.clear();
-                pace.step()
-            }
+        let mut work = Work {
+            lowest: Lowest::new(width),
+            guesses: vec![0; stretches(width)],
+            found: vec![0; recurrence.most_splits()],
+        };
+        recurrence.in_order(|state| {
+            work.lowest.clear();
+            recurrence.singles(state, |choice| {
+                let slots = (0..width as i64).step_by(STRETCH);
+                let offer = table.offer(&choice);
+                slots.for_each(|x| offer.lower(&mut work.lowest, x));
+            });
+            recurrence.splits(state, |splits| {
+                table.lower_to_splits(recurrence, &splits, &mut work);
+            });
+            table.push(state, work.lowest.times());
+            table.bounds.note(recurrence, state, work.lowest.times());
+            pace.step()
         })?;
         Ok(table)
     }
 
-    /// Times of a state by slots, in parts of the chain's.
-    pub(crate) fn row(&self, state: State) -> &[f32] {
-        &self.times[state * self.width..][..self.width]
+    /// The most slots that are told apart.
+    pub(crate) fn top(&self) -> i64 {
+        self.width as i64 - 1
     }
 
-    fn lasts(&self, state: State) -> &[f32] {
-        let stretches = self.width / STRETCH;
-        &self.lasts[state * stretches..][..stretches]
-    }
-
-    /// Lowers a row to what a choice offers.
-    fn lower(&self, choice: &Choice, row: &mut Row) {
-        let time = (choice.time * self.scale) as f32;
-        match (choice.first, choice.second) {
-            (Some((first, less)), Some(second)) if less >= 0 => {
-                let need = choice.need.max(0) as usize;
-                self.lower_by_two(time, need, (first, less as usize), second, row);
-            }
-            (Some((first, less)), None) if less >= 0 => {
-                let start = (less as usize).max(choice.need.max(0) as usize);
-                let places = row.times.iter_mut().skip(start);
-                for (place, first) in
-                    places.zip(self.row(first)[..].iter().skip(start - less as usize))
-                {
-                    *place = place.min(time + first);
-                }
-                row.look();
-            }
-            // No more than a choice a state, or a stage saved in less than its output takes.
-            _ => {
-                for (x, place) in row.times.iter_mut().enumerate() {
-                    *place = place.min((self.time_of(choice, x as i64) * self.scale) as f32);
-                }
-                row.look();
-            }
-        }
-    }
-
-    /// As [`Slots::lower`], for a sum of two rows, of which the first is read `less` slots lower.
-    fn lower_by_two(
-        &self,
-        time: f32,
-        need: usize,
-        (first, less): (State, usize),
-        second: State,
-        row: &mut Row,
-    ) {
-        let least = (self.from[first] as usize + less).max(self.from[second] as usize);
-        let start = least.max(need);
-        if start >= self.width {
-            return;
-        }
-        // Slots `x - less` of stretch `k` lie in stretch `k - less / STRETCH` and the one before.
-        let begin = start / STRETCH;
-        let behind = begin - less / STRETCH;
-        let (lows, highs) = (&self.lasts(first)[behind..], &self.lasts(second)[begin..]);
-        let sum = Sum {
-            time,
-            first: self.row(first),
-            less,
-            second: self.row(second),
+    fn push(&mut self, state: State, times: &[f32]) {
+        let least = times[times.len() - 1];
+        let from = times.partition_point(|time| time.is_infinite());
+        let to = times.partition_point(|&time| time > least);
+        self.rows[state] = Row {
+            start: self.times.len(),
+            from: from as u32,
+            len: (to - from.min(to)) as u32,
         };
-        if time + (lows[0] + highs[0]) < row.times[start] {
-            row.lower_from(start, &sum);
+        self.times.extend([f32::INFINITY; STRETCH]);
+        self.times.extend(&times[from.min(to)..to]);
+        self.times.extend([least; STRETCH]);
+    }
+
+    /// Lowers the times of a state to what its splits offer.
+    fn lower_to_splits(&self, recurrence: &impl Recurrence, splits: &Splits<'_>, work: &mut Work) {
+        let grid = Grid::new(splits.less);
+        let last = grid.stretch(self.top());
+        self.lower_block(recurrence, splits, last..last + 1, work);
+        let mut end = last;
+        while end > 0 {
+            let begin = end.saturating_sub(BLOCK);
+            self.lower_block(recurrence, splits, begin..end, work);
+            end = begin;
         }
-        let mut k = begin + 1;
-        let (lows, highs) = (&lows[1..], &highs[1..]);
-        let groups = lows.chunks(GROUP).zip(highs.chunks(GROUP));
-        for (low, high) in groups {
-            let known = &row.firsts[k..][..high.len()];
-            let better = match (low.first_chunk(), high.first_chunk(), known.first_chunk()) {
-                (Some(low), Some(high), Some(known)) => better(time, low, high, known),
-                // The last, shorter ones.
-                _ => {
-                    std::array::from_fn(|i| i < known.len() && time + (low[i] + high[i]) < known[i])
-                }
-            };
-            if better != [false; GROUP] {
-                for (i, _) in better
-                    .iter()
-                    .zip(high)
-                    .enumerate()
-                    .filter(|(_, (&better, _))| better)
-                {
-                    row.lower_stretch(k + i, &sum);
+    }
+
+    /// As [`Slots::lower_to_splits`], in some stretches only. Splits that may do well somewhere are found first and tried then, each in all
+    /// of these stretches, so that memory is read in order.
+    fn lower_block(
+        &self,
+        recurrence: &impl Recurrence,
+        splits: &Splits<'_>,
+        block: Range<usize>,
+        work: &mut Work,
+    ) {
+        let grid = Grid::new(splits.less);
+        let last = self.top();
+        let found = &mut work.found[..splits.places.len()];
+        found.fill(0);
+        for stretch in block.clone().rev() {
+            let (begin, end) = (grid.begin(stretch), grid.begin(stretch + 1) - 1);
+            // With less memory, splits do no better.
+            if end < last && work.lowest.at(begin) <= work.lowest.at(last) {
+                continue;
+            }
+            let guess = work.guesses[stretch];
+            if splits.places.contains(&guess) {
+                let choice = recurrence.split(splits, guess);
+                self.offer(&choice).lower(&mut work.lowest, begin);
+            }
+            let bit = 1 << (stretch - block.start);
+            self.bounds
+                .below(splits, stretch, work.lowest.at(begin), |at| {
+                    found[at] |= bit
+                });
+        }
+        for (at, stretches) in found
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, found)| **found != 0)
+        {
+            let place = splits.places.start + at;
+            let choice = recurrence.split(splits, place);
+            let offer = self.offer(&choice);
+            while *stretches != 0 {
+                let stretch = block.start + stretches.trailing_zeros() as usize;
+                *stretches &= *stretches - 1;
+                let begin = grid.begin(stretch);
+                let known = work.lowest.at(begin);
+                offer.lower(&mut work.lowest, begin);
+                if work.lowest.at(begin) < known {
+                    work.guesses[stretch] = place;
                 }
             }
-            k += high.len();
-        }
-    }
-}
-
-/// Where the bounds of a sum from below are less than those of what is known from above.
-#[inline]
-fn better(
-    time: f32,
-    low: &[f32; GROUP],
-    high: &[f32; GROUP],
-    known: &[f32; GROUP],
-) -> [bool; GROUP] {
-    std::array::from_fn(|i| time + (low[i] + high[i]) < known[i])
-}
-
-/// `time`, and two rows, of which the first is read `less` slots lower.
-struct Sum<'a> {
-    time: f32,
-    first: &'a [f32],
-    less: usize,
-    second: &'a [f32],
-}
-
-impl Row {
-    fn new(stretches: usize) -> Row {
-        Row {
-            times: vec![f32::INFINITY; stretches * STRETCH],
-            firsts: vec![f32::INFINITY; stretches],
         }
     }
 
-    fn clear(&mut self) {
-        self.times.fill(f32::INFINITY);
-        self.firsts.fill(f32::INFINITY);
-    }
-
-    /// Lowers the slots from `start` to the end of its stretch to a sum.
-    fn lower_from(&mut self, start: usize, sum: &Sum) {
-        let k = start / STRETCH;
-        let end = (k + 1) * STRETCH;
-        let first = &sum.first[start - sum.less..end - sum.less];
-        let offers = first.iter().zip(&sum.second[start..end]);
-        for (place, (first, second)) in self.times[start..end].iter_mut().zip(offers) {
-            *place = lower(*place, sum.time + (first + second));
-        }
-        self.firsts[k] = self.times[k * STRETCH];
-    }
-
-    /// Lowers the slots of a stretch to a sum that is there in all of it.
+    /// What a choice offers.
     #[inline]
-    fn lower_stretch(&mut self, k: usize, sum: &Sum) {
-        let from = k * STRETCH;
-        if let (Some(places), Some(first), Some(second)) = (
-            self.times[from..].first_chunk_mut(),
-            sum.first[from - sum.less..].first_chunk(),
-            sum.second[from..].first_chunk(),
-        ) {
-            lower_line(places, sum.time, first, second);
+    fn offer(&self, choice: &Choice) -> Offer<'_> {
+        let (first, less) = match choice.first {
+            Some((state, less)) => (self.times_of(state), less),
+            None => (Times::NONE, 0),
+        };
+        Offer {
+            again: choice.again,
+            need: choice.need,
+            first,
+            less,
+            second: choice
+                .second
+                .map_or(Times::NONE, |state| self.times_of(state)),
         }
-        self.firsts[k] = self.times[from];
     }
 
-    /// Notes the first times anew.
-    fn look(&mut self) {
-        let firsts = self.times.iter().step_by(STRETCH);
-        self.firsts
-            .iter_mut()
-            .zip(firsts)
-            .for_each(|(to, first)| *to = *first);
-    }
-}
-
-/// A stretch of slots.
-type Line = [f32; STRETCH];
-
-/// Lowers a stretch to a sum of two; of fixed length, so that it becomes a few vector instructions.
-#[inline]
-fn lower_line(places: &mut Line, time: f32, first: &Line, second: &Line) {
-    for i in 0..STRETCH {
-        places[i] = lower(places[i], time + (first[i] + second[i]));
+    #[inline]
+    fn times_of(&self, state: State) -> Times<'_> {
+        let Row { start, from, len } = self.rows[state];
+        Times {
+            times: &self.times[start..][..len as usize + 2 * STRETCH],
+            before: i64::from(from) - STRETCH as i64,
+        }
     }
 }
 
-/// The lower of two times; unlike `f32::min` one instruction, as there are no NaNs.
-#[inline]
-fn lower(a: f32, b: f32) -> f32 {
-    if b < a {
-        b
-    } else {
-        a
-    }
+/// Stretches that are looked at before splits are tried in them.
+const BLOCK: usize = u64::BITS as usize;
+
+/// A state that is being done.
+struct Work {
+    lowest: Lowest,
+    /// By stretch, the place of the last split that did well.
+    guesses: Vec<usize>,
+    /// By split, the stretches of a block in which it may do well, a bit each.
+    found: Vec<u64>,
 }
 
 impl Table for Slots {
     fn time(&self, state: State, x: i64) -> f64 {
-        match usize::try_from(x) {
-            Ok(x) => f64::from(self.row(state)[x.min(self.width - 1)]) / self.scale,
-            Err(_) => f64::INFINITY,
+        self.times_of(state).at(x).into()
+    }
+
+    /// Sums are the same as when the table was filled: a choice that takes as long as the table says is a best one.
+    fn best(&self, recurrence: &impl Recurrence, state: State, x: i64) -> Option<Choice> {
+        let x = x.min(self.top());
+        let time = self.times_of(state).at(x);
+        if time.is_infinite() {
+            return None;
         }
+        let above = f32::from_bits(time.to_bits() + 1); // The next number up: times are not negative.
+        let mut best = None;
+        recurrence.singles(state, |choice| {
+            if best.is_none() && self.offer(&choice).at(x) <= time {
+                best = Some(choice);
+            }
+        });
+        recurrence.splits(state, |splits| {
+            if best.is_some() {
+                return;
+            }
+            let stretch = Grid::new(splits.less).stretch(x);
+            self.bounds.below(&splits, stretch, above, |at| {
+                if best.is_none() {
+                    let choice = recurrence.split(&splits, splits.places.start + at);
+                    best = (self.offer(&choice).at(x) <= time).then_some(choice);
+                }
+            });
+        });
+        best
     }
 }

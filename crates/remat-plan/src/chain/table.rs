@@ -21,6 +21,18 @@ pub(crate) trait Table {
         let second = choice.second.map_or(0.0, |state| self.time(state, x));
         choice.time + first + second
     }
+
+    /// A choice that takes least in a state with memory `x`; `None` if there is none.
+    fn best(&self, recurrence: &impl Recurrence, state: State, x: i64) -> Option<Choice> {
+        let (mut best, mut least) = (None, f64::INFINITY);
+        recurrence.choices(state, |choice| {
+            let time = self.time_of(&choice, x);
+            if time < least {
+                (best, least) = (Some(choice), time);
+            }
+        });
+        best
+    }
 }
 
 /// Longest sequence that is written down.
@@ -49,14 +61,7 @@ pub(crate) fn sequence(
                 continue;
             }
         };
-        let (mut best, mut least) = (None, f64::INFINITY);
-        recurrence.choices(state, |choice| {
-            let time = table.time_of(&choice, x);
-            if time < least {
-                (best, least) = (Some(choice), time);
-            }
-        });
-        let Some(choice) = best else {
+        let Some(choice) = table.best(recurrence, state, x) else {
             return Ok(None);
         };
         choice.step.before(|op| ops.push(op));

@@ -4,3 +4,4 @@ mod chains;
 mod exhaustive;
 mod known;
 mod random;
+mod realistic;

@@ -115,6 +115,15 @@ proptest! {
     }
 
     #[test]
+    fn slots_of_a_byte_are_exact(chain in chains(1..12, 60), part in 0.2..1.0f64) {
+        let budget = (everything(&chain) as f64 * part) as u64;
+        for kind in [Kind::Revolve, Kind::Persistent, Kind::Floating, Kind::Free] {
+            let counted = makespan(&chain, budget, kind, slots(budget.max(1) as usize));
+            prop_assert_eq!(counted, makespan(&chain, budget, kind, Resolution::Exact), "{}", kind);
+        }
+    }
+
+    #[test]
     fn a_curve_says_what_single_plans_say(chain in chains(1..9, 60)) {
         for kind in Kind::ALL {
             let points = curve(&chain, None, kind, Resolution::Exact, &mut |_| ControlFlow::Continue(())).unwrap();
