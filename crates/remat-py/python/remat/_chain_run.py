@@ -20,7 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from . import _torch_seam as seam
 from ._chain_sequence import Operation, read_later, run_again
 from ._errors import RematError
-from ._stage import Stage, apart, copied, tensors
+from ._stage import Stage, StageInUse, apart, copied, tensors
 from ._stage_state import (
     Autocast,
     Buffer,
@@ -66,7 +66,7 @@ def _recall(slot: _Slot) -> torch.Tensor:
     if slot.tensor is None:
         slot.run.reach(slot.stage)
     if slot.tensor is None:
-        raise _unlike(slot.run.script.stages[slot.stage - 1])
+        raise _unlike(slot.run.stages[slot.stage - 1])
     return slot.tensor
 
 
@@ -86,6 +86,7 @@ class _Execution:
     def __init__(self, script: Script, value: Any) -> None:
         self.script = script
         self.again = run_again(script.operations)
+        self.stages = tuple(map(StageInUse, script.stages)) if self.again else script.stages
         self.later = read_later(script.operations)
         self.autocast = Autocast.now(script.device)
         self.source = apart(copied(value) if script.writes_input else value)
@@ -100,7 +101,7 @@ class _Execution:
     def forward(self, value: Any) -> Any:
         """The forward part of the plan, in autograd's own graph."""
         hooked: set[int] = set()
-        for position, stage in enumerate(self.script.stages):
+        for position, stage in enumerate(self.stages):
             index = position + 1
             saving = self.script.operations[position][0] == "Fall"
             self._note_before(index)
@@ -117,7 +118,7 @@ class _Execution:
 
     def _note_before(self, index: int) -> None:
         if self.again:  # all stages: a second backward pass may run every one again
-            stage = self.script.stages[index - 1]
+            stage = self.stages[index - 1]
             kept = snapshot(at_places(stage, self.script.changing[index - 1]))
             self.before[index] = _Before(random_state(self.script.device), kept, still(stage))
 
@@ -141,7 +142,7 @@ class _Execution:
 
     def _forgetting(self, index: int) -> Callable[[torch.Tensor], _Slot]:
         slots = self.slots[index] = []
-        stage = self.script.stages[index - 1]
+        stage = self.stages[index - 1]
         buffers = (held for _, _, held in stage.buffers())
         lasting = {seam.storage_id(tensor) for tensor in (*stage.parameters(), *buffers)}
 
@@ -183,7 +184,7 @@ class _Execution:
 
     def _lasting(self, slot: _Slot) -> bool:
         assert slot.tensor is not None
-        stage = self.script.stages[slot.stage - 1]
+        stage = self.stages[slot.stage - 1]
         owned = (*stage.parameters(), *(held for _, _, held in stage.buffers()))
         return seam.storage_id(slot.tensor) in {seam.storage_id(tensor) for tensor in owned}
 
@@ -192,7 +193,7 @@ class _Execution:
 
     def _perform(self, position: int, operation: Operation) -> None:
         kind, index = operation
-        if index > len(self.script.stages):
+        if index > len(self.stages):
             return
         if kind == "B":
             self._leave(index)  # no gradient came this way
@@ -207,7 +208,7 @@ class _Execution:
             del self.values[number]
 
     def _run_again(self, index: int, filling: bool) -> Any:
-        stage, before = self.script.stages[index - 1], self.before.get(index)
+        stage, before = self.stages[index - 1], self.before.get(index)
         if before is not None:
             self._check_unchanged(index, before)
         with ExitStack() as stack:
@@ -233,7 +234,7 @@ class _Execution:
 
     def _check_unchanged(self, index: int, before: _Before) -> None:
         if any(parameter._version != version for parameter, version in before.parameters):
-            name = self.script.stages[index - 1].name
+            name = self.stages[index - 1].name
             raise RematError(f"{name}: its parameters were written to between forward and backward pass")
 
 

@@ -48,6 +48,23 @@ class Stage:
         return [(module, name, b) for module in self.modules() for name, b in module.named_buffers(recurse=False)]
 
 
+class StageInUse(Stage):
+    """A stage during one forward and backward pass, in which its modules and parameters stay the same."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.name, stage.functions)
+        self.__dict__["_modules"] = super().modules()
+        self.__dict__["_parameters"] = super().parameters()
+
+    def modules(self) -> list[torch.nn.Module]:
+        modules: list[torch.nn.Module] = self.__dict__.get("_modules") or super().modules()
+        return modules
+
+    def parameters(self) -> list[torch.nn.Parameter]:
+        parameters: list[torch.nn.Parameter] = self.__dict__["_parameters"]
+        return parameters
+
+
 def join(stages: Iterable[Stage]) -> Stage:
     """One stage in place of several that follow one another."""
     parts = list(stages)

@@ -22,6 +22,12 @@ from ._stage_state import Place, at_places, in_place_of_buffers, random_again, r
 
 _TIMES = 3
 
+# Of a forward and of a backward pass, measurement by measurement.
+_Seconds = list[tuple[float, float]]
+
+# Stages of the same bytes whose times differ by more are not alike.
+_ALIKE = 2.0
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -43,11 +49,13 @@ def measure_chain(shape: Shape, sample: Any, loss: Callable[[Any], Any] | None) 
         before_bytes = max(before_bytes, entered + peak)
     input_bytes, wanted = distinct_bytes(tensors(value)), _gradient_bytes(tensors(value))
     rows: list[StageCosts] = []
+    seconds: list[_Seconds] = []
     changing = []
     known: dict[int, tuple[torch.Tensor, int]] = {}  # what gets gradients, and the last stage that uses it
     for position, stage in enumerate(shape.stages):
         copies = shape.writes_input and position == 0 and not shape.before
-        row, changes, leaves, value = _measure_stage(stage, value, shape.device, copies)
+        row, times, changes, leaves, value = _measure_stage(stage, value, shape.device, copies)
+        seconds.append(times)
         # Autograd sums the gradients of what several stages use before it leaves them: the sum so far and the next one.
         sums = sum(2 * allocated_bytes(leaf) for leaf in leaves if id(leaf) in known)
         known.update((id(leaf), (leaf, position)) for leaf in leaves)
@@ -57,8 +65,30 @@ def measure_chain(shape: Shape, sample: Any, loss: Callable[[Any], Any] | None) 
     for leaf, position in known.values():
         more = rows[position].parameter_gradient_bytes + leaf.numel() * leaf.element_size()
         rows[position] = replace(rows[position], parameter_gradient_bytes=more)
+    rows = _alike(rows, seconds)
     rows.append(_loss(loss, value, shape.device))
     return Measured(ChainCosts(input_bytes, wanted, before_bytes, tuple(rows)), tuple(changing))
+
+
+def _alike(rows: list[StageCosts], seconds: list[_Seconds]) -> list[StageCosts]:
+    """Stages that are alike in every byte, as a network's repeated blocks are, with the median of all their times: else
+    a plan would run those again that noise made look cheap."""
+    groups: dict[StageCosts, list[int]] = {}
+    for index, row in enumerate(rows):
+        groups.setdefault(replace(row, name="", forward_time=0.0, backward_time=0.0), []).append(index)
+    same = list(rows)
+    for members in groups.values():
+        pooled = [pair for index in members for pair in seconds[index]]
+        forward, backward = median(pair[0] for pair in pooled), median(pair[1] for pair in pooled)
+        for index in members:
+            row = rows[index]
+            if max(_ratio(row.forward_time, forward), _ratio(row.backward_time, backward)) <= _ALIKE:
+                same[index] = replace(row, forward_time=forward, backward_time=backward)
+    return same
+
+
+def _ratio(one: float, other: float) -> float:
+    return max(one, other) / max(min(one, other), 1e-9)
 
 
 def _loss(loss: Callable[[Any], Any] | None, value: Any, device: torch.device) -> StageCosts:
@@ -70,8 +100,9 @@ def _loss(loss: Callable[[Any], Any] | None, value: Any, device: torch.device) -
 
 def _measure_stage(
     stage: Stage, value: Any, device: torch.device, copies: bool
-) -> tuple[StageCosts, frozenset[Place], list[torch.Tensor], Any]:
-    """The costs of a stage on an input, the buffers that it changes, what it leaves gradients in, and its output."""
+) -> tuple[StageCosts, _Seconds, frozenset[Place], list[torch.Tensor], Any]:
+    """The costs of a stage on an input, each measurement of its time, the buffers that it changes, what it leaves
+    gradients in, and its output."""
     given = apart(value)
     lasting = [*stage.parameters(), *(held for _, _, held in stage.buffers())]
 
@@ -110,7 +141,7 @@ def _measure_stage(
         buffer_bytes=sum(allocated_bytes(held) for held in changed),
         random=draws,
     )
-    return row, changes, leaves, result
+    return row, seconds, changes, leaves, result
 
 
 def _gradient_bytes(values: Sequence[torch.Tensor]) -> int:
