@@ -32,9 +32,7 @@ def train(rank: int, planned: bool, find_unused: bool) -> Any:
     budget = None
     if planned:
         reserve = 3 * gradients  # DDP's buckets, made twice in the first step, and the copies that it sends
-        budget = (
-            smallest(model, reserve) + 2 * gradients + rank * 200_000
-        )  # added to, and what is kept
+        budget = smallest(model, reserve) + 2 * gradients + rank * 200_000  # added to, and what is kept
         model = remat.Checkpointable(model, torch.randn(256, 64), budget, reserve=reserve)
         assert any(kind == "Fck" for kind, _ in model.plan.operations), model.plan
     parallel = DistributedDataParallel(model, bucket_cap_mb=0.02, find_unused_parameters=find_unused)
