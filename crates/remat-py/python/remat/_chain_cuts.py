@@ -124,9 +124,21 @@ def _stages(
         last = number == len(groups) - 1
         leaves = [] if last else _crossing(place[group[-1]], nodes, place)
         graph = _graph(group, entered, leaves, output if last else None)
-        stages[f"{number}_{_title(group)}"] = fx.GraphModule(traced, graph, class_name="Stage")
+        stages[f"{number}_{_title(group)}"] = _stage(traced, graph)
         entered = leaves
     return stages
+
+
+def _stage(traced: fx.GraphModule, graph: fx.Graph) -> fx.GraphModule:
+    """A stage, in which the innermost modules are the model's own where their parameters and buffers are read."""
+    stage = fx.GraphModule(traced, graph, class_name="Stage")
+    for node in graph.find_nodes(op="get_attr"):
+        path, _, _ = str(node.target).rpartition(".")
+        owner = traced.get_submodule(path)
+        if path.startswith("model") and not any(True for _ in owner.children()):
+            above, _, name = path.rpartition(".")
+            setattr(stage.get_submodule(above), name, owner)
+    return stage
 
 
 def _graph(group: list[fx.Node], entered: list[fx.Node], leaves: list[fx.Node], output: fx.Node | None) -> fx.Graph:

@@ -112,6 +112,7 @@ class Checkpointable(nn.Module):
         # What the latest forward pass returned: callers often hold it until the next one returns; there is room for it.
         self._returned: list[weakref.ref[torch.Tensor]] = []
         self._floor: int | None = None
+        self._check(sample)
         self._latest = self._prepare(sample, self._kind(sample), plan)
 
     @property
@@ -123,6 +124,7 @@ class Checkpointable(nn.Module):
         """The output of the chain."""
         if not torch.is_grad_enabled():
             return self._plainly(value)
+        self._check(value)
         kind = self._kind(value)
         known = self._measured.get(kind)
         prepared = self._prepared.get((kind, known is not None and _gradients_there(known[0])))
@@ -137,6 +139,10 @@ class Checkpointable(nn.Module):
         output = prepared.script.run(value)
         self._returned = [weakref.ref(tensor) for tensor in tensors(output)]
         return output
+
+    def _check(self, value: Any) -> None:
+        if isinstance(self.module, Chain):
+            self.module.check(value)
 
     def _plainly(self, value: Any) -> Any:
         if isinstance(self.module, Chain):
@@ -155,8 +161,6 @@ class Checkpointable(nn.Module):
         return (str(form), tuple(map(_leaf_kind, leaves)), modes, wanted, tuple(autocast))
 
     def _prepare(self, sample: Any, kind: Any, saved: str | os.PathLike[str] | None) -> _Prepared:
-        if isinstance(self.module, Chain):
-            self.module.check_mode()
         if kind not in self._measured:
             shape = shape_of(self._functions, sample, tensors(sample)[0].device)
             if saved is None:
