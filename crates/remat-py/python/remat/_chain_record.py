@@ -7,6 +7,7 @@ sees are written into it.
 from __future__ import annotations
 
 import operator
+import re
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,20 +19,20 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from . import _torch_seam as seam
-from ._chain_replay import Rebuilt, State, Under, call, leaf_at
+from ._chain_replay import Answers, Rebuilt, State, Under, call, leaf_at
 from ._chain_varying import Ops, Varying, refusal
 from ._errors import RematError
 from ._stage import check_value, tensors
 
 # What acts on a tensor or its graph in ways that a stage would not repeat.
-_REFUSED = frozenset(
-    "__set__ __delete__ register_hook register_post_accumulate_grad_hook retain_grad backward set_ resize_".split()
+_REFUSED = re.compile(
+    "__set__|__delete__|register_hook|register_post_accumulate_grad_hook|retain_grad|backward|set_|resize_"
 )
 _CONSTANTS = "constants"
 
 
-def recorded(root: nn.Module, sample: Any, run: Callable[[Any], Any]) -> fx.GraphModule:
-    """The graph of ``run(sample)``, which calls the only child of ``root``.
+def recorded(root: nn.Module, sample: Any, run: Callable[[Any], Any]) -> tuple[fx.GraphModule, Answers]:
+    """The graph of ``run(sample)``, which calls the only child of ``root``, and what it takes of an input.
 
     Raises ``RematError`` for what would be otherwise on other values, and names the line.
     """
@@ -68,6 +69,7 @@ class _Recorder(TorchFunctionMode):
         self.made: dict[int, tuple[weakref.ref[torch.Tensor], fx.Node]] = {}
         self.owned = {id(tensor): path for path, tensor in _held(root)}
         self.read: dict[str, fx.Node] = {}
+        self.asked: list[tuple[fx.Node, bool]] = []
         self.constants = nn.Module()
         self._enter(sample)
 
@@ -123,15 +125,19 @@ class _Recorder(TorchFunctionMode):
         given = [(tensor, tensor._version) for tensor in _all_tensors((args, kwargs))]
         nodes = [self._node(tensor) for tensor, _ in given]
         name, attribute = _name(function)
-        if name in _REFUSED and given:
+        if given and _REFUSED.fullmatch(name):
             raise refusal(self.name, f"it calls {name} of a tensor, which a chain would not repeat")
         result = self._performed(function, args, kwargs)
         made = bool(_all_tensors(result))
-        self.varying.check(name, attribute, nodes, result, made)
+        if self.varying.asks(name, attribute, nodes, result, made):
+            self.asked.append((self._written(function, args, kwargs), result))
         if made or (given and result is None):
             node = self._written(operator.attrgetter(attribute) if attribute else function, args, kwargs)
             self.varying.note(nodes, self._results(result, node))
-            self.varying.values.update(self._node(tensor) for tensor, version in given if tensor._version != version)
+            for written in (
+                node for node, (tensor, version) in zip(nodes, given, strict=True) if tensor._version != version
+            ):
+                self.varying.learns(written)
         return result
 
     def _performed(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -197,7 +203,7 @@ class _Recorder(TorchFunctionMode):
     def _read(self, path: str) -> fx.Node:
         if path not in self.read:
             self.read[path] = self.graph.create_node("get_attr", path)
-            self.varying.values.add(self.read[path])
+            self.varying.learns(self.read[path])
         return self.read[path]
 
     def _hold(self, value: Any) -> str:
@@ -224,8 +230,8 @@ class _Recorder(TorchFunctionMode):
             return slice(*map(self._argument, (value.start, value.stop, value.step)))
         return value if type(value) in _WRITTEN else self._constant(value)
 
-    def ended(self, output: Any) -> fx.GraphModule:
-        """The graph with its output."""
+    def ended(self, output: Any) -> tuple[fx.GraphModule, Answers]:
+        """The graph with its output, and the questions that were asked."""
         check_value(output, self.name, self.device)
         leaves, form = seam.flatten_tree(output)
         if output is (leaves[0] if leaves else None):
@@ -234,16 +240,34 @@ class _Recorder(TorchFunctionMode):
             self.graph.output(
                 self.graph.call_function(call, (self._constant(Rebuilt(form)), *map(self._argument, leaves)))
             )
-        for node in reversed(self.graph.nodes):
-            if node.target is operator.getitem and not node.users:
-                self.graph.erase_node(node)
         self.root.add_module(_CONSTANTS, self.constants)
-        return fx.GraphModule(self.root, self.graph)
+        answers = Answers(fx.GraphModule(self.root, self._questions()), tuple(answer for _, answer in self.asked))
+        asked = {node for node, _ in self.asked}
+        for node in reversed(self.graph.nodes):
+            if not node.users and (node in asked or node.target is operator.getitem):
+                self.graph.erase_node(node)
+        return fx.GraphModule(self.root, self.graph), answers
+
+    def _questions(self) -> fx.Graph:
+        """The questions, and what they are computed from."""
+        needed = {node for node, _ in self.asked}
+        for node in reversed(self.graph.nodes):
+            if node in needed:
+                needed.update(node.all_input_nodes)
+        graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+        for node in self.graph.nodes:
+            if node in needed or node.op == "placeholder":
+                copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output(tuple(copies[node] for node, _ in self.asked))
+        return graph
 
 
+# What a graph can write down.
 _WRITTEN = frozenset(
-    (bool, int, float, complex, str, type(None), type(Ellipsis), range)
-    + (torch.dtype, torch.device, torch.layout, torch.memory_format)
+    (
+        *(bool, int, float, complex, str, type(None), type(Ellipsis), range),
+        *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+    )
 )
 
 

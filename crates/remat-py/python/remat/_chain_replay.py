@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import fx
 
 from . import _torch_seam as seam
 from ._stage_state import Autocast
@@ -55,3 +56,16 @@ def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def leaf_at(value: Any, position: int) -> Any:
     """A leaf of the model's input."""
     return seam.flatten_tree(value)[0][position]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Questions of yes or no that a model asks about its input alone, and the answers that a recording is good for."""
+
+    questions: fx.GraphModule
+    expected: tuple[bool, ...]
+
+    def fit(self, value: Any) -> bool:
+        """Whether an input gives the same answers."""
+        with torch.no_grad():
+            return not self.expected or tuple(self.questions(value)) == self.expected

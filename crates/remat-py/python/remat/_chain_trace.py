@@ -6,6 +6,9 @@ from typing import Any
 
 from torch import fx, nn
 
+from . import _torch_seam as seam
+from ._chain_replay import Rebuilt, call
+
 # Of all innermost modules, at most this share may be inside one module that cannot be traced into.
 _LARGEST = 0.6
 
@@ -49,26 +52,36 @@ class _Tracer(fx.Tracer):
             self.failed = self.failed or m
             raise
 
+    def create_arg(self, a: Any) -> Any:
+        if not isinstance(a, dict) or type(a) is dict:
+            return super().create_arg(a)
+        leaves, form = seam.flatten_tree(a)  # such as Hugging Face's outputs, of which fx would make plain dicts
+        name = f"form{len(self.graph.nodes)}"
+        setattr(self.root, name, Rebuilt(form))
+        return super().create_arg(
+            self.create_proxy("call_function", call, (self.create_proxy("get_attr", name, (), {}), *leaves), {})
+        )
 
-def traced(call: Call) -> fx.GraphModule | None:
+
+def traced(root: Call) -> fx.GraphModule | None:
     """The forward pass; ``None`` where it cannot be traced or most of it is inside one module that cannot be."""
     closed: set[int] = set()
-    for _ in call.modules():
+    for _ in root.modules():
         tracer = _Tracer(closed)
         try:
-            graph = fx.GraphModule(call, tracer.trace(call))
+            graph = fx.GraphModule(root, tracer.trace(root))
         except Exception:
-            if tracer.failed is None or tracer.failed is call.model:
+            if tracer.failed is None or tracer.failed is root.model:
                 return None
             closed.add(id(tracer.failed))
         else:
-            return None if _too_large(graph, call) else graph
+            return None if _too_large(graph, root) else graph
     return None
 
 
-def _too_large(graph: fx.GraphModule, call: Call) -> bool:
+def _too_large(graph: fx.GraphModule, root: Call) -> bool:
     called = [graph.get_submodule(str(node.target)) for node in graph.graph.nodes if node.op == "call_module"]
-    every = _innermost(call)
+    every = _innermost(root)
     return any(_innermost(module) > max(1, _LARGEST * every) for module in called)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from typing import Any
 
@@ -13,13 +14,13 @@ from . import _torch_seam as seam
 from ._errors import RematError
 
 # What says something about a tensor that does not depend on the values in it; `__get__` reads an attribute.
-_ABOUT = frozenset(
-    "size dim ndimension numel nelement stride storage_offset is_contiguous is_floating_point is_complex is_signed "
-    "is_pinned is_shared is_conj is_neg is_inference element_size type get_device data_ptr is_tensor is_storage "
-    "is_same_size result_type can_cast __len__ __repr__ __hash__ __get__".split()
+_ABOUT = re.compile(
+    "size|dim|ndimension|numel|nelement|stride|storage_offset|is_contiguous|is_floating_point|is_complex|is_signed"
+    "|is_pinned|is_shared|is_conj|is_neg|is_inference|element_size|type|get_device|data_ptr|is_tensor|is_storage"
+    "|is_same_size|result_type|can_cast|__len__|__repr__|__hash__|__get__"
 )
 # What tells sizes, to Python or by how many tensors it gives.
-_SIZES = frozenset("shape size numel nelement stride __len__ is_same_size unbind split chunk tensor_split".split())
+_SIZES = re.compile("shape|size|numel|nelement|stride|__len__|is_same_size|unbind|split|chunk|tensor_split")
 
 _OWN = tuple(os.path.dirname(os.path.abspath(str(file))) + os.sep for file in (torch.__file__, __file__))
 
@@ -46,6 +47,8 @@ class Varying:
     def __init__(self, name: str) -> None:
         self.name = name
         self.values: set[fx.Node] = set()
+        # Of these, what depends on more than the input.
+        self.learned: set[fx.Node] = set()
         self.sizes: set[fx.Node] = set()
         self._draws = self._sizes = False
 
@@ -58,20 +61,29 @@ class Varying:
         """Before a function is called."""
         self._draws = self._sizes = False
 
-    def check(self, function: str, attribute: str, given: list[fx.Node], result: Any, made: bool) -> None:
-        """``RematError`` where a result is one that Python must not see."""
-        if (attribute or function) in _SIZES and not self.sizes.isdisjoint(given):
+    def asks(self, function: str, attribute: str, given: list[fx.Node], result: Any, made: bool) -> bool:
+        """Whether a result is a yes or no that the input alone decides; ``RematError`` where Python must not see it."""
+        if _SIZES.fullmatch(attribute or function) and not self.sizes.isdisjoint(given):
             raise refusal(self.name, f"{attribute or function} depends on values in tensors")
-        if made or result is None or function in _ABOUT or self.values.isdisjoint(given):
-            return
+        if made or result is None or _ABOUT.fullmatch(function) or self.values.isdisjoint(given):
+            return False
+        if isinstance(result, bool) and self.learned.isdisjoint(given):
+            return True
         raise refusal(self.name, f"its control flow depends on values in tensors, read by {function}")
 
     def note(self, given: list[fx.Node], made: list[tuple[fx.Node, torch.Tensor]]) -> None:
         """After a function was called."""
         if self._draws or not self.values.isdisjoint(given):
             self.values.update(node for node, _ in made)
+        if self._draws or not self.learned.isdisjoint(given):
+            self.learned.update(node for node, _ in made)
         if self._sizes or not self.sizes.isdisjoint(given):
             self.sizes.update(node for node, tensor in made if tensor.dim())
+
+    def learns(self, node: fx.Node) -> None:
+        """A node that depends on more than the input, or is written to in ways that its graph does not show."""
+        self.values.add(node)
+        self.learned.add(node)
 
 
 def _indexes_by_number(args: tuple[Any, ...]) -> bool:

@@ -112,7 +112,6 @@ class Checkpointable(nn.Module):
         # What the latest forward pass returned: callers often hold it until the next one returns; there is room for it.
         self._returned: list[weakref.ref[torch.Tensor]] = []
         self._floor: int | None = None
-        self._check(sample)
         self._latest = self._prepare(sample, self._kind(sample), plan)
 
     @property
@@ -124,7 +123,6 @@ class Checkpointable(nn.Module):
         """The output of the chain."""
         if not torch.is_grad_enabled():
             return self._plainly(value)
-        self._check(value)
         kind = self._kind(value)
         known = self._measured.get(kind)
         prepared = self._prepared.get((kind, known is not None and _gradients_there(known[0])))
@@ -140,10 +138,6 @@ class Checkpointable(nn.Module):
         self._returned = [weakref.ref(tensor) for tensor in tensors(output)]
         return output
 
-    def _check(self, value: Any) -> None:
-        if isinstance(self.module, Chain):
-            self.module.check(value)
-
     def _plainly(self, value: Any) -> Any:
         if isinstance(self.module, Chain):
             return self.module(value)
@@ -158,11 +152,13 @@ class Checkpointable(nn.Module):
         wanted = tuple(parameter.requires_grad for parameter in self.parameters())
         device = next((leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
         autocast = [(torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in ("cpu", device.type)]
-        return (str(form), tuple(map(_leaf_kind, leaves)), modes, wanted, tuple(autocast))
+        course = self.module.course(value) if isinstance(self.module, Chain) else 0
+        return (str(form), tuple(map(_leaf_kind, leaves)), modes, wanted, tuple(autocast), course)
 
     def _prepare(self, sample: Any, kind: Any, saved: str | os.PathLike[str] | None) -> _Prepared:
         if kind not in self._measured:
-            shape = shape_of(self._functions, sample, tensors(sample)[0].device)
+            functions = self.module.stages(kind[-1]) if isinstance(self.module, Chain) else self._functions
+            shape = shape_of(functions, sample, tensors(sample)[0].device)
             if saved is None:
                 self._measured[kind] = shape, measure_chain(shape, sample, self._loss)
         else:
