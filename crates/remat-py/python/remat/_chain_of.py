@@ -10,7 +10,7 @@ import torch
 from torch import fx, nn
 
 from . import _torch_seam as seam
-from ._chain_cuts import cut
+from ._chain_cuts import cut, give_own
 from ._chain_given import Given
 from ._chain_record import recorded
 from ._chain_replay import Answers
@@ -37,7 +37,7 @@ class _Split:
 
 
 class Chain(nn.Sequential):
-    """A model as a chain. Parameters and modules are the model's own, and so are buffers in its innermost modules.
+    """A model as a chain. Parameters and modules are the model's own, and so are buffers.
 
     It was split in one training mode and, where it was recorded, for one kind of input. For others, and without
     gradients where it was recorded, it calls the model itself, and cannot be planned.
@@ -126,11 +126,12 @@ def chain_of(model: nn.Module, sample: Any) -> Chain:
 
 
 def _split_and_compared(model: nn.Module, sample: Any) -> _Split:
-    device = tensors(sample)[0].device
+    call, device = Call(model, sample), tensors(sample)[0].device
     random = random_state(device)
     buffers = [(module, name, held) for module in model.modules() for name, held in module.named_buffers(recurse=False)]
     with random_again(device, random), in_place_of_buffers(buffers), torch.enable_grad(), forgetting():
-        split = _split(Call(model, sample), sample)
+        split = _split(call, sample)
+    give_own(split.stages, call)
     _compare(model, split.stages, sample, random, device)
     return split
 

@@ -11,6 +11,7 @@ import re
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import MethodType
 from typing import Any
 
 import torch
@@ -157,7 +158,7 @@ class _Recorder(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if name and getattr(torch.Tensor, name, None) is function:
             node = self.graph.call_method(name, inputs, named)
-        elif name.isidentifier() and getattr(function, "__module__", None) is not None:
+        elif name.isidentifier() and function.__module__ and not isinstance(function, MethodType):
             node = self.graph.call_function(function, inputs, named)
         else:
             node = self.graph.call_function(call, (self._constant(function), *inputs), named)
