@@ -40,7 +40,7 @@ def train(rank: int, planned: bool, find_unused: bool) -> Any:
         found = steps(parallel, rank)
         gc.collect()
     if budget is not None:
-        # The buckets were there before, and no Python object stands for them. A thread of gloo's may be the last to hold
+        # The buckets were there before; no Python object stands for them. A thread of gloo may be the last to hold
         # what it sent, which the profiler does not see freed.
         unseen = max(0, peak.left - resident_bytes())
         assert unseen <= 3 * gradients, (unseen, gradients)

@@ -45,7 +45,8 @@ def cut(traced: fx.GraphModule, root: nn.Module, sample: Any, name: str) -> Orde
     for node in reversed(nodes):  # what only puts the output together counts as the output
         if node not in seen.tensors and node.users and all(place[user] == len(nodes) for user in node.users):
             place[node] = len(nodes)
-    ends = [position for position in range(1, len(nodes) - 1) if _may_end(position, nodes, place, seen, root)]
+    until = {node: max((place[user] for user in node.users if user in place), default=0) for node in nodes}
+    ends = [position for position in range(1, len(nodes) - 1) if _may_end(position, nodes, place, until, seen, root)]
     groups = _groups(nodes, ends)
     largest = max(len(group) for group in groups)
     if len(groups) < 2 or (largest > _LARGEST * len(nodes) and len(nodes) > _FEW):
@@ -54,24 +55,44 @@ def cut(traced: fx.GraphModule, root: nn.Module, sample: Any, name: str) -> Orde
             "tensor goes on; "
             "use remat.budget, which needs no chain"
         )
-    return _stages(traced, groups, place, output)
+    return _stages(traced, groups, place, until, output)
 
 
 _FEW = 8
 
 
-def _crossing(position: int, nodes: list[fx.Node], place: dict[fx.Node, int]) -> list[fx.Node]:
+def give_own(stages: OrderedDict[str, fx.GraphModule], root: nn.Module) -> None:
+    """Has stages read buffers where the model has them: its innermost modules are theirs, of others what they hold."""
+    for stage in stages.values():
+        for node in stage.graph.find_nodes(op="get_attr"):
+            path, _, name = str(node.target).rpartition(".")
+            owner, holder = root.get_submodule(path), stage.get_submodule(path)
+            if path.startswith("model") and not any(True for _ in owner.children()):
+                above, _, last = path.rpartition(".")
+                setattr(stage.get_submodule(above), last, owner)
+            elif name in owner._buffers:
+                holder._buffers[name] = owner._buffers[name]
+
+
+def _crossing(position: int, nodes: list[fx.Node], until: dict[fx.Node, int]) -> list[fx.Node]:
     """What is known after a position and used later."""
-    return [node for node in nodes[: position + 1] if any(place.get(user, 0) > position for user in node.users)]
+    return [node for node in nodes[: position + 1] if until[node] > position]
 
 
-def _may_end(position: int, nodes: list[fx.Node], place: dict[fx.Node, int], seen: _Seen, root: nn.Module) -> bool:
+def _may_end(
+    position: int,
+    nodes: list[fx.Node],
+    place: dict[fx.Node, int],
+    until: dict[fx.Node, int],
+    seen: _Seen,
+    root: nn.Module,
+) -> bool:
     """Whether a stage may end here: with the only tensor that has a gradient and is computed with later, or, where an
     element of a list of modules ends, with several that the next one reads, all of them."""
     last, node = len(nodes), nodes[position]
     live = [
         known
-        for known in _crossing(position, nodes, place)
+        for known in _crossing(position, nodes, until)
         if known in seen.wanting and any(position < place.get(user, 0) < last for user in known.users)
     ]
     if len(live) <= 1:
@@ -115,14 +136,18 @@ def _groups(nodes: list[fx.Node], ends: list[int]) -> list[list[fx.Node]]:
 
 
 def _stages(
-    traced: fx.GraphModule, groups: list[list[fx.Node]], place: dict[fx.Node, int], output: fx.Node
+    traced: fx.GraphModule,
+    groups: list[list[fx.Node]],
+    place: dict[fx.Node, int],
+    until: dict[fx.Node, int],
+    output: fx.Node,
 ) -> OrderedDict[str, fx.GraphModule]:
     nodes = [node for node in traced.graph.nodes if node in place and node is not output]
     entered = [node for node in nodes if node.op == "placeholder"]
     stages: OrderedDict[str, fx.GraphModule] = OrderedDict()
     for number, group in enumerate(groups):
         last = number == len(groups) - 1
-        leaves = [] if last else _crossing(place[group[-1]], nodes, place)
+        leaves = [] if last else _crossing(place[group[-1]], nodes, until)
         graph = _graph(group, entered, leaves, output if last else None)
         stages[f"{number}_{_title(group)}"] = fx.GraphModule(traced, graph, class_name="Stage")
         entered = leaves

@@ -3,33 +3,58 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from ._chain_cuts import cut
+from . import _torch_seam as seam
+from ._chain_cuts import cut, give_own
+from ._chain_given import Given
+from ._chain_record import recorded
+from ._chain_replay import Answers
 from ._chain_run import forgetting
+from ._chain_trace import Call, traced
 from ._errors import RematError
-from ._stage import Stage, copied, tensors
+from ._stage import Stage, check_value, copied, tensors
 from ._stage_state import Random, in_place_of_buffers, random_again, random_state, same_bits
+
+Stages = OrderedDict[str, fx.GraphModule]
+
+
+@dataclass(frozen=True)
+class _Split:
+    """Stages, and what they are good for: any input where they were traced, inputs like the sample where recorded."""
+
+    stages: Stages
+    given: Given | None = None
+    answers: Answers | None = None
+
+    def fits(self, value: Any) -> bool:
+        """Whether an input of the right kind has the model take this course."""
+        return self.answers is None or self.answers.fit(value)
 
 
 class Chain(nn.Sequential):
-    """A model as a chain. Parameters and modules are the model's own, and so are buffers in its submodules.
+    """A model as a chain. Parameters and modules are the model's own, and so are buffers.
 
-    It was split in one training mode; in another it calls the model itself, and cannot be planned.
+    It was split in one training mode and, where it was recorded, for one kind of input. For others, and without
+    gradients where it was recorded, it calls the model itself, and cannot be planned.
     """
 
-    def __init__(self, model: nn.Module, stages: OrderedDict[str, fx.GraphModule]) -> None:
-        super().__init__(OrderedDict[str, nn.Module](stages))
+    def __init__(self, model: nn.Module, split: _Split) -> None:
+        super().__init__(OrderedDict[str, nn.Module](split.stages))
         self.__dict__["model"] = model  # not as a submodule: its parameters are those of the stages
         self._modes = _modes(model)
+        self._splits = [split]
 
     def forward(self, value: Any) -> Any:
         """The model's output."""
-        if _modes(self.__dict__["model"]) != self._modes:
-            return _called(self.__dict__["model"], value)
+        first = self._splits[0]
+        whole = first.given is not None and not torch.is_grad_enabled()
+        if whole or self._unlike(value) is not None or not first.fits(value):
+            return called(self.__dict__["model"], value)
         for stage in self:
             value = stage(value)
         return value
@@ -40,10 +65,30 @@ class Chain(nn.Sequential):
         super().train(mode)
         return self
 
-    def check_mode(self) -> None:
-        """``RematError`` unless the model is in the training mode that it was split in."""
+    def course(self, value: Any) -> int:
+        """The number of the course that the model takes on an input; where it is a new one, the model is split anew.
+
+        Raises ``RematError`` for another training mode or kind of input than it was split for.
+        """
+        unlike = self._unlike(value)
+        if unlike is not None:
+            raise RematError(f"the model was split {unlike}: split it again with remat.chain_of")
+        for number, split in enumerate(self._splits):
+            if split.fits(value):
+                return number
+        self._splits.append(_split_and_compared(self.__dict__["model"], value))
+        return len(self._splits) - 1
+
+    def stages(self, course: int) -> tuple[Stage, ...]:
+        """The stages of a course."""
+        return tuple(Stage(name, (stage,)) for name, stage in self._splits[course].stages.items())
+
+    def _unlike(self, value: Any) -> str | None:
         if _modes(self.__dict__["model"]) != self._modes:
-            raise RematError("the model was split in another training mode: split it again with remat.chain_of")
+            return "in another training mode"
+        given = self._splits[0].given
+        differs = None if given is None else given.differs(Given.of(value))
+        return None if differs is None else f"for {differs}"
 
 
 def chain_of(model: nn.Module, sample: Any) -> Chain:
@@ -51,10 +96,15 @@ def chain_of(model: nn.Module, sample: Any) -> Chain:
 
     ``sample`` is what the model is called on: a tensor, a tuple of positional or a dict of keyword arguments; the chain
     takes its input in the same form. The forward pass is traced (``torch.fx``) and cut where a single tensor that has
-    a gradient goes on, and between the elements of lists of modules. What cannot be traced inside stays whole. Then
-    model and chain are run and compared bit for bit.
+    a gradient goes on, and between the elements of lists of modules. What cannot be traced inside stays whole. Where
+    that is most of the model, the functions of torch that it calls on the sample are recorded instead: the chain is
+    then for inputs of the sample's shapes, dtypes, numbers and autocast state. Where the model asks something of its
+    input alone, such as whether a mask masks anything, :class:`remat.Checkpointable` has it recorded for each answer
+    that comes. Then model and chain are run and
+    compared bit for bit.
 
-    Raises :class:`remat.RematError` for a model that is no chain, and says why.
+    Raises :class:`remat.RematError` for a model that is no chain, and says why: the line where its course depends on
+    values in tensors, the forward hooks whose effects would be lost.
 
     >>> import torch, remat
     >>> class Model(torch.nn.Module):
@@ -72,97 +122,66 @@ def chain_of(model: nn.Module, sample: Any) -> Chain:
         raise ValueError(f"{type(model).__name__} is no module")
     if not tensors(sample):
         raise ValueError("the sample holds no tensor: expected what the model is called on")
-    call = _Call(model, sample)
-    traced = _traced(call)
-    whole = Stage("model", (lambda value: _called(model, value),))
-    device = tensors(sample)[0].device
+    return Chain(model, _split_and_compared(model, sample))
+
+
+def _split_and_compared(model: nn.Module, sample: Any) -> _Split:
+    call, device = Call(model, sample), tensors(sample)[0].device
     random = random_state(device)
-    buffers = [(module, name, held) for module in call.modules() for name, held in module.named_buffers(recurse=False)]
+    buffers = [(module, name, held) for module in model.modules() for name, held in module.named_buffers(recurse=False)]
     with random_again(device, random), in_place_of_buffers(buffers), torch.enable_grad(), forgetting():
-        stages = cut(traced, call, copied(sample), type(model).__name__)
-    chain = Chain(model, stages)
-    _compare(model, whole, chain, sample, random, device)
-    return chain
+        split = _split(call, sample)
+    give_own(split.stages, call)
+    _compare(model, split.stages, sample, random, device)
+    return split
 
 
-def _called(model: nn.Module, value: Any) -> Any:
+def called(model: nn.Module, value: Any) -> Any:
+    """The model's output on a value in the form of its sample."""
     if isinstance(value, dict):
         return model(**value)
     return model(*value) if isinstance(value, tuple) else model(value)
 
 
-class _Call(nn.Module):
-    """The model as a function of one value, to be traced."""
-
-    def __init__(self, model: nn.Module, sample: Any) -> None:
-        super().__init__()
-        self.model = model
-        self.keys = list(sample) if isinstance(sample, dict) else None
-        self.count = len(sample) if isinstance(sample, tuple) else None
-
-    def forward(self, value: Any) -> Any:
-        if self.keys is not None:
-            return self.model(**{key: value[key] for key in self.keys})
-        if self.count is not None:
-            return self.model(*[value[index] for index in range(self.count)])
-        return self.model(value)
-
-
-class _Tracer(fx.Tracer):
-    """Traces into every module that is not closed; remembers the innermost one that could not be traced."""
-
-    def __init__(self, closed: set[int]) -> None:
-        super().__init__()
-        self.closed = closed
-        self.failed: nn.Module | None = None
-
-    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        if id(m) in self.closed:
-            return True
-        opens = any(isinstance(child, (nn.Sequential, nn.ModuleList, nn.ModuleDict)) for child in m.children())
-        return not opens and super().is_leaf_module(m, module_qualified_name)
-
-    def call_module(self, m: nn.Module, forward: Any, args: Any, kwargs: Any) -> Any:
+def _split(call: Call, sample: Any) -> _Split:
+    """The stages as traced; as recorded, for inputs like the sample, where tracing does not see enough."""
+    name = type(call.model).__name__
+    graph = traced(call)
+    if graph is not None:
         try:
-            return super().call_module(m, forward, args, kwargs)
-        except Exception:
-            self.failed = self.failed or m
-            raise
+            return _Split(cut(graph, call, copied(sample), name))
+        except RematError:
+            if not _any_closed(graph):
+                raise
+    graph, answers = recorded(call, copied(sample), lambda value: called(call.model, value))
+    return _Split(cut(graph, call, copied(sample), name), Given.of(sample), answers)
 
 
-def _traced(call: _Call) -> fx.GraphModule:
-    closed: set[int] = set()
-    for _ in call.modules():
-        tracer = _Tracer(closed)
-        try:
-            return fx.GraphModule(call, tracer.trace(call))
-        except Exception as error:
-            if tracer.failed is None or tracer.failed is call.model:
-                reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-                raise RematError(
-                    f"{type(call.model).__name__} is no chain that can be seen: its forward pass cannot be traced "
-                    f"({reason}); "
-                    "write it as an nn.Sequential, or use remat.budget, which needs no chain"
-                ) from error
-            closed.add(id(tracer.failed))
-    raise RematError(f"{type(call.model).__name__}: its forward pass cannot be traced")
+def _any_closed(graph: fx.GraphModule) -> bool:
+    """Whether something in a graph could be seen in more detail."""
+    whole = [graph.get_submodule(str(node.target)) for node in graph.graph.nodes if node.op == "call_module"]
+    return any(True for module in whole for _ in module.children())
 
 
 def _modes(model: nn.Module) -> tuple[bool, ...]:
     return tuple(module.training for module in model.modules())
 
 
-def _compare(model: nn.Module, whole: Stage, chain: Chain, sample: Any, random: Random, device: torch.device) -> None:
-    """``RematError`` unless chain and model give the same bits: outputs, buffers, random streams."""
+def _compare(model: nn.Module, stages: Stages, sample: Any, random: Random, device: torch.device) -> None:
+    """``RematError`` unless stages and model give the same bits: outputs, buffers, random streams."""
+    whole, chain = Stage("model", (lambda value: called(model, value),)), Stage("chain", tuple(stages.values()))
     buffers = [(module, name, held) for module in model.modules() for name, held in module.named_buffers(recurse=False)]
-    seen = []
+    seen, forms = [], []
     for run in (whole, chain):
         with random_again(device, random), in_place_of_buffers(buffers), torch.enable_grad(), forgetting():
             output = run(copied(sample))
+            check_value(output, type(model).__name__, device)
             after = [held.detach().clone() for module in model.modules() for held in module.buffers(recurse=False)]
             seen.append(([tensor.detach() for tensor in (*tensors(output), *after)], random_state(device)))
+            forms.append((seam.flatten_tree(output)[1], [tensor.requires_grad for tensor in tensors(output)]))
+            del output
     (one, streams), (other, others) = seen
-    same = len(one) == len(other) and streams == others
+    same = len(one) == len(other) and streams == others and forms[0] == forms[1]
     if not (same and all(same_bits(a, b) for a, b in zip(one, other, strict=True))):
         raise RematError(
             f"{type(model).__name__} is no chain that can be seen: cut apart it gives other bits than whole; its "

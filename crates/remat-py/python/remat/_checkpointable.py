@@ -152,13 +152,13 @@ class Checkpointable(nn.Module):
         wanted = tuple(parameter.requires_grad for parameter in self.parameters())
         device = next((leaf.device for leaf in leaves if isinstance(leaf, torch.Tensor)), torch.device("cpu"))
         autocast = [(torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in ("cpu", device.type)]
-        return (str(form), tuple(map(_leaf_kind, leaves)), modes, wanted, tuple(autocast))
+        course = self.module.course(value) if isinstance(self.module, Chain) else 0
+        return (str(form), tuple(map(_leaf_kind, leaves)), modes, wanted, tuple(autocast), course)
 
     def _prepare(self, sample: Any, kind: Any, saved: str | os.PathLike[str] | None) -> _Prepared:
-        if isinstance(self.module, Chain):
-            self.module.check_mode()
         if kind not in self._measured:
-            shape = shape_of(self._functions, sample, tensors(sample)[0].device)
+            functions = self.module.stages(kind[-1]) if isinstance(self.module, Chain) else self._functions
+            shape = shape_of(functions, sample, tensors(sample)[0].device)
             if saved is None:
                 self._measured[kind] = shape, measure_chain(shape, sample, self._loss)
         else:
