@@ -345,7 +345,7 @@ def row(name: str, contender: Contender, plain: Contender) -> Row:
 
 
 def gains_over_periodic(contenders: list[Contender]) -> list[float]:
-    """Throughput of `persistent` over `checkpoint_sequential` within the peak of each of its runs, the fastest run first."""
+    """Throughput of `persistent` over `checkpoint_sequential` within the peaks of its runs, the fastest run first."""
     plain = contenders[0]
     periodic = [it for it in contenders if it.label.startswith("checkpoint_sequential") and it.seconds]
     found = []
