@@ -3,6 +3,7 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use remat_plan::chain::{plan, verify, Chain, Plan, PlanError, Resolution, Strategy};
+use remat_plan::cut::{partition, JointGraph, Nearest, Wishes};
 use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -68,4 +69,34 @@ fn refusal(error: &PlanError) -> PyErr {
         }
         _ => bad(error),
     }
+}
+
+/// What to save of a joint graph, as the JSON that `remat plan cut --json` prints. `graph_json` is the text of GRAPH.json; nodes in `ban`
+/// are not recomputed either, bans of those in `allow` are lifted. Of several minimum cuts it is the one nearest the backward
+/// pass, or with `reweight=False` the one nearest the inputs.
+///
+/// Raises `ValueError` for bad input, and where something may be neither saved nor recomputed.
+#[pyfunction]
+#[pyo3(signature = (graph_json, *, ban = Vec::new(), allow = Vec::new(), reweight = true))]
+pub(crate) fn plan_cut(
+    py: Python<'_>,
+    graph_json: &str,
+    ban: Vec<String>,
+    allow: Vec<String>,
+    reweight: bool,
+) -> PyResult<String> {
+    let nearest = match reweight {
+        true => Nearest::Backward,
+        false => Nearest::Forward,
+    };
+    let wishes = Wishes {
+        ban,
+        allow,
+        nearest,
+    };
+    py.detach(|| {
+        let graph: JointGraph = graph_json.parse().map_err(bad)?;
+        let cut = partition(&graph, &wishes).map_err(bad)?;
+        serde_json::to_string(&cut).map_err(bad)
+    })
 }

@@ -45,6 +45,18 @@ def plan_chain(chain_json: str, budget: int, strategy: str, slots: str) -> str:
 def verify_chain(chain_json: str, plan_json: str) -> tuple[float, int]:
     """Makespan and peak bytes of a plan, recomputed apart from the planners; ``ValueError`` where it is not valid."""
 
+def plan_cut(
+    graph_json: str,
+    *,
+    ban: list[str] = ...,
+    allow: list[str] = ...,
+    reweight: bool = True,
+) -> str:
+    """What to save of a joint graph between forward and backward, as JSON; ``ValueError`` where there is no way.
+
+    ``ban`` names what is not to be recomputed beside what the rules say, ``allow`` what may be in spite of them.
+    """
+
 def policies() -> list[str]:
     """Names of all eviction policies."""
 

@@ -1,0 +1,8 @@
+//! Minimum cuts of joint graphs.
+
+mod bad_input;
+mod by_definition;
+mod networks;
+mod partitions;
+mod random_graphs;
+mod small_truths;
