@@ -41,11 +41,14 @@ fn ids(nodes: &[Node]) -> Result<Ids<'_>, GraphError> {
     Ok(ids)
 }
 
-/// What is known of each node, and the pairs of an input and what reads it, in the order of the description.
+/// Pairs of an input and what reads it.
+type Pairs = Vec<(u32, u32)>;
+
+/// What is known of each node, and what reads what, in the order of the description.
 fn properties(
     description: &Description,
     ids: &Ids<'_>,
-) -> Result<(Vec<Properties>, Vec<(u32, u32)>), GraphError> {
+) -> Result<(Vec<Properties>, Pairs), GraphError> {
     let mut pairs = Vec::new();
     let mut nodes = Vec::with_capacity(description.nodes.len());
     for (id, node) in (0..).zip(&description.nodes) {

@@ -1,6 +1,7 @@
 //! Minimum cuts of joint graphs.
 
 mod bad_input;
+mod budgets;
 mod by_definition;
 mod networks;
 mod partitions;
