@@ -6,7 +6,7 @@ use super::error::CutError;
 use super::model::JointGraph;
 use super::partition::Cut;
 use super::search::{search, Found, Progress};
-use super::worth::Question;
+use super::worth::{Choice, Question};
 use serde::Serialize;
 use std::time::Instant;
 
@@ -71,6 +71,11 @@ impl<'a> Budgets<'a> {
             .collect()
     }
 
+    fn bound(&self, budget: u64, choice: &Choice) -> Result<u64, CutError> {
+        let bound = bound(&self.question, budget)?;
+        Ok(bound.unwrap_or(0).min(choice.recompute_ns))
+    }
+
     /// The fastest choice found within a budget: the minimum cut where that fits. A larger budget never gives a slower one.
     pub fn plan(&self, budget: u64) -> Result<Planned, CutError> {
         let most = self.found.cheapest.peak;
@@ -78,13 +83,14 @@ impl<'a> Budgets<'a> {
             return Err(CutError::Infeasible {
                 budget,
                 smallest: self.tradeoffs()[0].peak_bytes,
-                certain: bound(&self.question, budget)?.is_none(),
+                certain: self.found.exhaustive || bound(&self.question, budget)?.is_none(),
             });
         };
         Ok(Planned {
-            bound_ns: bound(&self.question, budget)?
-                .unwrap_or(0)
-                .min(choice.recompute_ns),
+            bound_ns: match self.found.exhaustive && budget <= most {
+                true => choice.recompute_ns,
+                false => self.bound(budget, choice)?,
+            },
             budget_bytes: budget,
             cut: Cut::of(&self.question, choice, self.start),
         })

@@ -205,6 +205,13 @@ pub enum CutError {
         /// Its ban.
         reason: &'static str,
     },
+    /// Two fusion groups read one another, so that neither could run first.
+    CircularGroups {
+        /// A group.
+        one: u32,
+        /// Another.
+        other: u32,
+    },
     /// Nothing that was found fits in the budget.
     Infeasible {
         /// Bytes that the step was to fit in.
@@ -242,6 +249,10 @@ impl fmt::Display for CutError {
                 f,
                 "{} cannot be recomputed, whatever it costs ({reason}); take it off the list",
                 Short(node)
+            ),
+            CutError::CircularGroups { one, other } => write!(
+                f,
+                "groups {one} and {other} read one another, so that neither can run first"
             ),
             CutError::Infeasible {
                 budget,

@@ -10,13 +10,8 @@ pub(super) struct Frontier {
 
 struct Entry {
     choice: Choice,
-    /// What is one step away from it has been tried.
-    explored: bool,
-}
-
-/// What is better if memory is the same: less time, then fewer bytes read and written.
-fn price(choice: &Choice) -> (u64, u64) {
-    (choice.recompute_ns, choice.cost)
+    /// What is so many changes away from it has been tried.
+    explored: usize,
 }
 
 impl Frontier {
@@ -25,10 +20,10 @@ impl Frontier {
         let place = self
             .entries
             .partition_point(|entry| entry.choice.peak <= choice.peak);
-        if place > 0 && price(&self.entries[place - 1].choice) <= price(&choice) {
+        if place > 0 && self.entries[place - 1].choice.price() <= choice.price() {
             return;
         }
-        let needless = |entry: &Entry| price(&choice) <= price(&entry.choice);
+        let needless = |entry: &Entry| choice.price() <= entry.choice.price();
         let same = self.entries[..place]
             .iter()
             .rposition(|entry| entry.choice.peak < choice.peak)
@@ -39,7 +34,7 @@ impl Frontier {
             .map_or(self.entries.len(), |length| place + length);
         let entry = Entry {
             choice,
-            explored: false,
+            explored: 0,
         };
         self.entries.splice(same..after, [entry]);
     }
@@ -57,13 +52,23 @@ impl Frontier {
         Some(&self.entries[count.checked_sub(1)?].choice)
     }
 
-    /// A choice that has not been explored yet; `turn` says which of them.
-    pub(super) fn explore(&mut self, turn: u64) -> Option<Choice> {
+    /// A choice around which less than `changes` changes have been tried; they are about to be. `turn` says which such choice.
+    pub(super) fn explore(&mut self, changes: usize, turn: u64) -> Option<Choice> {
         let open: Vec<usize> = (0..self.entries.len())
-            .filter(|&k| !self.entries[k].explored)
+            .filter(|&k| self.entries[k].explored < changes)
             .collect();
-        let entry = &mut self.entries[*open.get((turn % open.len().max(1) as u64) as usize)?];
-        entry.explored = true;
+        let entry = &mut self.entries[*open.get(turn as usize % open.len().max(1))?];
+        entry.explored = changes;
         Some(entry.choice.clone())
+    }
+
+    /// Whether there is a choice around which less than `changes` changes have been tried.
+    pub(super) fn is_open(&self, changes: usize) -> bool {
+        self.entries.iter().any(|entry| entry.explored < changes)
+    }
+
+    /// Some choice.
+    pub(super) fn any(&self, turn: u64) -> &Choice {
+        &self.entries[turn as usize % self.entries.len()].choice
     }
 }

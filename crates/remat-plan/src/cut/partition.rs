@@ -27,6 +27,8 @@ pub struct Cut {
     pub peak_bytes: u64,
     /// Nanoseconds of ops that run a second time beside the kernels of the backward pass.
     pub recompute_ns: u64,
+    /// Names of what the backward pass runs, in order: each of its ops, and directly before it what is recomputed for it.
+    pub backward: Vec<String>,
     /// Names of what the rules ban from being recomputed, each with the reason.
     #[serde(serialize_with = "as_map")]
     pub banned: Vec<(String, Ban)>,
@@ -55,6 +57,7 @@ impl Cut {
             saved_bytes: choice.run.read.iter().map(bytes).sum(),
             peak_bytes: choice.peak,
             recompute_ns: choice.recompute_ns,
+            backward: graph.names_of(&question.timeline(&choice.run).backward),
             banned: banned
                 .filter_map(|(ban, name)| Some((name.clone(), (*ban)?)))
                 .collect(),

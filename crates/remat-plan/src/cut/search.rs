@@ -21,7 +21,11 @@ pub type Progress<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
 const WORK: u64 = 150_000_000;
 /// Steps laid out at most, and at least.
 const STEPS: (u64, u64) = (200, 40_000);
-/// Parts of the work that are for cuts: as many steps are laid out after them as fit.
+/// So many nodes are few enough for all choices to be tried.
+const FEW: usize = 12;
+/// Changes at random, each time that others find nothing new.
+const CHANCES: usize = 500;
+/// Numbers of segments that are tried.
 const SEGMENTS: [usize; 12] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96];
 
 /// A search under way.
@@ -32,12 +36,15 @@ pub(super) struct Search<'a, 'b> {
     /// Steps laid out or cuts made, and how many there may be.
     done: u64,
     most: u64,
+    random: u64,
 }
 
 /// The minimum cut, and the best choices found.
 pub(super) struct Found {
     pub(super) cheapest: Choice,
     pub(super) frontier: Frontier,
+    /// There are no others.
+    pub(super) exhaustive: bool,
 }
 
 /// Searches. Takes time in proportion to the size of the graph where that is large, and some seconds at most where it is not.
@@ -52,15 +59,24 @@ pub(super) fn search(
         progress,
         frontier: Frontier::default(),
         done: 0,
+        random: 1,
         most: (WORK / size.max(1)).clamp(STEPS.0, STEPS.1),
     };
     search.frontier.offer(cheapest.clone());
-    search.by_price()?;
-    search.by_segments()?;
-    search.node_by_node()?;
+    let free = search.free();
+    let exhaustive = free.len() <= FEW;
+    match exhaustive {
+        true => search.exhaustively(&free)?,
+        false => {
+            search.by_price()?;
+            search.by_segments()?;
+            search.node_by_node()?;
+        }
+    }
     Ok(Found {
         cheapest,
         frontier: search.frontier,
+        exhaustive,
     })
 }
 
@@ -79,6 +95,40 @@ impl Search<'_, '_> {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(CutError::Interrupted),
         }
+    }
+
+    /// What can be saved or recomputed, and may come to be read in the backward pass.
+    fn free(&self) -> Vec<usize> {
+        let question = self.question;
+        let mut read = question.phases.needed.clone();
+        for id in (0..read.len())
+            .rev()
+            .filter(|&id| question.phases.forward[id])
+        {
+            let mut users = question
+                .graph
+                .users
+                .of(id)
+                .iter()
+                .map(|&user| user as usize);
+            read[id] |= users
+                .any(|user| read[user] && !question.fixed[user] && question.phases.forward[user]);
+        }
+        let free =
+            |&id: &usize| read[id] && !question.fixed[id] && question.graph.nodes[id].savable;
+        (0..read.len()).filter(free).collect()
+    }
+
+    fn exhaustively(&mut self, free: &[usize]) -> Result<(), CutError> {
+        self.most = 1 << free.len();
+        for choice in 0..1usize << free.len() {
+            let mut saved = vec![false; self.question.graph.len()];
+            for (bit, &id) in free.iter().enumerate() {
+                saved[id] = choice >> bit & 1 == 1;
+            }
+            self.consider(saved)?;
+        }
+        Ok(())
     }
 
     /// A price of memory at which it matters about as much as time.
@@ -157,48 +207,84 @@ impl Search<'_, '_> {
         (0..nodes.len()).map(crosses).collect()
     }
 
-    /// Changes the best choices by a node: what is saved is recomputed, or what is recomputed is saved. Where there is time
-    /// left, by two nodes.
+    /// Changes the best choices by a node: what is saved is recomputed, or what is recomputed is saved. Where that finds nothing new and there is
+    /// time left, by two nodes, then by three at random.
     fn node_by_node(&mut self) -> Result<(), CutError> {
-        let mut turn = 0x9e37_79b9_7f4a_7c15_u64;
-        while self.done < self.most {
-            turn = turn
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
-            let Some(choice) = self.frontier.explore(turn >> 33) else {
-                return self.in_pairs();
-            };
-            let saved = self.marked(&choice);
-            for id in self.changeable(&choice) {
-                let mut changed = saved.clone();
-                changed[id] = !changed[id];
-                self.consider(changed)?;
-                if self.done >= self.most {
-                    return Ok(());
+        loop {
+            while let Some(choice) = self.open(1) {
+                self.singly(&choice)?;
+            }
+            match self.open(2) {
+                Some(choice) => self.in_pairs(&choice)?,
+                None => {
+                    self.at_random()?;
+                    if !self.frontier.is_open(1) {
+                        return Ok(());
+                    }
                 }
+            }
+        }
+    }
+
+    /// A choice around which so many changes have not been tried, if there is time left.
+    fn open(&mut self, changes: usize) -> Option<Choice> {
+        let turn = self.turn();
+        match self.done < self.most {
+            true => self.frontier.explore(changes, turn),
+            false => None,
+        }
+    }
+
+    /// The next of a sequence of numbers that looks random and is always the same.
+    fn turn(&mut self) -> u64 {
+        self.random = self
+            .random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        self.random >> 33
+    }
+
+    fn singly(&mut self, choice: &Choice) -> Result<(), CutError> {
+        for id in self.changeable(choice) {
+            self.change(choice, &[id])?;
+        }
+        Ok(())
+    }
+
+    fn in_pairs(&mut self, choice: &Choice) -> Result<(), CutError> {
+        let nodes = self.changeable(choice);
+        for (k, &one) in nodes.iter().enumerate() {
+            for &other in &nodes[..k] {
+                self.change(choice, &[one, other])?;
             }
         }
         Ok(())
     }
 
-    fn in_pairs(&mut self) -> Result<(), CutError> {
-        let choices: Vec<Choice> = self.frontier.choices().cloned().collect();
-        for choice in choices {
-            let saved = self.marked(&choice);
+    fn at_random(&mut self) -> Result<(), CutError> {
+        for _ in 0..CHANCES {
+            let turn = self.turn();
+            let choice = self.frontier.any(turn).clone();
             let nodes = self.changeable(&choice);
-            for (k, &one) in nodes.iter().enumerate() {
-                for &other in &nodes[..k] {
-                    if self.done >= self.most {
-                        return Ok(());
-                    }
-                    let mut changed = saved.clone();
-                    changed[one] = !changed[one];
-                    changed[other] = !changed[other];
-                    self.consider(changed)?;
-                }
+            if nodes.len() < 3 {
+                return Ok(());
             }
+            let three = [(); 3].map(|()| nodes[self.turn() as usize % nodes.len()]);
+            self.change(&choice, &three)?;
         }
         Ok(())
+    }
+
+    /// Considers a choice with some nodes changed, if there is time left.
+    fn change(&mut self, choice: &Choice, nodes: &[usize]) -> Result<(), CutError> {
+        if self.done >= self.most {
+            return Ok(());
+        }
+        let mut saved = self.marked(choice);
+        for &id in nodes {
+            saved[id] = !saved[id];
+        }
+        self.consider(saved)
     }
 
     fn marked(&self, choice: &Choice) -> Vec<bool> {

@@ -17,10 +17,9 @@ use super::model::{JointGraph, Properties};
 use super::phases::Phases;
 use super::recompute::Recompute;
 
-/// A step as it runs, by number of node.
+/// A step as it runs.
 pub(super) struct Timeline {
-    pub(super) forward: Vec<u32>,
-    /// Ops of the backward pass and what is recomputed for them.
+    /// Ops of the backward pass and what is recomputed for them, by number of node.
     pub(super) backward: Vec<u32>,
     /// Bytes there are while each op of the forward pass runs, between the passes, and while each op of the backward pass runs.
     pub(super) bytes: Vec<u64>,
@@ -42,7 +41,6 @@ impl Timeline {
         Timeline {
             bytes: account.bytes(),
             recompute_ns: recompute_ns(graph, phases, &forward, &recomputed),
-            forward,
             backward,
         }
     }

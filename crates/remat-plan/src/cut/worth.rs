@@ -66,13 +66,23 @@ impl<'a> Question<'a> {
         }
         run.read.reverse();
         run.recomputed.reverse();
-        let timeline = Timeline::of(self.graph, &self.phases, &run);
+        let timeline = self.timeline(&run);
+        let banned = run
+            .recomputed
+            .iter()
+            .filter(|&&id| self.bans[id as usize].is_some());
         Some(Choice {
+            lifted: banned.count(),
             cost: self.cost(&run),
             peak: timeline.peak(),
             recompute_ns: timeline.recompute_ns,
             run,
         })
+    }
+
+    /// The step as it then runs.
+    pub(super) fn timeline(&self, run: &Recompute) -> Timeline {
+        Timeline::of(self.graph, &self.phases, run)
     }
 
     fn cost(&self, run: &Recompute) -> u64 {
@@ -114,4 +124,13 @@ pub(super) struct Choice {
     /// Bytes of the step at its highest.
     pub(super) peak: u64,
     pub(super) recompute_ns: u64,
+    /// How many nodes are recomputed in spite of a ban.
+    pub(super) lifted: usize,
+}
+
+impl Choice {
+    /// What is better where memory is the same: less time, then fewer bans lifted, then fewer bytes read and written.
+    pub(super) fn price(&self) -> (u64, usize, u64) {
+        (self.recompute_ns, self.lifted, self.cost)
+    }
 }

@@ -35,7 +35,7 @@ fn claim(planned: &Planned) -> Claim {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
     fn plans_fit_and_none_is_faster_than_any_choice_could_be(description in joint_graphs(8, 5)) {

@@ -3,6 +3,7 @@
 mod bad_input;
 mod budgets;
 mod by_definition;
+mod groups;
 mod networks;
 mod partitions;
 mod random_graphs;
