@@ -4,7 +4,7 @@
 //! [`knowledge`] hold what is known of calls before they run; [`core_state`] performs evictions and replays;
 //! [`storages`] knows the torch storages; [`record`] is what a replay needs; [`layout`] moves bytes between
 //! storages without a copy; [`ledger`] counts bytes apart from the engine; [`lineage`] says where chains of ops end;
-//! [`plan`] hands chains to the offline planner.
+//! [`plan`] hands chains and joint graphs to the offline planners.
 
 mod arguments;
 mod core_state;
@@ -106,6 +106,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(cli, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_chain, m)?)?;
     m.add_function(wrap_pyfunction!(plan::verify_chain, m)?)?;
+    m.add_function(wrap_pyfunction!(plan::plan_cut, m)?)?;
+    m.add_function(wrap_pyfunction!(plan::verify_cut, m)?)?;
     m.add_function(wrap_pyfunction!(swap_storages, m)?)?;
     m.add_function(wrap_pyfunction!(guard_storage, m)?)?;
     Ok(())

@@ -1,0 +1,11 @@
+//! Minimum cuts of joint graphs.
+
+mod bad_input;
+mod budgets;
+mod by_definition;
+mod groups;
+mod integer_program;
+mod networks;
+mod partitions;
+mod random_graphs;
+mod small_truths;
