@@ -76,7 +76,7 @@ fn certain_ns(question: &Question<'_>, id: usize) -> u64 {
     let apart = |&user: &u32| {
         question.phases.backward[user as usize] && !graph.nodes[user as usize].fusible
     };
-    let alone = !node.fusible || graph.users.of(id).iter().any(apart);
+    let alone = !node.fusible || node.compute_bound || graph.users.of(id).iter().any(apart);
     match question.always_forward[id] && alone && !node.input {
         true => node.cost,
         false => 0,

@@ -23,7 +23,8 @@ pub(super) struct Timeline {
     pub(super) backward: Vec<u32>,
     /// Bytes there are while each op of the forward pass runs, between the passes, and while each op of the backward pass runs.
     pub(super) bytes: Vec<u64>,
-    /// Nanoseconds of what runs a second time: of ops that are part of a kernel with all that reads their result in the backward pass none.
+    /// Nanoseconds of what runs a second time: of ops that are not compute-bound and part of a kernel with all that reads their result in the backward
+    /// pass none.
     pub(super) recompute_ns: u64,
 }
 
@@ -110,7 +111,9 @@ fn recompute_ns(graph: &JointGraph, phases: &Phases, forward: &[u32], recomputed
     let fused = |id: u32| {
         let runs = |user: &&u32| recomputed[**user as usize] || phases.backward[**user as usize];
         let mut users = graph.users.of(id as usize).iter().filter(runs);
-        graph.nodes[id as usize].fusible && users.all(|&user| graph.nodes[user as usize].fusible)
+        let node = &graph.nodes[id as usize];
+        let cheap = node.fusible && !node.compute_bound;
+        cheap && users.all(|&user| graph.nodes[user as usize].fusible)
     };
     let again = forward
         .iter()

@@ -285,10 +285,11 @@ impl<'a> Check<'a> {
         node.bytes * if written { 1 } else { 2 }
     }
 
-    /// All that reads it in the backward pass is in a kernel with it.
+    /// It is not compute-bound, and all that reads it in the backward pass is in a kernel with it.
     fn free(&self, id: usize) -> bool {
         let mut readers = self.users(id).filter(|&user| self.late(user));
-        self.graph.nodes[id].fusible && readers.all(|user| self.graph.nodes[user].fusible)
+        let node = &self.graph.nodes[id];
+        node.fusible && !node.compute_bound && readers.all(|user| self.graph.nodes[user].fusible)
     }
 
     /// What the forward pass runs.

@@ -21,6 +21,7 @@ struct Plain {
     bytes: Vec<f64>,
     cost: Vec<f64>,
     fusible: Vec<bool>,
+    compute_bound: Vec<bool>,
     savable: Vec<bool>,
     inputs: Vec<Vec<usize>>,
     given: Vec<bool>,
@@ -72,6 +73,7 @@ impl Plain {
             bytes: nodes.iter().map(|node| whole(node.bytes) as f64).collect(),
             cost: nodes.iter().map(|node| whole(node.cost) as f64).collect(),
             fusible: nodes.iter().map(|node| node.fusible).collect(),
+            compute_bound: nodes.iter().map(|node| node.compute_bound).collect(),
             savable: nodes.iter().map(|node| node.savable).collect(),
             fixed: nodes
                 .iter()
@@ -160,7 +162,7 @@ fn least(plain: &Plain, budget: u64) -> Option<f64> {
             rules.push(constraint!(again[v][stage].unwrap() <= wanted));
         }
         let apart = |&op: &usize| plain.reads(op, v) && !plain.fusible[op];
-        if !plain.fusible[v] || plain.ops.iter().any(apart) {
+        if !plain.fusible[v] || plain.compute_bound[v] || plain.ops.iter().any(apart) {
             rules.push(constraint!(
                 paid[v].unwrap() >= sum(v, stages) + early_v - 1
             ));
