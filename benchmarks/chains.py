@@ -1,6 +1,6 @@
 """Time against true peak for chains: plain, `checkpoint_sequential`, plans by strategy, and the online engine.
 
-    python benchmarks/chains.py [--quick] [--rounds N] [--models resnet,densenet,transformer] [--json FILE]
+    python benchmarks/chains.py [--quick] [--rounds N] [--models resnet50,resnet101,densenet,transformer] [--json FILE]
 
 All runs of a model take turns in one process, in an order that is reversed every round; times are medians of a step
 (forward, backward), peaks are the allocator's (`true_peak.py`), taken in runs of their own. Plans get the peaks of
@@ -30,10 +30,10 @@ from timing import in_turn, timed
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 from true_peak import resident_bytes, true_peak
-from workloads import GPT, ResNet
+from workloads import GPT
 
 STRATEGIES = ("revolve", "persistent", "floating")
-SHARES = (0.7, 0.35, 0.2)
+SHARES = (0.7, 0.35)
 
 
 @dataclass
@@ -105,7 +105,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="turns of every run")
     parser.add_argument("--steps", type=int, default=2, help="steps under the clock in a turn, after one that is not")
     parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads")
-    parser.add_argument("--models", default="resnet,densenet,transformer", help="with commas between")
+    parser.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row as a line of JSON")
     return parser.parse_args()
 
@@ -138,24 +138,82 @@ def densenet(layers: int, growth: int) -> nn.Sequential:
     return nn.Sequential(*parts, nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)))
 
 
+class Bottleneck(nn.Module):
+    """The block of ResNet-50 and deeper (He et al. 2016): 1x1, 3x3 and 1x1 convolutions around a skip connection."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.norm2 = nn.Conv2d(width, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv3, self.norm3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
+        self.shortcut: nn.Module = nn.Identity()
+        if inputs != 4 * width:
+            conv = nn.Conv2d(inputs, 4 * width, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(conv, nn.BatchNorm2d(4 * width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x)))
+        y = F.relu(self.norm2(self.conv2(y)))
+        return F.relu(self.norm3(self.conv3(y)) + self.shortcut(x))
+
+
+class BottleneckResNet(nn.Module):
+    """ResNet-50 is ``(3, 4, 6, 3)``, ResNet-101 ``(3, 4, 23, 3)``; width 64 there."""
+
+    def __init__(self, layers: tuple[int, ...], width: int) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.blocks = nn.ModuleList()
+        inputs = width
+        for group, count in enumerate(layers):
+            for block in range(count):
+                self.blocks.append(Bottleneck(inputs, width << group, 2 if group and not block else 1))
+                inputs = 4 * (width << group)
+        self.head = nn.Linear(inputs, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.stem(x)
+        for block in self.blocks:
+            y = block(y)
+        return self.head(y.mean((2, 3)))
+
+
 def models(names: list[str], quick: bool) -> Iterator[tuple[str, nn.Sequential, Tensor]]:
     """Chains and batches, one after the other so that only one is resident."""
-    torch.manual_seed(0)
-    if "resnet" in names:  # as deep as ResNet-50 and -101 are in stages: 16 and 33 blocks
-        for depth in (2,) if quick else (5, 11):
-            x = torch.randn(8, 1, 32, 32)
-            model = ResNet(depth, 8 if quick else 16)
-            for module in model.modules():  # checkpoint_sequential cannot begin a segment with what writes to its input
-                if isinstance(module, nn.ReLU):
-                    module.inplace = False
-            yield f"ResNet, {3 * depth} blocks", remat.chain_of(model, x), x
-    if "densenet" in names:
-        layers = 3 if quick else 8
-        yield f"DenseNet-BC, {3 * layers} layers", densenet(layers, 8), torch.randn(8, 1, 32, 32)
-    if "transformer" in names:
-        x = torch.randint(256, (4, 64))
-        model = GPT(2 if quick else 12, 64, heads=4, context=64)
-        yield "GPT, 64 wide, 4 x 64 bytes", remat.chain_of(model, x), x
+    for name in names:
+        torch.manual_seed(0)
+        yield MODELS[name](quick)
+
+
+def resnet(depth: int, quick: bool) -> tuple[str, nn.Sequential, Tensor]:
+    """ResNet-50 or -101 at a quarter of its width, for small images."""
+    layers = (1, 1, 1, 1) if quick else (3, 4, 23 if depth == 101 else 6, 3)
+    side = 16 if quick else 48
+    x = torch.randn(8, 3, side, side)
+    model = BottleneckResNet(layers, 16)
+    return f"ResNet-{depth}, width 16, 8 x 3 x {side} x {side}", remat.chain_of(model, x), x
+
+
+def dense(quick: bool) -> tuple[str, nn.Sequential, Tensor]:
+    """DenseNet-BC with growth rate 12."""
+    layers = 3 if quick else 12
+    return f"DenseNet-BC, {3 * layers} layers, 16 x 1 x 32 x 32", densenet(layers, 12), torch.randn(16, 1, 32, 32)
+
+
+def transformer(quick: bool) -> tuple[str, nn.Sequential, Tensor]:
+    """The GPT example."""
+    blocks = 2 if quick else 12
+    x = torch.randint(256, (8, 128))
+    model = GPT(blocks, 96, heads=4, context=128)
+    return f"GPT, {blocks} blocks, 96 wide, 8 x 128 bytes", remat.chain_of(model, x), x
+
+
+MODELS: dict[str, Callable[[bool], tuple[str, nn.Sequential, Tensor]]] = {
+    "resnet50": lambda quick: resnet(50, quick),
+    "resnet101": lambda quick: resnet(101, quick),
+    "densenet": dense,
+    "transformer": transformer,
+}
 
 
 def measured(chain: nn.Sequential, x: Tensor, rounds: int, steps: int) -> list[Contender]:
@@ -176,9 +234,10 @@ def measured(chain: nn.Sequential, x: Tensor, rounds: int, steps: int) -> list[C
     for label, budget in points:
         for strategy in STRATEGIES:
             contenders.append(planned(f"{strategy} {label}", chain, x, budget, strategy))
-        online = Contender(f"remat.budget {label}", stepper(chain, chain, x), budget, online=True)
-        observe_peak(online)
-        contenders.append(online)
+        contenders.append(online(f"remat.budget {label}", chain, x, budget))
+    least = {strategy: smallest(chain, x, strategy) for strategy in STRATEGIES}
+    contenders += [planned(f"{name}, its smallest", chain, x, budget, name) for name, budget in least.items()]
+    contenders.append(online("remat.budget at the smallest of these", chain, x, min(least.values())))
     for turn in range(rounds):
         for contender in in_turn(contenders, turn):
             observe_time(contender, steps)
@@ -194,6 +253,22 @@ def planned(label: str, chain: nn.Sequential, x: Tensor, budget: int, strategy: 
     contender = Contender(label, stepper(chain, model, x), budget)
     observe_peak(contender)
     return contender
+
+
+def online(label: str, chain: nn.Sequential, x: Tensor, budget: int) -> Contender:
+    """The online engine, its peak seen."""
+    contender = Contender(label, stepper(chain, chain, x), budget, online=True)
+    observe_peak(contender)
+    return contender
+
+
+def smallest(chain: nn.Sequential, x: Tensor, strategy: str) -> int:
+    """The smallest budget that a strategy has a plan for."""
+    try:
+        remat.Checkpointable(chain, x, 1, strategy=strategy, loss=loss_of)
+    except remat.BudgetError as error:
+        return error.smallest
+    raise AssertionError("a byte does not hold a model")
 
 
 def loss_of(output: Tensor) -> Tensor:

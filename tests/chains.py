@@ -148,10 +148,14 @@ def loss_of(output: Any) -> Tensor:
     return sum(t.float().square().mean() for t in pytree.tree_leaves(output) if t.requires_grad)  # type: ignore[return-value]
 
 
-def train(model: nn.Module, sample: Any, wanting: bool = False) -> list[Any]:
-    """Losses, outputs, gradients of input and parameters, buffers, the random stream."""
+def train(model: nn.Module, sample: Any, wanting: bool = False, adding: bool = False) -> list[Any]:
+    """Losses, outputs, gradients of input and parameters, buffers, the random stream. Gradients of a step are added to
+    those of the one before, or not."""
     seen: list[Any] = []
     for _ in range(STEPS):
+        if not adding:
+            seen.append([bits(p.grad) for p in model.parameters() if p.grad is not None])
+            model.zero_grad()
         value = pytree.tree_map(lambda t: t.clone(), sample)
         if wanting:
             first = pytree.tree_leaves(value)[0].requires_grad_()
@@ -165,18 +169,20 @@ def train(model: nn.Module, sample: Any, wanting: bool = False) -> list[Any]:
     return seen
 
 
-def plain(name: str, wanting: bool = False) -> Trained:
+def plain(name: str, wanting: bool = False, adding: bool = False) -> Trained:
     """Two plain steps."""
-    train(*made(name), wanting)  # libraries warm up
+    train(*made(name), wanting, adding)  # libraries warm up
     model, sample = made(name)
     gc.collect()
     torch.manual_seed(7)
     with true_peak() as peak:
-        seen = train(model, sample, wanting)
+        seen = train(model, sample, wanting, adding)
     return Trained(bits(seen), peak.base, peak.highest)
 
 
-def planned(name: str, budget: int, wanting: bool = False, **options: Any) -> tuple[Trained, remat.Checkpointable]:
+def planned(
+    name: str, budget: int, wanting: bool = False, adding: bool = False, **options: Any
+) -> tuple[Trained, remat.Checkpointable]:
     """Two steps inside a budget of so many bytes on top of what other tests left resident."""
     model, sample = made(name)
     shown = pytree.tree_map(lambda t: t.clone().requires_grad_(wanting and t is pytree.tree_leaves(sample)[0]), sample)
@@ -198,7 +204,7 @@ def planned(name: str, budget: int, wanting: bool = False, **options: Any) -> tu
     gc.collect()
     torch.manual_seed(7)
     with true_peak() as peak:
-        seen = train(chain, sample, wanting)
+        seen = train(chain, sample, wanting, adding)
     assert peak.highest <= allowed, (peak.highest, allowed, str(chain.plan))
     assert chain.plan.peak <= allowed
     return Trained(bits(seen), peak.base, peak.highest), chain

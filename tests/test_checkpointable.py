@@ -12,6 +12,7 @@ from bits import bits, differences
 from chains import CHAINS, Trained, agree, loss_of, made, plain, planned, train
 from process import two_ranks_agree
 from torch import Tensor, nn
+from true_peak import true_peak
 
 reference = functools.cache(plain)
 
@@ -46,6 +47,54 @@ def test_gradient_of_the_input(name: str) -> None:
     whole = plain(name, True)
     found, _ = planned(name, share(whole, 0.5), True)
     agree(whole, found)
+
+
+@pytest.mark.parametrize("name", ["images", "shared"])
+def test_gradients_that_are_added_to(name: str) -> None:
+    whole = plain(name, adding=True)
+    budget = share(whole, 0.8)
+    found, chain = planned(name, budget, adding=True)
+    agree(whole, found)
+    assert chain.plan.gradients_there
+    # In the first step gradients were not there yet: the same module has a plan with more room for it.
+    for parameter in chain.parameters():
+        parameter.grad = None
+    base = chain.plan.base
+    chain(made(name)[1])
+    assert chain.plan.base < base and not chain.plan.gradients_there
+
+
+def test_what_no_backward_pass_needs_is_no_activation_of_the_plan() -> None:
+    def layers() -> list[nn.Module]:
+        return [layer for _ in range(4) for layer in (nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.ReLU())]
+
+    torch.manual_seed(0)
+    module, sample = nn.Sequential(*layers(), nn.Upsample(scale_factor=2)), torch.randn(2, 4, 8, 8)
+    plan = remat.Checkpointable(module, sample, "1GiB").plan
+    # A ReLU saves what it returns, batch norm what it gets: what lies between belongs to neither. Conv and batch norm
+    # save their inputs. What comes out of an upsampling is larger than what goes in.
+    names = [stage.name for stage in plan.costs.stages]
+    assert names == ["0", "1..2", "3", "4..5", "6", "7..8", "9", "10..11", "12", "loss"]
+
+
+def test_the_room_that_gradients_do_not_take_yet_is_used() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        *(nn.Sequential(nn.Linear(96, 96), nn.Tanh(), nn.Linear(96, 96), nn.Tanh()) for _ in range(24))
+    )
+    sample = torch.randn(256, 96)
+    parameters = sum(p.nbytes for p in module.parameters())
+    whole = remat.Checkpointable(module, sample, "1GiB").plan
+    activations = whole.peak - whole.base
+    budget = whole.base + int(0.9 * activations)
+    assert parameters > 0.1 * activations  # gradients laid aside from the start would leave less than nothing
+    chain = remat.Checkpointable(module, sample, budget)
+    with true_peak() as peak:
+        chain(sample).sum().backward()
+    assert 0.85 * budget <= peak.highest <= budget
+    assert chain.plan.peak <= budget
+    again = len([kind for kind, _ in chain.plan.operations if kind != "B"]) - len(chain.plan.costs.stages)
+    assert 0 < again <= 8
 
 
 def test_autocast() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -23,8 +23,12 @@ class StageCosts:
     forward_overhead_bytes: int
     #: On top of input and saved set, while it runs and everything is saved.
     saving_overhead_bytes: int
-    #: On top of the saved set, in its backward pass: gradients of output and input, and all else.
+    #: In its backward pass, on top of the saved set less what was released: gradients of output and input, all else.
     backward_bytes: int
+    #: Of the saved set, what only the next stage needs: it is gone when the backward pass comes to this one.
+    released_bytes: int = 0
+    #: Gradients that its backward pass leaves behind: those of the parameters that no earlier stage uses.
+    parameter_gradient_bytes: int = 0
     #: What the graph keeps of it whatever is saved.
     kept_bytes: int = 0
     #: Copies of the buffers that it changes.
@@ -52,6 +56,11 @@ class ChainCosts:
         copies = sum(stage.buffer_bytes for stage in self.stages) + max(stage.buffer_bytes for stage in self.stages)
         return output + copies + sum(stage.kept_bytes for stage in self.stages) + _SMALL
 
+    @property
+    def gradients_made(self) -> int:
+        """Gradients of parameters that come into being."""
+        return sum(stage.parameter_gradient_bytes for stage in self.stages)
+
     def for_planner(self) -> dict[str, Any]:
         """The chain as the planners read it. They know one forward overhead: the larger one."""
         keys = ("name", "forward_time", "backward_time", "activation_bytes", "saved_bytes", "gradient_bytes")
@@ -61,11 +70,15 @@ class ChainCosts:
             row: dict[str, Any] = {key: getattr(stage, key) for key in keys}
             row["forward_overhead_bytes"] = max(stage.forward_overhead_bytes, stage.saving_overhead_bytes)
             gradients += stage.gradient_bytes
-            row["backward_overhead_bytes"] = max(0, stage.backward_bytes - gradients)
+            row["backward_overhead_bytes"] = max(0, stage.backward_bytes - stage.released_bytes - gradients)
             gradients = stage.gradient_bytes
             stages.append(row)
         first = {"input_bytes": self.input_bytes, "input_gradient_bytes": self.input_gradient_bytes}
         return {**first, "stages": stages}
+
+    def with_gradients(self) -> ChainCosts:
+        """The same where gradients of parameters are there from the start and are added to."""
+        return replace(self, stages=tuple(replace(stage, parameter_gradient_bytes=0) for stage in self.stages))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""

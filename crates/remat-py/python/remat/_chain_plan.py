@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from . import _native
-from ._chain_costs import ChainCosts
+from ._chain_costs import SCALARS, ChainCosts
 from ._chain_run import operations_of
 from ._chain_sequence import Operation, check_sequence, in_words, peak_of
 from ._errors import BudgetError, RematError
@@ -21,7 +21,7 @@ from ._stage import Stage, tensors
 from ._stage_probe import Shape
 from ._stage_state import Place
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,23 @@ class ChainPlan:
     """A sequence of forward and backward operations and what it was made from."""
 
     operations: tuple[Operation, ...]
-    costs: ChainCosts
+    #: What was measured.
+    measured: ChainCosts
+    #: Whether gradients of parameters are there from the start; else they come into being in the backward pass.
+    gradients_there: bool
     strategy: str
     #: Bytes allowed on the device.
     budget: int
-    #: Bytes of them that are there whatever the chain does: parameters, gradients, everything else that is resident.
+    #: Bytes of them that are there whatever the chain does: parameters and everything else that is resident.
     base: int
     changing: tuple[frozenset[Place], ...] = field(repr=False)
     #: What the plan was made for: the input, then each stage.
     made_for: tuple[str, ...] = field(repr=False)
+
+    @property
+    def costs(self) -> ChainCosts:
+        """What the plan was made from."""
+        return self.measured.with_gradients() if self.gradients_there else self.measured
 
     @property
     def peak(self) -> int:
@@ -71,14 +79,16 @@ class ChainPlan:
             "strategy": self.strategy,
             "budget": self.budget,
             "sequence": [list(operation) for operation in self.operations],
-            "chain": self.costs.to_json(),
+            "chain": self.measured.to_json(),
             "changing": [sorted(map(list, places)) for places in self.changing],
             "made_for": list(self.made_for),
         }
         Path(path).write_text(json.dumps(data, indent=1) + "\n")
 
 
-def load_plan(path: str | os.PathLike[str], made_for: tuple[str, ...], budget: int | None, base: int) -> ChainPlan:
+def load_plan(
+    path: str | os.PathLike[str], made_for: tuple[str, ...], budget: int | None, base: int, gradients_there: bool
+) -> ChainPlan:
     """Reads a plan and checks it against the module, the sample and the budget.
 
     Raises ``ValueError`` for a file that is no valid plan, ``RematError`` for one made for something else,
@@ -91,6 +101,7 @@ def load_plan(path: str | os.PathLike[str], made_for: tuple[str, ...], budget: i
         plan = ChainPlan(
             operations_of(data["sequence"]),
             ChainCosts.from_json(data["chain"]),
+            gradients_there,
             str(data["strategy"]),
             int(data["budget"]) if budget is None else budget,
             base,
@@ -117,8 +128,9 @@ def make_plan(
 ) -> tuple[Operation, ...]:
     """The planner's best sequence that stays within the budget.
 
-    Planners know one forward overhead a stage and drop activations no earlier than definition 3.4 says; what is really
-    needed is less. They are therefore also asked for plans of somewhat more, of which those that fit count.
+    Planners know one forward overhead a stage, drop activations no earlier than definition 3.4 says and take the
+    gradients of parameters for there from the start; what is really needed is less. They are therefore also asked for
+    plans of more, of which those that fit count.
     """
     room = budget - base
     plans: list[tuple[Operation, ...]] = []
@@ -143,7 +155,8 @@ def make_plan(
         more = (low + high + 1) // 2
     if not plans:
         needed = base + _smallest(costs, strategy, slots, least)
-        raise BudgetError("the chain", needed, needed, budget, device)
+        # What is resident may differ by scalars when the smallest budget is tried.
+        raise BudgetError("the chain", needed, needed + SCALARS, budget, device)
     return min(plans, key=lambda plan: sum(_seconds(operation, costs) for operation in plan))
 
 
@@ -158,7 +171,7 @@ def _smallest(costs: ChainCosts, strategy: str, slots: str, known: int | None) -
     return found if known is None else min(found, known)
 
 
-_TRIES = 6
+_TRIES = 9
 
 
 def chain_bytes(operations: Sequence[Operation], costs: ChainCosts) -> int:
@@ -167,7 +180,7 @@ def chain_bytes(operations: Sequence[Operation], costs: ChainCosts) -> int:
 
 
 def _slack(costs: ChainCosts) -> int:
-    return max(stage.saved_bytes + stage.forward_overhead_bytes for stage in costs.stages)
+    return costs.gradients_made + max(stage.saved_bytes + stage.forward_overhead_bytes for stage in costs.stages)
 
 
 def _seconds(operation: Operation, costs: ChainCosts) -> float:
@@ -177,13 +190,14 @@ def _seconds(operation: Operation, costs: ChainCosts) -> float:
 
 def _asked(costs: ChainCosts, room: int, strategy: str, slots: str) -> tuple[Operation, ...] | int:
     """A planner's sequence, or the fewest bytes that it needs."""
-    given = room - costs.fixed_bytes
+    beside = costs.fixed_bytes + costs.gradients_made
+    given = room - beside
     try:
         text = _native.plan_chain(json.dumps(costs.for_planner()), max(0, given), strategy, slots)
     except ValueError as error:
         if len(error.args) != 2:
             raise
-        return int(error.args[1]) + costs.fixed_bytes
+        return int(error.args[1]) + beside
     operations = operations_of(json.loads(text)["sequence"])
     check_sequence(operations, len(costs.stages))
     return operations

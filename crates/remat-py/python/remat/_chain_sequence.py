@@ -66,18 +66,21 @@ def peak_of(operations: Sequence[Operation], costs: ChainCosts) -> int:
     """Most bytes of activations, saved sets and gradients at any moment, the chain's input included.
 
     As :mod:`remat._chain_run` runs them: an activation goes once no operation reads it, which is never later than in
-    definition 3.4.
+    definition 3.4; gradients of parameters come into being one backward pass after the other.
     """
     live, saved = {0}, set[int]()
     gradient = 0
+    left = 0  # gradients of parameters
     highest = costs.input_bytes
     sizes = [costs.input_bytes, *(stage.activation_bytes for stage in costs.stages)]
     gradients = [costs.input_gradient_bytes, *(stage.gradient_bytes for stage in costs.stages)]
     for (kind, index), later in zip(operations, read_later(operations), strict=True):
         stage = costs.stages[index - 1]
         there = (live | {i - 1 for i in saved}) - saved  # a saved set may hold its stage's input
-        held = sum(sizes[i] for i in there) + sum(costs.stages[i - 1].saved_bytes for i in saved)
+        held = left + sum(sizes[i] for i in there) + sum(costs.stages[i - 1].saved_bytes for i in saved)
         if kind == "B":
+            left += stage.parameter_gradient_bytes
+            held += stage.parameter_gradient_bytes - stage.released_bytes
             highest = max(highest, held + max(stage.backward_bytes, gradient, gradients[index - 1]))
             saved.discard(index)
             gradient = gradients[index - 1]

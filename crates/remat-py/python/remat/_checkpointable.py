@@ -6,7 +6,7 @@ import gc
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from ._chain_plan import ChainPlan, chain_bytes, load_plan, made_for, make_plan
 from ._chain_run import Script
 from ._errors import RematError
 from ._stage import Function, Stage, allocated_bytes, distinct_bytes, tensors
-from ._stage_measure import measure_chain
+from ._stage_measure import Measured, measure_chain
 from ._stage_probe import Shape, shape_of
 
 _RECOUNTS = 3
@@ -34,8 +34,6 @@ class _Prepared:
     plan: ChainPlan
     script: Script
     recounts: int = _RECOUNTS
-    #: What the latest forward pass returned: callers often hold it until the next one returns; there is room for it.
-    returned: list[weakref.ref[torch.Tensor]] = field(default_factory=list)
 
 
 class Checkpointable(nn.Module):
@@ -109,12 +107,12 @@ class Checkpointable(nn.Module):
         self._budget = None if budget is None else bytes_of(budget)
         self._reserve = 0 if reserve == 0 else bytes_of(reserve)
         self._strategy, self._slots, self._loss = strategy, str(slots), loss
+        self._measured: dict[Any, tuple[Shape, Measured]] = {}
         self._prepared: dict[Any, _Prepared] = {}
-        first = self._prepare(sample, plan)
-        if self._budget is None:
-            self._budget = first.plan.budget
-        self._prepared[self._kind(sample)] = first
-        self._latest = first
+        # What the latest forward pass returned: callers often hold it until the next one returns; there is room for it.
+        self._returned: list[weakref.ref[torch.Tensor]] = []
+        self._floor: int | None = None
+        self._latest = self._prepare(sample, self._kind(sample), plan)
 
     @property
     def plan(self) -> ChainPlan:
@@ -126,9 +124,10 @@ class Checkpointable(nn.Module):
         if not torch.is_grad_enabled():
             return self._plainly(value)
         kind = self._kind(value)
-        prepared = self._prepared.get(kind)
+        known = self._measured.get(kind)
+        prepared = self._prepared.get((kind, known is not None and _gradients_there(known[0])))
         if prepared is None:
-            prepared = self._prepared[kind] = self._prepare(value, None)
+            prepared = self._prepare(value, kind, None)
         self._latest = prepared
         if prepared.recounts:
             prepared.recounts -= 1
@@ -136,8 +135,7 @@ class Checkpointable(nn.Module):
         for stage in prepared.shape.before:
             value = stage(value)
         output = prepared.script.run(value)
-        if prepared.recounts:
-            prepared.returned = [weakref.ref(tensor) for tensor in tensors(output)]
+        self._returned = [weakref.ref(tensor) for tensor in tensors(output)]
         return output
 
     def _plainly(self, value: Any) -> Any:
@@ -156,41 +154,57 @@ class Checkpointable(nn.Module):
         autocast = [(torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in ("cpu", device.type)]
         return (str(form), tuple(map(_leaf_kind, leaves)), modes, wanted, tuple(autocast))
 
-    def _prepare(self, sample: Any, saved: str | os.PathLike[str] | None) -> _Prepared:
+    def _prepare(self, sample: Any, kind: Any, saved: str | os.PathLike[str] | None) -> _Prepared:
         if isinstance(self.module, Chain):
             self.module.check_mode()
-        device = tensors(sample)[0].device
-        shape = shape_of(self._functions, sample, device)
-        base = self._base(shape, sample) + self._reserve
+        if kind not in self._measured:
+            shape = shape_of(self._functions, sample, tensors(sample)[0].device)
+            if saved is None:
+                self._measured[kind] = shape, measure_chain(shape, sample, self._loss)
+        else:
+            shape = self._measured[kind][0]
+        there = _gradients_there(shape)
+        base = self._base(shape, sample)
         texts = made_for(shape, sample)
         if saved is not None:
-            plan = load_plan(saved, texts, self._budget, base)
+            plan = load_plan(saved, texts, self._budget, base, there)
+            self._budget = plan.budget
+            self._measured[kind] = shape, Measured(plan.measured, plan.changing)
         else:
             assert self._budget is not None
-            measured = measure_chain(shape, sample, self._loss)
-            name = seam.device_name(device)
-            operations = make_plan(measured.costs, self._budget, base, self._strategy, self._slots, name)
-            plan = ChainPlan(operations, measured.costs, self._strategy, self._budget, base, measured.changing, texts)
-        return _Prepared(shape, plan, self._script(shape, plan))
+            measured = self._measured[kind][1]
+            costs = measured.costs.with_gradients() if there else measured.costs
+            operations = make_plan(
+                costs, self._budget, base, self._strategy, self._slots, seam.device_name(shape.device)
+            )
+            plan = ChainPlan(
+                operations, measured.costs, there, self._strategy, self._budget, base, measured.changing, texts
+            )
+        prepared = self._prepared[kind, there] = _Prepared(shape, plan, self._script(shape, plan))
+        return prepared
 
     def _script(self, shape: Shape, plan: ChainPlan) -> Script:
         writes = shape.writes_input and not shape.before
         return Script(shape.stages, plan.operations, plan.changing, writes, shape.device)
 
-    def _base(self, shape: Shape, value: Any, returned: Sequence[torch.Tensor] = ()) -> int:
-        """Bytes on the device that are there whatever the chain does; its input and what it returned are its own."""
+    def _base(self, shape: Shape, value: Any) -> int:
+        """Bytes on the device that are there whatever the chain does; its input and what it returned are its own.
+
+        What was reserved is taken up by what comes later.
+        """
         gc.collect()
-        resident = _resident(shape.device)
+        returned = [tensor for tensor in (weak() for weak in self._returned) if tensor is not None]
         own = [*returned, *(tensors(value) if not shape.before else [])]
-        resident -= distinct_bytes(own)
-        missing = [leaf for leaf in shape.leaves if leaf.grad is None]
-        return resident + sum(leaf.numel() * leaf.element_size() for leaf in missing)
+        gradients = [leaf.grad for leaf in shape.leaves if leaf.grad is not None]
+        others = _resident(shape.device) - distinct_bytes([*own, *gradients])
+        if self._floor is None:
+            self._floor = others + self._reserve
+        every = sum(leaf.numel() * leaf.element_size() for leaf in shape.leaves) if gradients else 0
+        return max(others, self._floor) + every
 
     def _recount(self, prepared: _Prepared, value: Any) -> None:
         """Makes the plan anew if more is resident than it was made for."""
-        alive = [tensor for tensor in (weak() for weak in prepared.returned) if tensor is not None]
-        base = self._base(prepared.shape, value, alive)
-        del alive
+        base = self._base(prepared.shape, value)
         plan = prepared.plan
         if base <= plan.base + SCALARS:
             return
@@ -249,6 +263,11 @@ def sequential(
 def _name(function: Function, number: int) -> str:
     kind = type(function).__name__ if isinstance(function, nn.Module) else getattr(function, "__name__", "function")
     return f"{number}:{kind}"
+
+
+def _gradients_there(shape: Shape) -> bool:
+    """Whether gradients exist already that a backward pass will add to."""
+    return any(leaf.grad is not None for leaf in shape.leaves)
 
 
 def _leaf_kind(leaf: Any) -> Any:

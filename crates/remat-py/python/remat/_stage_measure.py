@@ -33,7 +33,7 @@ class Measured:
 
 
 def measure_chain(shape: Shape, sample: Any, loss: Callable[[Any], Any] | None) -> Measured:
-    """Runs every stage forward five times and backward four times; parameters, gradients, buffers and random streams
+    """Runs every stage forward six times and backward four times; parameters, gradients, buffers and random streams
     stay as they are. Raises ``RematError`` while a profiler is active."""
     value, before_bytes = sample, 0
     for position, stage in enumerate(shape.before):
@@ -44,16 +44,19 @@ def measure_chain(shape: Shape, sample: Any, loss: Callable[[Any], Any] | None) 
     input_bytes, wanted = distinct_bytes(tensors(value)), _gradient_bytes(tensors(value))
     rows: list[StageCosts] = []
     changing = []
-    known: dict[int, torch.Tensor] = {}
+    known: dict[int, tuple[torch.Tensor, int]] = {}  # what gets gradients, and the last stage that uses it
     for position, stage in enumerate(shape.stages):
         copies = shape.writes_input and position == 0 and not shape.before
         row, changes, leaves, value = _measure_stage(stage, value, shape.device, copies)
         # Autograd sums the gradients of what several stages use before it leaves them: the sum so far and the next one.
         sums = sum(2 * allocated_bytes(leaf) for leaf in leaves if id(leaf) in known)
-        known.update((id(leaf), leaf) for leaf in leaves)
+        known.update((id(leaf), (leaf, position)) for leaf in leaves)
         row = replace(row, kept_bytes=row.kept_bytes + sums)
         rows.append(row)
         changing.append(changes)
+    for leaf, position in known.values():
+        more = rows[position].parameter_gradient_bytes + leaf.numel() * leaf.element_size()
+        rows[position] = replace(rows[position], parameter_gradient_bytes=more)
     rows.append(_loss(loss, value, shape.device))
     return Measured(ChainCosts(input_bytes, wanted, before_bytes, tuple(rows)), tuple(changing))
 
@@ -88,7 +91,8 @@ def _measure_stage(
         overhead = max(0, peak - activation)
         result = apart(output)
         del output
-        saved, saving_peak, backward_peak, leaves = _allocations_saving(stage, entry(), given, device)
+        saved, saving_peak = _allocations(stage, entry(), device, forgets=False)[1:]
+        waiting, backward_peak, leaves = _allocations_backward(stage, entry(), given, device)
         seconds = [_timed(stage, entry(), given, device) for _ in range(_TIMES)]
     changed = [held for _, _, held in at_places(stage, changes)]
     row = StageCosts(
@@ -100,6 +104,7 @@ def _measure_stage(
         gradient_bytes=_gradient_bytes(tensors(result)),
         forward_overhead_bytes=overhead,
         saving_overhead_bytes=max(0, saving_peak - saved),
+        released_bytes=max(0, saved - waiting),
         backward_bytes=backward_peak,
         kept_bytes=max(0, left - made) + (2 * distinct_bytes(tensors(given)) if copies else 0),
         buffer_bytes=sum(allocated_bytes(held) for held in changed),
@@ -126,19 +131,23 @@ def _allocations(stage: Stage, given: Any, device: torch.device, forgets: bool) 
     return seam.allocations(run, device)
 
 
-def _allocations_saving(
+def _allocations_backward(
     stage: Stage, entry: Any, given: Any, device: torch.device
-) -> tuple[int, int, int, list[torch.Tensor]]:
-    """Bytes that are there after a forward pass that saves all, most bytes during it, and most in the backward pass on
-    top of what was saved, gradients included; and what gets a gradient.
+) -> tuple[int, int, list[torch.Tensor]]:
+    """Bytes that wait for the backward pass once nobody but the graph holds the output, most bytes during it on top of
+    those, gradients included; and what gets a gradient.
 
     Gradients of parameters are let go as soon as they are complete: where they are kept, they have a place already.
     """
-    output, saved, peak = _allocations(stage, entry, device, forgets=False)
     torch.clear_autocast_cache()
-    backward = _Backward(output, given)
-    del output  # nobody but the graph holds it in a chain either
-    return saved, peak, seam.allocations(backward, device)[2], backward.parameters
+
+    def run() -> _Backward:
+        with torch.enable_grad():
+            return _Backward(stage(entry), given)
+
+    backward, waiting, _ = seam.allocations(run, device)
+    torch.clear_autocast_cache()
+    return waiting, seam.allocations(backward, device)[2], backward.parameters
 
 
 class _Backward:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from . import _torch_seam as seam
-from ._chain_run import forgetting
 from ._errors import RematError
-from ._stage import Stage, apart, check_value, copied, join, tensors
+from ._stage import Stage, apart, check_value, copied, distinct_bytes, join, tensors
 from ._stage_state import in_place_of_buffers, random_again, random_state
 
 
@@ -30,7 +30,10 @@ class Shape:
 
 
 def shape_of(functions: Sequence[Stage], sample: Any, device: torch.device) -> Shape:
-    """Runs every function once on the sample. What writes to its input is joined to what made that input.
+    """Runs every function once on the sample.
+
+    What writes to its input is joined to what made that input. So is what follows an activation that no backward pass
+    needs, such as a ReLU after a sum, unless its own result is larger: apart, a plan would have to hold both.
 
     Random streams and buffers are afterwards as before. Raises ``RematError`` for values that cannot go from stage to
     stage and for a chain that has no gradient at all.
@@ -42,20 +45,29 @@ def shape_of(functions: Sequence[Stage], sample: Any, device: torch.device) -> S
     with random_again(device, random_state(device)), torch.enable_grad():
         given = apart(sample)
         value = copied(given)
+        needed = True
         for function in functions:
-            before = [(tensor, tensor._version) for tensor in tensors(value)]
-            with in_place_of_buffers(function.buffers()), forgetting():
+            entered = tensors(value)
+            before = [(tensor, tensor._version) for tensor in entered]
+            saved: list[torch.Tensor] = []
+            with in_place_of_buffers(function.buffers()), saved_tensors_hooks(saved.append, _never):
                 value = function(value)
             check_value(value, function.name, device)
             writes = any(tensor._version != version for tensor, version in before)
-            if writes and groups:
+            idle = (
+                not needed and not _any_of(entered, saved) and distinct_bytes(tensors(value)) <= distinct_bytes(entered)
+            )
+            if (writes or idle) and groups:
                 groups[-1].append(function)
             else:
                 writes_input = writes_input or writes
                 groups.append([function])
-            if not any(tensor.requires_grad for tensor in tensors(value)):
+            wanting = any(tensor.requires_grad for tensor in tensors(value))
+            needed = not wanting or _any_of(tensors(value), saved)
+            saved.clear()  # the graph keeps the list
+            if not wanting:
                 last_without = len(groups) - 1
-        del before
+        del before, entered
     if last_without == len(groups) - 1:
         raise RematError("the output of the chain needs no gradient: there is nothing to plan")
     inputs = {id(tensor) for tensor in tensors(given)}
@@ -63,3 +75,13 @@ def shape_of(functions: Sequence[Stage], sample: Any, device: torch.device) -> S
     stages = tuple(join(group) for group in groups)
     split = last_without + 1
     return Shape(stages[:split], stages[split:], writes_input, leaves, device)
+
+
+def _any_of(values: Sequence[torch.Tensor], saved: Sequence[torch.Tensor]) -> bool:
+    """Whether some value lies in a storage that was saved."""
+    storages = {seam.storage_id(tensor) for tensor in saved}
+    return any(seam.storage_id(tensor) in storages for tensor in values)
+
+
+def _never(_: None) -> torch.Tensor:
+    raise AssertionError("the graph of a probe is never walked")
