@@ -24,6 +24,7 @@ Examples:
   remat simulate step.trace.zst           what it would cost to run it inside smaller budgets
   remat figures out --from *.trace.zst    the same as figures, on one page
   remat plan chain net.json --budget 6GiB the best order of computing a chain of stages within 6 GiB
+  remat plan cut step.json --budget 6GiB  what a compiled step saves and what it recomputes
   remat policies                          the names that --policy takes
 
 Byte counts are written 6GiB (2^30), 512MB (10^6), 6g (binary) or 1073741824.
@@ -144,6 +145,16 @@ pub(crate) enum PlanCommand {
     /// input: slower still, often better), revolve (activations only), periodic:K (K segments, as PyTorch's checkpoint_sequential),
     /// periodic (the best K), chen-sqrt, chen-greedy, treeverse, none.
     Chain(PlanChain),
+    /// Choose what a compiled step saves and what it recomputes: the minimum cut of its joint graph
+    ///
+    /// GRAPH.json holds the ops of a forward pass and of its backward pass. Saved are the values between the two for which fewest bytes are
+    /// written and read; what kernels of the backward pass can compute on their way is recomputed instead. Not recomputed are ops that are
+    /// compute-bound or random, reductions to less than a quarter, and what an op of the backward pass reads that it does not fuse with. Of
+    /// several minimum cuts it is the one nearest the backward pass.
+    ///
+    /// With --budget such bans are lifted (never those of random ops) where it pays, until the step's peak fits, as counted by a timeline
+    /// of all values: of all plans found that fit, the fastest. "any plan, at best" is what every plan that fits recomputes at least.
+    Cut(PlanCut),
 }
 
 #[derive(Debug, Subcommand)]
@@ -165,6 +176,62 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    /// Recompute whether a cut of a joint graph is valid, its cost and its peak
+    ///
+    /// Worked out by code that shares nothing with the planner. Exit code 1 if the backward pass lacks a value, if it recomputes what is
+    /// not to be, if cost, time or peak are not as PLAN.json says, or if the peak is above its budget.
+    #[command(after_help = "\
+Examples:
+  remat plan cut step.json --budget 6GiB --json > plan.json
+  remat verify cut step.json plan.json")]
+    Cut {
+        /// The joint graph, `-` for standard input.
+        graph: PathBuf,
+        /// The plan, as `remat plan cut --json` prints it; only \"saved\" must be there.
+        plan: PathBuf,
+        /// One line of JSON in place of the table.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What `remat plan cut` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+GRAPH.json:
+  {\"nodes\": [
+    {\"name\": \"x\", \"bytes\": 4096},
+    {\"name\": \"y\", \"bytes\": 4096, \"inputs\": [\"x\"], \"op\": \"tanh\", \"fusible\": true, \"compute_bound\": false,
+     \"random\": false, \"reduction\": false, \"cost\": 1500}, ...],
+   \"inputs\": [\"x\"], \"tangents\": [\"g\"], \"forward_outputs\": [\"y\"], \"backward_outputs\": [\"dx\"]}
+  cost is in nanoseconds. Left out, flags are false, and numbers 0. Beside these: \"savable\": false for tuples (their results
+  are nodes of op \"getitem\") and \"recomputable\": false are wishes; \"view_of\" names the input whose memory a
+  node shares; \"group\" is the number of its fusion group.
+
+Examples:
+  remat plan cut step.json
+  remat plan cut step.json --budget 6GiB --json > plan.json
+  remat plan cut step.json --curve                          time against memory, all budgets at once
+  remat plan cut step.json --groups --json                  what each fusion group recomputes of those it reads")]
+pub(crate) struct PlanCut {
+    /// The joint graph, `-` for standard input.
+    #[arg(value_name = "GRAPH")]
+    pub(crate) graph: PathBuf,
+    /// Of several minimum cuts the one nearest the inputs, which recomputes most.
+    #[arg(long)]
+    pub(crate) no_reweight: bool,
+    /// Bytes of the whole step, inputs and outputs included, as 6GiB or 512MB. With --curve the largest budget.
+    #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes)]
+    pub(crate) budget: Option<Bytes>,
+    /// Time against memory for all budgets at once; the first is the smallest feasible one found.
+    #[arg(long)]
+    pub(crate) curve: bool,
+    /// What to recompute between any two fusion groups that touch, by the groups of the nodes.
+    #[arg(long, conflicts_with_all = ["budget", "curve", "no_reweight"])]
+    pub(crate) groups: bool,
+    /// One line of JSON a plan, point or pair of groups, in place of tables; sizes in bytes, times in nanoseconds.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// What `remat plan chain` takes.

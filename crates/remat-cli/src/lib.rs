@@ -9,6 +9,7 @@ mod figures;
 mod interrupt;
 mod plan_chain;
 mod plan_curve;
+mod plan_cut;
 mod policies;
 mod progress;
 mod simulate;
@@ -19,6 +20,7 @@ mod trace_check;
 mod trace_convert;
 mod trace_info;
 mod verify_chain;
+mod verify_cut;
 
 use arguments::{Arguments, Command, PlanCommand, TraceCommand, VerifyCommand};
 use clap::Parser;
@@ -67,9 +69,15 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Plan {
             command: PlanCommand::Chain(wanted),
         } => plan_chain::run(&wanted),
+        Command::Plan {
+            command: PlanCommand::Cut(wanted),
+        } => plan_cut::run(&wanted),
         Command::Verify {
             command: VerifyCommand::Chain { chain, plan, json },
         } => verify_chain::run(&chain, &plan, json),
+        Command::Verify {
+            command: VerifyCommand::Cut { graph, plan, json },
+        } => verify_cut::run(&graph, &plan, json),
         Command::Policies => policies::run(),
         Command::Run { .. } => Err(Failure::NeedsPython),
     }

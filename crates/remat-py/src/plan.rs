@@ -3,7 +3,8 @@
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use remat_plan::chain::{plan, verify, Chain, Plan, PlanError, Resolution, Strategy};
-use remat_plan::cut::{partition, JointGraph, Nearest, Wishes};
+use remat_plan::cut::{self, partition, Budgets, CutError, JointGraph, Nearest, Wishes};
+use serde::Serialize;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -27,23 +28,11 @@ pub(crate) fn plan_chain(
     let strategy: Strategy = strategy.parse().map_err(bad)?;
     let resolution: Resolution = slots.parse().map_err(bad)?;
     let planned = py.detach(|| {
-        let mut interrupt = None;
-        let mut looked = Instant::now();
-        let mut progress = |_| {
-            if looked.elapsed() < PATIENCE {
-                return ControlFlow::Continue(());
-            }
-            looked = Instant::now();
-            match Python::attach(|py| py.check_signals()) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
-                    interrupt = Some(error);
-                    ControlFlow::Break(())
-                }
-            }
-        };
-        let planned = plan(&chain, budget, strategy, resolution, &mut progress);
-        planned.map_err(|error| interrupt.unwrap_or_else(|| refusal(&error)))
+        let mut patience = Patience::new();
+        let planned = plan(&chain, budget, strategy, resolution, &mut |_| {
+            patience.look()
+        });
+        planned.map_err(|error| patience.interrupt.unwrap_or_else(|| refusal(&error)))
     })?;
     serde_json::to_string(&planned).map_err(bad)
 }
@@ -71,19 +60,23 @@ fn refusal(error: &PlanError) -> PyErr {
     }
 }
 
-/// What to save of a joint graph, as the JSON that `remat plan cut --json` prints. `graph_json` is the text of GRAPH.json; nodes in `ban`
-/// are not recomputed either, bans of those in `allow` are lifted. Of several minimum cuts it is the one nearest the backward
-/// pass, or with `reweight=False` the one nearest the inputs.
+/// What to save of a joint graph, as the JSON that `remat plan cut --json` prints, within `budget` bytes if given; with `tradeoffs`,
+/// under that name, the peaks and times of all budgets. `graph_json` is the text of GRAPH.json; nodes in `ban` are not recomputed
+/// either, bans of those in `allow` are lifted. Of several minimum cuts it is the one nearest the backward pass, or with
+/// `reweight=False` the one nearest the inputs.
 ///
-/// Raises `ValueError` for bad input, and where something may be neither saved nor recomputed.
+/// Raises `ValueError(message)` for bad input, and where something may be neither saved nor recomputed, and
+/// `ValueError(message, smallest_bytes)` where the budget is too small.
 #[pyfunction]
-#[pyo3(signature = (graph_json, *, ban = Vec::new(), allow = Vec::new(), reweight = true))]
+#[pyo3(signature = (graph_json, *, budget = None, ban = Vec::new(), allow = Vec::new(), reweight = true, tradeoffs = false))]
 pub(crate) fn plan_cut(
     py: Python<'_>,
     graph_json: &str,
+    budget: Option<u64>,
     ban: Vec<String>,
     allow: Vec<String>,
     reweight: bool,
+    tradeoffs: bool,
 ) -> PyResult<String> {
     let nearest = match reweight {
         true => Nearest::Backward,
@@ -96,7 +89,77 @@ pub(crate) fn plan_cut(
     };
     py.detach(|| {
         let graph: JointGraph = graph_json.parse().map_err(bad)?;
-        let cut = partition(&graph, &wishes).map_err(bad)?;
-        serde_json::to_string(&cut).map_err(bad)
+        let answer = match (budget, tradeoffs) {
+            (None, false) => json_of(&partition(&graph, &wishes).map_err(bad)?)?,
+            _ => budgeted(&graph, &wishes, budget, tradeoffs)?,
+        };
+        serde_json::to_string(&answer).map_err(bad)
     })
+}
+
+/// A plan within a budget, or the minimum cut if there is none.
+fn budgeted(
+    graph: &JointGraph,
+    wishes: &Wishes,
+    budget: Option<u64>,
+    tradeoffs: bool,
+) -> PyResult<serde_json::Value> {
+    let mut patience = Patience::new();
+    let budgets = Budgets::new(graph, wishes, &mut |_| patience.look());
+    let budgets = budgets.map_err(|error| patience.interrupt.unwrap_or_else(|| bad(error)))?;
+    let mut answer = match budget {
+        None => json_of(&partition(graph, wishes).map_err(bad)?)?,
+        Some(budget) => json_of(&budgets.plan(budget).map_err(|error| match &error {
+            CutError::Infeasible { smallest, .. } => {
+                PyValueError::new_err((error.to_string(), *smallest))
+            }
+            _ => bad(error),
+        })?)?,
+    };
+    if tradeoffs {
+        answer["tradeoffs"] = json_of(&budgets.tradeoffs())?;
+    }
+    Ok(answer)
+}
+
+fn json_of(value: &impl Serialize) -> PyResult<serde_json::Value> {
+    serde_json::to_value(value).map_err(bad)
+}
+
+/// Looks for Ctrl-C every now and then.
+struct Patience {
+    looked: Instant,
+    interrupt: Option<PyErr>,
+}
+
+impl Patience {
+    fn new() -> Patience {
+        Patience {
+            looked: Instant::now(),
+            interrupt: None,
+        }
+    }
+
+    fn look(&mut self) -> ControlFlow<()> {
+        if self.looked.elapsed() < PATIENCE {
+            return ControlFlow::Continue(());
+        }
+        self.looked = Instant::now();
+        match Python::attach(|py| py.check_signals()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.interrupt = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    }
+}
+
+/// Cost, nanoseconds recomputed and peak bytes of a plan of a joint graph, worked out by code that shares nothing with the planner. Raises `ValueError` where it is not valid, or not worth what it says.
+#[pyfunction]
+pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u64, u64)> {
+    let graph: JointGraph = graph_json.parse().map_err(bad)?;
+    let claim: cut::Claim = serde_json::from_str(plan_json).map_err(bad)?;
+    let verified = cut::verify(&graph, &claim).map_err(bad)?;
+    Ok((verified.cost, verified.recompute_ns, verified.peak_bytes))
 }

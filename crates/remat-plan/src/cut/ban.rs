@@ -53,13 +53,13 @@ fn ban(graph: &JointGraph, forward: &[bool], id: usize) -> Option<Ban> {
     let backward = |user: &&u32| !forward[**user as usize];
     let rules = [
         (Ban::Random, node.random),
+        (Ban::Caller, !node.recomputable),
         (Ban::ComputeBound, node.compute_bound),
         (Ban::Reduction, node.reduction && reduces(graph, id)),
         (
             Ban::Unfusible,
             !graph.users.of(id).iter().filter(backward).all(fuses),
         ),
-        (Ban::Caller, !node.recomputable),
     ];
     rules
         .iter()
@@ -79,7 +79,7 @@ fn reduces(graph: &JointGraph, id: usize) -> bool {
 pub struct Wishes {
     /// Not to be recomputed either.
     pub ban: Vec<String>,
-    /// May be recomputed whatever the rules say, unless they are random.
+    /// May be recomputed whatever the rules say, unless they are random or the graph says that they are not to be.
     pub allow: Vec<String>,
     /// Which of several minimum cuts.
     pub nearest: Nearest,
@@ -111,10 +111,10 @@ impl Wishes {
         };
         for id in graph.find(&self.allow).map_err(unknown("allow"))? {
             let ban = &mut bans[id as usize];
-            if *ban == Some(Ban::Random) {
+            if let Some(reason @ (Ban::Random | Ban::Caller)) = *ban {
                 return Err(CutError::NotLifted {
                     node: graph.names[id as usize].clone(),
-                    reason: Ban::Random.name(),
+                    reason: reason.name(),
                 });
             }
             *ban = None;
@@ -122,7 +122,9 @@ impl Wishes {
         for id in graph.find(&self.ban).map_err(unknown("ban"))? {
             let id = id as usize;
             if forward[id] && !graph.nodes[id].input {
-                bans[id] = bans[id].or(Some(Ban::Caller));
+                bans[id] = bans[id]
+                    .filter(|&ban| ban == Ban::Random)
+                    .or(Some(Ban::Caller));
             }
         }
         Ok(())

@@ -205,6 +205,22 @@ pub enum CutError {
         /// Its ban.
         reason: &'static str,
     },
+    /// Two fusion groups read one another, so that neither could run first.
+    CircularGroups {
+        /// A group.
+        one: u32,
+        /// Another.
+        other: u32,
+    },
+    /// Nothing that was found fits in the budget.
+    Infeasible {
+        /// Bytes that the step was to fit in.
+        budget: u64,
+        /// The smallest budget for which a plan was found, in bytes.
+        smallest: u64,
+        /// No plan fits; otherwise none was found.
+        certain: bool,
+    },
     /// A flow and a cut that should prove one another do not: an error in the solver.
     Uncertified(String),
     /// Whoever was told of the progress did not want to go on.
@@ -234,6 +250,22 @@ impl fmt::Display for CutError {
                 "{} cannot be recomputed, whatever it costs ({reason}); take it off the list",
                 Short(node)
             ),
+            CutError::CircularGroups { one, other } => write!(
+                f,
+                "groups {one} and {other} read one another, so that neither can run first"
+            ),
+            CutError::Infeasible {
+                budget,
+                smallest,
+                certain,
+            } => {
+                let found = if *certain {
+                    "fits"
+                } else {
+                    "was found that fits"
+                };
+                write!(f, "no plan {found} in {budget} bytes; the smallest feasible budget is {smallest} bytes")
+            }
             CutError::Uncertified(reason) => {
                 write!(
                     f,

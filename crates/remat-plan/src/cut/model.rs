@@ -101,9 +101,9 @@ impl JointGraph {
     }
 
     /// The names of nodes.
-    pub(super) fn names_of(&self, nodes: impl IntoIterator<Item = u32>) -> Vec<String> {
-        let name = |node: u32| self.names[node as usize].clone();
-        nodes.into_iter().map(name).collect()
+    pub(super) fn names_of(&self, nodes: &[u32]) -> Vec<String> {
+        let name = |&node: &u32| self.names[node as usize].clone();
+        nodes.iter().map(name).collect()
     }
 }
 

@@ -41,11 +41,14 @@ fn ids(nodes: &[Node]) -> Result<Ids<'_>, GraphError> {
     Ok(ids)
 }
 
-/// What is known of each node, and the pairs of an input and what reads it, in the order of the description.
+/// Pairs of an input and what reads it.
+type Pairs = Vec<(u32, u32)>;
+
+/// What is known of each node, and what reads what, in the order of the description.
 fn properties(
     description: &Description,
     ids: &Ids<'_>,
-) -> Result<(Vec<Properties>, Vec<(u32, u32)>), GraphError> {
+) -> Result<(Vec<Properties>, Pairs), GraphError> {
     let mut pairs = Vec::new();
     let mut nodes = Vec::with_capacity(description.nodes.len());
     for (id, node) in (0..).zip(&description.nodes) {
@@ -226,13 +229,7 @@ fn arranged(
     nodes: Vec<Properties>,
     pairs: &[(u32, u32)],
 ) -> Result<JointGraph, GraphError> {
-    let count = nodes.len();
-    let from = |pairs: &[(u32, u32)]| {
-        let users = Adjacency::new(count, pairs.iter().copied());
-        let inputs = Adjacency::new(count, pairs.iter().map(|&(input, user)| (user, input)));
-        (inputs, users)
-    };
-    let (inputs, users) = from(pairs);
+    let (inputs, users) = adjacencies(nodes.len(), pairs);
     let part_of: Vec<Option<u32>> = nodes.iter().map(|node| node.part_of).collect();
     let order = topology::order(&inputs, &users, &part_of).map_err(|circle| {
         let name = |&id: &u32| description.nodes[id as usize].name.clone();
@@ -240,7 +237,7 @@ fn arranged(
             names: circle.iter().map(name).collect(),
         }
     })?;
-    let mut place = vec![0u32; count];
+    let mut place = vec![0u32; nodes.len()];
     for (new, &old) in (0..).zip(&order) {
         place[old as usize] = new;
     }
@@ -250,7 +247,6 @@ fn arranged(
         .map(|&(input, user)| (placed(input), placed(user)))
         .collect();
     pairs.sort_unstable();
-    let (inputs, users) = from(&pairs);
     let mut names: Vec<String> = description
         .nodes
         .into_iter()
@@ -261,15 +257,35 @@ fn arranged(
         part_of: nodes[old as usize].part_of.map(placed),
         ..nodes[old as usize].clone()
     };
-    Ok(JointGraph {
-        nodes: order.iter().map(arranged).collect(),
-        names: order
-            .iter()
-            .map(|&old| std::mem::take(&mut names[old as usize]))
-            .collect(),
+    let name = |&old: &u32| std::mem::take(&mut names[old as usize]);
+    let names = order.iter().map(name).collect();
+    Ok(assembled(
+        names,
+        order.iter().map(arranged).collect(),
+        &pairs,
+    ))
+}
+
+/// A graph of nodes in an order in which they can run; pairs are of an input and what reads it.
+pub(super) fn assembled(
+    names: Vec<String>,
+    nodes: Vec<Properties>,
+    pairs: &[(u32, u32)],
+) -> JointGraph {
+    let (inputs, users) = adjacencies(nodes.len(), pairs);
+    JointGraph {
+        names,
+        nodes,
         inputs,
         users,
-    })
+    }
+}
+
+/// What each node reads, and what reads it.
+fn adjacencies(count: usize, pairs: &[(u32, u32)]) -> (Adjacency, Adjacency) {
+    let users = Adjacency::new(count, pairs.iter().copied());
+    let inputs = Adjacency::new(count, pairs.iter().map(|&(input, user)| (user, input)));
+    (inputs, users)
 }
 
 /// No forward output is computed from a tangent, and all that is computed is computed from something.

@@ -1,7 +1,9 @@
 //! Minimum cuts of joint graphs.
 
 mod bad_input;
+mod budgets;
 mod by_definition;
+mod groups;
 mod networks;
 mod partitions;
 mod random_graphs;

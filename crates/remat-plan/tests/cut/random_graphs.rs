@@ -69,10 +69,14 @@ fn push(graph: &mut Description, draw: &Draw, reads: Vec<usize>, computed: bool)
     let (_, bytes, flags, cost) = *draw;
     let [fusible, compute_bound, random, reduction, bound, fixed, ..] = flags;
     let id = graph.nodes.len();
+    let view_of = (computed && draw.0 >> 24 & 7 == 0).then(|| format!("n{}", reads[0]));
+    let alone = reads.iter().all(|read| *read == reads[0]);
+    let result = alone && view_of.is_none() && draw.0 >> 27 & 1 == 0;
     let inputs: Vec<String> = reads.iter().map(|read| format!("n{read}")).collect();
     let inputs: Vec<&str> = inputs.iter().map(String::as_str).collect();
     graph.nodes.push(Node {
-        op: "op".into(),
+        op: if result { "getitem" } else { "op" }.into(),
+        view_of,
         fusible,
         compute_bound,
         random,

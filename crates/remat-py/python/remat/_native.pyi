@@ -48,14 +48,20 @@ def verify_chain(chain_json: str, plan_json: str) -> tuple[float, int]:
 def plan_cut(
     graph_json: str,
     *,
+    budget: int | None = None,
     ban: list[str] = ...,
     allow: list[str] = ...,
     reweight: bool = True,
+    tradeoffs: bool = False,
 ) -> str:
-    """What to save of a joint graph between forward and backward, as JSON; ``ValueError`` where there is no way.
+    """What to save of a joint graph between forward and backward, as JSON, within so many bytes if a budget is given.
 
-    ``ban`` names what is not to be recomputed beside what the rules say, ``allow`` what may be in spite of them.
+    ``ban`` names what is not to be recomputed beside what the rules say, ``allow`` what may be in spite of them. Raises
+    ``ValueError(message)``, or ``ValueError(message, smallest_bytes)`` where the budget is too small.
     """
+
+def verify_cut(graph_json: str, plan_json: str) -> tuple[int, int, int]:
+    """Cost, nanoseconds recomputed and peak bytes of a plan of a joint graph, worked out apart from the planner."""
 
 def policies() -> list[str]:
     """Names of all eviction policies."""

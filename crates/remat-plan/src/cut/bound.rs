@@ -1,0 +1,52 @@
+//! How much time any choice within a budget takes at least.
+
+use super::error::CutError;
+use super::lagrange::{priced, Moment};
+use super::moments::moments;
+use super::worth::Question;
+
+/// Moments of the backward pass at which the budget is looked at, one by one.
+const MOMENTS: usize = 6;
+/// Prices tried for each.
+const PRICES: usize = 20;
+
+/// Nanoseconds that every choice within the budget recomputes at least (`recompute_ns`); `None` if there is no such choice for certain.
+///
+/// At each of a few moments alone the budget is exchanged for the price of memory that gives the highest bound, by bisection: a choice
+/// within the budget takes at least what is cheapest at this price, less the price of the room.
+pub(super) fn bound(question: &Question<'_>, budget: u64) -> Result<Option<u64>, CutError> {
+    let mut best = 0;
+    for moment in moments(question, MOMENTS) {
+        match at(question, &moment, budget)? {
+            None => return Ok(None),
+            Some(bound) => best = best.max(bound),
+        }
+    }
+    Ok(Some(best))
+}
+
+fn at(question: &Question<'_>, moment: &Moment, budget: u64) -> Result<Option<u64>, CutError> {
+    let Some(room) = budget.checked_sub(moment.fixed) else {
+        return Ok(None);
+    };
+    let cost: u64 = question.graph.nodes.iter().map(|node| node.cost).sum();
+    let mut best = 0.0f64;
+    // A byte costs nothing, or more than everything.
+    let (mut low, mut high) = (1e-12f64, 4.0 * cost.max(1) as f64);
+    for _ in 0..PRICES {
+        let price = (low * high).sqrt();
+        let priced = priced(question, &moment.held, price, None, false)?;
+        best = best.max(priced.least - price * room as f64);
+        let saved = priced.saved.iter().zip(&moment.held);
+        let held: u64 = saved
+            .map(|(&saved, &held)| if saved { held } else { 0 })
+            .sum();
+        match held > room {
+            true => low = price,
+            false => high = price,
+        }
+    }
+    // Times are whole.
+    let bound = (best - 1e-6 * best.abs()).ceil().max(0.0) as u64;
+    Ok((bound <= cost).then_some(bound))
+}

@@ -1,0 +1,497 @@
+//! What a plan is worth, from the words of the paper and of `timeline.rs` alone: nothing here is shared with the planner but the graph
+//! and its JSON.
+
+use super::error::Short;
+use super::model::JointGraph;
+use serde::Deserialize;
+use std::collections::HashMap;
+use std::fmt;
+
+/// What a plan says of itself; only `saved` must be there.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Claim {
+    /// Names of what is saved.
+    pub saved: Vec<String>,
+    /// Names of what is recomputed.
+    pub recomputed: Option<Vec<String>>,
+    /// Names of what is recomputed although the rules ban it.
+    #[serde(default)]
+    pub lifted: Vec<String>,
+    /// Sum of the capacities cut.
+    pub cost: Option<u64>,
+    /// Bytes of what is saved.
+    pub saved_bytes: Option<u64>,
+    /// The most bytes at once.
+    pub peak_bytes: Option<u64>,
+    /// Nanoseconds that run a second time.
+    pub recompute_ns: Option<u64>,
+    /// Bytes that the step was to fit in.
+    pub budget_bytes: Option<u64>,
+}
+
+/// What a valid plan is worth.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verified {
+    /// Names of what is recomputed, in the order of the graph.
+    pub recomputed: Vec<String>,
+    /// Sum of the capacities cut.
+    pub cost: u64,
+    /// Bytes of what is saved.
+    pub saved_bytes: u64,
+    /// The most bytes at once.
+    pub peak_bytes: u64,
+    /// Nanoseconds of ops that run a second time beside the kernels of the backward pass.
+    pub recompute_ns: u64,
+}
+
+/// Why a plan is not valid, or not worth what it says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault(String);
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+fn fault<T>(reason: String) -> Result<T, Fault> {
+    Err(Fault(reason))
+}
+
+/// Recomputes what a plan is worth, and compares it with what it says. Takes time `O(size log size)`.
+///
+/// Not valid is a plan that saves what no one could hand on, leaves the backward pass without a value, or has it recompute what is not to
+/// be recomputed and is not said to be lifted; random ops are never.
+pub fn verify(graph: &JointGraph, claim: &Claim) -> Result<Verified, Fault> {
+    let check = Check::new(graph, claim)?;
+    check.bans()?;
+    let verified = check.worth();
+    agree(claim, &verified)?;
+    Ok(verified)
+}
+
+fn agree(claim: &Claim, verified: &Verified) -> Result<(), Fault> {
+    let numbers = [
+        ("cost", claim.cost, verified.cost),
+        ("saved_bytes", claim.saved_bytes, verified.saved_bytes),
+        ("peak_bytes", claim.peak_bytes, verified.peak_bytes),
+        ("recompute_ns", claim.recompute_ns, verified.recompute_ns),
+    ];
+    for (field, said, found) in numbers {
+        match said {
+            Some(said) if said != found => {
+                return fault(format!("it says {field} {said}, found is {found}"))
+            }
+            _ => {}
+        }
+    }
+    if let Some(said) = &claim.recomputed {
+        let sorted = |names: &[String]| {
+            let mut names = names.to_vec();
+            names.sort();
+            names
+        };
+        if sorted(said) != sorted(&verified.recomputed) {
+            return fault(
+                "what it says is recomputed is not what follows from what is saved".into(),
+            );
+        }
+    }
+    match claim.budget_bytes {
+        Some(budget) if verified.peak_bytes > budget => fault(format!(
+            "its peak of {} bytes is above its budget of {budget}",
+            verified.peak_bytes
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Where a node is worked out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// Given to the forward pass.
+    Input,
+    /// Could be made without tangents.
+    Forward,
+    /// Needs a tangent, or is one.
+    Backward,
+}
+
+struct Check<'a> {
+    graph: &'a JointGraph,
+    place: Vec<Place>,
+    saved: Vec<bool>,
+    lifted: Vec<bool>,
+    /// Some output of the backward pass comes of it by way of ops that the backward pass runs.
+    useful: Vec<bool>,
+}
+
+impl<'a> Check<'a> {
+    fn new(graph: &'a JointGraph, claim: &Claim) -> Result<Check<'a>, Fault> {
+        let mut place = Vec::with_capacity(graph.len());
+        for (id, node) in graph.nodes.iter().enumerate() {
+            let tainted = |&read: &u32| place[read as usize] == Place::Backward;
+            place.push(
+                match node.tangent || graph.inputs.of(id).iter().any(tainted) {
+                    true => Place::Backward,
+                    false if node.input => Place::Input,
+                    false => Place::Forward,
+                },
+            );
+        }
+        let mut check = Check {
+            graph,
+            place,
+            saved: marked(graph, "saved", &claim.saved)?,
+            lifted: marked(graph, "lifted", &claim.lifted)?,
+            useful: vec![false; graph.len()],
+        };
+        check.follow()?;
+        Ok(check)
+    }
+
+    /// From the outputs of the backward pass to what is handed to it.
+    fn follow(&mut self) -> Result<(), Fault> {
+        let graph = self.graph;
+        for id in (0..graph.len()).rev() {
+            let node = &graph.nodes[id];
+            if self.saved[id] {
+                self.can_be_saved(id)?;
+            }
+            self.useful[id] |= node.backward_output;
+            if !self.useful[id] || self.saved[id] {
+                continue;
+            }
+            if self.place[id] == Place::Input {
+                return fault(format!(
+                    "the backward pass needs {}, an input that is not saved",
+                    self.name(id)
+                ));
+            }
+            for &read in graph.inputs.of(id) {
+                self.useful[read as usize] = true;
+            }
+        }
+        let idle = (0..graph.len()).find(|&id| self.saved[id] && !self.useful[id]);
+        match idle {
+            Some(id) => fault(format!("{} is saved and nothing reads it", self.name(id))),
+            None => Ok(()),
+        }
+    }
+
+    fn can_be_saved(&self, id: usize) -> Result<(), Fault> {
+        if self.place[id] == Place::Backward {
+            return fault(format!(
+                "{} is saved, but comes of a tangent",
+                self.name(id)
+            ));
+        }
+        match self.graph.nodes[id].savable {
+            true => Ok(()),
+            false => fault(format!("{} is saved, but is not savable", self.name(id))),
+        }
+    }
+
+    fn name(&self, id: usize) -> Short<'a> {
+        Short(&self.graph.names[id])
+    }
+
+    /// The backward pass runs it although the forward pass could.
+    fn again(&self, id: usize) -> bool {
+        self.useful[id] && !self.saved[id] && self.place[id] == Place::Forward
+    }
+
+    /// The backward pass runs it.
+    fn late(&self, id: usize) -> bool {
+        let op = self.place[id] == Place::Backward && !self.graph.nodes[id].tangent;
+        self.again(id) || (op && self.useful[id])
+    }
+
+    fn users(&self, id: usize) -> impl Iterator<Item = usize> + '_ {
+        self.graph.users.of(id).iter().map(|&user| user as usize)
+    }
+
+    /// Nothing banned is recomputed, but for what is said to be.
+    fn bans(&self) -> Result<(), Fault> {
+        for id in (0..self.graph.len()).filter(|&id| self.again(id)) {
+            let node = &self.graph.nodes[id];
+            if node.random {
+                return fault(format!("{} is random and is recomputed", self.name(id)));
+            }
+            if !node.recomputable {
+                return fault(format!(
+                    "{} is recomputed, which the graph forbids",
+                    self.name(id)
+                ));
+            }
+            match self.ban(id) {
+                Some(reason) if !self.lifted[id] => {
+                    return fault(format!(
+                        "{} is recomputed, which is banned: {reason}",
+                        self.name(id)
+                    ))
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn ban(&self, id: usize) -> Option<&'static str> {
+        let node = &self.graph.nodes[id];
+        let read: u128 = (self.graph.inputs.of(id).iter())
+            .map(|&read| u128::from(self.graph.nodes[read as usize].bytes))
+            .sum();
+        let apart = |user: usize| !(node.fusible && self.graph.nodes[user].fusible);
+        if node.compute_bound {
+            return Some("it is compute-bound");
+        }
+        if node.reduction && u128::from(node.bytes) * 4 < read {
+            return Some("it is a reduction to less than a quarter");
+        }
+        let mut late = self
+            .users(id)
+            .filter(|&user| self.place[user] == Place::Backward);
+        late.any(apart)
+            .then_some("an op of the backward pass that it does not fuse with reads it")
+    }
+
+    fn worth(&self) -> Verified {
+        let early = self.early();
+        let saved = (0..self.graph.len()).filter(|&id| self.saved[id]);
+        let again = (0..self.graph.len()).filter(|&id| self.again(id));
+        Verified {
+            cost: saved.clone().map(|id| self.capacity(id)).sum(),
+            saved_bytes: saved.map(|id| self.graph.nodes[id].bytes).sum(),
+            recomputed: again
+                .clone()
+                .map(|id| self.graph.names[id].clone())
+                .collect(),
+            recompute_ns: again
+                .filter(|&id| early[id] && !self.free(id))
+                .map(|id| self.graph.nodes[id].cost)
+                .sum(),
+            peak_bytes: self.peak(&early),
+        }
+    }
+
+    fn capacity(&self, id: usize) -> u64 {
+        let node = &self.graph.nodes[id];
+        let stays_in_kernels =
+            node.fusible && self.users(id).all(|user| self.graph.nodes[user].fusible);
+        let written = node.input || node.forward_output || !stays_in_kernels;
+        node.bytes * if written { 1 } else { 2 }
+    }
+
+    /// All that reads it in the backward pass is in a kernel with it.
+    fn free(&self, id: usize) -> bool {
+        let mut readers = self.users(id).filter(|&user| self.late(user));
+        self.graph.nodes[id].fusible && readers.all(|user| self.graph.nodes[user].fusible)
+    }
+
+    /// What the forward pass runs.
+    fn early(&self) -> Vec<bool> {
+        let mut early = vec![false; self.graph.len()];
+        for id in (0..self.graph.len()).rev() {
+            let wanted = self.saved[id] || self.graph.nodes[id].forward_output;
+            early[id] = self.place[id] == Place::Forward
+                && (wanted || self.users(id).any(|user| early[user]));
+        }
+        early
+    }
+
+    /// What the backward pass runs, in order: each op of its own, what is recomputed for it before it.
+    fn order(&self) -> Vec<usize> {
+        let mut due = vec![usize::MAX; self.graph.len()];
+        let mut late: Vec<usize> = (0..self.graph.len()).filter(|&id| self.late(id)).collect();
+        for &id in late.iter().rev() {
+            due[id] = match self.place[id] {
+                Place::Backward => id,
+                _ => self
+                    .users(id)
+                    .filter(|&user| self.late(user))
+                    .map(|user| due[user])
+                    .min()
+                    .unwrap_or(usize::MAX),
+            };
+        }
+        late.sort_by_key(|&id| (due[id], self.place[id] == Place::Backward, id));
+        late
+    }
+
+    /// The step with its references counted.
+    fn peak(&self, early: &[bool]) -> u64 {
+        let mut memory = Memory::default();
+        let mut values: HashMap<usize, Value> = HashMap::new();
+        for id in (0..self.graph.len()).filter(|&id| self.place[id] == Place::Input) {
+            let value = Value {
+                buffer: memory.take(self.graph.nodes[id].bytes),
+                readers: usize::MAX / 2,
+            };
+            values.insert(id, value);
+        }
+        let forward: Vec<usize> = (0..self.graph.len()).filter(|&id| early[id]).collect();
+        let keeps = |id: usize| {
+            usize::from(self.saved[id]) + usize::from(self.graph.nodes[id].forward_output)
+        };
+        self.pass(&forward, early, keeps, &mut memory, &mut values);
+        // Beside the forward outputs, only what is saved can be reached now.
+        let returned: Vec<Value> = (forward.iter())
+            .filter(|&&id| self.graph.nodes[id].forward_output)
+            .map(|id| values[id].clone())
+            .collect();
+        returned.iter().for_each(|value| memory.refer(value.buffer));
+        values.retain(|&id, _| {
+            self.place[id] == Place::Input || self.saved[id] || self.graph.nodes[id].forward_output
+        });
+        let runs: Vec<bool> = (0..self.graph.len()).map(|id| self.late(id)).collect();
+        for id in 0..self.graph.len() {
+            let readers = self.users(id).filter(|&user| runs[user]).count();
+            match values.get_mut(&id) {
+                Some(value) if self.place[id] != Place::Input && !self.again(id) => {
+                    value.readers = readers + usize::from(self.graph.nodes[id].backward_output);
+                    if value.readers == 0 {
+                        memory.drop(value.buffer);
+                    }
+                }
+                Some(value) if self.again(id) => memory.drop(value.buffer),
+                _ => {}
+            }
+            if self.graph.nodes[id].tangent {
+                let value = Value {
+                    buffer: memory.take(self.graph.nodes[id].bytes),
+                    readers: usize::MAX / 2,
+                };
+                values.insert(id, value);
+            }
+        }
+        memory.look();
+        let keeps = |id: usize| usize::from(self.graph.nodes[id].backward_output);
+        self.pass(&self.order(), &runs, keeps, &mut memory, &mut values);
+        memory.peak
+    }
+
+    /// Results of an op of several that have memory of their own.
+    fn parts(&self, id: usize) -> impl Iterator<Item = usize> + '_ {
+        self.users(id).filter(move |&user| {
+            let node = &self.graph.nodes[user];
+            node.part_of == Some(id as u32) && node.view_of.is_none()
+        })
+    }
+
+    /// Runs ops; `keeps` says how many references outlast the pass.
+    fn pass(
+        &self,
+        order: &[usize],
+        runs: &[bool],
+        keeps: impl Fn(usize) -> usize,
+        memory: &mut Memory,
+        values: &mut HashMap<usize, Value>,
+    ) {
+        let readers = |id: usize| self.users(id).filter(|&user| runs[user]).count() + keeps(id);
+        let mut parts: HashMap<usize, usize> = HashMap::new();
+        for &id in order {
+            let node = &self.graph.nodes[id];
+            let buffer = match (node.view_of, parts.remove(&id)) {
+                (Some(base), _) => {
+                    let buffer = values[&(base as usize)].buffer;
+                    memory.refer(buffer);
+                    buffer
+                }
+                (None, Some(part)) => part,
+                (None, None) => memory.take(node.bytes),
+            };
+            for part in self.parts(id) {
+                let bytes = self.graph.nodes[part].bytes;
+                match runs[part] {
+                    true => _ = parts.insert(part, memory.take(bytes)),
+                    false if node.view_of.is_some() => {}
+                    false => memory.grow(buffer, bytes),
+                }
+            }
+            memory.look();
+            values.insert(
+                id,
+                Value {
+                    buffer,
+                    readers: readers(id),
+                },
+            );
+            let touched = self
+                .graph
+                .inputs
+                .of(id)
+                .iter()
+                .map(|&read| (read as usize, 1));
+            for (value, used) in touched.chain([(id, 0)]) {
+                let value = values
+                    .get_mut(&value)
+                    .expect("inputs run before what reads them");
+                value.readers -= used;
+                if value.readers == 0 {
+                    memory.drop(value.buffer);
+                }
+            }
+        }
+    }
+}
+
+fn marked(graph: &JointGraph, list: &str, names: &[String]) -> Result<Vec<bool>, Fault> {
+    let mut marked = vec![false; graph.len()];
+    let ids = graph
+        .find(names)
+        .map_err(|name| Fault(format!("{list} names {}, which is no node", Short(name))))?;
+    for (id, name) in ids.into_iter().zip(names) {
+        if std::mem::replace(&mut marked[id as usize], true) {
+            return fault(format!("{list} names {} twice", Short(name)));
+        }
+    }
+    Ok(marked)
+}
+
+#[derive(Clone, Debug)]
+struct Value {
+    buffer: usize,
+    /// Reads to come, and references that stay.
+    readers: usize,
+}
+
+/// Buffers with reference counts.
+#[derive(Default)]
+struct Memory {
+    /// Bytes and references of each buffer.
+    buffers: Vec<(u64, usize)>,
+    there: u64,
+    peak: u64,
+}
+
+impl Memory {
+    fn take(&mut self, bytes: u64) -> usize {
+        self.buffers.push((bytes, 1));
+        self.there += bytes;
+        self.buffers.len() - 1
+    }
+
+    fn grow(&mut self, buffer: usize, bytes: u64) {
+        self.buffers[buffer].0 += bytes;
+        self.there += bytes;
+    }
+
+    fn refer(&mut self, buffer: usize) {
+        self.buffers[buffer].1 += 1;
+    }
+
+    fn drop(&mut self, buffer: usize) {
+        let (bytes, references) = &mut self.buffers[buffer];
+        *references -= 1;
+        if *references == 0 {
+            self.there -= *bytes;
+        }
+    }
+
+    fn look(&mut self) {
+        self.peak = self.peak.max(self.there);
+    }
+}
