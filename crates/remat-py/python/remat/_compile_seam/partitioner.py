@@ -30,6 +30,13 @@ Choice = Callable[[NodeKinds, list[Any], list[Any]], list[fx.Node]]
 _one_at_a_time = threading.RLock()
 
 
+class _Named:
+    """What is left of a partitioner in a pickle: its id."""
+
+    def __init__(self, identity: bytes) -> None:
+        self.identity = identity
+
+
 class Partitioner(CustomPartitionerFn):
     """What Inductor calls with each joint graph, and asks for an id for its cache."""
 
@@ -46,6 +53,13 @@ class Partitioner(CustomPartitionerFn):
     def uuid(self) -> bytes:
         """Different whenever the choice may be."""
         return self._identity()
+
+    def __reduce__(self) -> tuple[type[_Named], tuple[bytes]]:
+        # Torch pickles its settings, this one among them, to make the key of its compile cache.
+        return (_Named, (self.uuid(),))
+
+    def __deepcopy__(self, _memo: object) -> Partitioner:
+        return self
 
 
 def partition(
