@@ -27,12 +27,18 @@ class Cut:
     recomputed: list[str]
     #: Names of all that the backward pass computes although the forward pass could.
     late: list[str]
+    #: Of these, names of what was banned from it and had to be to stay within the budget.
+    lifted: list[str]
     #: Names of what was not to be recomputed, each with the reason.
     banned: dict[str, str]
     #: Bytes that the backward pass would read of the forward pass if nothing were recomputed.
     bytes_before: int
     #: Bytes that it reads now; parameters and inputs that outlive the step are not counted in either.
     bytes_after: int
+    #: Most bytes of the step at once, as planned, beside what is resident anyway.
+    peak_bytes: int
+    #: Nanoseconds that recomputing takes, about, where a budget asks for more than fused kernels do on their way.
+    recompute_ns: int
     #: Bytes written and read for what is saved (section 3.3).
     cost: int
     #: Seconds: in the solver, and in all of the choice.
@@ -50,12 +56,16 @@ class Cut:
         return self._bytes[name]
 
 
-def choose(done: Callable[[Cut], None]) -> Choice:
-    """What torch's partitioner is to save; ``done`` is called with every cut."""
+def choose(done: Callable[[Cut], None], room: int | None = None) -> Choice:
+    """What torch's partitioner is to save; ``done`` is called with every cut.
+
+    ``room``: bytes that the step may take at its highest beside what is resident anyway.
+    """
 
     def chosen(kinds: NodeKinds, forward_outputs: list[Any], backward_outputs: list[Any]) -> list[fx.Node]:
         start = time.perf_counter()
-        cut = _cut(flat_graph(kinds, forward_outputs, backward_outputs), start)
+        flat = flat_graph(kinds, forward_outputs, backward_outputs, timed=room is not None)
+        cut = _cut(flat, room, start)
         done(cut)
         saved = set(cut.saved)
         return [node for node in kinds.nodes() if node.name in saved]
@@ -63,18 +73,35 @@ def choose(done: Callable[[Cut], None]) -> Choice:
     return chosen
 
 
-def _cut(flat: FlatGraph, start: float) -> Cut:
+class NoRoom(RematError):
+    """The step does not fit, whatever is recomputed; ``smallest`` bytes of room would do."""
+
+    def __init__(self, message: str, smallest: int) -> None:
+        super().__init__(message)
+        self.smallest = smallest
+
+
+def _cut(flat: FlatGraph, room: int | None, start: float) -> Cut:
+    # Inputs are resident anyway: the planner counts them, so it is given their bytes beside the room.
+    nodes = {node["name"]: node for node in flat.description["nodes"]}
+    given = sum(nodes[name]["bytes"] for name in flat.description["inputs"])
+    budget = None if room is None else max(0, room + given)
     try:
-        answer = json.loads(_native.plan_cut(flat.json(), ban=list(flat.banned), allow=flat.allowed))
+        answer = json.loads(_native.plan_cut(flat.json(), budget=budget, ban=flat.fixed, allow=flat.allowed))
     except ValueError as error:
+        if len(error.args) == 2:
+            raise NoRoom(error.args[0], error.args[1] - given) from error
         raise RematError(f"the graph cannot be cut: {error}") from error
     return Cut(
         saved=answer["saved"],
         recomputed=[name for name in answer["recomputed"] if name in flat.forward],
         late=answer["recomputed"],
+        lifted=answer["lifted"],
         banned={**answer["banned"], **flat.banned},
         bytes_before=_bytes_held(flat, flat.crossing),
         bytes_after=_bytes_held(flat, answer["saved"]),
+        peak_bytes=answer["peak_bytes"] - given,
+        recompute_ns=answer["recompute_ns"],
         cost=answer["cost"],
         solver_seconds=answer["seconds"],
         seconds=time.perf_counter() - start,

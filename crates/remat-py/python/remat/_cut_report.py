@@ -85,6 +85,8 @@ def _facts(number: int, cut: Cut | None) -> dict[str, Any]:
         "banned": cut.banned,
         "bytes_before": cut.bytes_before,
         "bytes_after": cut.bytes_after,
+        "predicted_peak_bytes": cut.peak_bytes,
+        "lifted": cut.lifted,
         "traffic_bytes": cut.cost,
         "solver_seconds": cut.solver_seconds,
         "seconds": cut.seconds,
@@ -100,7 +102,8 @@ def _words(number: int, cut: Cut | None) -> str:
     lines = [
         f"graph {number}: {len(cut.graph['nodes'])} nodes, cut in {cut.seconds * 1e3:.1f} ms",
         f"  saved       {fmt(cut.bytes_after)} in {len(cut.saved)} values; {fmt(cut.bytes_before)} without recomputing",
-        f"  recomputed  {len(cut.recomputed)} ops",
+        f"  peak        {fmt(cut.peak_bytes)} at most beside what is resident anyway, as planned",
+        f"  recomputed  {len(cut.recomputed)} ops" + (f", {len(cut.lifted)} for the budget" if cut.lifted else ""),
         f"  banned      {len(cut.banned)}: " + (", ".join(f"{count} {reason}" for reason, count in counts) or "none"),
         *(f"  {fmt(cut.bytes_of(name)):>11}  {name}" for name in largest[:_LARGEST] if cut.bytes_of(name)),
     ]

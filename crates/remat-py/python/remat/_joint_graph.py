@@ -24,6 +24,8 @@ class FlatGraph:
     description: dict[str, Any]
     #: Not to be recomputed beside what the rules of the planner say: name and reason.
     banned: dict[str, str]
+    #: Those of them that no budget lifts.
+    fixed: list[str]
     #: May be recomputed whatever they say.
     allowed: list[str]
     #: Ops that the forward pass runs; computing them in the backward pass is recomputing.
@@ -36,11 +38,20 @@ class FlatGraph:
         return json.dumps(self.description)
 
 
-def flat_graph(kinds: NodeKinds, forward_outputs: Iterable[Any], backward_outputs: Iterable[Any]) -> FlatGraph:
-    """The joint graph, flat. Raises ``RematError`` that names a node for what the planner cannot be told."""
+def flat_graph(
+    kinds: NodeKinds, forward_outputs: Iterable[Any], backward_outputs: Iterable[Any], timed: bool
+) -> FlatGraph:
+    """The joint graph, flat; ``timed``: with the time that ops take, which planning for a budget needs.
+
+    Raises ``RematError`` that names a node for what the planner cannot be told.
+    """
     rules = Rules.of_torch()
     reasons = bans(kinds, rules)
     nodes = [_node(kinds, node, rules) for node in kinds.nodes()]
+    for entry, node in zip(nodes, kinds.nodes(), strict=True):
+        # A ban that a budget may lift is told as one for the time that the op takes.
+        entry["compute_bound"] |= node in reasons
+        entry["cost"] = kinds.nanoseconds(node) if timed else 0
     inputs = {node.name for node in kinds.inputs()}
     tangents = [node.name for node in kinds.nodes() if node.op == "placeholder" and node.name not in inputs]
     if any(_BACKWARD in node["inputs"] for node in nodes):
@@ -57,7 +68,8 @@ def flat_graph(kinds: NodeKinds, forward_outputs: Iterable[Any], backward_output
     banned = {node.name: reason for node, reason in reasons.items()}
     allowed = [node.name for node in kinds.nodes() if _allowed(kinds, node) and node.name not in banned]
     forward = {node.name for node in kinds.nodes() if bannable(kinds, node) or kinds[node].must_recompute}
-    return FlatGraph(description, banned, allowed, forward, _crossing(kinds, backward_outputs))
+    fixed = [node.name for node in reasons if kinds[node].once or kinds[node].must_save]
+    return FlatGraph(description, banned, fixed, allowed, forward, _crossing(kinds, backward_outputs))
 
 
 def _crossing(kinds: NodeKinds, backward_outputs: Iterable[Any]) -> set[str]:

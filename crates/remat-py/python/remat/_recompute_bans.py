@@ -43,7 +43,7 @@ def _own_reason(kinds: NodeKinds, node: fx.Node) -> str | None:
         return None
     if kind.must_save:
         return "told to be saved"
-    return "writes or names" if kind.once else None
+    return "not known to be pure" if kind.once else None
 
 
 def _read_unfused(kinds: NodeKinds, node: fx.Node) -> bool:

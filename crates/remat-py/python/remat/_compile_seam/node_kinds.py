@@ -15,7 +15,10 @@ from torch.fx.experimental._backward_state import BackwardState
 from torch.utils.checkpoint import CheckpointPolicy
 
 from .._errors import RematError
+from .op_time import nanoseconds
 
+# Ops of other libraries may do anything; those of torch itself only compute.
+_KNOWN = {"aten", "prims"}
 # Inductor writes random numbers as ops of its own, made from a seed in the middle of a kernel.
 _RANDOM_FROM_SEED = {"inductor_random", "inductor_randint"}
 
@@ -44,7 +47,7 @@ class Kind:
     must_recompute: bool
     #: It, or ``torch`` itself, said it must be saved.
     must_save: bool
-    #: Running it again would write to something, or name a size anew.
+    #: Running it again would write to something, or name a size anew; or nothing is known of it.
     once: bool
 
 
@@ -126,6 +129,13 @@ class NodeKinds:
             return False
         return get_aten_target(user) == torch.ops.aten.cat or (self[node].fusible and self[user].fusible)
 
+    def nanoseconds(self, node: fx.Node) -> int:
+        """About how long its op takes by itself."""
+        kind = self[node]
+        if node.op != "call_function" or kind.view or kind.symbol or kind.op == "getitem":
+            return 0
+        return nanoseconds(node, sum(self[read].bytes for read in node.all_input_nodes), kind.bytes)
+
     def _kind(self, node: fx.Node) -> Kind:
         value = node.meta.get("val")
         call = node.op == "call_function"
@@ -202,5 +212,12 @@ def _is_random(node: fx.Node) -> bool:
 
 def _once(node: fx.Node) -> bool:
     schema = getattr(node.target, "_schema", None)
-    mutable = node.op == "call_function" and schema is not None and schema.is_mutable
-    return bool(mutable or node.meta.get("unbacked_bindings"))
+    call = node.op == "call_function"
+    mutable = call and schema is not None and schema.is_mutable
+    foreign = call and getattr(node.target, "namespace", "aten") not in _KNOWN and not _free(node)
+    return bool(mutable or foreign or node.meta.get("unbacked_bindings"))
+
+
+def _free(node: fx.Node) -> bool:
+    """Arithmetic of sizes, items of tuples."""
+    return not isinstance(node.target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator))
