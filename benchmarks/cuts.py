@@ -4,8 +4,8 @@
     python benchmarks/cuts.py --models gpt2 vit    # some
     python benchmarks/cuts.py --acquisition        # time and peak of a compiled acquisition function
 
-No code is generated for the first two: each model's joint graph is traced as Inductor traces it and cut. A JSON object a
-model goes to standard output, a table to standard error.
+No code is generated for the first two: each model's joint graph is traced as Inductor traces it and cut. A JSON object
+a model goes to standard output, a table to standard error.
 """
 
 from __future__ import annotations
