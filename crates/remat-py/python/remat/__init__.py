@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._chain_of import Chain, chain_of
     from ._chain_plan import ChainPlan
     from ._checkpointable import Checkpointable, sequential
+    from ._compile import compile
     from ._measure import Measurement, measure
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "__version__",
     "budget",
     "chain_of",
+    "compile",
     "measure",
     "parse_bytes",
     "policies",
@@ -50,6 +52,7 @@ _HOMES = {
     "ChainPlan": "_chain_plan",
     "Checkpointable": "_checkpointable",
     "sequential": "_checkpointable",
+    "compile": "_compile",
     "Measurement": "_measure",
     "measure": "_measure",
 }

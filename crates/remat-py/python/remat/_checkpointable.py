@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from . import _torch_seam as seam
-from ._budget import Budget, bytes_of, live_tensors
+from ._budget import Budget, bytes_of
 from ._chain_costs import SCALARS
 from ._chain_of import Chain
 from ._chain_plan import ChainPlan, chain_bytes, load_plan, made_for, make_plan
 from ._chain_run import Script
 from ._errors import RematError
-from ._stage import Function, Stage, allocated_bytes, distinct_bytes, tensors
+from ._resident import resident
+from ._stage import Function, Stage, distinct_bytes, tensors
 from ._stage_measure import Measured, measure_chain
 from ._stage_probe import Shape, shape_of
 
@@ -196,7 +197,7 @@ class Checkpointable(nn.Module):
         returned = [tensor for tensor in (weak() for weak in self._returned) if tensor is not None]
         own = [*returned, *(tensors(value) if not shape.before else [])]
         gradients = [leaf.grad for leaf in shape.leaves if leaf.grad is not None]
-        others = _resident(shape.device) - distinct_bytes([*own, *gradients])
+        others = resident(shape.device) - distinct_bytes([*own, *gradients])
         if self._floor is None:
             self._floor = others + self._reserve
         every = sum(leaf.numel() * leaf.element_size() for leaf in shape.leaves) if gradients else 0
@@ -274,13 +275,3 @@ def _leaf_kind(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return (leaf.shape, leaf.dtype, leaf.requires_grad, leaf.device)
     return leaf
-
-
-def _resident(device: torch.device) -> int:
-    if device.type == "cuda":
-        return int(torch.cuda.memory_allocated(device))
-    found: dict[int, int] = {}
-    for tensor in live_tensors():
-        if seam.device_name(tensor.device) == seam.device_name(device):
-            found[seam.storage_id(tensor)] = allocated_bytes(tensor)
-    return sum(found.values())

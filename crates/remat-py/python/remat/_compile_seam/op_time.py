@@ -1,0 +1,45 @@
+"""About how long an op takes by itself: what recomputing it costs where memory is short."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import fx
+from torch._functorch import partitioners
+from torch.utils.flop_counter import flop_registry
+
+# Multiplications and additions, and bytes, a nanosecond. Only the ratio decides which ops are recomputed first; it is
+# fixed so that plans do not change from run to run.
+_RATES = {"cpu": (100.0, 10.0), "cuda": (50_000.0, 1_500.0)}
+
+
+def nanoseconds(node: fx.Node, read_bytes: int, written_bytes: int) -> int:
+    """By its arithmetic or by the memory it reads and writes, whichever takes longer."""
+    value = node.meta.get("val")
+    first = next((leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)), None)
+    operations_rate, bytes_rate = _RATES.get(first.device.type if first is not None else "cpu", _RATES["cpu"])
+    return round(max(_operations(node) / operations_rate, (read_bytes + written_bytes) / bytes_rate))
+
+
+def _operations(node: fx.Node) -> float:
+    count = flop_registry.get(getattr(node.target, "overloadpacket", None))
+    if count is None:
+        return 0.0
+    args, kwargs, out = pytree.tree_map(_shaped, (node.args, node.kwargs, node.meta.get("val")))
+    return float(count(*args, **kwargs, out_val=out))
+
+
+def _shaped(value: Any) -> Any:
+    """Sizes that depend on the input are taken as they are in the first one."""
+    if isinstance(value, fx.Node):
+        return pytree.tree_map(_shaped, value.meta.get("val"))
+    if isinstance(value, torch.Tensor):
+        return torch.empty([_number(size) for size in value.shape], device="meta", dtype=value.dtype)
+    return _number(value) if isinstance(value, torch.SymInt) else value
+
+
+def _number(size: int | torch.SymInt) -> int:
+    hint = getattr(partitioners, "optimization_hint", None) or vars(partitioners)["size_hint"]  # its older name
+    return int(hint(size, fallback=4096))
