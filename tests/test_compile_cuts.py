@@ -8,12 +8,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+import remat
 import torch
 from compiled import traced
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-import remat
 
 
 def leaf(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -201,5 +200,5 @@ def test_a_ratio_for_torchs_own_partitioner_is_refused() -> None:
 def test_arguments_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="backend"):
         remat.compile(nn.Linear(2, 2), backend="inductor")
-    with pytest.raises(ValueError, match="callable|called"):
+    with pytest.raises(ValueError, match=r"callable|called"):
         remat.compile(3)  # type: ignore[arg-type]
