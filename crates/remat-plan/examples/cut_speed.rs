@@ -5,7 +5,9 @@
 //! as a whole, names and all; its size counts nodes.
 
 use remat_plan::cut::Capacity::{Finite, Infinite};
-use remat_plan::cut::{min_cut, partition, Description, JointGraph, Network, Node, Wishes};
+use remat_plan::cut::{
+    min_cut, partition, Budgets, Description, JointGraph, Network, Node, Quantity, Wishes,
+};
 use std::time::Instant;
 
 type Family = fn(u32, &mut Random) -> Network;
@@ -63,6 +65,43 @@ fn main() {
             "| transformer | {nodes} | {read:.4} | {:.4} | {} |",
             start.seconds(),
             cut.saved.len()
+        );
+    }
+    println!();
+    println!("| nodes | search s | tradeoffs | peak of the cut MiB | budget MiB | recomputed ms | bound ms |");
+    println!("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for size in [300, 1_000, 5_000]
+        .into_iter()
+        .filter(|&size| wanted("budgets", size))
+    {
+        budgets(size);
+    }
+}
+
+/// Plans within budgets of a transformer of about so many nodes.
+fn budgets(size: u32) {
+    let graph = JointGraph::new(transformer(size)).expect("the graph is sound");
+    let start = Clock::now();
+    let go_on = &mut |_| std::ops::ControlFlow::Continue(());
+    let budgets = Budgets::new(&graph, &Wishes::default(), go_on).expect("there is a cut");
+    let seconds = start.seconds();
+    let tradeoffs = budgets.tradeoffs();
+    let (smallest, cut) = (
+        tradeoffs[0].peak_bytes,
+        tradeoffs[tradeoffs.len() - 1].peak_bytes,
+    );
+    for part in [0.0, 0.25, 0.5, 0.75] {
+        let budget = smallest + ((cut - smallest) as f64 * part) as u64;
+        let planned = budgets.plan(budget).expect("it fits");
+        let mib = |bytes: u64| bytes >> 20;
+        println!(
+            "| {} | {seconds:.2} | {} | {} | {} | {:.2} | {:.2} |",
+            graph.len(),
+            tradeoffs.len(),
+            mib(cut),
+            mib(budget),
+            planned.cut.recompute_ns as f64 / 1e6,
+            planned.bound_ns as f64 / 1e6,
         );
     }
 }
@@ -287,6 +326,7 @@ fn push(graph: &mut Description, name: &str, bytes: u64, inputs: &[&str], kind: 
     graph.nodes.push(Node {
         fusible: !product,
         compute_bound: product,
+        cost: Quantity::Whole(if product { 200_000 } else { 20_000 }),
         ..Node::new(name, bytes, inputs)
     });
     name.into()

@@ -6,3 +6,7 @@
 
 pub mod chain;
 pub mod cut;
+
+// What tests inside and outside of the crate share names it the same way.
+#[cfg(test)]
+extern crate self as remat_plan;

@@ -37,6 +37,8 @@ mod phases;
 mod push_relabel;
 mod recompute;
 mod search;
+#[cfg(test)]
+mod search_quality;
 mod timeline;
 mod topology;
 mod validate;

@@ -18,11 +18,16 @@ use std::ops::ControlFlow;
 pub type Progress<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
 
 /// Nodes and edges looked at, at most, and so the time: some seconds.
-const WORK: u64 = 150_000_000;
+const WORK: u64 = 400_000_000;
 /// Steps laid out at most, and at least.
 const STEPS: (u64, u64) = (200, 40_000);
 /// So many nodes are few enough for all choices to be tried.
 const FEW: usize = 12;
+/// Pieces that the forward pass is cut in to mix two choices, how often that is done, and what part of all peaks two choices
+/// must be apart.
+const PIECES: usize = 24;
+const ROUNDS: usize = 3;
+const NEAR: u64 = 64;
 /// Changes at random, each time that others find nothing new.
 const CHANCES: usize = 500;
 /// Numbers of segments that are tried.
@@ -52,6 +57,15 @@ pub(super) fn search(
     question: &Question<'_>,
     progress: &mut Progress<'_>,
 ) -> Result<Found, CutError> {
+    search_all_below(FEW, question, progress)
+}
+
+/// Searches, all choices where no more than `few` nodes are free.
+pub(super) fn search_all_below(
+    few: usize,
+    question: &Question<'_>,
+    progress: &mut Progress<'_>,
+) -> Result<Found, CutError> {
     let cheapest = cheapest(question, Nearest::Backward)?;
     let size = question.graph.len() as u64 * 4;
     let mut search = Search {
@@ -64,12 +78,13 @@ pub(super) fn search(
     };
     search.frontier.offer(cheapest.clone());
     let free = search.free();
-    let exhaustive = free.len() <= FEW;
+    let exhaustive = free.len() <= few;
     match exhaustive {
         true => search.exhaustively(&free)?,
         false => {
             search.by_price()?;
             search.by_segments()?;
+            search.between()?;
             search.node_by_node()?;
         }
     }
@@ -207,32 +222,55 @@ impl Search<'_, '_> {
         (0..nodes.len()).map(crosses).collect()
     }
 
-    /// Changes the best choices by a node: what is saved is recomputed, or what is recomputed is saved. Where that finds nothing new and there is
-    /// time left, by two nodes, then by three at random.
-    fn node_by_node(&mut self) -> Result<(), CutError> {
-        loop {
-            while let Some(choice) = self.open(1) {
-                self.singly(&choice)?;
-            }
-            match self.open(2) {
-                Some(choice) => self.in_pairs(&choice)?,
-                None => {
-                    self.at_random()?;
-                    if !self.frontier.is_open(1) {
+    /// Between two choices that follow one another lie those that go with the one up to some place of the forward pass and with the other from
+    /// there on: where layers are alike, prices change all of them at once.
+    fn between(&mut self) -> Result<(), CutError> {
+        let forward: Vec<usize> = (0..self.question.graph.len())
+            .filter(|&id| self.question.phases.forward[id])
+            .collect();
+        for _ in 0..ROUNDS {
+            let choices: Vec<Choice> = self.frontier.choices().cloned().collect();
+            let peak = |choice: Option<&Choice>| choice.map_or(0, |choice| choice.peak);
+            let near = (peak(choices.last()) - peak(choices.first())) / NEAR;
+            let apart = |pair: &&[Choice]| pair[1].peak - pair[0].peak > near;
+            for pair in choices.windows(2).filter(apart) {
+                let (one, other) = (self.marked(&pair[0]), self.marked(&pair[1]));
+                for piece in 1..PIECES {
+                    let place = forward[piece * forward.len() / PIECES];
+                    for (first, second) in [(&one, &other), (&other, &one)] {
+                        self.consider([&first[..place], &second[place..]].concat())?;
+                    }
+                    if self.done * 2 > self.most {
                         return Ok(());
                     }
                 }
             }
         }
+        Ok(())
     }
 
-    /// A choice around which so many changes have not been tried, if there is time left.
+    /// Changes the best choices by a node: what is saved is recomputed, or what is recomputed is saved. Where that finds nothing new and there is
+    /// time left, by two nodes, then by three at random.
+    fn node_by_node(&mut self) -> Result<(), CutError> {
+        while self.done < self.most {
+            if let Some(choice) = self.open(1) {
+                self.singly(&choice)?;
+            } else if let Some(choice) = self.open(2) {
+                self.in_pairs(&choice)?;
+            } else {
+                self.at_random()?;
+                if !self.frontier.is_open(1) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A choice around which so many changes have not been tried.
     fn open(&mut self, changes: usize) -> Option<Choice> {
         let turn = self.turn();
-        match self.done < self.most {
-            true => self.frontier.explore(changes, turn),
-            false => None,
-        }
+        self.frontier.explore(changes, turn)
     }
 
     /// The next of a sequence of numbers that looks random and is always the same.

@@ -4,6 +4,7 @@ mod bad_input;
 mod budgets;
 mod by_definition;
 mod groups;
+mod integer_program;
 mod networks;
 mod partitions;
 mod random_graphs;

@@ -21,9 +21,8 @@ pub(crate) fn joint_graphs(forward: usize, backward: usize) -> impl Strategy<Val
 fn drawn(inputs: usize, forward: &[Draw], backward: &[Draw]) -> Description {
     let mut graph = Description::default();
     for (id, draw) in forward.iter().enumerate() {
-        match id < inputs {
-            true => graph.inputs.push(format!("n{id}")),
-            false => {}
+        if id < inputs {
+            graph.inputs.push(format!("n{id}"));
         }
         let reads = read(draw, id, if id < inputs { 0 } else { id });
         push(&mut graph, draw, reads, id >= inputs);

@@ -1,0 +1,216 @@
+//! `remat plan cut` and `remat verify cut`.
+
+use assert_cmd::Command;
+use serde_json::{json, Value};
+use std::fs;
+use tempfile::TempDir;
+
+/// Two layers, each a product and what is made of it, and their backward pass.
+fn net() -> Value {
+    let node = |name: &str, bytes: u64, inputs: &[&str]| json!({"name": name, "bytes": bytes, "inputs": inputs, "fusible": true, "cost": 1000});
+    let product = |name: &str, bytes: u64, inputs: &[&str]| json!({"name": name, "bytes": bytes, "inputs": inputs, "compute_bound": true, "cost": 50_000, "op": "mm"});
+    json!({
+        "nodes": [
+            node("x", 400, &[]), node("w", 100, &[]), node("v", 100, &[]),
+            product("m", 4000, &["x", "w"]), node("a", 4000, &["m"]), node("b", 4000, &["a"]),
+            product("n", 400, &["b", "v"]), node("y", 400, &["n"]),
+            node("g", 400, &[]), node("dn", 400, &["g", "n"]),
+            product("dv", 100, &["b", "dn"]), product("db", 4000, &["dn", "v"]),
+            node("da", 4000, &["db", "b"]), node("dm", 4000, &["da", "a"]),
+            product("dw", 100, &["x", "dm"]), product("dx", 400, &["dm", "w"]),
+        ],
+        "inputs": ["x", "w", "v"], "tangents": ["g"], "forward_outputs": ["y"], "backward_outputs": ["dv", "dw", "dx"],
+    })
+}
+
+struct Desk {
+    folder: TempDir,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let desk = Desk {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        desk.file("net.json", net());
+        desk
+    }
+
+    fn file(&self, name: &str, text: impl ToString) {
+        fs::write(self.folder.path().join(name), text.to_string()).unwrap();
+    }
+
+    fn remat(&self, arguments: &[&str]) -> Command {
+        let mut command = assert_cmd::cargo::cargo_bin_cmd!("remat");
+        command.current_dir(self.folder.path()).args(arguments);
+        command
+    }
+
+    fn told(&self, arguments: &[&str]) -> String {
+        let assert = self.remat(arguments).assert().success();
+        String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+    }
+
+    fn planned(&self, arguments: &[&str]) -> Value {
+        let told = self.told(&[&["plan", "cut", "net.json", "--json"][..], arguments].concat());
+        serde_json::from_str(&told).unwrap()
+    }
+
+    /// The one line of a command that fails.
+    fn refused(&self, arguments: &[&str]) -> String {
+        let assert = self.remat(arguments).assert().code(1);
+        let line = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+        assert_eq!(line.trim_end().lines().count(), 1, "{line}");
+        line
+    }
+}
+
+#[test]
+fn a_plan_is_told_and_verified() {
+    let desk = Desk::new();
+    let plan = desk.planned(&[]);
+    assert_eq!(plan["saved"], json!(["x", "w", "v", "m", "b", "n"]));
+    assert_eq!(plan["recomputed"], json!(["a"]));
+    assert_eq!(plan["banned"]["m"], "compute-bound");
+    assert_eq!(plan["banned"]["b"], "unfusible");
+    desk.file("plan.json", &plan);
+    let verified: Value =
+        serde_json::from_str(&desk.told(&["verify", "cut", "net.json", "plan.json", "--json"]))
+            .unwrap();
+    for field in ["cost", "saved_bytes", "peak_bytes", "recompute_ns"] {
+        assert_eq!(verified[field], plan[field], "{field}");
+    }
+    let table = desk.told(&["plan", "cut", "net.json"]);
+    assert!(table.contains("6: x w v m b n"), "{table}");
+    assert!(desk
+        .told(&["verify", "cut", "net.json", "plan.json"])
+        .contains("yes"));
+}
+
+#[test]
+fn budgets_from_the_smallest_on_are_met_and_larger_ones_are_faster() {
+    let desk = Desk::new();
+    let free = desk.planned(&[])["peak_bytes"].as_u64().unwrap();
+    let line = desk.refused(&["plan", "cut", "net.json", "--budget", "10"]);
+    let smallest: u64 = line
+        .split_whitespace()
+        .rev()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(smallest < free);
+    let mut before = u64::MAX;
+    for budget in (smallest..=free).step_by(400) {
+        let plan = desk.planned(&["--budget", &budget.to_string()]);
+        let time = plan["recompute_ns"].as_u64().unwrap();
+        assert!(
+            plan["peak_bytes"].as_u64().unwrap() <= budget && time <= before,
+            "{plan}"
+        );
+        assert!(plan["bound_ns"].as_u64().unwrap() <= time);
+        desk.file("plan.json", &plan);
+        desk.told(&["verify", "cut", "net.json", "plan.json"]);
+        before = time;
+    }
+    assert_eq!(
+        desk.planned(&["--budget", &free.to_string()])["saved"],
+        desk.planned(&[])["saved"]
+    );
+    let curve = desk.told(&["plan", "cut", "net.json", "--curve", "--json"]);
+    let first: Value = serde_json::from_str(curve.lines().next().unwrap()).unwrap();
+    assert_eq!(first["peak_bytes"], smallest);
+}
+
+#[test]
+fn an_edited_plan_is_not_valid() {
+    let desk = Desk::new();
+    let plan = desk.planned(&["--budget", "1GiB"]);
+    type Edit = fn(&mut Value);
+    let edits: [(Edit, &str); 10] = [
+        (|plan| plan["cost"] = json!(1), "it says cost 1"),
+        (|plan| plan["peak_bytes"] = json!(1), "it says peak_bytes 1"),
+        (
+            |plan| plan["saved_bytes"] = json!(1),
+            "it says saved_bytes 1",
+        ),
+        (
+            |plan| plan["recompute_ns"] = json!(1),
+            "it says recompute_ns 1",
+        ),
+        (
+            |plan| plan["budget_bytes"] = json!(5000),
+            "above its budget",
+        ),
+        (
+            |plan| plan["saved"] = json!(["x", "w", "v", "n"]),
+            "is recomputed, which is banned",
+        ),
+        (
+            |plan| plan["saved"] = json!(["w", "v", "m", "b", "n"]),
+            "\"x\", an input that is not saved",
+        ),
+        (
+            |plan| plan["saved"][0] = json!("q"),
+            "\"q\", which is no node",
+        ),
+        (
+            |plan| plan["saved"][0] = json!("dn"),
+            "\"dn\" is saved, but comes of a tangent",
+        ),
+        (
+            |plan| plan["recomputed"] = json!(["m"]),
+            "is not what follows",
+        ),
+    ];
+    for (edit, reason) in edits {
+        let mut edited = plan.clone();
+        edit(&mut edited);
+        desk.file("edited.json", edited);
+        let line = desk.refused(&["verify", "cut", "net.json", "edited.json"]);
+        assert!(line.contains(reason), "{line}");
+    }
+}
+
+#[test]
+fn groups_say_what_to_recompute_in_the_consumer() {
+    let desk = Desk::new();
+    let mut grouped = net();
+    for (node, group) in [(4, 1), (5, 1), (12, 2), (13, 2)] {
+        grouped["nodes"][node]["group"] = json!(group);
+    }
+    desk.file("net.json", grouped);
+    let line = desk.told(&["plan", "cut", "net.json", "--groups", "--json"]);
+    let handover: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(
+        (&handover["producer"], &handover["consumer"]),
+        (&json!(1), &json!(2))
+    );
+    assert_eq!(
+        (&handover["read"], &handover["recomputed"]),
+        (&json!(["m"]), &json!(["a", "b"]))
+    );
+    assert!(desk
+        .told(&["plan", "cut", "net.json", "--groups"])
+        .contains("group 1 -> 2"));
+}
+
+#[test]
+fn bad_graphs_are_refused_with_file_and_node() {
+    let desk = Desk::new();
+    let mut bad = net();
+    bad["nodes"][5]["inputs"] = json!(["nobody"]);
+    desk.file("bad.json", bad);
+    for arguments in [&[][..], &["--budget", "1GiB"], &["--groups"]] {
+        let line = desk.refused(&[&["plan", "cut", "bad.json"][..], arguments].concat());
+        assert!(line.contains("bad.json: \"b\" reads \"nobody\""), "{line}");
+    }
+    desk.refused(&["plan", "cut", "none.json"]);
+    desk.file("deep.json", "[".repeat(100_000));
+    assert!(desk
+        .refused(&["plan", "cut", "deep.json"])
+        .contains("no joint graph"));
+    desk.remat(&["plan", "cut", "net.json", "--groups", "--budget", "5"])
+        .assert()
+        .code(2);
+}
