@@ -1,0 +1,124 @@
+"""Compiled graphs: the cuts that Remat and torch choose, how long choosing takes, and what the steps take.
+
+    python benchmarks/cuts.py [--quick] [--models NAMES] [--json FILE]
+    python benchmarks/cuts.py --latency [--quick] [--models NAMES] [--json FILE]
+
+The first cuts joint graphs and generates no code. Networkx's minimum cut is given the very network that Remat's solver
+makes of a joint graph; what torch's partitioner saves is worth what Remat's capacities say. The exit code is 1 if a
+minimum cut is not one. The second compiles, and measures steps and their true peaks; its exit code is 1 if a loss is
+not that of plain eager within a tolerance, or a peak exceeds its budget.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+import torch
+from cut_quality import CutRow, cut_row
+from joint_models import MODELS, make
+from speed import machine, table
+
+
+def main() -> int:
+    """Measures, prints, and answers with the exit code."""
+    args = arguments()
+    torch.set_num_threads(args.threads)
+    here = machine("cpu")
+    print("machine: " + ", ".join(f"{name} {value}" for name, value in here.items()), flush=True)
+    rows = cut_rows(args)
+    if args.json:
+        lines = [{"kind": "machine", **here}, *({"kind": "cut", **asdict(row)} for row in rows)]
+        args.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    failures = [(row.model, row.broken()) for row in rows]
+    for name, failure in failures:
+        if failure:
+            print(f"{name}: {failure}", file=sys.stderr)
+    return 1 if any(failure for _, failure in failures) else 0
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="shallow transformers, one round: no measurement")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row as a line of JSON")
+    parser.add_argument("--rounds", type=int, help="turns of every peer (3, or 1 with --quick)")
+    parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads")
+    parser.add_argument("--models", help="which, with commas between")
+    return parser.parse_args()
+
+
+def named(args: argparse.Namespace, known: Iterable[str]) -> list[str]:
+    """The models that were asked for."""
+    names = args.models.split(",") if args.models else list(known)
+    if unknown := set(names) - set(known):
+        sys.exit(f"no such model: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return names
+
+
+def cut_rows(args: argparse.Namespace) -> list[CutRow]:
+    """The cuts of all models."""
+    rows: list[CutRow] = []
+    for name in named(args, MODELS):
+        model, inputs = make(name, args.quick)
+        row = cut_row(name, model, inputs, args.rounds or (1 if args.quick else 3))
+        print(f"{name}: {row.nodes} nodes", file=sys.stderr, flush=True)
+        rows.append(row)
+    print("\n### What is cut\n\n" + quality_table(rows))
+    print("\n### How long it takes\n\n" + time_table(rows))
+    return rows
+
+
+def quality_table(rows: Sequence[CutRow]) -> str:
+    """Costs and bans."""
+    header = ["model", "nodes", "our cut, KiB", "networkx, KiB", "torch's choice, KiB", "torch / ours"]
+    header += ["bans", "only ours", "only torch's", "banned by us, recomputed by torch"]
+    cells = [
+        [
+            row.model,
+            str(row.nodes),
+            f"{row.cost / 1024:.1f}",
+            f"{row.networkx_cost / 1024:.1f}",
+            "" if row.torch_cost is None else f"{row.torch_cost / 1024:.1f}",
+            "" if row.torch_cost is None else f"{row.torch_cost / max(1, row.cost):.4f}",
+            str(row.bans),
+            str(row.bans_only_ours),
+            str(row.bans_only_torchs),
+            str(row.torch_recomputes_banned),
+        ]
+        for row in rows
+    ]
+    return table(header, cells)
+
+
+def time_table(rows: Sequence[CutRow]) -> str:
+    """Seconds and ratios."""
+    ratios: list[tuple[str, Any]] = [
+        ("networkx / solver", lambda row: row.networkx_s / row.solver_s),
+        ("networkx / with JSON", lambda row: row.networkx_s / row.plan_cut_s),
+        ("torch's solver / solver", lambda row: row.torch_solver_s / row.solver_s),
+        ("our pass / torch's", lambda row: row.pass_s / row.torch_pass_s),
+    ]
+    header = ["model", "vertices", "edges", "solver, ms", "with JSON, ms", "networkx, ms", "torch's solver, ms"]
+    header += ["our pass, ms", "torch's pass, ms", *(name for name, _ in ratios)]
+    cells = []
+    for row in rows:
+        times = [row.solver_s, row.plan_cut_s, row.networkx_s, row.torch_solver_s, row.pass_s, row.torch_pass_s]
+        cells.append(
+            [row.model, str(row.vertices), str(row.edges)]
+            + [f"{1e3 * seconds:.2f}" for seconds in times]
+            + [f"{ratio(row):.2f}" for _, ratio in ratios]
+        )
+    means = [f"{geometric_mean(ratio(row) for row in rows):.2f}" for _, ratio in ratios]
+    cells.append(["geometric mean", *[""] * 8, *means])
+    return table(header, cells)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
