@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -21,35 +22,39 @@ from statistics import geometric_mean
 from typing import Any
 
 import torch
+from compiled_steps import MIB, NOT_AT_ALL, PROGRAMS, StepRow, budgets_known, program, step_rows
 from cut_quality import CutRow, cut_row
 from joint_models import MODELS, make
-from speed import machine, table
+from speed import KEEP_FREED, cell, machine, table
 
 
 def main() -> int:
     """Measures, prints, and answers with the exit code."""
     args = arguments()
+    if args.latency and any(os.environ.get(name) != value for name, value in KEEP_FREED.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_FREED})
     torch.set_num_threads(args.threads)
     here = machine("cpu")
     print("machine: " + ", ".join(f"{name} {value}" for name, value in here.items()), flush=True)
-    rows = cut_rows(args)
+    rows: list[CutRow] | list[StepRow] = latency_rows(args) if args.latency else cut_rows(args)
     if args.json:
-        lines = [{"kind": "machine", **here}, *({"kind": "cut", **asdict(row)} for row in rows)]
+        kind = "step" if args.latency else "cut"
+        lines = [{"kind": "machine", **here}, *({"kind": kind, **asdict(row)} for row in rows)]
         args.json.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    failures = [(row.model, row.broken()) for row in rows]
-    for name, failure in failures:
-        if failure:
-            print(f"{name}: {failure}", file=sys.stderr)
-    return 1 if any(failure for _, failure in failures) else 0
+    failures = [f"{label(row)}: {row.broken()}" for row in rows if row.broken()]
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="shallow transformers, one round: no measurement")
+    parser.add_argument("--quick", action="store_true", help="small models, one round: no measurement")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row as a line of JSON")
-    parser.add_argument("--rounds", type=int, help="turns of every peer (3, or 1 with --quick)")
+    parser.add_argument("--rounds", type=int, help="turns of every peer (cuts 3, steps 7; 1 with --quick)")
     parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads")
+    parser.add_argument("--latency", action="store_true", help="compile, and measure steps and peaks")
     parser.add_argument("--models", help="which, with commas between")
     return parser.parse_args()
 
@@ -118,6 +123,66 @@ def time_table(rows: Sequence[CutRow]) -> str:
     means = [f"{geometric_mean(ratio(row) for row in rows):.2f}" for _, ratio in ratios]
     cells.append(["geometric mean", *[""] * 8, *means])
     return table(header, cells)
+
+
+def label(row: CutRow | StepRow) -> str:
+    """What a row is of."""
+    return row.model if isinstance(row, CutRow) else f"{row.program}, {row.label}"
+
+
+def latency_rows(args: argparse.Namespace) -> list[StepRow]:
+    """The steps of all programs."""
+    if not budgets_known():
+        print("\nremat.compile takes no budget here: rows with one are left out")
+    rows: list[StepRow] = []
+    for name in named(args, PROGRAMS):
+        made = step_rows(program(name, args.quick), args.rounds or (1 if args.quick else 7), 2 if args.quick else 5)
+        print(f"\n### {made[0].program}: base {made[0].base / MIB:.1f} MiB\n\n{step_table(made)}", flush=True)
+        rows += made
+    print("\n### Geometric means over the programs\n\n" + mean_table(rows))
+    return rows
+
+
+def step_table(rows: Sequence[StepRow]) -> str:
+    """One program."""
+    header = [
+        "run",
+        "budget MiB",
+        "true peak MiB",
+        "peak / budget",
+        "ms / step",
+        "time / torch.compile",
+        "first step, s",
+    ]
+    header += ["loss"]
+    cells = [
+        [
+            row.label,
+            cell(row.budget and row.budget / MIB, ".1f"),
+            cell(row.peak and row.peak / MIB, ".1f"),
+            cell(row.peak / row.budget if row.peak and row.budget else None, ".4f"),
+            cell(row.ms, ".1f"),
+            cell(row.over_torch, ".3f"),
+            cell(row.compiled_s, ".1f"),
+            row.failure or ("same" if row.same_loss else "DIFFERENT"),
+        ]
+        for row in rows
+    ]
+    return table(header, cells)
+
+
+def mean_table(rows: Sequence[StepRow]) -> str:
+    """Times and peaks over those of the others, of the programs that ran."""
+    without = {row.program: row.peak for row in rows if row.label == NOT_AT_ALL}
+    cells = []
+    for name in dict.fromkeys(row.label for row in rows):
+        ran = [row for row in rows if row.label == name and row.peak and row.over_torch]
+        if not ran:
+            continue
+        times = geometric_mean(row.over_torch or 1 for row in ran)
+        peaks = geometric_mean((row.peak or 1) / (without[row.program] or 1) for row in ran)
+        cells.append([name, str(len(ran)), f"{times:.3f}", f"{peaks:.3f}"])
+    return table(["run", "programs", "time / torch.compile", "peak / nothing recomputed"], cells)
 
 
 if __name__ == "__main__":
