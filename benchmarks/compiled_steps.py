@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
+import itertools
 import math
 import sys
 import warnings
@@ -187,7 +188,7 @@ def _compare(rows: list[StepRow]) -> None:
     for row in rows:
         row.same_loss = row.loss is None or math.isclose(row.loss, wanted, rel_tol=TOLERANCE)
     budgeted = [row for row in rows if row.budget is not None and row.peak is not None]
-    for larger, smaller in zip(budgeted, budgeted[1:], strict=False):
+    for larger, smaller in itertools.pairwise(budgeted):
         assert larger.peak is not None and smaller.peak is not None
         smaller.monotone = smaller.peak <= larger.peak
 
