@@ -58,7 +58,8 @@ def resident_bytes() -> int:
                 storage = tensor.untyped_storage()
             except (RuntimeError, NotImplementedError):
                 continue  # functorch wrappers have no storage of their own
-            sizes[storage._cdata] = storage.nbytes()
+            if storage.device.type == "cpu":  # a compiler's fake tensors have no memory
+                sizes[storage._cdata] = storage.nbytes()
     return sum(sizes.values())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable
 from functools import cache
@@ -9,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from . import _compile_seam as seam
 from . import _native
+from ._budget import Budget, bytes_of
+from ._compile_limit import Limit
 from ._cut import Cut, choose
 from ._cut_report import Report
 
@@ -19,8 +23,9 @@ from ._cut_report import Report
 class Backend:
     """A backend of Dynamo: Inductor, with graphs cut by Remat. It keeps what is reported of them."""
 
-    def __init__(self) -> None:
-        self.report = Report()
+    def __init__(self, report: Report | None = None, limit: Limit | None = None) -> None:
+        self.report = Report() if report is None else report
+        self._limit = limit
         self.__name__ = "remat"
 
     def __call__(
@@ -34,26 +39,35 @@ class Backend:
     ) -> Any:
         """Compiles one graph."""
         number = self.report.started()
+        room = None if self._limit is None else self._limit.room()
 
         def done(cut: Cut) -> None:
             self.report.add(number, cut)
 
-        partitioner = seam.Partitioner(choose(done), _identity)
-        return seam.compile_graph(gm, inputs, partitioner, {**seam.mode_options(mode, None), **(options or {})})
+        identity = _identity() + repr(room).encode()
+        partitioner = seam.Partitioner(choose(done, room), lambda: identity)
+        patches = {**seam.mode_options(mode, None), **(options or {})}
+        if self._limit is None:
+            return seam.compile_graph(gm, inputs, partitioner, patches)
+        return self._limit.compiled(lambda: seam.compile_graph(gm, inputs, partitioner, patches), number)
 
 
-def compile(model: Callable[..., Any], **options: Any) -> Any:
+def compile(model: Callable[..., Any], budget: Budget | None = None, **options: Any) -> Any:
     """``torch.compile`` with what is saved between forward and backward pass chosen by Remat.
 
     Cheap ops of the forward pass that the backward pass's own kernels can do again are not saved: fewer bytes are
     written and read, so memory and mostly time go down. What is saved is the minimum cut of Yu and He (MLSys 2023).
 
+    With a ``budget``, in bytes, an int or a text such as ``"6GiB"``, more is recomputed where need be. It covers what
+    :func:`remat.budget` covers: every tensor on the device. The first steps are measured; if one takes more, the
+    next is compiled anew for less, with a warning.
+
     ``options`` are those of :func:`torch.compile` (``fullgraph``, ``dynamic``, ``mode``, ``options``), but ``backend``.
     The result has a method ``report``, see :class:`Report`; ``torch.compile(model, backend="remat")`` does the same
     without one.
 
-    Raises :class:`RematError` that names the node where a graph cannot be cut; torch's own error where there is no C++
-    compiler.
+    Raises :class:`BudgetError` with the smallest budget that would do, :class:`RematError` that names the node where a
+    graph cannot be cut; torch's own error where there is no C++ compiler.
 
     >>> import torch, remat
     >>> compiled = remat.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()))
@@ -64,11 +78,38 @@ def compile(model: Callable[..., Any], **options: Any) -> Any:
         raise ValueError("remat.compile is a backend itself: leave out backend=")
     if not callable(model):
         raise ValueError(f"{type(model).__name__} cannot be called: expected a module or a function")
-    backend = Backend()
-    compiled = torch.compile(model, backend=backend, **options)
+    report = Report()
+    if budget is None:
+        return _handle(model, lambda: torch.compile(model, backend=Backend(report), **options), report, None)
+    limit = Limit(bytes_of(budget), _device_of(model), report)
+    return _handle(model, lambda: torch.compile(model, backend=Backend(report, limit), **options), report, limit)
+
+
+def _handle(model: Callable[..., Any], fresh: Callable[[], Any], report: Report, limit: Limit | None) -> Any:
+    """What the caller gets: a module for a module, a function for a function; ``limit`` may have it compiled anew."""
+    current = [fresh()]
+    if isinstance(model, nn.Module):
+        compiled = current[0]
+        seam.exchange(compiled, compiled)
+        change = lambda: seam.exchange(compiled, fresh())  # noqa: E731
+    else:
+
+        @seam.plainly
+        @functools.wraps(model)
+        def compiled(*args: Any, **kwargs: Any) -> Any:
+            return current[0](*args, **kwargs)
+
+        change = lambda: current.__setitem__(0, fresh())  # noqa: E731
+    if limit is not None:
+        limit.on_change = change
     # A compiled module hands attributes on to the module; what is reported is its own.
-    compiled.__dict__["report"] = backend.report
+    compiled.__dict__["report"] = report
     return compiled
+
+
+def _device_of(model: Any) -> torch.device:
+    parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
+    return parameters[0].device if parameters else torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def backend(gm: torch.fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:

@@ -96,7 +96,7 @@ def _cut(flat: FlatGraph, room: int | None, start: float) -> Cut:
         saved=answer["saved"],
         recomputed=[name for name in answer["recomputed"] if name in flat.forward],
         late=answer["recomputed"],
-        lifted=answer["lifted"],
+        lifted=[name for name in answer["lifted"] if name in flat.forward],
         banned={**answer["banned"], **flat.banned},
         bytes_before=_bytes_held(flat, flat.crossing),
         bytes_after=_bytes_held(flat, answer["saved"]),

@@ -41,6 +41,10 @@ class Report:
         self._cuts[number] = None
         return number
 
+    def restart(self) -> None:
+        """Graphs are compiled anew."""
+        self._cuts.clear()
+
     def add(self, number: int, cut: Cut) -> None:
         """It has been cut."""
         self._cuts[number] = cut

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from . import _torch_seam as seam
@@ -9,12 +11,16 @@ from ._budget import live_tensors
 from ._stage import allocated_bytes
 
 
-def resident(device: torch.device) -> int:
-    """Bytes of all tensors on a device, each storage counted once."""
+def resident(device: torch.device, hidden: Iterable[dict[int, int]] = ()) -> int:
+    """Bytes of all tensors on a device, each storage counted once.
+
+    ``hidden``: bytes by storage of what Python may not see.
+    """
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))
-    found: dict[int, int] = {}
+    found = {storage: size for part in hidden for storage, size in part.items()}
     for tensor in live_tensors():
-        if seam.device_name(tensor.device) == seam.device_name(device):
+        real = seam.TensorBase.untyped_storage(tensor).device.type == device.type  # the compiler's have no memory
+        if real and seam.device_name(tensor.device) == seam.device_name(device):
             found[seam.storage_id(tensor)] = allocated_bytes(tensor)
     return sum(found.values())

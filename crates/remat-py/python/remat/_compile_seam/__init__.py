@@ -7,7 +7,8 @@ backends). They are named in this package and nowhere else.
 
 from __future__ import annotations
 
-from .inductor import compile_graph, compiler_missing, mode_options, register
+from .backward_node import backward_node, saved_storages
+from .inductor import compile_graph, exchange, mode_options, plainly, register
 from .node_kinds import Kind, NodeKinds, Rules
 from .partitioner import Choice, Partitioner, partition, without_recomputing
 
@@ -17,10 +18,13 @@ __all__ = [
     "NodeKinds",
     "Partitioner",
     "Rules",
+    "backward_node",
     "compile_graph",
-    "compiler_missing",
+    "exchange",
     "mode_options",
     "partition",
+    "plainly",
     "register",
+    "saved_storages",
     "without_recomputing",
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 from torch import fx
 
+from .._errors import RematError
 from .partitioner import Partitioner
 
 
@@ -35,12 +37,23 @@ def register(name: str, backend: Callable[..., Any]) -> None:
         registry.register_backend(backend, name=name)
 
 
-def compiler_missing() -> Exception | None:
-    """Torch's own error where there is no C++ compiler, which code for the CPU needs."""
-    from torch._inductor import cpp_builder
+def plainly(call: Callable[..., Any]) -> Callable[..., Any]:
+    """What a backend raises is raised as it is, and not as an error of Dynamo's."""
+    from torch._dynamo.exc import BackendCompilerFailed
 
-    try:
-        cpp_builder.get_cpp_compiler()
-    except Exception as error:
-        return error
-    return None
+    @functools.wraps(call)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call(*args, **kwargs)
+        except BackendCompilerFailed as error:
+            if isinstance(error.inner_exception, RematError):
+                raise error.inner_exception from None
+            raise
+
+    return called
+
+
+def exchange(compiled: Any, fresh: Any) -> None:
+    """A compiled module goes on with what another one of the same module compiles."""
+    compiled.__dict__["dynamo_ctx"] = fresh.__dict__["dynamo_ctx"]
+    compiled.__dict__["forward"] = plainly(fresh.__dict__["forward"])

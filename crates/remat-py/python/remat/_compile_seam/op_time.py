@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import fx
+from torch._functorch import partitioners
 from torch.utils.flop_counter import flop_registry
 
 # Multiplications and additions, and bytes, a nanosecond. Only the ratio decides which ops are recomputed first; it is
@@ -40,6 +41,5 @@ def _shaped(value: Any) -> Any:
 
 
 def _number(size: int | torch.SymInt) -> int:
-    from torch._functorch.partitioners import optimization_hint
-
-    return int(optimization_hint(size, fallback=4096))
+    hint = getattr(partitioners, "optimization_hint", None) or vars(partitioners)["size_hint"]  # its older name
+    return int(hint(size, fallback=4096))

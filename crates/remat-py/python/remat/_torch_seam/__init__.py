@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .allocations import allocations, measured_call
+from .allocations import Allocations, allocations, measured_call
 from .devices import blank_storage, device_name, device_of, devices, empty_storage, synchronizer
 from .graph import generators, hooks_aside, leaves
 from .layout import probe_layout
@@ -21,6 +21,7 @@ from .tensors import TensorBase, flatten, flatten_tree, part_storages, parts, st
 
 __all__ = [
     "RNG_BYTES",
+    "Allocations",
     "TensorBase",
     "TorchDispatchMode",
     "accumulating",

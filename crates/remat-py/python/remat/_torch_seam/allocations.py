@@ -36,6 +36,42 @@ def allocations(call: Callable[[], _T], device: torch.device) -> tuple[_T, int, 
         return _allocations_cuda(call, device)
     if torch.autograd._profiler_enabled():
         raise RematError("bytes cannot be measured while a profiler is active: measure before it starts")
+    _profile_memory()
+    try:
+        result = call()
+    finally:
+        records = torch.autograd._disable_profiler_legacy()
+    level, peak = _level_and_peak(records)
+    return result, level, peak
+
+
+class Allocations:
+    """What the allocator gives out between two points of a program on one thread."""
+
+    def __init__(self, device: torch.device, base: int) -> None:
+        self._device, self._base = device, base
+
+    @classmethod
+    def start(cls, device: torch.device) -> Allocations | None:
+        """From here on; ``None`` while a profiler of the program's own is active."""
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            return cls(device, torch.cuda.memory_allocated(device))
+        if torch.autograd._profiler_enabled():
+            return None
+        _profile_memory()
+        return cls(device, 0)
+
+    def stop(self) -> int:
+        """The most bytes that there were beyond those at the start."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+            return torch.cuda.max_memory_allocated(self._device) - self._base
+        return _level_and_peak(torch.autograd._disable_profiler_legacy())[1]
+
+
+def _profile_memory() -> None:
     config = torch.autograd.ProfilerConfig(
         torch.autograd.ProfilerState.CPU,
         False,
@@ -46,17 +82,16 @@ def allocations(call: Callable[[], _T], device: torch.device) -> tuple[_T, int, 
         torch._C._profiler._ExperimentalConfig(),
     )
     torch.autograd._enable_profiler_legacy(config)
-    try:
-        result = call()
-    finally:
-        records = torch.autograd._disable_profiler_legacy()
+
+
+def _level_and_peak(records: Any) -> tuple[int, int]:
     level = peak = 0
     for thread in records:
         for event in thread:
             if event.kind() == "memory_alloc":
                 level += event.cpu_memory_usage()
                 peak = max(peak, level)
-    return result, level, peak
+    return level, peak
 
 
 def _allocations_cuda(call: Callable[[], _T], device: torch.device) -> tuple[_T, int, int]:
