@@ -46,7 +46,8 @@ def resident_bytes(device: torch.device | str = "cpu") -> int:
     for tensor in living_tensors():
         if tensor.device.type == device.type and tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
-            storages[storage._cdata] = storage.nbytes()
+            if storage.device.type == device.type:  # a compiler's fake tensors have no memory
+                storages[storage._cdata] = storage.nbytes()
     return sum(storages.values())
 
 

@@ -1,0 +1,286 @@
+"""Training steps compiled in several ways: how long they take, and what they hold at most."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import inspect
+import itertools
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import remat
+import torch
+import torch.nn.functional as F
+from joint_models import VOCABULARY, first
+from remat import _compile_seam as seam
+from timing import in_turn, timed
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from true_peak import resident_bytes, true_peak
+
+MIB = 1 << 20
+SHARES = (0.8, 0.6, 0.4, 0.3)
+#: Losses of float32 are the same within this share.
+TOLERANCE = 1e-4
+
+PLAIN, NOT_AT_ALL, PER_BLOCK = "eager", "compiled, nothing recomputed", "compiled, checkpoint per block"
+TORCHS, OURS = "torch.compile", "remat.compile"
+
+
+@dataclass
+class Program:
+    """What is trained: its blocks are what a checkpoint is put around."""
+
+    name: str
+    model: nn.Module
+    inputs: tuple[Any, ...]
+    blocks: Callable[[nn.Module], list[nn.Module]]
+
+    def twin(self) -> nn.Module:
+        """The same parameters and buffers in a module of its own."""
+        kept = [*self.model.parameters(), *self.model.buffers()]
+        return copy.deepcopy(self.model, {id(tensor): tensor for tensor in kept})
+
+
+@dataclass
+class StepRow:
+    """What was seen of one way to run a program."""
+
+    program: str
+    label: str
+    base: int
+    budget: int | None = None
+    peak: int | None = None
+    ms: float | None = None
+    #: Time over that of ``torch.compile``, round by round.
+    over_torch: float | None = None
+    loss: float | None = None
+    failure: str | None = None
+    compiled_s: float | None = None
+    same_loss: bool = True
+    #: No peak of a larger budget is lower.
+    monotone: bool = True
+
+    def broken(self) -> str | None:
+        """What must not be. That a budget is too small for any plan is an answer, and no failure."""
+        if not self.same_loss:
+            return "the loss differs from plain eager's"
+        if self.budget is not None and self.peak is not None and self.peak > self.budget:
+            return f"the peak is {self.peak / self.budget:.4f} of the budget"
+        return None if self.monotone else "a larger budget has a lower peak"
+
+
+@dataclass
+class _Peer:
+    row: StepRow
+    step: Callable[[], float]
+    seconds: list[float] = field(default_factory=list)
+
+
+def step_rows(program: Program, rounds: int, steps: int) -> list[StepRow]:
+    """Peaks one by one, then times in turns."""
+    torch._dynamo.reset()
+    # Each way is compiled by itself, and the modules share their code.
+    torch._dynamo.config.recompile_limit = 128
+    gc.collect()
+    peers: list[_Peer] = []
+    for label, model in _unbudgeted(program):
+        peers.append(_seen(program, label, model, None))
+    plain = next(peer.row for peer in peers if peer.row.label == NOT_AT_ALL)
+    if plain.peak is not None and budgets_known():
+        for share in SHARES:
+            budget = int(share * plain.peak)
+            model = remat.compile(program.twin(), budget=budget)
+            peers.append(_seen(program, f"{OURS}, {share:.0%}", model, budget))
+    running = [peer for peer in peers if peer.row.peak is not None]
+    for turn in range(rounds):
+        for peer in in_turn(running, turn):
+            peer.seconds.append(median(timed(peer.step, "cpu", 1, steps)))
+    reference = next(peer for peer in peers if peer.row.label == TORCHS)
+    for peer in running:
+        peer.row.ms = 1e3 * median(peer.seconds)
+        if reference.seconds:
+            ratios = [mine / other for mine, other in zip(peer.seconds, reference.seconds, strict=True)]
+            peer.row.over_torch = median(ratios)
+    rows = [peer.row for peer in peers]
+    _compare(rows)
+    return rows
+
+
+def budgets_known() -> bool:
+    """Whether ``remat.compile`` takes a budget."""
+    return "budget" in inspect.signature(remat.compile).parameters
+
+
+def _unbudgeted(program: Program) -> Iterator[tuple[str, Any]]:
+    def without(gm: Any, inputs: Any) -> Any:
+        return seam.compile_graph(gm, inputs, seam.without_recomputing(), {})
+
+    yield PLAIN, program.model
+    yield NOT_AT_ALL, torch.compile(program.twin(), backend=without)
+    per_block = program.twin()
+    for block in program.blocks(per_block):
+        block.forward = _checkpointed(block.forward)  # type: ignore[method-assign]
+    yield PER_BLOCK, torch.compile(per_block)
+    yield TORCHS, torch.compile(program.twin())
+    yield OURS, remat.compile(program.twin())
+
+
+def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def again(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return again
+
+
+def _seen(program: Program, label: str, model: Any, budget: int | None) -> _Peer:
+    """Runs it until nothing is compiled any more, and looks at its loss and its peak."""
+
+    def step() -> float:
+        for parameter in program.model.parameters():
+            parameter.grad = None
+        loss = first(model(*program.inputs)).square().mean()
+        loss.backward()
+        value = loss.item()
+        del loss
+        return value
+
+    print(f"{program.name}: {label}", file=sys.stderr, flush=True)
+    for parameter in program.model.parameters():
+        parameter.grad = None
+    row = StepRow(program.name, label, resident_bytes(), budget)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            (row.compiled_s,) = timed(step, "cpu", 0, 1)
+            for _ in range(3):
+                row.loss = step()
+        for parameter in program.model.parameters():
+            parameter.grad = None
+        row.peak = true_peak(step)
+    except remat.BudgetError as error:
+        row.failure = f"needs {error.smallest / MIB:.1f} MiB"
+    except Exception as error:
+        if budget is None:
+            raise
+        cause = _budget_error(error)
+        row.failure = f"needs {cause.smallest / MIB:.1f} MiB" if cause else f"{type(error).__name__}: {error}"[:200]
+    return _Peer(row, step)
+
+
+def _budget_error(error: BaseException | None) -> remat.BudgetError | None:
+    while error is not None:
+        if isinstance(error, remat.BudgetError):
+            return error
+        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
+    return None
+
+
+def _compare(rows: list[StepRow]) -> None:
+    wanted = rows[0].loss
+    assert wanted is not None
+    for row in rows:
+        row.same_loss = row.loss is None or math.isclose(row.loss, wanted, rel_tol=TOLERANCE)
+    budgeted = [row for row in rows if row.budget is not None and row.peak is not None]
+    for larger, smaller in itertools.pairwise(budgeted):
+        assert larger.peak is not None and smaller.peak is not None
+        smaller.monotone = smaller.peak <= larger.peak
+
+
+class PointwiseBlock(nn.Module):
+    """One product of matrices and many cheap ops."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.linear = nn.Linear(width, width)
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.gelu(self.linear(self.norm(x)))
+        return x + self.scale * torch.tanh(y) * torch.sigmoid(2 * y)
+
+
+class Acquisition(nn.Module):
+    """Expected improvement of a Gaussian process at many candidates: distances are broadcast over all pairs."""
+
+    def __init__(self, observed: int, candidates: int, size: int) -> None:
+        super().__init__()
+        self.candidates = nn.Parameter(torch.rand(candidates, size))
+        self.scales = nn.Parameter(torch.ones(size))
+        self.register_buffer("weights", torch.randn(observed) / observed)
+        self.register_buffer("spread", torch.rand(observed) / observed)
+
+    def forward(self, observed: Tensor) -> Tensor:
+        apart = (self.candidates[:, None, :] - observed[None, :, :]) / self.scales
+        distance = torch.sqrt(5 * (apart * apart).sum(-1) + 1e-6)
+        kernel = (1 + distance + distance * distance / 3) * torch.exp(-distance)
+        mean = kernel @ self.weights
+        deviation = torch.sqrt(1 - (kernel * kernel) @ self.spread / 2 + 1e-3)
+        better = mean / deviation
+        density = torch.exp(-better * better / 2) / math.sqrt(2 * math.pi)
+        return deviation * (density + better * (1 + torch.erf(better / math.sqrt(2))) / 2)
+
+
+def pointwise(quick: bool) -> Program:
+    """Blocks of mostly cheap ops."""
+    rows, width, depth = (256, 64, 2) if quick else (4096, 256, 6)
+    model = nn.Sequential(*(PointwiseBlock(width) for _ in range(depth)))
+    inputs = (torch.randn(rows, width),)
+    return Program(f"pointwise, {depth} blocks, {rows} x {width}", model, inputs, lambda model: list(model))
+
+
+def acquisition(quick: bool) -> Program:
+    """No blocks: the checkpoint is around all of it."""
+    observed, candidates, size = (64, 32, 4) if quick else (512, 512, 16)
+    model = Acquisition(observed, candidates, size)
+    name = f"acquisition, {candidates} x {observed} x {size}"
+    return Program(name, model, (torch.rand(observed, size),), lambda model: [model])
+
+
+def gpt2(quick: bool) -> Program:
+    """GPT-2, narrow, without dropout so that losses can be compared."""
+    from transformers import GPT2Config, GPT2Model
+
+    depth, batch, length, width = (1, 2, 16, 48) if quick else (4, 8, 128, 192)
+    config = GPT2Config(vocab_size=VOCABULARY, n_positions=length, n_embd=width, n_layer=depth, n_head=6)
+    config.resid_pdrop = config.embd_pdrop = config.attn_pdrop = 0.0
+    config.use_cache = False
+    inputs = (torch.randint(VOCABULARY, (batch, length)),)
+    name = f"GPT-2, {depth} blocks, width {width}, {batch} x {length}"
+    return Program(name, GPT2Model(config), inputs, lambda model: list(model.h))
+
+
+def resnet18(quick: bool) -> Program:
+    """ResNet-18 for small images."""
+    from torchvision.models import resnet18 as made
+
+    batch, side = (2, 32) if quick else (16, 64)
+
+    def blocks(model: nn.Module) -> list[nn.Module]:
+        return [block for k in range(1, 5) for block in getattr(model, f"layer{k}")]
+
+    name = f"ResNet-18, {batch} x 3 x {side} x {side}"
+    return Program(name, made(num_classes=10), (torch.randn(batch, 3, side, side),), blocks)
+
+
+PROGRAMS: dict[str, Callable[[bool], Program]] = {
+    "pointwise": pointwise,
+    "acquisition": acquisition,
+    "gpt2": gpt2,
+    "resnet18": resnet18,
+}
+
+
+def program(name: str, quick: bool) -> Program:
+    """A program by its name, in training mode."""
+    torch.manual_seed(0)
+    made = PROGRAMS[name](quick)
+    made.model.train()
+    return made
