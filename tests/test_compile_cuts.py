@@ -200,5 +200,5 @@ def test_a_ratio_for_torchs_own_partitioner_is_refused() -> None:
 def test_arguments_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="backend"):
         remat.compile(nn.Linear(2, 2), backend="inductor")
-    with pytest.raises(ValueError, match=r"callable|called"):
+    with pytest.raises(ValueError, match="called"):
         remat.compile(3)  # type: ignore[arg-type]

@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.utils._pytree as pytree
 from torch import fx
 
 from .._errors import RematError
+from .extension_point import CustomPartitionerFn
 from .node_kinds import NodeKinds
-
-if TYPE_CHECKING:
-    from torch._inductor.custom_graph_pass import CustomPartitionerFn
-else:
-    try:
-        from torch._inductor.custom_graph_pass import CustomPartitionerFn
-    except ImportError:
-        raise RematError("remat.compile needs torch 2.9 or newer: before, Inductor takes no partitioner") from None
 
 #: From what torch knows of a joint graph, and the outputs of its two passes, to what the backward pass is handed.
 Choice = Callable[[NodeKinds, list[Any], list[Any]], list[fx.Node]]
