@@ -185,8 +185,11 @@ def _savable(node: fx.Node, value: Any, symbol: bool) -> bool:
 
 def _opaque(node: fx.Node) -> bool:
     """Objects that go from the forward to the backward pass as they are; older torch knows no others."""
+    value = node.meta.get("val")
+    if isinstance(value, (torch.Tensor, torch.SymInt)):
+        return False
     others = getattr(partitioners, "is_opaque_node", None)
-    return isinstance(node.meta.get("val"), BackwardState) or (others is not None and bool(others(node)))
+    return isinstance(value, BackwardState) or (others is not None and bool(others(node)))
 
 
 def _is_note(node: fx.Node) -> bool:

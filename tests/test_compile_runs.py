@@ -1,0 +1,157 @@
+"""Compiled programs as they run: bits, peaks, torch's compile cache."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import remat
+import torch
+from process import PYTHON, program, ran
+from remat import _compile_seam as seam
+from remat._cut import choose
+from torch import nn
+from true_peak import true_peak
+
+COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
+pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C++ compiler")
+
+
+class Block(nn.Module):
+    """One of everything: products, normalisation, dropout, GELU, a buffer, something in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(32)
+        self.first, self.second = nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = nn.functional.gelu(self.first(self.norm(x)))
+        hidden = nn.functional.dropout(hidden, 0.25)
+        return x + self.second(hidden).mul_(0.5)
+
+
+def step(model: Callable[..., torch.Tensor], x: torch.Tensor) -> list[torch.Tensor]:
+    torch.manual_seed(3)
+    leaf = x.detach().requires_grad_()
+    loss = model(leaf).square().sum()
+    loss.backward()
+    parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
+    found = [loss.detach(), leaf.grad, *(p.grad for p in parameters)]
+    for parameter in parameters:
+        parameter.grad = None
+    return found
+
+
+def test_bits_are_those_of_torchs_own_compiler() -> None:
+    torch.manual_seed(1)
+    model, x = Block(), torch.randn(64, 32)
+    state = {name: value.clone() for name, value in model.state_dict().items()}
+    torch._dynamo.reset()
+    wanted = step(torch.compile(model), x)
+    after = {name: value.clone() for name, value in model.state_dict().items()}
+    model.load_state_dict(state)
+    torch._dynamo.reset()
+    ours = remat.compile(model)
+    for found, expected in zip(step(ours, x), wanted, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, after[name])
+
+
+def test_the_backend_has_a_name() -> None:
+    torch._dynamo.reset()
+    x = torch.randn(32, requires_grad=True)
+    torch.compile(lambda x: x.sin().exp(), backend="remat")(x).sum().backward()
+    torch.testing.assert_close(x.grad, x.sin().exp() * x.cos())
+
+
+CACHED = """
+import torch, remat
+from torch._dynamo.utils import counters
+x = torch.arange(32.0, requires_grad=True)
+run = remat.compile(lambda x: x.sin().exp().cos())
+run(x).sum().backward()
+print(len(run.report().cuts), counters["aot_autograd"]["autograd_cache_hit"])
+"""
+
+
+def test_another_process_finds_the_code_in_torchs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    script = program(tmp_path, CACHED)
+    assert [ran([*PYTHON, script]).out.split() for _ in range(2)] == [["1", "0"], ["0", "1"]]
+
+
+def expected_improvement(mean: torch.Tensor, deviation: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+    """Monte-Carlo q-expected improvement, smoothed: [N, q] candidates, [S, q] draws, [N, S, q] samples; section 4.5."""
+    samples = mean[:, None] + deviation[:, None] * draws
+    gain = (samples - 1.0) / 0.1
+    smooth = torch.where(gain > 0, gain + (-gain.abs()).exp().log1p(), gain.exp().log1p()) * 0.1
+    best = (smooth * torch.sigmoid(4 * gain) * (1 + 0.1 * torch.tanh(gain))).sum(-1)
+    return (best.mean(1) + 1e-6).log().sum()
+
+
+def test_an_acquisition_function_needs_a_fifth_of_the_memory() -> None:
+    mean = torch.randn(128, 8, requires_grad=True)
+    deviation = torch.rand(128, 8, requires_grad=True)
+    draws = torch.randn(256, 8)
+
+    def peak(partitioner: Any) -> int:
+        torch._dynamo.reset()
+
+        def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
+            return seam.compile_graph(gm, inputs, partitioner, {})
+
+        run = torch.compile(expected_improvement, backend=backend)
+        run(mean, deviation, draws).backward()
+        with true_peak() as measured:
+            run(mean, deviation, draws).backward()
+        return measured.highest - measured.base
+
+    plain = peak(seam.without_recomputing())
+    ours = peak(seam.Partitioner(choose(lambda cut: None), lambda: b"acquisition"))
+    assert plain >= 5 * ours
+
+
+class Deep(nn.Module):
+    """Products and GELU, eight times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = nn.functional.gelu(layer(x))
+        return x
+
+
+def test_a_budget_holds_for_the_allocator_and_changes_no_gradient() -> None:
+    model, x = Deep(), torch.randn(2048, 32)
+    free = remat.compile(model)
+    wanted = step(free, x)
+    with true_peak() as without:
+        step(free, x)
+    budget = without.base + int(0.8 * (without.highest - without.base))
+    run = remat.compile(model, budget=budget)
+    for _ in range(4):
+        found = step(run, x)
+    del found
+    with true_peak() as within:
+        found = step(run, x)
+    assert within.highest <= budget < without.highest
+    assert run.report().cuts[-1].lifted
+    for gradient, expected in zip(found, wanted, strict=True):
+        torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_budget_that_no_plan_fits_is_refused_with_the_smallest() -> None:
+    model, x = Deep(), torch.randn(256, 32)
+    run = remat.compile(model, budget="64KiB")
+    with pytest.raises(remat.BudgetError) as refused:
+        run(x)
+    assert refused.value.smallest > refused.value.budget == 64 * 1024
