@@ -117,6 +117,46 @@ def test_an_acquisition_function_needs_a_fifth_of_the_memory() -> None:
     assert plain >= 5 * ours
 
 
+def acquisition() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(128, 8, requires_grad=True), torch.rand(128, 8, requires_grad=True), torch.randn(256, 8)
+
+
+def test_values_that_fused_kernels_never_write_do_not_refuse_a_budget() -> None:
+    inputs = acquisition()
+    torch._dynamo.reset()
+    free = remat.compile(expected_improvement)
+    free(*inputs).backward()
+    with true_peak() as without:
+        free(*inputs).backward()
+    budget = without.highest + 2**16
+    planned = free.report().cuts[0].peak_bytes
+    assert without.base + planned > 2 * budget  # by what is planned it would be refused
+    torch._dynamo.reset()
+    run = remat.compile(expected_improvement, budget=budget)
+    run(*inputs).backward()
+    with true_peak() as within:
+        run(*inputs).backward()
+    assert within.highest <= budget
+
+
+def test_a_budget_that_measured_steps_exceed_is_refused_with_one_that_works() -> None:
+    inputs = acquisition()
+    torch._dynamo.reset()
+    run = remat.compile(expected_improvement, budget=remat.measure(lambda: None).base + 2**17)
+    with pytest.raises(remat.BudgetError) as refused, pytest.warns(UserWarning, match="planned anew"):
+        for _ in range(4):
+            run(*inputs).backward()
+    smallest = refused.value.smallest
+    torch._dynamo.reset()
+    again = remat.compile(expected_improvement, budget=smallest + 2**14)
+    for _ in range(3):
+        again(*inputs).backward()
+    with true_peak() as within:
+        again(*inputs).backward()
+    assert within.highest <= smallest + 2**14
+
+
 class Deep(nn.Module):
     """Products and GELU, eight times."""
 

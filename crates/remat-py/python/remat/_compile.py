@@ -39,17 +39,19 @@ class Backend:
     ) -> Any:
         """Compiles one graph."""
         number = self.report.started()
-        room = None if self._limit is None else self._limit.room()
+        limit = self._limit
+        room = None if limit is None else limit.room()
 
         def done(cut: Cut) -> None:
             self.report.add(number, cut)
 
-        identity = _identity() + repr(room).encode()
-        partitioner = seam.Partitioner(choose(done, room), lambda: identity)
+        identity = _identity() + repr((room, limit and limit.state)).encode()
+        chosen = choose(done, room, None if limit is None else limit.refused)
+        partitioner = seam.Partitioner(chosen, lambda: identity)
         patches = {**seam.mode_options(mode, None), **(options or {})}
-        if self._limit is None:
+        if limit is None:
             return seam.compile_graph(gm, inputs, partitioner, patches)
-        return self._limit.compiled(lambda: seam.compile_graph(gm, inputs, partitioner, patches), number)
+        return limit.compiled(lambda: seam.compile_graph(gm, inputs, partitioner, patches), number)
 
 
 def compile(model: Callable[..., Any], budget: Budget | None = None, **options: Any) -> Any:

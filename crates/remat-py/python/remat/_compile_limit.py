@@ -22,6 +22,11 @@ class Limit:
         #: Bytes that measured steps took beyond what was planned: workspace, copies that code generation adds.
         self._beyond = 0
         self._base = 0
+        # Plans tried although none was seen to fit: the minimum cut, then that of the smallest planned peak.
+        self._tried = 0
+        self._trying = False
+        #: The lowest peak of steps that took too much.
+        self._lowest: int | None = None
         self._watch = Watch(budget, device, self._too_much)
         #: Called when graphs have to be compiled anew.
         self.on_change: Callable[[], Any] = lambda: None
@@ -31,6 +36,20 @@ class Limit:
         self._base = self._watch.resident()
         return self._budget - self._base - self._beyond
 
+    @property
+    def state(self) -> tuple[int, int]:
+        """What plans depend on beside the graph and its room."""
+        return self._beyond, self._tried
+
+    def refused(self, refusal: NoRoom) -> int | None:
+        """How to plan where no plan is seen to fit. Planned peaks count values that fused kernels never write, so the
+        two plans that are likeliest to fit are run and measured before a budget is refused. Raises the refusal then,
+        and at once where not even the gradients fit."""
+        if self._tried > 1 or refusal.least > self._budget - self._base:
+            raise refusal
+        self._trying = True
+        return refusal.smallest if self._tried else None
+
     def compiled(self, compile_graph: Callable[[], Any], number: int) -> Any:
         """The graph, compiled and watched. Raises ``BudgetError`` where it does not fit."""
         try:
@@ -39,13 +58,21 @@ class Limit:
             refusal = _cause(error)
             if refusal is None:
                 raise
-            smallest = max(refusal.smallest + self._base + self._beyond, self._budget + 1)
+            smallest = refusal.smallest + self._base + self._beyond
+            if self._lowest is not None:
+                smallest = min(smallest, self._lowest)
+            smallest = max(smallest, self._budget + 1)
             name = seam.device_name(self._device)
             raise BudgetError(f"graph {number}", smallest, smallest, self._budget, name) from None
 
     def _too_much(self, peak: int) -> None:
-        """A step took so many bytes: what was not foreseen is left free from now on."""
-        self._beyond += peak - self._budget
+        """A step took so many bytes: what was not foreseen is left free from now on, what was tried is not again."""
+        self._lowest = peak if self._lowest is None else min(self._lowest, peak)
+        if self._trying:
+            self._tried += 1
+            self._trying = False
+        else:
+            self._beyond += peak - self._budget
         self._report.measured_peak = peak
         self._watch = Watch(self._budget, self._device, self._too_much)
         self._report.restart()

@@ -28,6 +28,7 @@ class Watch:
         self._budget, self._device, self._too_much = budget, device, too_much
         self._left = 2 * _TIMES
         self._held: dict[object, dict[int, int]] = {}
+        self._settled = False
         #: Most bytes seen.
         self.peak = 0
 
@@ -42,6 +43,7 @@ class Watch:
         def watched(*inputs: Any) -> Any:
             if not torch.is_grad_enabled():
                 return run(*inputs)
+            self._settle()
             measurement = self._begin(0)
             try:
                 result = run(*inputs)
@@ -63,14 +65,17 @@ class Watch:
         if measurement is None:
             return
         self._left = max(0, self._left - 1)
-        peak = measurement.base + measurement.probe.stop()
-        self.peak = max(self.peak, peak)
-        if peak > self._budget and self._left:
-            self._left = 0
-            fmt = _native.format_bytes
-            took = f"a compiled step took {fmt(peak)} where {fmt(self._budget)} are allowed"
-            warnings.warn(f"{took}: planned anew for the next one", stacklevel=2)
-            self._too_much(peak)
+        self.peak = max(self.peak, measurement.base + measurement.probe.stop())
+
+    def _settle(self) -> None:
+        """A whole step has been seen, or its backward pass will not come: says so once if it took too much."""
+        if self.peak <= self._budget or self._settled:
+            return
+        self._settled, self._left = True, 0
+        fmt = _native.format_bytes
+        took = f"a compiled step took {fmt(self.peak)} where {fmt(self._budget)} are allowed"
+        warnings.warn(f"{took}: planned anew for the next one", stacklevel=3)
+        self._too_much(self.peak)
 
     def _keep(self, result: Any, inputs: tuple[Any, ...]) -> None:
         """What the graph keeps for its backward pass counts until that is over or will never come."""
@@ -85,6 +90,7 @@ class Watch:
             node.register_prehook(lambda gradients: running.append(self._begin(_bytes(gradients))))
             node.register_hook(lambda *_gradients: self._end(running.pop()))
         node.register_hook(lambda *_gradients: fate.over())
+        node.register_hook(lambda *_gradients: self._settle())
 
 
 @dataclass(frozen=True)

@@ -56,16 +56,24 @@ class Cut:
         return self._bytes[name]
 
 
-def choose(done: Callable[[Cut], None], room: int | None = None) -> Choice:
+def choose(
+    done: Callable[[Cut], None], room: int | None = None, refused: Callable[[NoRoom], int | None] | None = None
+) -> Choice:
     """What torch's partitioner is to save; ``done`` is called with every cut.
 
-    ``room``: bytes that the step may take at its highest beside what is resident anyway.
+    ``room``: bytes that the step may take at its highest beside what is resident anyway. Where no plan fits,
+    ``refused`` says for how many bytes to plan all the same, ``None`` for the minimum cut, or raises.
     """
 
     def chosen(kinds: NodeKinds, forward_outputs: list[Any], backward_outputs: list[Any]) -> list[fx.Node]:
         start = time.perf_counter()
         flat = flat_graph(kinds, forward_outputs, backward_outputs, timed=room is not None)
-        cut = _cut(flat, room, start)
+        try:
+            cut = _cut(flat, room, start)
+        except NoRoom as refusal:
+            if refused is None:
+                raise
+            cut = _cut(flat, refused(refusal), start)
         done(cut)
         saved = set(cut.saved)
         return [node for node in kinds.nodes() if node.name in saved]
@@ -74,11 +82,11 @@ def choose(done: Callable[[Cut], None], room: int | None = None) -> Choice:
 
 
 class NoRoom(RematError):
-    """The step does not fit, whatever is recomputed; ``smallest`` bytes of room would do."""
+    """No plan is seen to fit; ``smallest`` bytes of room would do. Gradients alone take ``least``."""
 
-    def __init__(self, message: str, smallest: int) -> None:
+    def __init__(self, message: str, smallest: int, least: int) -> None:
         super().__init__(message)
-        self.smallest = smallest
+        self.smallest, self.least = smallest, least
 
 
 def _cut(flat: FlatGraph, room: int | None, start: float) -> Cut:
@@ -90,7 +98,9 @@ def _cut(flat: FlatGraph, room: int | None, start: float) -> Cut:
         answer = json.loads(_native.plan_cut(flat.json(), budget=budget, ban=flat.fixed, allow=flat.allowed))
     except ValueError as error:
         if len(error.args) == 2:
-            raise NoRoom(error.args[0], error.args[1] - given) from error
+            made = set(flat.description["backward_outputs"]) - set(flat.description["inputs"])
+            least = sum(nodes[name]["bytes"] for name in made if "view_of" not in nodes[name])
+            raise NoRoom(error.args[0], error.args[1] - given, least) from error
         raise RematError(f"the graph cannot be cut: {error}") from error
     return Cut(
         saved=answer["saved"],
