@@ -27,6 +27,8 @@ from true_peak import resident_bytes, true_peak
 MIB = 1 << 20
 SHARES = (0.8, 0.6, 0.4, 0.3)
 #: Losses of float32 are the same within this share.
+#: Bytes by which the peaks of one and the same plan differ: losses, counters and other small things come and go.
+SCALARS = 8192
 TOLERANCE = 1e-4
 
 PLAIN, NOT_AT_ALL, PER_BLOCK = "eager", "compiled, nothing recomputed", "compiled, checkpoint per block"
@@ -190,7 +192,7 @@ def _compare(rows: list[StepRow]) -> None:
     budgeted = [row for row in rows if row.budget is not None and row.peak is not None]
     for larger, smaller in itertools.pairwise(budgeted):
         assert larger.peak is not None and smaller.peak is not None
-        smaller.monotone = smaller.peak <= larger.peak
+        smaller.monotone = smaller.peak <= larger.peak + SCALARS
 
 
 class PointwiseBlock(nn.Module):
