@@ -20,6 +20,13 @@ COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C++ compiler")
 
 
+@pytest.fixture(autouse=True)
+def _nothing_compiled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A graph that torch finds in its cache is not cut again.
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch._dynamo.reset()
+
+
 class Block(nn.Module):
     """One of everything: products, normalisation, dropout, GELU, a buffer, something in place."""
 
