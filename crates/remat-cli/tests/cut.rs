@@ -123,6 +123,29 @@ fn budgets_from_the_smallest_on_are_met_and_larger_ones_are_faster() {
 }
 
 #[test]
+fn the_frontier_has_the_plans_of_the_curve_and_each_is_valid() {
+    let desk = Desk::new();
+    let lines = |arguments: &[&str]| -> Vec<Value> {
+        let told = desk.told(&[&["plan", "cut", "net.json", "--json"][..], arguments].concat());
+        let lines = told.lines().map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().unwrap()
+    };
+    let (plans, curve) = (lines(&["--frontier"]), lines(&["--curve"]));
+    assert!(plans.len() > 1 && plans.len() == curve.len());
+    for (plan, point) in plans.iter().zip(&curve) {
+        for field in ["peak_bytes", "recompute_ns", "cost"] {
+            assert_eq!(plan[field], point[field], "{field}");
+        }
+        desk.file("plan.json", plan);
+        desk.told(&["verify", "cut", "net.json", "plan.json"]);
+    }
+    let budget = curve[1]["peak_bytes"].to_string();
+    assert_eq!(lines(&["--frontier", "--budget", &budget]), plans[..2]);
+    let table = desk.told(&["plan", "cut", "net.json", "--frontier"]);
+    assert_eq!(table.lines().count(), plans.len());
+}
+
+#[test]
 fn an_edited_plan_is_not_valid() {
     let desk = Desk::new();
     let plan = desk.planned(&["--budget", "1GiB"]);

@@ -59,6 +59,13 @@ pub struct Node {
     /// Whether the op may be run again as far as the caller is concerned.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub recomputable: bool,
+    /// Whether kernels write the value where it is neither saved nor an output, and no view, if the caller knows; by itself a value is left in
+    /// kernels where its op is fusible, no reduction, and all that read it are fusible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<bool>,
+    /// Bytes that the op takes beside its inputs and results while it runs; read by plans within a budget.
+    #[serde(default, skip_serializing_if = "Quantity::is_zero")]
+    pub workspace: Quantity,
     /// Name of the input whose memory the value shares, if it has none of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view_of: Option<String>,
@@ -82,6 +89,8 @@ impl Node {
             cost: Quantity::Whole(0),
             savable: true,
             recomputable: true,
+            written: None,
+            workspace: Quantity::Whole(0),
             view_of: None,
             group: None,
         }
@@ -103,6 +112,12 @@ pub enum Quantity {
     Whole(u64),
     /// Negative, a fraction, or more than 64 bits hold.
     Other(f64),
+}
+
+impl Quantity {
+    fn is_zero(&self) -> bool {
+        *self == Quantity::Whole(0)
+    }
 }
 
 impl Default for Quantity {
