@@ -162,7 +162,7 @@ pub(super) fn fused(
     }
     for id in pass.iter().rev().map(|&id| id as usize) {
         let apart = places[id] == Place::Kernels && !fuses_with_readers(graph, id, runs);
-        if apart || keeps(id) {
+        if apart || keeps(id) || has_parts(graph, id) {
             places[id] = Place::Memory;
         }
         if let (Place::Memory, Some(base)) = (places[id], base(id)) {
@@ -180,7 +180,7 @@ pub(super) fn fused(
 fn place(graph: &JointGraph, id: usize) -> Place {
     let node = &graph.nodes[id];
     match node.written {
-        _ if node.part_of.is_some() || has_parts(graph, id) => Place::Memory,
+        _ if node.part_of.is_some() => Place::Memory,
         Some(true) => Place::Memory,
         Some(false) => Place::Told,
         None if node.fusible && !node.reduction => Place::Kernels,

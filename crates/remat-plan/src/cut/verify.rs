@@ -403,10 +403,11 @@ impl<'a> Check<'a> {
         };
         let unwritten = |owner: usize, sharing: &[usize]| {
             let node = &self.graph.nodes[owner];
-            let one_of_several =
-                node.part_of.is_some() || (!node.savable && self.parts(owner).next().is_some());
+            let several =
+                |&id: &usize| !self.graph.nodes[id].savable && self.parts(id).next().is_some();
             let alone = !node.reduction && sharing.iter().all(fused);
-            !one_of_several
+            node.part_of.is_none()
+                && !sharing.iter().any(several)
                 && sharing.iter().all(|&id| keeps(id) == 0)
                 && node.written.map_or(alone, |written| !written)
         };
