@@ -73,21 +73,24 @@ impl Readers {
                 .map(above)
                 .max()
                 .unwrap_or(0);
-            if graph.nodes[id].view_of.is_none() {
-                readers.reads(graph, id, runs);
-            }
+            readers.reads(graph, id, runs);
         }
         readers
     }
 
+    /// A view of a value is not what reads it.
     fn reads(&mut self, graph: &JointGraph, id: usize, runs: &[bool]) {
-        for &read in graph.inputs.of(id) {
-            let mut root = read as usize;
-            while let (true, Some(base)) = (runs[root], graph.nodes[root].view_of) {
-                root = base as usize;
+        let root = |mut id: usize| {
+            while let (true, Some(base)) = (runs[id], graph.nodes[id].view_of) {
+                id = base as usize;
             }
-            self.count[root] += 1;
-            self.top[root] = self.top[root].max(self.level[id]);
+            id
+        };
+        let own = root(id);
+        let read = graph.inputs.of(id).iter().map(|&read| root(read as usize));
+        for value in read.filter(|&value| value != own) {
+            self.count[value] += 1;
+            self.top[value] = self.top[value].max(self.level[id]);
         }
     }
 
