@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import fx
 
 from . import _compile_seam as seam
 from . import _torch_seam
@@ -26,6 +27,11 @@ class Workspaces:
                 break
             peak = max(peak, call.there + self._of(call))
         return peak
+
+    def of_node(self, node: fx.Node) -> int:
+        """Of an op of a graph that was traced, as if all tensors were laid out as they were there."""
+        with seam.outside_of_compilation():
+            return self._of(seam.call_of(node))
 
     def _most(self, call: seam.Call) -> int:
         """Bytes that are not exceeded while it runs; only on the CPU that is known without a measurement."""

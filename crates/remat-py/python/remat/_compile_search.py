@@ -43,7 +43,7 @@ class Search:
 
     def choice(self, kinds: NodeKinds, forward_outputs: list[Any], backward_outputs: list[Any]) -> list[fx.Node]:
         """What torch's partitioner is to save, this time."""
-        flat = flat_graph(kinds, forward_outputs, backward_outputs, timed=True)
+        flat = flat_graph(kinds, forward_outputs, backward_outputs, self.workspaces.of_node)
         described = flat.json()
         if not self._plans:
             self._graph, self._plans = described, plans(flat)

@@ -68,7 +68,7 @@ def choose(done: Callable[[Cut], None]) -> Choice:
 
     def chosen(kinds: NodeKinds, forward_outputs: list[Any], backward_outputs: list[Any]) -> list[fx.Node]:
         start = time.perf_counter()
-        flat = flat_graph(kinds, forward_outputs, backward_outputs, timed=False)
+        flat = flat_graph(kinds, forward_outputs, backward_outputs)
         answer = json.loads(_planned(flat, frontier=False))
         cut = _cut(flat, answer, start)
         done(cut)

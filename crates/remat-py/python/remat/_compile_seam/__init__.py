@@ -8,7 +8,7 @@ backends). They are named in this package and nowhere else.
 from __future__ import annotations
 
 from .backward_node import backward_node, saved_storages
-from .generated_code import Call, Taken, dry_run, on_zeros, outside_of_compilation, signature
+from .generated_code import Call, Taken, call_of, dry_run, on_zeros, outside_of_compilation, signature
 from .inductor import Generated, compile_graph, exchange, generate_graph, mode_options, plainly, register
 from .node_kinds import Kind, NodeKinds, Rules
 from .partitioner import Choice, Partitioner, partition, without_recomputing
@@ -23,6 +23,7 @@ __all__ = [
     "Rules",
     "Taken",
     "backward_node",
+    "call_of",
     "compile_graph",
     "dry_run",
     "exchange",

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -192,6 +193,17 @@ def takes_workspace(op: Any) -> bool:
 
 _MAKE = {torch.ops.aten.empty_strided.default, torch.ops.prim.device.default}
 
+
+
+def call_of(node: fx.Node) -> Call:
+    """The op of a node, as a call on tensors without memory."""
+
+    def argument(value: Any) -> Any:
+        return pytree.tree_map(_without_memory, value.meta.get("val")) if isinstance(value, fx.Node) else value
+
+    with FakeTensorMode():
+        args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), argument)
+    return Call(node.target, args, dict(kwargs), 0)
 
 
 def outside_of_compilation() -> AbstractContextManager[Any]:
