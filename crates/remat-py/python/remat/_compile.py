@@ -17,6 +17,7 @@ from . import _native
 from ._budget import Budget, bytes_of
 from ._compile_limit import Limit
 from ._cut import Cut, choose
+from ._cut_kept import reported
 from ._cut_report import Report
 
 
@@ -49,9 +50,11 @@ class Backend:
         chosen = choose(done, room, None if limit is None else limit.refused)
         partitioner = seam.Partitioner(chosen, lambda: identity)
         patches = {**seam.mode_options(mode, None), **(options or {})}
-        if limit is None:
-            return seam.compile_graph(gm, inputs, partitioner, patches)
-        return limit.compiled(lambda: seam.compile_graph(gm, inputs, partitioner, patches), number)
+
+        def compiled() -> Any:
+            return reported(lambda: seam.compile_graph(gm, inputs, partitioner, patches), self.report, number)
+
+        return compiled() if limit is None else limit.compiled(compiled, number)
 
 
 def compile(model: Callable[..., Any], budget: Budget | None = None, **options: Any) -> Any:
@@ -115,7 +118,7 @@ def _device_of(model: Any) -> torch.device:
 
 
 def backend(gm: torch.fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
-    """The entry point behind ``torch.compile(.., backend="remat")``."""
+    """What ``torch.compile(.., backend="remat")`` calls."""
     return Backend()(gm, inputs, **kwargs)
 
 
@@ -128,6 +131,3 @@ def _identity() -> bytes:
     for file in files:
         digest.update(file.read_bytes())
     return digest.digest()
-
-
-seam.register("remat", backend)

@@ -29,14 +29,6 @@ def mode_options(mode: str | None, dynamic: bool | None) -> dict[str, Any]:
     return dict(list_mode_options(mode, dynamic))
 
 
-def register(name: str, backend: Callable[..., Any]) -> None:
-    """Makes ``torch.compile(.., backend=name)`` find the backend; it does not matter who came first."""
-    from torch._dynamo.backends import registry
-
-    if name not in registry._COMPILER_FNS:
-        registry.register_backend(backend, name=name)
-
-
 def plainly(call: Callable[..., Any]) -> Callable[..., Any]:
     """What a backend raises is raised as it is, and not as an error of Dynamo's."""
     from torch._dynamo.exc import BackendCompilerFailed
