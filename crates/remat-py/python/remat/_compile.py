@@ -14,6 +14,7 @@ from torch import nn
 
 from . import _compile_seam as seam
 from . import _native
+from ._between_kernels import recompute_between_kernels
 from ._budget import Budget, bytes_of
 from ._compile_limit import Limit
 from ._cut import Cut, choose
@@ -51,8 +52,11 @@ class Backend:
         partitioner = seam.Partitioner(chosen, lambda: identity)
         patches = {**seam.mode_options(mode, None), **(options or {})}
 
+        def change(graph: torch.fx.Graph) -> None:
+            recompute_between_kernels(graph, hold_nothing_longer=limit is not None)
+
         def compiled() -> Any:
-            return reported(lambda: seam.compile_graph(gm, inputs, partitioner, patches), self.report, number)
+            return reported(lambda: seam.compile_graph(gm, inputs, partitioner, patches, change), self.report, number)
 
         return compiled() if limit is None else limit.compiled(compiled, number)
 

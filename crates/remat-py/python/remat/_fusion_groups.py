@@ -30,6 +30,13 @@ def fusion_groups(kinds: NodeKinds) -> dict[fx.Node, int]:
         for read in node.all_input_nodes if node in inside else ():
             if read in inside and level[read] == level[node]:
                 group[first(node)] = first(read)
+    # Reductions of what one kernel makes are one kernel too.
+    reductions: dict[tuple[int, fx.Node], fx.Node] = {}
+    for node in kinds.nodes():
+        if node in inside and _reduces_across(kinds, node):
+            for read in node.all_input_nodes:
+                place = level[node], first(read) if read in inside else read
+                group[first(node)] = first(reductions.setdefault(place, node))
     numbers: dict[fx.Node, int] = {}
     return {node: numbers.setdefault(first(node), len(numbers)) for node in kinds.nodes() if node in inside}
 
@@ -63,7 +70,7 @@ def _apart(kinds: NodeKinds, inside: set[fx.Node], node: fx.Node, user: fx.Node)
     """Whether ``user`` is part of a kernel that can only start when ``node`` is there as a whole."""
     if user not in inside or node.op != "call_function" or kinds[node].symbol or kinds[user].op == "getitem":
         return False
-    return node not in inside or _reduces_across(kinds, node)
+    return node not in inside or _reduces_across(kinds, node) or _reduces_across(kinds, user)
 
 
 def _reduces_across(kinds: NodeKinds, node: fx.Node) -> bool:
@@ -85,19 +92,17 @@ def shrinks(kinds: NodeKinds, node: fx.Node) -> bool:
     """Whether it makes less than it reads: a reduction, of a kind."""
     if kinds[node].view:
         return False
-    made = _elements(_tensors(node.meta.get("val")))
-    return any(_elements(_tensors(read.meta.get("val"))) > made for read in node.all_input_nodes)
+    made = elements(node)
+    return any(elements(read) > made for read in node.all_input_nodes)
 
 
-def _tensors(value: object) -> list[torch.Tensor]:
+def elements(node: fx.Node) -> int:
+    """Of its tensor; of a tuple, of the largest."""
+    value: object = node.meta.get("val")
     values: Iterable[object] = value if isinstance(value, (list, tuple)) else [value]
-    return [one for one in values if isinstance(one, torch.Tensor)]
-
-
-def _elements(tensors: list[torch.Tensor]) -> int:
-    return max((int_of(tensor.numel()) for tensor in tensors), default=0)
+    return max((int_of(one.numel()) for one in values if isinstance(one, torch.Tensor)), default=0)
 
 
 def int_of(size: int | torch.SymInt) -> int:
     """A size; one that depends on the input as it is in the first."""
-    return int(size) if isinstance(size, int) else size.node.hint or 0
+    return int(size) if isinstance(size, int) else int(size.node.hint or 0)

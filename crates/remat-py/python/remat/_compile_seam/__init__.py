@@ -10,6 +10,7 @@ from __future__ import annotations
 from .backward_node import backward_node, saved_storages
 from .cache import CacheUse, cache_folder, watched_cache
 from .inductor import compile_graph, exchange, mode_options, plainly
+from .lowering_rules import LoweringRules
 from .node_kinds import Kind, NodeKinds, Rules
 from .post_grad import PostGradPass
 from .partitioner import Choice, Partitioner, partition, without_recomputing
@@ -18,6 +19,7 @@ __all__ = [
     "CacheUse",
     "Choice",
     "Kind",
+    "LoweringRules",
     "NodeKinds",
     "Partitioner",
     "PostGradPass",

@@ -10,14 +10,30 @@ from torch import fx
 
 from .._errors import RematError
 from .partitioner import Partitioner
+from .post_grad import PostGradPass
+
+_POST_GRAD = "post_grad_custom_post_pass"
 
 
-def compile_graph(gm: fx.GraphModule, inputs: Any, partitioner: Partitioner, options: dict[str, Any]) -> Any:
-    """A graph of Dynamo's, compiled. ``options`` are names and values of ``torch._inductor.config``."""
+def compile_graph(
+    gm: fx.GraphModule,
+    inputs: Any,
+    partitioner: Partitioner,
+    options: dict[str, Any],
+    change: Callable[[fx.Graph], object] | None = None,
+) -> Any:
+    """A graph of Dynamo's, compiled. ``options`` are names and values of ``torch._inductor.config``.
+
+    ``change`` is made to the forward and to the backward graph; the partitioner's id says which change it is."""
+    from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx
 
     patches = {name.replace("-", "_"): value for name, value in options.items()}
-    return compile_fx(gm, inputs, config_patches={**patches, "custom_partitioner_fn": partitioner})
+    patches["custom_partitioner_fn"] = partitioner
+    if change is not None:
+        before = patches.get(_POST_GRAD, getattr(config, _POST_GRAD))
+        patches[_POST_GRAD] = PostGradPass(change, partitioner.uuid, before)
+    return compile_fx(gm, inputs, config_patches=patches)
 
 
 def mode_options(mode: str | None, dynamic: bool | None) -> dict[str, Any]:
