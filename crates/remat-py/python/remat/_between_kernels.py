@@ -42,7 +42,9 @@ def recompute_between_kernels(graph: fx.Graph, hold_nothing_longer: bool) -> lis
     except (RematError, ValueError):
         return []  # sizes that nobody knows: it is left as it is
     found.sort(key=lambda one: -one.bytes)
-    return [one for one in found if kernels.apply(one)]
+    done = [one for one in found if kernels.apply(one)]
+    kernels.erase_unread()
+    return done
 
 
 class _Kernels:
@@ -75,8 +77,7 @@ class _Kernels:
         readers = self._readers(self._members[producer])
         (found,) = json.loads(_native.between_groups(json.dumps(self._description(producer, readers))))
         again = {node for node in self._members[producer] if node.name in set(found["recomputed"])}
-        again = {node for node in again if self._kinds[node].view or self._again_exactly(node)}
-        if not again & self._buffers.written:
+        if not again & self._buffers.written or not all(map(self._again_exactly, again)):
             return None
         saved = self._saved_bytes(producer, readers, again)
         return None if saved <= 0 else Handover(producer, tuple(readers), frozenset(again), saved)
@@ -168,6 +169,12 @@ class _Kernels:
         self._relied |= read
         self._gone |= again
         return True
+
+    def erase_unread(self) -> None:
+        """What nobody reads any more."""
+        for node in sorted(self._gone, key=self._place.__getitem__, reverse=True):
+            if not node.users:
+                self._graph.erase_node(node)
 
     def _taken(self, user: fx.Node, again: set[fx.Node]) -> Inlined:
         """What the op takes with it when it computes ``again`` itself."""
