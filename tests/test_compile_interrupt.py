@@ -10,7 +10,6 @@ from process import PYTHON, program, ran
 INTERRUPTED = """
 import json, signal, threading, time
 from remat import _native
-from torch._functorch import partitioners
 
 wide, deep = 60, 60
 nodes = [{"name": f"n0_{j}", "bytes": 1000 + 7 * j, "inputs": [], "op": "placeholder"} for j in range(wide)]
@@ -18,13 +17,15 @@ for i in range(1, deep):
     for j in range(wide):
         reads = sorted({f"n{i - 1}_{j}", f"n{i - 1}_{(j * 7 + i) % wide}"})
         size = 1000 + (i * 37 + j * 101) % 997
-        nodes.append({"name": f"n{i}_{j}", "bytes": size, "inputs": reads, "op": "sin", "fusible": j % 3 == 0, "cost": size})
+        made = {"op": "sin", "fusible": j % 3 == 0, "cost": size}
+        nodes.append({"name": f"n{i}_{j}", "bytes": size, "inputs": reads, **made})
 nodes.append({"name": "tangent", "bytes": 8, "inputs": [], "op": "placeholder"})
 for i in reversed(range(deep)):
     for j in range(wide):
         later = "tangent" if i == deep - 1 else f"b{i + 1}_{j}"
         reads = [later, f"n{i}_{j}"]
-        nodes.append({"name": f"b{i}_{j}", "bytes": 1000, "inputs": reads, "op": "mul", "fusible": j % 2 == 0, "cost": 1000})
+        made = {"op": "mul", "fusible": j % 2 == 0, "cost": 1000}
+        nodes.append({"name": f"b{i}_{j}", "bytes": 1000, "inputs": reads, **made})
 graph = json.dumps({
     "nodes": nodes,
     "inputs": [f"n0_{j}" for j in range(wide)],
@@ -47,8 +48,9 @@ try:
 except KeyboardInterrupt:
     print("interrupted", time.monotonic() - sent[0] < 1)
 thread.join()
-small = {"nodes": [{"name": "x", "bytes": 4, "inputs": [], "op": "placeholder"}, {"name": "y", "bytes": 4, "inputs": ["x"],
-         "op": "sin", "fusible": True}], "inputs": ["x"], "tangents": [], "forward_outputs": ["y"], "backward_outputs": []}
+x = {"name": "x", "bytes": 4, "inputs": [], "op": "placeholder"}
+y = {"name": "y", "bytes": 4, "inputs": ["x"], "op": "sin", "fusible": True}
+small = {"nodes": [x, y], "inputs": ["x"], "tangents": [], "forward_outputs": ["y"], "backward_outputs": []}
 print(json.loads(_native.plan_cut(json.dumps(small), budget=100))["saved"])
 """
 
@@ -59,11 +61,11 @@ def test_a_plan_is_given_up_within_a_second_and_the_next_is_made(tmp_path: Path)
 
 
 COMPILED = """
-import os, signal, threading, time, torch, remat
+import signal, torch, remat
 from torch._functorch import partitioners
 from remat import _native
 
-torchs, planner, sent = partitioners.choose_saved_values_set, _native.plan_cut, []
+torchs, planner = partitioners.choose_saved_values_set, _native.plan_cut
 
 def interrupted(*args, **kwargs):
     # Where the signal finds a native call: at its next look.

@@ -1,7 +1,7 @@
 """Which ops of a graph code generation is likely to make one kernel of.
 
-An estimate: Inductor decides when it lowers the graph, and tells nobody before. Where ops are put in two groups that become one
-kernel, what is computed twice is computed once again by its common subexpressions.
+An estimate: Inductor decides when it lowers the graph, and tells nobody before. Where ops are put in two groups that
+become one kernel, what is computed twice is computed once again by its common subexpressions.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _reduces_across(kinds: NodeKinds, node: fx.Node) -> bool:
     reduced = {dim % value.dim() for dim in dims} if isinstance(dims, (list, tuple)) and dims else None
     if reduced is None or len(reduced) == value.dim():
         return True
-    innermost = sorted(range(value.dim()), key=lambda dim: (int_of(value.stride(dim)), -dim))[: len(reduced)]
+    innermost = sorted(range(value.dim()), key=lambda dim: (int_of(value.stride()[dim]), -dim))[: len(reduced)]
     return reduced != set(innermost)
 
 

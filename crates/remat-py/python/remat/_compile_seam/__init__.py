@@ -12,8 +12,8 @@ from .cache import CacheUse, cache_folder, watched_cache
 from .inductor import compile_graph, exchange, mode_options, plainly
 from .lowering_rules import LoweringRules
 from .node_kinds import Kind, NodeKinds, Rules
-from .post_grad import PostGradPass
 from .partitioner import Choice, Partitioner, partition, without_recomputing
+from .post_grad import PostGradPass
 
 __all__ = [
     "CacheUse",

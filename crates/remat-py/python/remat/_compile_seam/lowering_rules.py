@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch._inductor import config
 
-# On a CPU, what takes long there is written (``StorageBox.should_realize_on_reuse``): each with the bytes that are read in
-# about the same time as one element is computed. Fixed, so that plans do not change from machine to machine.
+# On a CPU, what takes long there is written (``StorageBox.should_realize_on_reuse``): each with the bytes that are read
+# in about the time that one element takes. Fixed, so that plans do not change from machine to machine.
 _HEAVY = {"exp": 8, "log": 8, "log10": 8, "log1p": 8, "log2": 8, "sigmoid": 8, "tanh": 24}
 
 
@@ -21,7 +21,7 @@ class LoweringRules:
     reads: int
     #: Ops that it is computed by since the last that was written.
     ops: int
-    #: Ops of which none may be among them where there are several readers, and what one element of them is worth in bytes.
+    #: Ops of which none may be among them where there are several readers; what an element of them is worth in bytes.
     heavy: dict[str, int]
 
     @classmethod
