@@ -175,3 +175,14 @@ pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u6
     let verified = cut::verify(&graph, &claim).map_err(bad)?;
     Ok((verified.cost, verified.recompute_ns, verified.peak_bytes))
 }
+
+/// What each fusion group of a graph best reads of another, and what it best computes again (section 3.7), as JSON: a list of what
+/// `remat_plan::cut::Handover` holds. `graph_json` is the text of GRAPH.json with groups. Raises `ValueError` for bad input.
+#[pyfunction]
+pub(crate) fn between_groups(py: Python<'_>, graph_json: &str) -> PyResult<String> {
+    py.detach(|| {
+        let graph: JointGraph = graph_json.parse().map_err(bad)?;
+        let handovers = cut::between_groups(&graph).map_err(bad)?;
+        serde_json::to_string(&handovers).map_err(bad)
+    })
+}

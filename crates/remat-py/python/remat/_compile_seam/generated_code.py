@@ -194,7 +194,6 @@ def takes_workspace(op: Any) -> bool:
 _MAKE = {torch.ops.aten.empty_strided.default, torch.ops.prim.device.default}
 
 
-
 def call_of(node: fx.Node) -> Call:
     """The op of a node, as a call on tensors without memory."""
 

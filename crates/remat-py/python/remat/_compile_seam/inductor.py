@@ -14,6 +14,9 @@ from torch import fx
 
 from .._errors import RematError
 from .partitioner import Partitioner
+from .post_grad import PostGradPass
+
+_POST_GRAD = "post_grad_custom_post_pass"
 
 
 @dataclass(frozen=True)
@@ -33,28 +36,14 @@ def compile_graph(
     inputs: Any,
     partitioner: Partitioner,
     options: dict[str, Any],
-    seen: Callable[[Generated], None] | None = None,
+    change: Callable[[fx.Graph], object] | None = None,
 ) -> Any:
     """A graph of Dynamo's, compiled. ``options`` are names and values of ``torch._inductor.config``.
 
-    ``seen`` is called with the code of each pass before either runs. Torch's cache of whole graphs is not used then.
-    """
-    from torch._functorch import config
-    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+    ``change`` is made to the forward and to the backward graph; the partitioner's id says which change it is."""
+    from torch._inductor.compile_fx import compile_fx
 
-    patches = {name.replace("-", "_"): value for name, value in options.items()}
-    patches = {**patches, "custom_partitioner_fn": partitioner}
-    if seen is None:
-        return compile_fx(gm, inputs, config_patches=patches)
-
-    def compile_pass(gm: fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
-        results = _results(gm)
-        compiled = compile_fx_inner(gm, inputs, **kwargs)
-        seen(Generated(bool(kwargs.get("is_backward")), compiled.source_code, list(inputs), results))
-        return compiled
-
-    with config.patch(_BOTH_AT_ONCE):
-        return compile_fx(gm, inputs, inner_compile=compile_pass, config_patches=patches)
+    return compile_fx(gm, inputs, config_patches=_patches(partitioner, options, change))
 
 
 def generate_graph(
@@ -62,14 +51,17 @@ def generate_graph(
     inputs: Any,
     partitioner: Partitioner,
     options: dict[str, Any],
+    change: Callable[[fx.Graph], object] | None,
     seen: Callable[[Generated], None],
 ) -> None:
-    """As :func:`compile_graph`, but kernels are only written down: nothing is compiled that could run."""
+    """As :func:`compile_graph`, but kernels are only written down: nothing is compiled that could run.
+
+    ``seen`` is called with the code of each pass."""
     from torch._functorch import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
-    patches = {name.replace("-", "_"): value for name, value in options.items()}
-    patches = {**patches, "custom_partitioner_fn": partitioner, "fx_graph_cache": False, "fx_graph_remote_cache": False}
+    patches = _patches(partitioner, options, change)
+    patches.update(fx_graph_cache=False, fx_graph_remote_cache=False)
 
     def write_pass(gm: fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
         results = _results(gm)
@@ -140,6 +132,19 @@ def _results(gm: fx.GraphModule) -> list[str | None]:
     return [value.name if isinstance(value, fx.Node) else None for value in returned]
 
 
+def _patches(
+    partitioner: Partitioner, options: dict[str, Any], change: Callable[[fx.Graph], object] | None
+) -> dict[str, Any]:
+    from torch._inductor import config
+
+    patches = {name.replace("-", "_"): value for name, value in options.items()}
+    patches["custom_partitioner_fn"] = partitioner
+    if change is not None:
+        before = patches.get(_POST_GRAD, getattr(config, _POST_GRAD))
+        patches[_POST_GRAD] = PostGradPass(change, partitioner.uuid, before)
+    return patches
+
+
 def mode_options(mode: str | None, dynamic: bool | None) -> dict[str, Any]:
     """The options that a ``mode`` of ``torch.compile`` stands for."""
     if mode is None or mode == "default":
@@ -147,14 +152,6 @@ def mode_options(mode: str | None, dynamic: bool | None) -> dict[str, Any]:
     from torch._inductor import list_mode_options
 
     return dict(list_mode_options(mode, dynamic))
-
-
-def register(name: str, backend: Callable[..., Any]) -> None:
-    """Makes ``torch.compile(.., backend=name)`` find the backend; it does not matter who came first."""
-    from torch._dynamo.backends import registry
-
-    if name not in registry._COMPILER_FNS:
-        registry.register_backend(backend, name=name)
 
 
 def plainly(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -117,7 +118,7 @@ class NodeKinds:
 
     def in_backward(self, node: fx.Node) -> bool:
         """Whether it can only run in the backward pass: it is computed from a tangent, or writes there."""
-        return node in self.info.tangents_closure
+        return node in self._after_tangents
 
     def needed_at_end(self, node: fx.Node) -> bool:
         """Whether the backward pass returns it although no tangent is in it."""
@@ -139,6 +140,21 @@ class NodeKinds:
         if node.op != "call_function" or kind.view or kind.symbol or kind.op == "getitem":
             return 0
         return nanoseconds(node, sum(self[read].bytes for read in node.all_input_nodes), kind.bytes)
+
+    @cached_property
+    def _after_tangents(self) -> Collection[fx.Node]:
+        """Tangents, what only the backward pass may run, and what is computed from either."""
+        known: Collection[fx.Node] | None = getattr(self.info, "tangents_closure", None)
+        if known is not None:
+            return known
+        found: set[fx.Node] = set()  # torch 2.9 does not say
+        for node in self.graph.nodes:
+            tangent = node.op == "placeholder" and "tangents" in str(node.target)
+            if tangent or partitioners._must_be_in_backward(node):
+                found.add(node)
+            if node in found:
+                found.update(node.users)
+        return found
 
     def _kind(self, node: fx.Node) -> Kind:
         value = node.meta.get("val")

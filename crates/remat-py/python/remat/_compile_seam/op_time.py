@@ -13,6 +13,9 @@ from torch.utils.flop_counter import flop_registry
 # Multiplications and additions, and bytes, a nanosecond. Only the ratio decides which ops are recomputed first; it is
 # fixed so that plans do not change from run to run.
 _RATES = {"cpu": (100.0, 10.0), "cuda": (50_000.0, 1_500.0)}
+# What a size is about, under its name of now and those of older torch.
+_NAMES = ("optimization_hint", "size_hint", "hint_int")
+_HINT: Any = next(getattr(partitioners, name) for name in _NAMES if hasattr(partitioners, name))
 
 
 def nanoseconds(node: fx.Node, read_bytes: int, written_bytes: int) -> int:
@@ -42,5 +45,4 @@ def _shaped(value: Any) -> Any:
 
 def number_of(size: int | torch.SymInt) -> int:
     """A size that depends on the input: as it is in the first one."""
-    hint = getattr(partitioners, "optimization_hint", None) or vars(partitioners)["size_hint"]  # its older name
-    return int(hint(size, fallback=4096))
+    return int(_HINT(size, fallback=4096))
