@@ -2,11 +2,11 @@
 
 use super::error::CutError;
 use super::lagrange::{priced, Moment};
-use super::moments::moments;
+use super::moments::crests;
 use super::worth::Question;
 
 /// Moments of the backward pass at which the budget is looked at, one by one.
-const MOMENTS: usize = 6;
+const MOMENTS: usize = 24;
 /// Prices tried for each.
 const PRICES: usize = 20;
 
@@ -16,7 +16,7 @@ const PRICES: usize = 20;
 /// within the budget takes at least what is cheapest at this price, less the price of the room.
 pub(super) fn bound(question: &Question<'_>, budget: u64) -> Result<Option<u64>, CutError> {
     let mut best = 0;
-    for moment in moments(question, MOMENTS) {
+    for moment in crests(question, MOMENTS) {
         match at(question, &moment, budget)? {
             None => return Ok(None),
             Some(bound) => best = best.max(bound),

@@ -13,6 +13,18 @@ pub(super) fn moments(question: &Question<'_>, count: usize) -> Vec<Moment> {
     ops.into_iter().map(|op| sketch.moment(op)).collect()
 }
 
+/// The beginning of the backward pass, and of so many parts of it the moment at which most is there whatever is saved.
+pub(super) fn crests(question: &Question<'_>, parts: usize) -> Vec<Moment> {
+    let sketch = Sketch::of(question);
+    let (bytes, ops) = (sketch.about(), sketch.ops.len());
+    let mut crests = vec![0];
+    for part in 0..parts {
+        let (first, after) = (1 + part * ops / parts, 1 + (part + 1) * ops / parts);
+        crests.extend((first..after).max_by_key(|&op| (bytes[op], op)));
+    }
+    crests.into_iter().map(|op| sketch.moment(op)).collect()
+}
+
 /// What the graph alone tells of lifetimes in the backward pass, whose ops are numbered from 1; 0 is its beginning.
 struct Sketch<'a> {
     question: &'a Question<'a>,
@@ -58,6 +70,33 @@ impl<'a> Sketch<'a> {
             root,
             held,
         }
+    }
+
+    /// Bytes that are there at each op, about: memory that several values are in counts from the first to the last of them.
+    fn about(&self) -> Vec<u64> {
+        let nodes = &self.question.graph.nodes;
+        let mut lives = vec![(usize::MAX, 0); nodes.len()];
+        for (id, &(first, last)) in self.there.iter().enumerate() {
+            let root = self.root[id] as usize;
+            if self.written[id] && !self.held[root] {
+                lives[root] = (lives[root].0.min(first), lives[root].1.max(last));
+            }
+        }
+        let mut bytes = vec![0u64; self.ops.len() + 2];
+        for (root, (first, last)) in lives.into_iter().enumerate() {
+            if first <= last {
+                bytes[first] = bytes[first].wrapping_add(nodes[root].bytes);
+                bytes[last + 1] = bytes[last + 1].wrapping_sub(nodes[root].bytes);
+            }
+        }
+        let mut there = 0u64;
+        let running =
+            std::iter::once(0).chain(self.ops.iter().map(|&id| nodes[id as usize].workspace));
+        for (bytes, workspace) in bytes.iter_mut().zip(running) {
+            there = there.wrapping_add(*bytes);
+            *bytes = there + workspace;
+        }
+        bytes
     }
 
     fn moment(&self, op: usize) -> Moment {
