@@ -2,9 +2,14 @@
 //!
 //! A compiler computes an op that can be part of a kernel wherever its result is read, be it in several kernels: the value is never in
 //! memory. It is written where the pass hands it on, where an op that is part of no such kernel reads it, and where it is a reduction,
-//! which those that read it would have to begin again for each of their elements (section 3.1 of the paper; Inductor does so).
+//! which those that read it would have to begin again for each of their elements (section 3.1 of the paper; Inductor does so). It is
+//! written, too, if kernels read it that cannot be one, since one needs what an op between them makes, and computing it twice would read
+//! more than [`READS`] values: else the sum of residual connections would be computed anew in every layer from those of all before.
 
 use super::model::JointGraph;
+
+/// Values that may be read in place of one, by each kernel of several; Inductor's `realize_reads_threshold`.
+pub(super) const READS: usize = 4;
 
 /// Where a value is, as far as is known.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,6 +26,130 @@ enum Place {
 ///
 /// A view is where that is of which it is a view; both are written if one of them has to be. Takes time `O(nodes + edges)`.
 pub(super) fn inside(
+    graph: &JointGraph,
+    pass: &[u32],
+    runs: &[bool],
+    keeps: impl Fn(usize) -> bool,
+) -> Vec<bool> {
+    let mut inside = fused(graph, pass, runs, keeps);
+    let readers = Readers::of(graph, pass, runs);
+    let mut sources = Sources::new(graph.len());
+    for id in pass.iter().map(|&id| id as usize) {
+        match graph.nodes[id].view_of {
+            Some(base) => inside[id] &= inside[base as usize],
+            None if !inside[id] || graph.nodes[id].written.is_some() => {}
+            None => inside[id] = !(readers.are_apart(id) && sources.exceed(graph, id, &inside)),
+        }
+        sources.found(graph, id, &inside);
+    }
+    inside
+}
+
+/// What reads each value in a pass, be it through views.
+struct Readers {
+    /// Ops on the longest way to each value that are part of no kernel.
+    level: Vec<u32>,
+    /// Of all that read a value, the most such ops.
+    top: Vec<u32>,
+    count: Vec<u32>,
+}
+
+impl Readers {
+    fn of(graph: &JointGraph, pass: &[u32], runs: &[bool]) -> Readers {
+        let mut readers = Readers {
+            level: vec![0; graph.len()],
+            top: vec![0; graph.len()],
+            count: vec![0; graph.len()],
+        };
+        for id in pass.iter().map(|&id| id as usize) {
+            let inputs = graph.inputs.of(id).iter().map(|&read| read as usize);
+            let above = |read: usize| {
+                let fuse = graph.nodes[read].fusible && graph.nodes[id].fusible;
+                readers.level[read] + u32::from(!fuse)
+            };
+            readers.level[id] = inputs
+                .filter(|&read| runs[read])
+                .map(above)
+                .max()
+                .unwrap_or(0);
+            if graph.nodes[id].view_of.is_none() {
+                readers.reads(graph, id);
+            }
+        }
+        readers
+    }
+
+    fn reads(&mut self, graph: &JointGraph, id: usize) {
+        for &read in graph.inputs.of(id) {
+            let mut root = read as usize;
+            while let Some(base) = graph.nodes[root].view_of {
+                root = base as usize;
+            }
+            self.count[root] += 1;
+            self.top[root] = self.top[root].max(self.level[id]);
+        }
+    }
+
+    /// Several ops read it, of which one cannot be in its kernel.
+    fn are_apart(&self, id: usize) -> bool {
+        self.count[id] > 1 && self.top[id] > self.level[id]
+    }
+}
+
+/// The values in memory that each value inside kernels is computed from, up to one more than [`READS`].
+struct Sources {
+    values: Vec<[u32; READS + 1]>,
+    count: Vec<u8>,
+}
+
+impl Sources {
+    fn new(count: usize) -> Sources {
+        Sources {
+            values: vec![[0; READS + 1]; count],
+            count: vec![0; count],
+        }
+    }
+
+    fn of(&self, id: usize) -> &[u32] {
+        &self.values[id][..usize::from(self.count[id])]
+    }
+
+    /// Whether computing the value reads too many others.
+    fn exceed(&mut self, graph: &JointGraph, id: usize, inside: &[bool]) -> bool {
+        self.found(graph, id, inside);
+        self.of(id).len() > READS
+    }
+
+    /// Notes what the value is computed from, itself if it is in memory.
+    fn found(&mut self, graph: &JointGraph, id: usize, inside: &[bool]) {
+        self.count[id] = 0;
+        if !inside[id] {
+            self.add(id, id as u32);
+            return;
+        }
+        for &read in graph.inputs.of(id) {
+            let place = read as usize;
+            if self.count[place] == 0 && !inside[place] {
+                self.add(id, read);
+                continue;
+            }
+            for k in 0..usize::from(self.count[place]) {
+                self.add(id, self.values[place][k]);
+            }
+        }
+    }
+
+    fn add(&mut self, id: usize, value: u32) {
+        let known = self.of(id);
+        if known.len() <= READS && !known.contains(&value) {
+            self.values[id][usize::from(self.count[id])] = value;
+            self.count[id] += 1;
+        }
+    }
+}
+
+/// As [`inside`], before it is asked which kernels can be one.
+pub(super) fn fused(
     graph: &JointGraph,
     pass: &[u32],
     runs: &[bool],

@@ -1,7 +1,8 @@
 //! What is there at moments of the backward pass, as far as the graph alone tells.
 
-use super::kernels::{inside, is_written_again};
+use super::kernels::{fused, is_written_again};
 use super::lagrange::Moment;
+use super::model::JointGraph;
 use super::worth::Question;
 
 /// The beginning of the backward pass, and moments spread over the rest of it, `count` in all.
@@ -55,7 +56,7 @@ impl<'a> Sketch<'a> {
             }
             held[root[id] as usize] |= node.input || node.forward_output || node.tangent;
         }
-        let inside = inside(graph, &ops, &phases.backward, |id| {
+        let inside = fused(graph, &ops, &phases.backward, |id| {
             graph.nodes[id].backward_output
         });
         let written = |id: usize| match root[id] as usize {
@@ -63,7 +64,7 @@ impl<'a> Sketch<'a> {
             _ => !inside[id],
         };
         Sketch {
-            there: needed(question, &ops, &inside),
+            there: needed(question, &ops, &once(graph, &ops, &root, &inside)),
             written: (0..count).map(written).collect(),
             question,
             ops,
@@ -139,7 +140,24 @@ impl<'a> Sketch<'a> {
     }
 }
 
-/// When each value is needed by the ops of the backward pass themselves; what is `inside` kernels reads when the last of them runs.
+/// Which values are inside kernels whatever is saved: those that one op reads. Others may be written for the sake of few reads.
+fn once(graph: &JointGraph, ops: &[u32], root: &[u32], inside: &[bool]) -> Vec<bool> {
+    let mut readers = vec![0u32; graph.len()];
+    for &id in ops {
+        for &read in graph.inputs.of(id as usize) {
+            if graph.nodes[id as usize].view_of.is_none() {
+                readers[root[read as usize] as usize] += 1;
+            }
+        }
+    }
+    let is_once = |(id, &inside): (usize, &bool)| {
+        let told = graph.nodes[root[id] as usize].written.is_some();
+        inside && (told || readers[root[id] as usize] <= 1)
+    };
+    inside.iter().enumerate().map(is_once).collect()
+}
+
+/// When each value is needed by the ops of the backward pass themselves; what is `inside` kernels for certain reads when the last of them runs.
 fn needed(question: &Question<'_>, ops: &[u32], inside: &[bool]) -> Vec<(usize, usize)> {
     let graph = question.graph;
     let mut there = vec![(usize::MAX, 0); graph.len()];

@@ -4,8 +4,11 @@
 use super::error::Short;
 use super::model::JointGraph;
 use serde::Deserialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
+
+/// Values that each of several kernels may read in place of one, of which they were computed.
+const READS: usize = 4;
 
 /// What a plan says of itself; only `saved` must be there.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -408,9 +411,52 @@ impl<'a> Check<'a> {
                 && sharing.iter().all(|&id| keeps(id) == 0)
                 && node.written.map_or(alone, |written| !written)
         };
-        let groups = sharing.into_iter();
-        let groups = groups.filter(|(owner, sharing)| unwritten(*owner, sharing));
-        groups.flat_map(|(_, sharing)| sharing).collect()
+        let groups = sharing.iter();
+        let groups = groups.filter(|(owner, sharing)| unwritten(**owner, sharing));
+        let mut found: HashSet<usize> = groups
+            .flat_map(|(_, sharing)| sharing.iter().copied())
+            .collect();
+        let depth = self.depth(order, runs);
+        let mut sources: HashMap<usize, BTreeSet<usize>> = HashMap::new();
+        for &id in order {
+            let mut read = BTreeSet::new();
+            for input in self.graph.inputs.of(id).iter().map(|&input| input as usize) {
+                match sources.get(&input) {
+                    Some(those) if found.contains(&input) => read.extend(those.iter().copied()),
+                    _ => _ = read.insert(input),
+                }
+            }
+            if found.contains(&id) && owner[&id] == id && self.graph.nodes[id].written.is_none() {
+                let all = &sharing[&id];
+                let readers = all.iter().flat_map(|&shared| self.users(shared));
+                let readers = readers.filter(|user| runs[*user] && !all.contains(user));
+                let readers: Vec<usize> = readers.collect();
+                let apart = readers.iter().any(|user| depth[user] > depth[&id]);
+                if readers.len() > 1 && apart && read.len() > READS {
+                    all.iter().for_each(|shared| _ = found.remove(shared));
+                }
+            }
+            read = read.into_iter().take(READS + 1).collect();
+            sources.insert(id, read);
+        }
+        found
+    }
+
+    /// Kernels that have to end before each op can be in one: by ops on the way to it that do not fuse.
+    fn depth(&self, order: &[usize], runs: &[bool]) -> HashMap<usize, usize> {
+        let mut depth: HashMap<usize, usize> = HashMap::new();
+        for &id in order {
+            let mut most = 0;
+            for &input in self.graph.inputs.of(id) {
+                if let (true, Some(before)) = (runs[input as usize], depth.get(&(input as usize))) {
+                    let fuse =
+                        self.graph.nodes[input as usize].fusible && self.graph.nodes[id].fusible;
+                    most = most.max(before + usize::from(!fuse));
+                }
+            }
+            depth.insert(id, most);
+        }
+        depth
     }
 
     /// Runs ops; `keeps` says how many references outlast the pass.

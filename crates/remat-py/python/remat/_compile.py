@@ -16,7 +16,8 @@ from . import _compile_seam as seam
 from . import _native
 from ._budget import Budget, bytes_of
 from ._compile_limit import Limit
-from ._cut import Cut, choose
+from ._compile_search import NoRoom
+from ._cut import choose
 from ._cut_report import Report
 
 
@@ -39,19 +40,23 @@ class Backend:
     ) -> Any:
         """Compiles one graph."""
         number = self.report.started()
-        limit = self._limit
-        room = None if limit is None else limit.room()
-
-        def done(cut: Cut) -> None:
-            self.report.add(number, cut)
-
-        identity = _identity() + repr((room, limit and limit.state)).encode()
-        chosen = choose(done, room, None if limit is None else limit.refused)
-        partitioner = seam.Partitioner(chosen, lambda: identity)
         patches = {**seam.mode_options(mode, None), **(options or {})}
-        if limit is None:
-            return seam.compile_graph(gm, inputs, partitioner, patches)
-        return limit.compiled(lambda: seam.compile_graph(gm, inputs, partitioner, patches), number)
+        if self._limit is None:
+            chosen = choose(lambda cut: self.report.add(number, cut))
+            return seam.compile_graph(gm, inputs, seam.Partitioner(chosen, _identity), patches)
+        return self._within(self._limit, number, gm, inputs, patches)
+
+    def _within(self, limit: Limit, number: int, gm: torch.fx.GraphModule, inputs: Any, patches: dict[str, Any]) -> Any:
+        search = limit.search()
+        partitioner = seam.Partitioner(search.choice, lambda: _identity() + search.identity())
+        try:
+            search.run(lambda seen: seam.generate_graph(gm, inputs, partitioner, patches, seen))
+        except NoRoom as no_room:
+            raise limit.refusal(no_room, number) from None
+        compiled = seam.compile_graph(gm, inputs, partitioner, patches)
+        if search.cut is not None:
+            self.report.add(number, search.cut)
+        return limit.watched(compiled)
 
 
 def compile(model: Callable[..., Any], budget: Budget | None = None, **options: Any) -> Any:

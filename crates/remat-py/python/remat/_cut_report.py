@@ -89,7 +89,8 @@ def _facts(number: int, cut: Cut | None) -> dict[str, Any]:
         "banned": cut.banned,
         "bytes_before": cut.bytes_before,
         "bytes_after": cut.bytes_after,
-        "predicted_peak_bytes": cut.peak_bytes,
+        "planned_peak_bytes": cut.peak_bytes,
+        "predicted_peak_bytes": cut.peak_bytes if cut.foreseen_bytes is None else cut.foreseen_bytes,
         "lifted": cut.lifted,
         "traffic_bytes": cut.cost,
         "solver_seconds": cut.solver_seconds,
@@ -106,9 +107,18 @@ def _words(number: int, cut: Cut | None) -> str:
     lines = [
         f"graph {number}: {len(cut.graph['nodes'])} nodes, cut in {cut.seconds * 1e3:.1f} ms",
         f"  saved       {fmt(cut.bytes_after)} in {len(cut.saved)} values; {fmt(cut.bytes_before)} without recomputing",
-        f"  peak        {fmt(cut.peak_bytes)} at most beside what is resident anyway, as planned",
+        _peak(cut),
         f"  recomputed  {len(cut.recomputed)} ops" + (f", {len(cut.lifted)} for the budget" if cut.lifted else ""),
         f"  banned      {len(cut.banned)}: " + (", ".join(f"{count} {reason}" for reason, count in counts) or "none"),
         *(f"  {fmt(cut.bytes_of(name)):>11}  {name}" for name in largest[:_LARGEST] if cut.bytes_of(name)),
     ]
     return "\n".join(lines)
+
+
+def _peak(cut: Cut) -> str:
+    beside = "beside what is resident anyway"
+    planned = _native.format_bytes(cut.peak_bytes)
+    if cut.foreseen_bytes is None:
+        return f"  peak        {planned} {beside}, as planned"
+    foreseen = _native.format_bytes(cut.foreseen_bytes)
+    return f"  peak        {foreseen} {beside}, by the code that was generated; {planned} as planned"

@@ -36,10 +36,11 @@ def _shaped(value: Any) -> Any:
     if isinstance(value, fx.Node):
         return pytree.tree_map(_shaped, value.meta.get("val"))
     if isinstance(value, torch.Tensor):
-        return torch.empty([_number(size) for size in value.shape], device="meta", dtype=value.dtype)
-    return _number(value) if isinstance(value, torch.SymInt) else value
+        return torch.empty([number_of(size) for size in value.shape], device="meta", dtype=value.dtype)
+    return number_of(value) if isinstance(value, torch.SymInt) else value
 
 
-def _number(size: int | torch.SymInt) -> int:
+def number_of(size: int | torch.SymInt) -> int:
+    """A size that depends on the input: as it is in the first one."""
     hint = getattr(partitioners, "optimization_hint", None) or vars(partitioners)["size_hint"]  # its older name
     return int(hint(size, fallback=4096))
