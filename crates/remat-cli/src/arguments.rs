@@ -216,6 +216,7 @@ GRAPH.json:
   cost is in nanoseconds. Left out, flags are false, and numbers 0. Beside these: \"savable\": false for tuples (their results
   are nodes of op \"getitem\") and \"recomputable\": false are wishes; \"view_of\" names the input whose memory a
   node shares; \"group\" is the number of its fusion group; \"workspace\" is what an op takes while it runs, in bytes;
+  \"heavy\" is true where several kernels would rather read a value than compute it each;
   \"written\" says whether a kernel writes a value that is neither saved nor an output, where the compiler is known to.
 
 Examples:

@@ -63,6 +63,10 @@ pub struct Node {
     /// kernels where its op is fusible, no reduction, and all that read it are fusible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<bool>,
+    /// Computing it in several kernels takes longer than writing it once, as compilers for processors hold of exponentials: inside kernels only where
+    /// those that read it can be one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub heavy: bool,
     /// Bytes that the op takes beside its inputs and results while it runs; read by plans within a budget.
     #[serde(default, skip_serializing_if = "Quantity::is_zero")]
     pub workspace: Quantity,
@@ -90,6 +94,7 @@ impl Node {
             savable: true,
             recomputable: true,
             written: None,
+            heavy: false,
             workspace: Quantity::Whole(0),
             view_of: None,
             group: None,
@@ -103,6 +108,10 @@ fn yes() -> bool {
 
 fn is_true(value: &bool) -> bool {
     *value
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A number that should be whole and not negative; kept as it was given, so that the error can name the node.

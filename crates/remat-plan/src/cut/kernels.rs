@@ -3,8 +3,9 @@
 //! A compiler computes an op that can be part of a kernel wherever its result is read, be it in several kernels: the value is never in
 //! memory. It is written where the pass hands it on, where an op that is part of no such kernel reads it, and where it is a reduction,
 //! which those that read it would have to begin again for each of their elements (section 3.1 of the paper; Inductor does so). It is
-//! written, too, if kernels read it that cannot be one, since one needs what an op between them makes, and computing it twice would read
-//! more than [`READS`] values: else the sum of residual connections would be computed anew in every layer from those of all before.
+//! written, too, if kernels read it that cannot be one, since one needs what an op between them makes, and computing it twice is heavy or
+//! would read more than [`READS`] values: else the sum of residual connections would be computed anew in every layer from those of all
+//! before.
 
 use super::model::JointGraph;
 
@@ -73,16 +74,16 @@ impl Readers {
                 .max()
                 .unwrap_or(0);
             if graph.nodes[id].view_of.is_none() {
-                readers.reads(graph, id);
+                readers.reads(graph, id, runs);
             }
         }
         readers
     }
 
-    fn reads(&mut self, graph: &JointGraph, id: usize) {
+    fn reads(&mut self, graph: &JointGraph, id: usize, runs: &[bool]) {
         for &read in graph.inputs.of(id) {
             let mut root = read as usize;
-            while let Some(base) = graph.nodes[root].view_of {
+            while let (true, Some(base)) = (runs[root], graph.nodes[root].view_of) {
                 root = base as usize;
             }
             self.count[root] += 1;
@@ -96,10 +97,13 @@ impl Readers {
     }
 }
 
-/// The values in memory that each value inside kernels is computed from, up to one more than [`READS`].
+/// What each value inside kernels is computed from.
 struct Sources {
+    /// The values in memory, up to one more than [`READS`].
     values: Vec<[u32; READS + 1]>,
     count: Vec<u8>,
+    /// A heavy op is among those in between, or it is one.
+    heavy: Vec<bool>,
 }
 
 impl Sources {
@@ -107,6 +111,7 @@ impl Sources {
         Sources {
             values: vec![[0; READS + 1]; count],
             count: vec![0; count],
+            heavy: vec![false; count],
         }
     }
 
@@ -114,15 +119,16 @@ impl Sources {
         &self.values[id][..usize::from(self.count[id])]
     }
 
-    /// Whether computing the value reads too many others.
+    /// Whether computing the value is heavy or reads too many others.
     fn exceed(&mut self, graph: &JointGraph, id: usize, inside: &[bool]) -> bool {
         self.found(graph, id, inside);
-        self.of(id).len() > READS
+        self.heavy[id] || self.of(id).len() > READS
     }
 
     /// Notes what the value is computed from, itself if it is in memory.
     fn found(&mut self, graph: &JointGraph, id: usize, inside: &[bool]) {
         self.count[id] = 0;
+        self.heavy[id] = inside[id] && graph.nodes[id].heavy;
         if !inside[id] {
             self.add(id, id as u32);
             return;
@@ -133,6 +139,7 @@ impl Sources {
                 self.add(id, read);
                 continue;
             }
+            self.heavy[id] |= self.heavy[place];
             for k in 0..usize::from(self.count[place]) {
                 self.add(id, self.values[place][k]);
             }

@@ -18,6 +18,7 @@ pub(super) struct Properties {
     pub(super) savable: bool,
     pub(super) recomputable: bool,
     pub(super) written: Option<bool>,
+    pub(super) heavy: bool,
     pub(super) workspace: u64,
     /// It is among the inputs of the forward pass.
     pub(super) input: bool,

@@ -110,6 +110,7 @@ fn property(
         savable: node.savable,
         recomputable: node.recomputable,
         written: node.written,
+        heavy: node.heavy,
         workspace: number(node, "workspace", node.workspace)?,
         input: false,
         tangent: false,

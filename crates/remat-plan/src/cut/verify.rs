@@ -418,13 +418,22 @@ impl<'a> Check<'a> {
             .collect();
         let depth = self.depth(order, runs);
         let mut sources: HashMap<usize, BTreeSet<usize>> = HashMap::new();
+        let mut heavy: HashSet<usize> = HashSet::new();
         for &id in order {
             let mut read = BTreeSet::new();
             for input in self.graph.inputs.of(id).iter().map(|&input| input as usize) {
                 match sources.get(&input) {
-                    Some(those) if found.contains(&input) => read.extend(those.iter().copied()),
+                    Some(those) if found.contains(&input) => {
+                        read.extend(those.iter().copied());
+                        if heavy.contains(&input) {
+                            heavy.insert(id);
+                        }
+                    }
                     _ => _ = read.insert(input),
                 }
+            }
+            if self.graph.nodes[id].heavy {
+                heavy.insert(id);
             }
             if found.contains(&id) && owner[&id] == id && self.graph.nodes[id].written.is_none() {
                 let all = &sharing[&id];
@@ -432,7 +441,8 @@ impl<'a> Check<'a> {
                 let readers = readers.filter(|user| runs[*user] && !all.contains(user));
                 let readers: Vec<usize> = readers.collect();
                 let apart = readers.iter().any(|user| depth[user] > depth[&id]);
-                if readers.len() > 1 && apart && read.len() > READS {
+                let dear = heavy.contains(&id) || read.len() > READS;
+                if readers.len() > 1 && apart && dear {
                     all.iter().for_each(|shared| _ = found.remove(shared));
                 }
             }

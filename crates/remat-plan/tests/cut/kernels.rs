@@ -104,3 +104,40 @@ fn an_op_takes_its_workspace_while_it_runs() {
     assert_eq!(peak(&net), 108);
     assert_eq!(peak(&with(net, "dx", workspace(93))), 109);
 }
+
+/// A value of the backward pass that two kernels read, the second of which needs what a product makes of the first.
+fn apart(sources: &str) -> Description {
+    let text = format!("x; y = neg x; g; {sources}; w = neg v; m = mm w; dx = mul v m");
+    let mut net = graph(&text, ["x", "g", "y", "dx"]);
+    for node in &mut net.nodes {
+        node.fusible = node.op != "mm";
+    }
+    net
+}
+
+#[test]
+fn what_is_heavy_is_computed_once_for_kernels_that_cannot_be_one() {
+    let light = apart("v = tanh g");
+    // x, y, g, w, m
+    assert_eq!(peak(&light), 20);
+    // x, y, g, v, w, m
+    let heavy = with(light, "v", |node| node.heavy = true);
+    assert_eq!(peak(&heavy), 24);
+    // What is computed from it is no lighter, and kernels that can be one do not mind.
+    let chain = with(apart("u = tanh g; v = neg u"), "u", |node| {
+        node.heavy = true
+    });
+    assert_eq!(peak(&chain), 24);
+    let near = with(chains(), "a b h i", |node| node.heavy = true);
+    assert_eq!(peak(&near), 16);
+}
+
+#[test]
+fn a_value_of_more_than_four_others_is_not_computed_twice() {
+    let four = "p = mm g; q = mm g; r = mm g; s = mm g; a = add p q; b = add a r";
+    // x, y, g, p, q, r, s, w, m
+    assert_eq!(peak(&apart(&format!("{four}; v = add b s"))), 36);
+    // x, y, g, p, q, r, s, t, v
+    let five = format!("{four}; c = add b s; t = mm g; v = add c t");
+    assert_eq!(peak(&apart(&five)), 36);
+}

@@ -70,7 +70,6 @@ class Forecast:
 
     def _of_backward(self, generated: seam.Generated, forward: seam.Taken, _peak: int, results: list[Any]) -> int:
         given = {results[number] for number in forward.handed_through}
-        saved = {name for name in results if name is not None} - given
-        taken = seam.dry_run(generated.source, generated.inputs, saved.__contains__)
-        # What the forward pass left and this one is not handed belongs to the caller, and so do the gradients.
-        return forward.after - taken.before + taken.lent + self.workspaces.peak(taken)
+        taken = seam.dry_run(generated.source, generated.inputs, lambda name: name not in given)
+        # What the forward pass left and this one is not handed belongs to the caller, who may hold it still.
+        return forward.after - (taken.before - taken.gradients) + self.workspaces.peak(taken)

@@ -101,6 +101,7 @@ def _node(kinds: NodeKinds, node: fx.Node, rules: Rules) -> dict[str, Any]:
         "inputs": _inputs(kinds, node),
         "op": kind.op,
         "fusible": kind.fusible,
+        **({"heavy": True} if kind.heavy else {}),
         "compute_bound": judged and _dear(kind, rules),
         "random": judged and kind.random,
         "reduction": judged and rules.reductions and _reduces(kinds, node),

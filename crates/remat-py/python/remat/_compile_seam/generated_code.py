@@ -43,8 +43,8 @@ class Taken:
     peak: int
     #: When it is over.
     after: int
-    #: Of gradients that it is handed and that others hold.
-    lent: int
+    #: Of gradients that it is handed.
+    gradients: int
     #: Numbers of results that are inputs handed through, or views of them.
     handed_through: frozenset[int]
     calls: list[Call]
@@ -66,7 +66,7 @@ def dry_run(source: str, inputs: Sequence[Any], own: Callable[[str], bool]) -> T
         held = [value for name, value in zip(names, given, strict=True) if not own(name)]
         entered = {value.untyped_storage()._cdata for value in held if isinstance(value, torch.Tensor)}
         tangents = [value for name, value in zip(names, given, strict=True) if name.startswith("tangents_")]
-        lent = sum(value.untyped_storage().nbytes() for value in tangents if isinstance(value, torch.Tensor))
+        gradients = sum(value.untyped_storage().nbytes() for value in tangents if isinstance(value, torch.Tensor))
         value = None
         scope = _scope(code)
         exec(compile(ast.Module([function], []), "<generated>", "exec"), scope)  # torch's own, as it would be run
@@ -78,7 +78,7 @@ def dry_run(source: str, inputs: Sequence[Any], own: Callable[[str], bool]) -> T
             for number, result in enumerate(results)
             if isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in entered
         }
-        return Taken(before, memory.peak, memory.level, lent, frozenset(through), memory.calls)
+        return Taken(before, memory.peak, memory.level, gradients, frozenset(through), memory.calls)
 
 
 def _main(code: ast.Module) -> tuple[ast.FunctionDef, list[str]]:

@@ -21,6 +21,8 @@ from .op_time import nanoseconds
 _KNOWN = {"aten", "prims"}
 # Inductor writes random numbers as ops of its own, made from a seed in the middle of a kernel.
 _RANDOM_FROM_SEED = {"inductor_random", "inductor_randint"}
+# What Inductor would rather write than compute in several kernels of a processor (``should_realize_on_reuse``).
+_HEAVY = {"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class Kind:
     bytes: int
     #: It can be part of a kernel with others.
     fusible: bool
+    #: Kernels that cannot be one read it rather than compute it each.
+    heavy: bool
     #: It is on torch's list of ops that may be recomputed.
     cheap: bool
     #: It is on torch's list of ops that take long.
@@ -148,6 +152,7 @@ class NodeKinds:
             op=name,
             bytes=0 if node.op == "get_attr" or _opaque(node) else _bytes(node),
             fusible=call and (self._ops.is_fusible(node) or name in _RANDOM_FROM_SEED),
+            heavy=name in _HEAVY and isinstance(value, torch.Tensor) and value.device.type == "cpu",
             cheap=call and (view or symbol or name == "getitem" or self._ops.is_recomputable(node) or _is_note(node)),
             long=call and self._ops.is_compute_intensive(node),
             random=random,
