@@ -73,21 +73,27 @@ impl Readers {
                 .map(above)
                 .max()
                 .unwrap_or(0);
-            if graph.nodes[id].view_of.is_none() {
-                readers.reads(graph, id, runs);
-            }
+            readers.reads(graph, id, runs);
         }
         readers
     }
 
+    /// A view does not read what it is a view of.
     fn reads(&mut self, graph: &JointGraph, id: usize, runs: &[bool]) {
-        for &read in graph.inputs.of(id) {
-            let mut root = read as usize;
-            while let (true, Some(base)) = (runs[root], graph.nodes[root].view_of) {
-                root = base as usize;
+        let root = |mut id: usize| {
+            while let (true, Some(base)) = (runs[id], graph.nodes[id].view_of) {
+                id = base as usize;
             }
-            self.count[root] += 1;
-            self.top[root] = self.top[root].max(self.level[id]);
+            id
+        };
+        let own = root(id);
+        let inputs = graph.inputs.of(id).iter();
+        for read in inputs
+            .map(|&read| root(read as usize))
+            .filter(|&read| read != own)
+        {
+            self.count[read] += 1;
+            self.top[read] = self.top[read].max(self.level[id]);
         }
     }
 
