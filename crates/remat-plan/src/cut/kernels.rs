@@ -78,7 +78,7 @@ impl Readers {
         readers
     }
 
-    /// A view does not read what it is a view of.
+    /// A view of a value is not what reads it.
     fn reads(&mut self, graph: &JointGraph, id: usize, runs: &[bool]) {
         let root = |mut id: usize| {
             while let (true, Some(base)) = (runs[id], graph.nodes[id].view_of) {
@@ -87,13 +87,10 @@ impl Readers {
             id
         };
         let own = root(id);
-        let inputs = graph.inputs.of(id).iter();
-        for read in inputs
-            .map(|&read| root(read as usize))
-            .filter(|&read| read != own)
-        {
-            self.count[read] += 1;
-            self.top[read] = self.top[read].max(self.level[id]);
+        let read = graph.inputs.of(id).iter().map(|&read| root(read as usize));
+        for value in read.filter(|&value| value != own) {
+            self.count[value] += 1;
+            self.top[value] = self.top[value].max(self.level[id]);
         }
     }
 
