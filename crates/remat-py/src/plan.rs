@@ -68,6 +68,7 @@ fn refusal(error: &PlanError) -> PyErr {
 ///
 /// Raises `ValueError(message)` for bad input, and where something may be neither saved nor recomputed, and
 /// `ValueError(message, smallest_bytes)` where the budget is too small.
+#[allow(clippy::too_many_arguments)] // Each is a keyword in Python.
 #[pyfunction]
 #[pyo3(signature = (graph_json, *, budget = None, ban = Vec::new(), allow = Vec::new(), reweight = true, tradeoffs = false, frontier = false))]
 pub(crate) fn plan_cut(

@@ -14,7 +14,7 @@
 //! | `groups.rs` | the same between fusion groups |
 //! | `kernels.rs`, `timeline.rs`, `worth.rs` | what is never written; when values come and go; what a choice is worth |
 //! | `budget.rs`, `search.rs`, `frontier.rs` | plans within a budget |
-//! | `lagrange.rs`, `moments.rs`, `bound.rs` | memory at a price, and how far from the best a plan can be |
+//! | `lagrange.rs`, `moments.rs`, `relaxation.rs`, `bound.rs` | memory at a price, and how far from the best a plan can be |
 //! | `verify.rs` | what a plan is worth, computed apart from all of these |
 //! | `error.rs` | refusals |
 
@@ -37,6 +37,7 @@ mod partition;
 mod phases;
 mod push_relabel;
 mod recompute;
+mod relaxation;
 mod search;
 #[cfg(test)]
 mod search_quality;

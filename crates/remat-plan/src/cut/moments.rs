@@ -15,12 +15,12 @@ pub(super) fn moments(question: &Question<'_>, count: usize) -> Vec<Moment> {
 }
 
 /// What the graph alone tells of lifetimes in the backward pass, whose ops are numbered from 1; 0 is its beginning.
-struct Sketch<'a> {
+pub(super) struct Sketch<'a> {
     question: &'a Question<'a>,
     /// The ops of the backward pass.
     ops: Vec<u32>,
     /// The node whose memory each is in.
-    root: Vec<u32>,
+    pub(super) root: Vec<u32>,
     /// From when to when the backward pass needs each value for certain: from when it makes it, or first reads it itself, to when a kernel of
     /// its own last reads it. The first after the last for those that it need not.
     there: Vec<(usize, usize)>,
@@ -31,7 +31,7 @@ struct Sketch<'a> {
 }
 
 impl<'a> Sketch<'a> {
-    fn of(question: &'a Question<'a>) -> Sketch<'a> {
+    pub(super) fn of(question: &'a Question<'a>) -> Sketch<'a> {
         let (graph, phases) = (question.graph, &question.phases);
         let count = graph.len();
         let is_op = |&id: &u32| phases.backward[id as usize] && !graph.nodes[id as usize].tangent;
@@ -61,7 +61,45 @@ impl<'a> Sketch<'a> {
         }
     }
 
-    fn moment(&self, op: usize) -> Moment {
+    /// The beginning of the backward pass, and of so many parts of it the op while which most is there whatever is saved.
+    pub(super) fn crests(&self, parts: usize) -> Vec<usize> {
+        let (bytes, ops) = (self.about(), self.ops.len());
+        let mut crests = vec![0];
+        for part in 0..parts {
+            let (first, after) = (1 + part * ops / parts, 1 + (part + 1) * ops / parts);
+            crests.extend((first..after).max_by_key(|&op| (bytes[op], op)));
+        }
+        crests
+    }
+
+    /// Bytes that are there at each op, about: memory that several values are in counts from the first to the last of them.
+    fn about(&self) -> Vec<u64> {
+        let nodes = &self.question.graph.nodes;
+        let mut lives = vec![(usize::MAX, 0); nodes.len()];
+        for (id, &(first, last)) in self.there.iter().enumerate() {
+            let root = self.root[id] as usize;
+            if self.written[id] && !self.held[root] {
+                lives[root] = (lives[root].0.min(first), lives[root].1.max(last));
+            }
+        }
+        let mut bytes = vec![0u64; self.ops.len() + 2];
+        for (root, (first, last)) in lives.into_iter().enumerate() {
+            if first <= last {
+                bytes[first] = bytes[first].wrapping_add(nodes[root].bytes);
+                bytes[last + 1] = bytes[last + 1].wrapping_sub(nodes[root].bytes);
+            }
+        }
+        let mut there = 0u64;
+        let running =
+            std::iter::once(0).chain(self.ops.iter().map(|&id| nodes[id as usize].workspace));
+        for (bytes, workspace) in bytes.iter_mut().zip(running) {
+            there = there.wrapping_add(*bytes);
+            *bytes = there + workspace;
+        }
+        bytes
+    }
+
+    pub(super) fn moment(&self, op: usize) -> Moment {
         let nodes = &self.question.graph.nodes;
         let mut there = self.held.clone();
         for (id, &(first, last)) in self.there.iter().enumerate() {
@@ -73,7 +111,17 @@ impl<'a> Sketch<'a> {
         Moment {
             fixed: bytes + running.map_or(0, |id| nodes[id].workspace),
             held: self.held_if_saved(op, &there),
+            needed: self.needed_from(op),
+            there,
         }
+    }
+
+    /// What a kernel of the backward pass itself reads while this op runs or later, or returns.
+    fn needed_from(&self, op: usize) -> Vec<bool> {
+        let output = |id: usize| self.question.graph.nodes[id].backward_output;
+        let read = |id: usize| self.there[id].0 != usize::MAX && self.there[id].1 >= op;
+        let needed = |id: usize| self.question.phases.forward[id] && (read(id) || output(id));
+        (0..self.there.len()).map(needed).collect()
     }
 
     /// Bytes that saving each node holds for certain. Nodes in the same memory share them, so that together they are not more.
