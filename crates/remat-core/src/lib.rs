@@ -25,6 +25,7 @@ mod neighbourhood;
 mod once;
 mod op;
 mod policy;
+pub mod pool;
 mod replay;
 mod residency;
 mod search;
