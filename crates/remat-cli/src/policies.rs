@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::table;
-use remat_core::{CostTerm, Policy};
+use remat_core::{CostTerm, Policy, Price};
 
 pub(crate) fn run() -> Result<(), Failure> {
     let rows: Vec<_> = remat_core::names()
@@ -44,9 +44,13 @@ fn explain(policy: Policy) -> String {
             };
             format!("{cost}{divisors}")
         }
-        Policy::Coop { cost } => format!(
-            "the window of neighbours in the arena with the least sum of: {} / staleness",
-            numerator(cost)
+        Policy::Coop { cost, price } => format!(
+            "neighbours in the arena, of which the sum of ({} / staleness){} is least",
+            numerator(cost),
+            match price {
+                Price::Sum => "",
+                Price::PerByte => " / bytes made free",
+            }
         ),
         Policy::Dte { cost } => format!(
             "{} / ((size + free bytes beside it in the arena) * staleness)",

@@ -1,6 +1,6 @@
 //! What policies are given for memory: a count of bytes, or an arena with the modules of Coop that are theirs.
 
-use crate::arguments::{Module, PoolKind, PoolOptions};
+use crate::arguments::{Module, PlacedBy, PoolKind, PoolOptions};
 use crate::failure::Failure;
 use remat_core::{Arena, Ends, Memory, Policy};
 use remat_sim::{Mutations, Setting};
@@ -20,9 +20,10 @@ pub(crate) fn check(options: &PoolOptions, policies: &[Policy]) -> Result<(), Fa
 pub(crate) fn setting(options: &PoolOptions, policy: Policy) -> Setting {
     let coop = matches!(policy, Policy::Coop { .. });
     let has = |module| coop && !options.without.contains(&module);
-    let ends = match has(Module::Partition) {
-        true => Ends::ByCost,
-        false => Ends::Low,
+    let ends = match options.ends {
+        _ if !has(Module::Partition) => Ends::Low,
+        PlacedBy::Size => Ends::BySize,
+        PlacedBy::Cost => Ends::ByCost,
     };
     let arena = Arena {
         alignment: options.alignment,
@@ -30,7 +31,7 @@ pub(crate) fn setting(options: &PoolOptions, policy: Policy) -> Setting {
     };
     Setting {
         policy: match policy {
-            Policy::Coop { cost } if !has(Module::Window) => Policy::Dtr {
+            Policy::Coop { cost, .. } if !has(Module::Window) => Policy::Dtr {
                 cost,
                 size: true,
                 stale: true,
@@ -47,6 +48,21 @@ pub(crate) fn setting(options: &PoolOptions, policy: Policy) -> Setting {
             false => Mutations::Recorded,
         },
         ..Setting::default()
+    }
+}
+
+impl PoolOptions {
+    /// Whether memory has addresses.
+    pub(crate) fn is_arena(&self) -> bool {
+        self.pool == PoolKind::Arena
+    }
+
+    /// The name of the kind.
+    pub(crate) fn name(&self) -> &'static str {
+        match self.pool {
+            PoolKind::Fungible => "fungible",
+            PoolKind::Arena => "arena",
+        }
     }
 }
 

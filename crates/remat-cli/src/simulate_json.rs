@@ -2,11 +2,18 @@
 
 use crate::pool;
 use crate::simulate::Log;
+use crate::simulate_bounds::Bounds;
 use remat_core::Memory;
 use remat_sim::{Budget, Outcome, Setting};
 
 /// The line, its end included.
-pub(crate) fn line(log: &Log, dealloc: &str, setting: &Setting, outcome: &Outcome) -> String {
+pub(crate) fn line(
+    log: &Log,
+    dealloc: &str,
+    setting: &Setting,
+    outcome: &Outcome,
+    bounds: Option<&Bounds>,
+) -> String {
     let (base, counters) = (&log.base, &outcome.counters);
     let ratio = match setting.budget {
         Budget::Ratio(ratio) => Some(ratio),
@@ -43,6 +50,10 @@ pub(crate) fn line(log: &Log, dealloc: &str, setting: &Setting, outcome: &Outcom
         line["search_ns_mean"] = outcome.search_latency().into();
         line["evicted_bytes"] = counters.evicted_bytes.into();
         line["unused_evicted_bytes"] = counters.unused_evicted_bytes.into();
+    }
+    if let Some(bounds) = bounds {
+        line["cutoff_budget"] = bounds.cutoff.map(|bytes| bytes.0).into();
+        line["min_budget"] = bounds.smallest.map(|bytes| bytes.0).into();
     }
     format!("{line}\n")
 }

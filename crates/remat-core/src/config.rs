@@ -55,6 +55,9 @@ pub enum Ends {
     /// What is expensive for its size from the low end, as constants are, and what is cheap from the high end (cheap tensor partitioning,
     /// Coop section 3.4).
     ByCost,
+    /// What is smaller than a 64th of the arena from the low end, as constants are, and what is larger from the high end: small storages
+    /// that are pinned or read do not split the room of large ones.
+    BySize,
 }
 
 /// A power of two, in bytes.

@@ -40,4 +40,4 @@ pub use error::*;
 pub use heirs::Heirs;
 pub use ids::*;
 pub use op::*;
-pub use policy::{names, CostTerm, Policy, UnknownPolicy};
+pub use policy::{names, CostTerm, Policy, Price, UnknownPolicy};

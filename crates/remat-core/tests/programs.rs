@@ -15,7 +15,7 @@ fn settings() -> impl Strategy<Value = Setting> {
         0..4u8,
         1..3u8,
         40..200u64,
-        0..9u8,
+        0..13u8,
     )
         .prop_map(
             |(policy, keep, ignore, order, pools, budget, arena)| Setting {

@@ -70,6 +70,7 @@
 
 pub mod adversary;
 mod base;
+mod bounds;
 pub mod checkpointing;
 mod kind;
 pub mod linear;
@@ -78,6 +79,7 @@ mod run;
 mod sweep;
 
 pub use base::Base;
+pub use bounds::{Probe, Smallest};
 pub use program::{Mutations, Program};
 pub use run::{Budget, Outcome, Setting, Status, Unsound};
-pub use sweep::{sweep, Job};
+pub use sweep::{in_order, sweep, Job};

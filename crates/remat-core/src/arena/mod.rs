@@ -12,7 +12,7 @@ use crate::graph::NONE;
 use crate::journal::Entry;
 use crate::pool::Pool;
 use crate::state::State;
-use crate::{Config, Ends, Memory, StorageId};
+use crate::{Config, Ends, Memory, Policy, Price, StorageId};
 use ends::Densities;
 use std::fmt;
 use window::Windows;
@@ -50,8 +50,8 @@ pub(crate) struct Arenas {
     pub(crate) search_time: u64,
     /// Scores count the free bytes beside a storage (`dte`).
     weighs_gaps: bool,
-    /// Storages evicted together are neighbours (`coop`).
-    windowed: bool,
+    /// Storages evicted together are neighbours (`coop`), and these are compared so.
+    windows_by: Option<Price>,
 }
 
 impl Arenas {
@@ -73,7 +73,10 @@ impl Arenas {
             stopwatch: config.stopwatch,
             search_time: 0,
             weighs_gaps: alignment.is_some() && config.policy.weighs_gaps(),
-            windowed: alignment.is_some() && config.policy.is_windowed(),
+            windows_by: match config.policy {
+                Policy::Coop { price, .. } if alignment.is_some() => Some(price),
+                _ => None,
+            },
         };
         for (pool, budget) in config.budgets.iter().enumerate() {
             if let Some(budget) = budget {
@@ -252,12 +255,7 @@ impl State {
                     self.counters = before;
                 }
             }
-            Entry::Capacity(pool, before) => {
-                if let Some(arena) = self.arenas.arena(pool) {
-                    let moved = arena.pool.set_capacity(before);
-                    debug_assert!(moved.is_ok(), "{moved:?}");
-                }
-            }
+            Entry::Capacity(pool, before) => self.set_capacity(pool, before),
             _ => {}
         }
     }

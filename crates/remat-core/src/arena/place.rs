@@ -1,6 +1,6 @@
 //! Blocks for what an op makes and works in, and for constants.
 
-use super::{Arenas, NOWHERE};
+use super::NOWHERE;
 use crate::graph::Made;
 use crate::journal::Entry;
 use crate::pool::{End, Fit};
@@ -26,7 +26,6 @@ impl State {
         if !self.arenas.any() {
             return;
         }
-        let end = self.end_of(op);
         for index in 0..self.graph.ops[op.index()].outputs.len() {
             let record = &self.graph.ops[op.index()];
             let takes = match record.made[index] {
@@ -36,12 +35,16 @@ impl State {
             };
             let s = self.graph.storage_of(record.outputs[index]);
             let storage = &self.graph.storages[s.index()];
+            let (pool, bytes) = (storage.pool, storage.bytes);
             if takes {
-                self.request(storage.pool, storage.bytes, end, Some(index as u32));
+                let end = self.end_of(op, pool, bytes);
+                self.request(pool, bytes, end, Some(index as u32));
             }
         }
         let record = &self.graph.ops[op.index()];
-        self.request(record.workspace_pool, record.workspace, End::High, None);
+        let (pool, bytes) = (record.workspace_pool, record.workspace);
+        let end = self.end_of(op, pool, bytes);
+        self.request(pool, bytes, end, None);
         self.arenas
             .requests
             .sort_by_key(|request| std::cmp::Reverse(request.bytes));
@@ -221,16 +224,18 @@ impl State {
     pub(crate) fn lift_limits(&mut self) {
         self.unlimited = true;
         self.arenas.from_below = true;
-        self.arenas.set_capacities(|_| i64::MAX as u64);
+        for pool in 0..self.pools.len() {
+            self.set_capacity(pool as u8, i64::MAX as u64);
+        }
     }
 
     /// Undoes [`lift_limits`](Self::lift_limits), once what was laid out since was rolled back.
     pub(crate) fn restore_limits(&mut self) {
         self.unlimited = false;
         self.arenas.from_below = false;
-        let budgets = &self.pools;
-        self.arenas
-            .set_capacities(|pool| budgets[pool].budget.unwrap_or(0));
+        for pool in 0..self.pools.len() {
+            self.set_capacity(pool as u8, self.pools[pool].budget.unwrap_or(u64::MAX));
+        }
     }
 
     /// Evicts all that lies beyond a new end of a pool's arena.
@@ -255,21 +260,27 @@ impl State {
 
     /// Moves the end of a pool's arena; nothing is taken beyond it.
     pub(crate) fn move_end(&mut self, pool: u8, end: u64) {
+        if let Some(arena) = self.arenas.get(pool) {
+            self.journal
+                .write(Entry::Capacity(pool, arena.pool.capacity()));
+            self.set_capacity(pool, end);
+        }
+    }
+
+    /// Moves the end of a pool's arena, if it is one; nothing is taken beyond it.
+    pub(super) fn set_capacity(&mut self, pool: u8, capacity: u64) {
         if let Some(arena) = self.arenas.arena(pool) {
-            let before = arena.pool.capacity();
-            if arena.pool.set_capacity(end.min(i64::MAX as u64)).is_ok() {
-                self.journal.write(Entry::Capacity(pool, before));
-            }
+            let moved = arena.pool.set_capacity(capacity.min(i64::MAX as u64));
+            debug_assert!(moved.is_ok(), "{moved:?}");
+            let end = arena.pool.capacity();
+            self.weigh_gaps_beside(pool, end.saturating_sub(1));
         }
     }
 
     /// Tries another budget on.
     pub(crate) fn set_limit(&mut self, pool: usize, budget: u64) {
         self.pools[pool].budget = Some(budget);
-        if let Some(arena) = self.arenas.arena(pool as u8) {
-            let moved = arena.pool.set_capacity(budget.min(i64::MAX as u64));
-            debug_assert!(moved.is_ok(), "{moved:?}");
-        }
+        self.set_capacity(pool as u8, budget);
     }
 
     /// A candidate of which the block ends beyond an address.
@@ -281,16 +292,5 @@ impl State {
             let bytes = arena.pool.size_of(address).unwrap_or(0);
             address != NOWHERE && address + bytes > end
         })
-    }
-}
-
-impl Arenas {
-    fn set_capacities(&mut self, capacity: impl Fn(usize) -> u64) {
-        for (pool, arena) in self.each.iter_mut().enumerate() {
-            if let Some(arena) = arena {
-                let moved = arena.pool.set_capacity(capacity(pool).min(i64::MAX as u64));
-                debug_assert!(moved.is_ok(), "{moved:?}");
-            }
-        }
     }
 }

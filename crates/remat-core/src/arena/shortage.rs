@@ -11,9 +11,9 @@ impl State {
     pub(super) fn meet_shortage(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
         self.journal.write_counters(self.counters);
         self.arenas.evicted.clear();
-        let address = match self.arenas.windowed && !self.ahead.on {
-            true => self.evict_window(pool, bytes, end)?,
-            false => self.evict_until_free(pool, bytes, end)?,
+        let address = match self.arenas.windows_by {
+            Some(price) if !self.ahead.on => self.evict_window(pool, bytes, end, price)?,
+            _ => self.evict_until_free(pool, bytes, end)?,
         };
         self.count_shortage(pool, address);
         Ok(address)

@@ -3,14 +3,16 @@
 //! breaks the window.
 //!
 //! A storage costs `projected cost / staleness`, which is DTR's score without the size: the window has the size. Costs are
-//! summed in units of 2^-32, so that sums are exact whatever the order.
+//! summed in units of 2^-32, so that sums are exact whatever the order. The paper takes the window with the smallest sum; the sum over
+//! the bytes made free is the better price where storages differ in size, since what is left over serves the next allocations
+//! (docs/benchmarks.md).
 
 use super::Arenas;
 use crate::graph::NONE;
 use crate::policy::Form;
 use crate::pool::{End, NIL};
 use crate::state::{State, Stop};
-use crate::StorageId;
+use crate::{Price, StorageId};
 
 /// Small blocks are made room for together: a window is at least this part of the arena if there is one.
 const GRAIN: u64 = 4096;
@@ -32,8 +34,14 @@ struct Window {
 
 impl State {
     /// Evicts the cheapest window, and takes a block at its chosen end.
-    pub(super) fn evict_window(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
-        let window = Arenas::time(self, |state| state.cheapest_window(pool, bytes));
+    pub(super) fn evict_window(
+        &mut self,
+        pool: u8,
+        bytes: u64,
+        end: End,
+        price: Price,
+    ) -> Result<u64, Stop> {
+        let window = Arenas::time(self, |state| state.cheapest_window(pool, bytes, price));
         let window = window.ok_or(Stop::Short(pool))?;
         let mut victims = std::mem::take(&mut self.arenas.windows.victims);
         let arena = self.arenas.get(pool).ok_or(Stop::Short(pool))?;
@@ -67,22 +75,22 @@ impl State {
         Ok(address)
     }
 
-    fn cheapest_window(&mut self, pool: u8, bytes: u64) -> Option<Window> {
+    fn cheapest_window(&mut self, pool: u8, bytes: u64, price: Price) -> Option<Window> {
         self.prepare_search(pool);
         self.counters.searches += 1;
         let grain = self.arenas.get(pool)?.pool.capacity() / GRAIN;
-        let found = self.slide(pool, bytes.max(grain));
+        let found = self.slide(pool, bytes.max(grain), price);
         match found {
-            None if bytes < grain => self.slide(pool, bytes),
+            None if bytes < grain => self.slide(pool, bytes, price),
             found => found,
         }
     }
 
     /// One pass.
-    fn slide(&mut self, pool: u8, bytes: u64) -> Option<Window> {
+    fn slide(&mut self, pool: u8, bytes: u64, by: Price) -> Option<Window> {
         let mut run = std::mem::take(&mut self.arenas.windows.run);
         let arena = self.arenas.get(pool)?;
-        let mut best: Option<(u128, Window)> = None;
+        let mut best: Option<(f64, Window)> = None;
         let (mut left, mut room, mut cost) = (0, 0u64, 0u128);
         run.clear();
         let mut visited = 0;
@@ -109,12 +117,15 @@ impl State {
                 cost -= u128::from(run[left].2);
                 left += 1;
             }
-            if room >= bytes && best.is_none_or(|(least, _)| cost < least) {
-                let window = Window {
-                    first: run[left].0,
-                    last: slot,
+            if room >= bytes {
+                let price = match by {
+                    Price::Sum => cost as f64,
+                    Price::PerByte => cost as f64 / room as f64,
                 };
-                best = Some((cost, window));
+                if best.is_none_or(|(least, _)| price < least) {
+                    let first = run[left].0;
+                    best = Some((price, Window { first, last: slot }));
+                }
             }
             slot = next;
         }

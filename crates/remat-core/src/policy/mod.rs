@@ -33,6 +33,15 @@ pub enum CostTerm {
     No,
 }
 
+/// What windows of storages are compared by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Price {
+    /// The sum of their costs (Coop equation 1).
+    Sum,
+    /// The sum of their costs over the bytes that they make free: what the next allocations will use counts too.
+    PerByte,
+}
+
 /// An eviction policy, by name.
 ///
 /// ```
@@ -55,11 +64,13 @@ pub enum Policy {
         /// Whether the score is divided by the time since the last access.
         stale: bool,
     },
-    /// The contiguous window of storages that costs least, at `cost / staleness` each (Coop section 3.3); needs an
+    /// The window of neighbouring storages that costs least, at `cost / staleness` each (Coop section 3.3); needs an
     /// [arena](crate::Memory::Arena). Among bytes that are only counted, one storage at a time.
     Coop {
         /// The cost of a storage.
         cost: CostTerm,
+        /// What the costs of windows are compared by.
+        price: Price,
     },
     /// DTR's score with the free bytes beside a storage counted into its size (MegTaiChi, Hu et al. 2022); needs an
     /// [arena](crate::Memory::Arena). Among bytes that are only counted, DTR.
@@ -164,6 +175,10 @@ const fn ablation(cost: CostTerm, size: bool, stale: bool) -> Policy {
     Policy::Dtr { cost, size, stale }
 }
 
+const fn coop(cost: CostTerm, price: Price) -> Policy {
+    Policy::Coop { cost, price }
+}
+
 /// Every policy by name.
 const TABLE: &[(&str, Policy)] = &[
     ("dtr", ablation(CostTerm::Exact, true, true)),
@@ -204,25 +219,10 @@ const TABLE: &[(&str, Policy)] = &[
         "dtr-no-nosize-nostale",
         ablation(CostTerm::No, false, false),
     ),
-    (
-        "coop",
-        Policy::Coop {
-            cost: CostTerm::Exact,
-        },
-    ),
-    ("coop-eq", Policy::Coop { cost: CostTerm::Eq }),
-    (
-        "coop-anc",
-        Policy::Coop {
-            cost: CostTerm::Ancestors,
-        },
-    ),
-    (
-        "coop-local",
-        Policy::Coop {
-            cost: CostTerm::Local,
-        },
-    ),
+    ("coop", coop(CostTerm::Ancestors, Price::PerByte)),
+    ("coop-eq", coop(CostTerm::Eq, Price::PerByte)),
+    ("coop-exact", coop(CostTerm::Exact, Price::PerByte)),
+    ("coop-sum", coop(CostTerm::Ancestors, Price::Sum)),
     (
         "dte",
         Policy::Dte {
@@ -245,11 +245,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 impl Policy {
     /// Whether it makes sense in an arena only.
     pub fn needs_arena(self) -> bool {
-        self.is_windowed() || self.weighs_gaps()
-    }
-
-    pub(crate) fn is_windowed(self) -> bool {
-        matches!(self, Policy::Coop { .. })
+        matches!(self, Policy::Coop { .. } | Policy::Dte { .. })
     }
 
     pub(crate) fn weighs_gaps(self) -> bool {
@@ -259,7 +255,7 @@ impl Policy {
     pub(crate) fn rule(self) -> Rule {
         match self {
             Policy::Dtr { cost, size, stale } => dtr::rule(cost, size, stale),
-            Policy::Coop { cost } => coop::rule(cost),
+            Policy::Coop { cost, .. } => coop::rule(cost),
             Policy::Dte { cost } => dte::rule(cost),
             Policy::Lru => lru::RULE,
             Policy::Size => size::RULE,

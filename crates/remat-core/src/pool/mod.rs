@@ -319,20 +319,25 @@ impl Pool {
         self.slot_of(address).ok()
     }
 
-    /// The taken blocks next to the one that an address lies in, beyond a free one if that lies between.
-    pub(crate) fn taken_around(&self, address: u64) -> [Option<u32>; 2] {
+    /// The block that an address lies in and those next to it, beyond a free one if that lies between; of these, the taken ones.
+    pub(crate) fn taken_around(&self, address: u64) -> [Option<u32>; 3] {
         let Ok(at) = self.slot_around(address) else {
-            return [None; 2];
+            return [None; 3];
+        };
+        let taken = |slot: u32| {
+            let block = self.blocks.get(slot as usize)?;
+            block.taken.then_some(slot)
         };
         let beyond = |next: fn(&Block) -> u32| {
             let first = next(self.block(at));
-            let second = match self.blocks.get(first as usize) {
-                Some(block) if !block.taken => next(block),
-                _ => first,
-            };
-            (second != NIL).then_some(second)
+            let between = self.blocks.get(first as usize);
+            taken(first).or_else(|| taken(next(between?)))
         };
-        [beyond(|block| block.below), beyond(|block| block.above)]
+        [
+            beyond(|block| block.below),
+            taken(at),
+            beyond(|block| block.above),
+        ]
     }
 
     /// The free block that an address lies in: its own address and bytes.
