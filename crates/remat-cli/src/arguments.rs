@@ -59,10 +59,10 @@ pub(crate) enum Command {
     /// at most --within bytes below it one does not. Smaller budgets that do may exist further down: a policy may fail in
     /// a larger budget and succeed in a smaller one.
     MinBudget(MinBudget),
-    /// Draw the figures of the DTR paper, of any recorded steps, and of the Rotor paper, of any chains
+    /// Draw the figures of the DTR and Coop papers, of any recorded steps, and of the Rotor paper, of any chains
     ///
     /// Writes into a folder. Of recorded steps: overhead against memory for all policies, the score without each of its terms, what
-    /// becomes of what the program lets go of, and the work of deciding; beside them, of no step in particular, the two
+    /// becomes of what the program lets go of, and the work of deciding; overhead, search latency and fragmentation in an arena; beside them, of no step in particular, the two
     /// theorems of the DTR paper: the linear network, and the adversary. Of chains (see `remat plan chain`): throughput against
     /// memory for all strategies, with the smallest budget of each. With --growth: planning time against the length of the chain.
     ///
@@ -407,7 +407,7 @@ Examples:
   remat figures out --growth                              planning time against length: a minute or two
 
 Files of recorded steps: overhead, ablation-exact, ablation-eq, ablation-local, ablation-no,
-deallocation, accesses, evaluations, linear-policies, linear-budgets, residency, adversary;
+deallocation, accesses, evaluations, arena-overhead, arena-latency, arena-fragmentation, linear-policies, linear-budgets, residency, adversary;
 of chains: chains; with --growth: growth. Each as .svg, .png and .csv; and index.html.
 In the CSVs sizes are bytes and times nanoseconds; those of the theorems count tensors and ops,
 that of chains has their own unit of time, that of growth seconds.")]

@@ -2,7 +2,7 @@
 
 use crate::arguments::{Module, PlacedBy, PoolKind, PoolOptions};
 use crate::failure::Failure;
-use remat_core::{Arena, Ends, Memory, Policy};
+use remat_core::{Alignment, Arena, Ends, Memory, Policy};
 use remat_sim::{Mutations, Setting};
 
 /// Policies of windows and gaps need addresses.
@@ -52,6 +52,16 @@ pub(crate) fn setting(options: &PoolOptions, policy: Policy) -> Setting {
 }
 
 impl PoolOptions {
+    /// An arena with all that Coop has.
+    pub(crate) fn arena() -> PoolOptions {
+        PoolOptions {
+            pool: PoolKind::Arena,
+            alignment: Alignment::default(),
+            ends: PlacedBy::Size,
+            without: Vec::new(),
+        }
+    }
+
     /// Whether memory has addresses.
     pub(crate) fn is_arena(&self) -> bool {
         self.pool == PoolKind::Arena

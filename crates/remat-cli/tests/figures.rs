@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-const SHEETS: [&str; 12] = [
+const SHEETS: [&str; 15] = [
     "overhead",
     "ablation-exact",
     "ablation-eq",
@@ -18,6 +18,9 @@ const SHEETS: [&str; 12] = [
     "deallocation",
     "accesses",
     "evaluations",
+    "arena-overhead",
+    "arena-latency",
+    "arena-fragmentation",
     "linear-policies",
     "linear-budgets",
     "residency",
