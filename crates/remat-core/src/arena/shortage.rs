@@ -22,8 +22,9 @@ impl State {
     fn evict_until_free(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
         loop {
             let victim = Arenas::time(self, |state| state.victim(pool));
+            let victim = victim.ok_or(Stop::Short(pool))?;
             self.counters.evictions += 1;
-            self.evict_for_room(victim.ok_or(Stop::Short(pool))?);
+            self.evict_for_room(victim);
             let arena = self.arenas.arena(pool).ok_or(Stop::Short(pool))?;
             if let Some(address) = arena.pool.allocate(bytes, Fit::First, end) {
                 self.note_taken(pool, address);
