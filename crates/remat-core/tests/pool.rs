@@ -85,6 +85,8 @@ enum Action {
     Free(usize),
     /// Whatever lies there.
     FreeAt(u64),
+    /// Moves the end.
+    Resize(u64),
 }
 
 fn actions() -> impl Strategy<Value = (u64, u64, Vec<Action>)> {
@@ -100,6 +102,7 @@ fn actions() -> impl Strategy<Value = (u64, u64, Vec<Action>)> {
             1 => (0..capacity + 9, 0..9u64).prop_map(|(address, bytes)| Action::AllocateAt(address, bytes)),
             5 => any::<usize>().prop_map(Action::Free),
             1 => (0..capacity + 9).prop_map(Action::FreeAt),
+            1 => (0..2 * capacity).prop_map(Action::Resize),
         ];
         (Just(capacity), Just(alignment), prop::collection::vec(action, 0..200))
     })
@@ -128,6 +131,18 @@ fn act(pool: &mut Pool, model: &mut Model, action: Action) {
             assert_eq!(pool.free(address), Err(PoolError::Free { address }));
         }
         Action::Free(_) => {}
+        Action::Resize(end) => {
+            let end = end / model.alignment * model.alignment;
+            let top = model
+                .taken
+                .iter()
+                .last()
+                .map_or(0, |(address, bytes)| address + bytes);
+            assert_eq!(pool.set_capacity(end).is_ok(), top <= end);
+            if top <= end {
+                model.capacity = end;
+            }
+        }
         Action::FreeAt(address) => {
             assert_eq!(pool.free(address).ok(), model.taken.remove(&address));
         }
@@ -188,7 +203,9 @@ proptest! {
         before.iter().for_each(|&action| act(&mut pool, &mut model, action));
         let untouched = (pool.clone(), model.clone());
         let mut undo = Vec::new();
-        for &action in after {
+        let moves = |action: &&Action| !matches!(action, Action::Resize(_));
+        let after: Vec<Action> = after.iter().filter(moves).copied().collect();
+        for &action in &after {
             let was = model.taken.clone();
             act(&mut pool, &mut model, action);
             undo.push((was, model.taken.clone()));
@@ -206,7 +223,7 @@ proptest! {
         compare(&pool, &untouched.1);
         // And it decides as the one that was left alone.
         let (mut other, mut model) = untouched;
-        for &action in after {
+        for &action in &after {
             act(&mut other, &mut model.clone(), action);
             act(&mut pool, &mut model, action);
         }

@@ -1,106 +1,112 @@
-//! The five metrics of the Coop paper (section 4.2) for policies on the arena.
+//! The five metrics of the Coop paper (section 4.2) for policies in an arena, and the ablation of Coop's modules, as tables.
 //!
 //! ```console
 //! $ cargo run --release -p remat-sim --example coop -- traces/*.zst ../shared/data/dtr-logs/*.log
 //! ```
+//!
+//! Budgets are 20, 30 .. 90% of what each step needs without a limit. A run is given up once as much as the step costs was recomputed.
+//! Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation and search time are means over the budgets in which a
+//! policy runs and evicts. Search time is wall time, the least of three runs of each setting.
 
 use remat_core::{Arena, Bytes, Ends, Memory, Policy};
 use remat_sim::{Base, Budget, Mutations, Program, Setting, Status};
 use std::error::Error;
 
-const RATIOS: [f64; 6] = [0.3, 0.4, 0.5, 0.6, 0.7, 0.9];
+const RATIOS: [f64; 8] = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
-fn setting(policy: &str) -> Result<Setting, Box<dyn Error>> {
-    let (policy, without) =
-        policy
-            .split_once('-')
-            .map_or((policy, ""), |_| match policy.split_once("-no") {
-                Some((policy, without)) => (policy, without),
-                None => (policy, ""),
-            });
-    let mut policy: Policy = policy.parse()?;
-    let coop = matches!(policy, Policy::Coop { .. });
-    if let (Policy::Coop { cost, .. }, "window") = (policy, without) {
-        policy = Policy::Dtr {
-            cost,
-            size: true,
-            stale: true,
-        };
-    }
-    let ends = match without {
-        _ if !coop => Ends::Low,
-        "partition" => Ends::Low,
-        "size" => Ends::ByCost,
-        _ => Ends::BySize,
-    };
-    Ok(Setting {
-        policy,
-        memory: Memory::Arena(Arena {
-            ends,
-            ..Arena::default()
-        }),
-        mutations: match coop {
-            true if without != "inplace" => Mutations::InPlace,
-            true => Mutations::Copied,
-            false => Mutations::Recorded,
-        },
-        ..Setting::default()
-    })
-}
+/// Policies, and how they place and mutate.
+const WAYS: [(&str, &str, Ends, Mutations); 11] = [
+    ("coop", "coop", Ends::BySize, Mutations::InPlace),
+    ("dte", "dte", Ends::Low, Mutations::Recorded),
+    ("dte-eq", "dte-eq", Ends::Low, Mutations::Recorded),
+    ("dtr", "dtr", Ends::Low, Mutations::Recorded),
+    ("dtr-eq", "dtr-eq", Ends::Low, Mutations::Recorded),
+    ("dtr-anc", "dtr-anc", Ends::Low, Mutations::Recorded),
+    (
+        "coop, no window",
+        "dtr-anc",
+        Ends::BySize,
+        Mutations::InPlace,
+    ),
+    ("coop, no partition", "coop", Ends::Low, Mutations::InPlace),
+    (
+        "coop, partition by cost",
+        "coop",
+        Ends::ByCost,
+        Mutations::InPlace,
+    ),
+    ("coop, copies", "coop", Ends::BySize, Mutations::Copied),
+    ("coop-sum", "coop-sum", Ends::BySize, Mutations::InPlace),
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let policies = std::env::var("POLICIES").unwrap_or("coop,dte,dtr,dtr-eq".into());
+    println!("| log | policy | smallest | cutoff | overhead at 50% | at 70% | fragmentation | search, us |");
+    println!("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |");
     for path in std::env::args().skip(1) {
         let program = Program::open(&path)?;
-        let base: Base = program.base()?;
-        let name = path
-            .rsplit('/')
-            .next()
-            .unwrap_or("")
-            .replace(".trace.zst", "(own)")
-            .replace(".log", "");
-        for policy in policies.split(',') {
-            let setting = setting(policy)?;
-            let within = Bytes(base.memory.0 / 512);
-            let smallest = program.smallest_budget(&base, &setting, within, |_| {})?;
-            let cutoff = if std::env::var("CUT").is_ok() {
-                program.cutoff_budget(&base, &setting, within, |_| {})?
-            } else {
-                None
+        let base = program.base()?;
+        let name = path.rsplit('/').next().unwrap_or(&path);
+        for (way, policy, ends, mutations) in WAYS {
+            let setting = Setting {
+                policy: policy.parse::<Policy>()?,
+                memory: Memory::Arena(Arena {
+                    ends,
+                    ..Arena::default()
+                }),
+                mutations,
+                ..Setting::default()
             };
-            let ratio = |bytes: Option<Bytes>| {
-                bytes.map_or(f64::NAN, |bytes| bytes.0 as f64 / base.memory.0 as f64)
-            };
-            print!(
-                "{name:14} {policy:14} min {:.3} cut {:.3} |",
-                ratio(smallest),
-                ratio(cutoff)
-            );
-            let (mut frag, mut latency, mut n) = (0.0, 0.0, 0.0);
-            for ratio in RATIOS {
-                let outcome = program.run(
-                    &base,
-                    &Setting {
-                        budget: Budget::Ratio(ratio),
-                        ..setting
-                    },
-                )?;
-                match outcome.status {
-                    Status::Ok => {
-                        print!(" {:5.3}", outcome.overhead(&base));
-                        if outcome.counters.shortages > 0 {
-                            frag += outcome.fragmentation().0;
-                            latency += outcome.search_latency();
-                            n += 1.0;
-                        }
-                        print!("/{:4.1}", outcome.fragmentation().0 * 100.0);
-                    }
-                    Status::Oom => print!("   oom    "),
-                    Status::Thrash => print!("   thr    "),
-                }
-            }
-            println!(" | frag {:4.1}% lat {:6.0}", frag / n * 100.0, latency / n);
+            println!("| {name} | {way} {}", row(&program, &base, &setting)?);
         }
     }
     Ok(())
+}
+
+fn row(program: &Program, base: &Base, setting: &Setting) -> Result<String, Box<dyn Error>> {
+    let within = Bytes(base.memory.0 / 512);
+    let part = |bytes: Option<Bytes>| match bytes {
+        Some(bytes) => format!("{:.3}", bytes.0 as f64 / base.memory.0 as f64),
+        None => "-".into(),
+    };
+    let smallest = part(
+        program
+            .smallest_budget(base, setting, within, |_| {})?
+            .works,
+    );
+    let cutoff = part(program.cutoff_budget(base, setting, within)?);
+    let (mut fragmentation, mut latency) = (Vec::new(), Vec::new());
+    let (mut half, mut most) = (String::new(), String::new());
+    for ratio in RATIOS {
+        let budget = Budget::Ratio(ratio);
+        let setting = Setting { budget, ..*setting };
+        let outcome = program.run(base, &setting)?;
+        let overhead = match outcome.status {
+            Status::Ok => format!("{:.3}", outcome.overhead(base)),
+            missed => missed.to_string(),
+        };
+        match ratio {
+            0.5 => half = overhead,
+            0.7 => most = overhead,
+            _ => {}
+        }
+        if outcome.status == Status::Ok && outcome.counters.shortages > 0 {
+            fragmentation.push(outcome.fragmentation().0 * 100.0);
+            let mut least = outcome.search_latency();
+            for _ in 0..2 {
+                least = least.min(program.run(base, &setting)?.search_latency());
+            }
+            latency.push(least / 1000.0);
+        }
+    }
+    let (fragmentation, latency) = (mean(&fragmentation), mean(&latency));
+    Ok(format!(
+        "| {smallest} | {cutoff} | {half} | {most} | {fragmentation} | {latency} |"
+    ))
+}
+
+fn mean(values: &[f64]) -> String {
+    match values.len() {
+        0 => "-".into(),
+        count => format!("{:.1}", values.iter().sum::<f64>() / count as f64),
+    }
 }
