@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use remat_core::{Bytes, Dealloc, Policy};
+use remat_core::{Alignment, Bytes, Dealloc, Policy};
 use remat_plan::chain::{Resolution, Strategy};
 use remat_trace::Format;
 use std::ffi::OsString;
@@ -22,6 +22,7 @@ Examples:
   remat run --budget 6GiB train.py        train inside 6 GiB (needs the Python package)
   remat trace info step.trace.zst         what a recorded step holds, and its peak without a budget
   remat simulate step.trace.zst           what it would cost to run it inside smaller budgets
+  remat min-budget step.trace.zst         the smallest budget that it runs in
   remat figures out --from *.trace.zst    the same as figures, on one page; also of chains
   remat plan chain net.json --budget 6GiB the best order of computing a chain of stages within 6 GiB
   remat plan cut step.json --budget 6GiB  what a compiled step saves and what it recomputes
@@ -52,10 +53,16 @@ pub(crate) enum Command {
     /// `remat run` tries others too: it may fit where a simulated one does not, and recompute less. The budget is that of the
     /// first device of the trace.
     Simulate(Simulate),
-    /// Draw the figures of the DTR paper, of any recorded steps, and of the Rotor paper, of any chains
+    /// Find the smallest budget that recorded steps run in, by bisection
+    ///
+    /// Each probe is a run as `remat simulate` does it; one that is `oom` or `thrash` does not do. What is told is a budget that does, and
+    /// at most --within bytes below it one does not. Smaller budgets that do may exist further down: a policy may fail in
+    /// a larger budget and succeed in a smaller one.
+    MinBudget(MinBudget),
+    /// Draw the figures of the DTR and Coop papers, of any recorded steps, and of the Rotor paper, of any chains
     ///
     /// Writes into a folder. Of recorded steps: overhead against memory for all policies, the score without each of its terms, what
-    /// becomes of what the program lets go of, and the work of deciding; beside them, of no step in particular, the two
+    /// becomes of what the program lets go of, and the work of deciding; overhead, search latency and fragmentation in an arena; beside them, of no step in particular, the two
     /// theorems of the DTR paper: the linear network, and the adversary. Of chains (see `remat plan chain`): throughput against
     /// memory for all strategies, with the smallest budget of each. With --growth: planning time against the length of the chain.
     ///
@@ -301,11 +308,18 @@ Examples:
   remat simulate step.trace.zst                                   six policies, ten budgets
   remat simulate step.trace.zst --policy dtr-eq --budget 6GiB,8GiB   is 6 GiB enough, and at what price?
   remat simulate *.log --policy dtr,lru --ratio 0.3 --dealloc banish
+  remat simulate *.log --policy coop,dte,dtr --pool arena         memory with addresses
   remat simulate *.log --json | jq -r '[.log,.policy,.ratio,.overhead]|@tsv'
 
 With --json each run is a line: sizes in bytes, times in nanoseconds. overhead is the clock at the end over the
 cost of the step; clock starts at 1 and goes on by the cost of each op run, remat_cost is the part of it
-that was recomputed. metadata_accesses counts storages looked at while deciding (DTR appendix D.3).")]
+that was recomputed. metadata_accesses counts storages looked at while deciding (DTR appendix D.3).
+
+With --pool arena each line has more. A shortage is a block that was not to be had without evicting. fragmentation is
+the part of the arena that is free once such a block was taken, searches the searches for what to evict, search_ns_mean their
+wall time for a shortage; unused_evicted_bytes were evicted for a block that does not cover them. cutoff_budget is the
+largest budget in which anything is evicted, min_budget the smallest that does, both to a 4096th of the memory
+without a limit (see `remat min-budget`).")]
 pub(crate) struct Simulate {
     /// Traces and DTR logs to replay, `-` for standard input.
     #[arg(required = true, value_name = "LOG")]
@@ -339,8 +353,53 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     #[command(flatten)]
+    pub(crate) pool: PoolOptions,
+    #[command(flatten)]
     pub(crate) jobs: Jobs,
     /// One line of JSON a run in place of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `remat min-budget` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  remat min-budget step.trace.zst --policy dtr-eq
+  remat min-budget *.log --policy coop,dte,dtr --pool arena
+  remat min-budget step.trace.zst --policy coop --pool arena --json | jq .min_budget
+
+With --json each log and policy is a line: sizes in bytes; min_budget is null if not even four times the memory without a
+limit does, unmet is the largest budget known not to do.")]
+pub(crate) struct MinBudget {
+    /// Traces and DTR logs to replay, `-` for standard input.
+    #[arg(required = true, value_name = "LOG")]
+    pub(crate) logs: Vec<PathBuf>,
+    /// Eviction policies, by name (see `remat policies`).
+    #[arg(
+        long = "policy",
+        value_name = "P",
+        value_delimiter = ',',
+        default_value = "dtr-eq"
+    )]
+    pub(crate) policies: Vec<Policy>,
+    /// How far the budget told may be above one that does not do, as 1MiB; if not given, a 4096th of the memory without a limit.
+    #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes)]
+    pub(crate) within: Option<Bytes>,
+    /// What happens to a tensor that the program lets go of.
+    #[arg(long, value_enum, default_value = "eager")]
+    pub(crate) dealloc: Deallocation,
+    /// Give a run up once more than this many times the cost of the step was recomputed.
+    #[arg(long, value_name = "X", value_parser = thrash_limit, default_value = "1.0")]
+    pub(crate) thrash_limit: f64,
+    /// Seed of the policy `random`.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) pool: PoolOptions,
+    #[command(flatten)]
+    pub(crate) jobs: Jobs,
+    /// One line of JSON a log and policy in place of tables.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -357,7 +416,7 @@ Examples:
   remat figures out --growth                              planning time against length: a minute or two
 
 Files of recorded steps: overhead, ablation-exact, ablation-eq, ablation-local, ablation-no,
-deallocation, accesses, evaluations, linear-policies, linear-budgets, residency, adversary;
+deallocation, accesses, evaluations, arena-overhead, arena-latency, arena-fragmentation, linear-policies, linear-budgets, residency, adversary;
 of chains: chains; with --growth: growth. Each as .svg, .png and .csv; and index.html.
 In the CSVs sizes are bytes and times nanoseconds; those of the theorems count tensors and ops,
 that of chains has their own unit of time, that of growth seconds.")]
@@ -382,6 +441,55 @@ pub(crate) struct Figures {
     /// thirds of what keeping everything takes.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "60", value_parser = seconds)]
     pub(crate) growth: Option<f64>,
+}
+
+/// What the bytes of a budget are.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PoolOptions {
+    /// What a budget is: a count of bytes, which are alike wherever they lie, or one arena, in which room is free bytes side
+    /// by side.
+    #[arg(long, value_enum, default_value = "fungible")]
+    pub(crate) pool: PoolKind,
+    /// What addresses and sizes in the arena are multiples of: a power of two. torch has 64 on CPUs, 512 on GPUs.
+    #[arg(long, value_name = "BYTES", value_parser = alignment, default_value = "64")]
+    pub(crate) alignment: Alignment,
+    /// What the policies named coop divide the arena by: small storages from the low end and large ones from the high end, or
+    /// expensive ones and cheap ones (Coop section 3.4).
+    #[arg(long, value_enum, default_value = "size")]
+    pub(crate) ends: PlacedBy,
+    /// Modules of Coop to leave out of the policies named coop: the window (storages are evicted one by one, by DTR's score),
+    /// the partitioning of the arena, writing in place (mutations write into copies).
+    #[arg(long, value_enum, value_name = "MODULE", value_delimiter = ',')]
+    pub(crate) without: Vec<Module>,
+}
+
+/// What a budget is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PoolKind {
+    /// A count of bytes.
+    Fungible,
+    /// Addresses.
+    Arena,
+}
+
+/// What the ends of an arena are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PlacedBy {
+    /// Bytes.
+    Size,
+    /// Cost for the size.
+    Cost,
+}
+
+/// A module of Coop that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Module {
+    /// Sliding window (Coop section 3.3).
+    Window,
+    /// Cheap tensor partitioning (section 3.4).
+    Partition,
+    /// Recomputable in-place (section 3.5).
+    InPlace,
 }
 
 /// Budgets of every log.
@@ -456,6 +564,11 @@ fn thrash_limit(text: &str) -> Result<f64, String> {
 
 fn seconds(text: &str) -> Result<f64, String> {
     positive(text).ok_or_else(|| "the limit is a number of seconds above 0, for example 60".into())
+}
+
+fn alignment(text: &str) -> Result<Alignment, String> {
+    let bytes = remat_trace::parse_bytes(text).map_err(|error| error.to_string())?;
+    Alignment::new(bytes.0).map_err(|error| error.to_string())
 }
 
 fn jobs(text: &str) -> Result<NonZeroUsize, String> {

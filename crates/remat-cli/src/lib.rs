@@ -8,12 +8,15 @@ mod arguments;
 mod failure;
 mod figures;
 mod interrupt;
+mod min_budget;
 mod plan_chain;
 mod plan_curve;
 mod plan_cut;
 mod policies;
+mod pool;
 mod progress;
 mod simulate;
+mod simulate_bounds;
 mod simulate_json;
 mod simulate_table;
 mod table;
@@ -66,6 +69,7 @@ fn perform(command: Command) -> Result<(), Failure> {
             command: TraceCommand::Convert { input, output, to },
         } => trace_convert::run(&input, &output, to.map(Into::into)),
         Command::Simulate(simulation) => simulate::run(&simulation),
+        Command::MinBudget(search) => min_budget::run(&search),
         Command::Figures(figures) => figures::run(&figures),
         Command::Plan {
             command: PlanCommand::Chain(wanted),

@@ -3,7 +3,9 @@
 use crate::arguments::Simulate;
 use crate::failure::Failure;
 use crate::progress::{self, Shown};
-use crate::{simulate_json, simulate_table};
+use crate::simulate_bounds::{self, Bounds};
+use crate::{pool, simulate_json, simulate_table};
+use remat_core::Bytes;
 use remat_sim::{sweep, Base, Budget, Job, Outcome, Program, Setting};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -17,19 +19,31 @@ pub(crate) struct Log {
 }
 
 pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
+    pool::check(&simulation.pool, &simulation.policies)?;
     let logs = read(&simulation.logs)?;
     let jobs: Vec<(&Log, Job)> = logs
         .iter()
         .flat_map(|log| settings(simulation).map(move |setting| (log, job(log, setting))))
         .collect();
     let plain: Vec<Job> = jobs.iter().map(|&(_, job)| job).collect();
+    let bounds = match simulation.json && simulation.pool.is_arena() {
+        true => simulate_bounds::of(&jobs, simulation.jobs.threads())?,
+        false => Vec::new(),
+    };
     let bar = progress::runs(plain.len());
     let ended = sweep(&plain, simulation.jobs.threads(), |index, outcome| {
         let (log, job) = &jobs[index];
         let first = index == 0 || !std::ptr::eq(jobs[index - 1].0, *log);
         let shown = match outcome {
             Ok(outcome) => {
-                let text = describe(simulation, log, &job.setting, &outcome, first);
+                let text = describe(
+                    simulation,
+                    log,
+                    &job.setting,
+                    &outcome,
+                    bounds.get(index),
+                    first,
+                );
                 // One write a run: whoever is cut off in the middle has whole lines.
                 bar.suspend(|| io::stdout().write_all(text.as_bytes()))
                     .map_err(Failure::output)
@@ -50,14 +64,15 @@ pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
 }
 
 /// Reads traces and logs, and runs each without a limit.
-fn read(paths: &[PathBuf]) -> Result<Vec<Log>, Failure> {
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<Log>, Failure> {
     paths.iter().map(|path| read_one(path)).collect()
 }
 
 /// Reads a trace or log, and runs it without a limit.
 pub(crate) fn read_one(path: &Path) -> Result<Log, Failure> {
     let name = path.display().to_string();
-    let program = Program::read(Shown::new(remat_trace::open(path)?, path))?;
+    let reader = remat_trace::open(path)?.with_mutations_in_place();
+    let program = Program::read_as(reader.format(), Shown::new(reader, path))?;
     match program.base() {
         Ok(base) => Ok(Log {
             name,
@@ -66,6 +81,11 @@ pub(crate) fn read_one(path: &Path) -> Result<Log, Failure> {
         }),
         Err(unsound) => Err(Failure::Input(format!("{name}: {unsound}"))),
     }
+}
+
+/// How exactly smallest and cutoff budgets are told: to a 4096th of the memory without a limit.
+pub(crate) fn within(log: &Log) -> Bytes {
+    Bytes((log.base.memory.0 / 4096).max(1))
 }
 
 /// Policies, and each one's budgets.
@@ -85,11 +105,11 @@ fn settings(simulation: &Simulate) -> impl Iterator<Item = Setting> + '_ {
     };
     simulation.policies.iter().flat_map(move |&policy| {
         budgets.clone().into_iter().map(move |budget| Setting {
-            policy,
             dealloc: simulation.dealloc.into(),
             budget,
             thrash_limit: simulation.thrash_limit,
             seed: simulation.seed,
+            ..pool::setting(&simulation.pool, policy)
         })
     })
 }
@@ -107,10 +127,11 @@ fn describe(
     log: &Log,
     setting: &Setting,
     outcome: &Outcome,
+    bounds: Option<&Bounds>,
     first: bool,
 ) -> String {
     if simulation.json {
-        return simulate_json::line(log, simulation.dealloc.name(), setting, outcome);
+        return simulate_json::line(log, simulation.dealloc.name(), setting, outcome, bounds);
     }
     let row = simulate_table::row(log, setting, outcome);
     if first {

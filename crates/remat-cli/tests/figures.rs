@@ -9,7 +9,7 @@ use std::fs;
 use std::io::Cursor;
 use std::path::Path;
 
-const SHEETS: [&str; 12] = [
+const SHEETS: [&str; 15] = [
     "overhead",
     "ablation-exact",
     "ablation-eq",
@@ -18,6 +18,9 @@ const SHEETS: [&str; 12] = [
     "deallocation",
     "accesses",
     "evaluations",
+    "arena-overhead",
+    "arena-latency",
+    "arena-fragmentation",
     "linear-policies",
     "linear-budgets",
     "residency",
@@ -118,6 +121,7 @@ fn check_runs(path: &Path, program: &Program, expected_rows: usize) {
             budget: Budget::Ratio(row["ratio"].parse().unwrap()),
             thrash_limit: 1.0,
             seed: 0,
+            ..Setting::default()
         };
         let Outcome {
             status,
@@ -217,7 +221,26 @@ fn every_file_is_there_and_holds_what_was_simulated() {
     for status in ["ok", "oom"] {
         assert!(overhead.iter().any(|row| row["status"] == status));
     }
+    check_arenas(&out);
     check_theorems(&out);
+}
+
+/// Three figures of the same runs: each policy at each ratio, with what only arenas have.
+fn check_arenas(out: &Path) {
+    let fragmentation = rows(&out.join("arena-fragmentation.csv"));
+    assert_eq!(fragmentation.len(), 5 * 3);
+    for row in &fragmentation {
+        let part = |column: &str| row[column].parse::<f64>().unwrap();
+        assert!(part("fragmentation_mean") <= part("fragmentation_max"));
+        assert!(number(row, "unused_evicted_bytes") <= number(row, "evicted_bytes"));
+        assert!(row["policy"] != "coop" || number(row, "searches") <= number(row, "shortages") + 1);
+    }
+    let pressed = fragmentation
+        .iter()
+        .filter(|row| number(row, "shortages") > 0);
+    assert!(pressed.count() > 0);
+    assert_eq!(rows(&out.join("arena-overhead.csv")).len(), 15);
+    assert_eq!(rows(&out.join("arena-latency.csv")).len(), 15);
 }
 
 /// A sample of the rows, simulated again.
@@ -231,6 +254,7 @@ fn check_theorems(out: &Path) {
                 budget: Budget::Bytes(Bytes(number(row, "budget_tensors"))),
                 thrash_limit: 20.0,
                 seed: 0,
+                ..Setting::default()
             };
             let (program, base) = (linear::program(256), linear::base(256));
             let outcome = program.run(&base, &setting).unwrap();

@@ -86,9 +86,126 @@ fn a_line_of_json_a_run() {
         "rematerializations": 1,
         "score_evaluations": 1,
         "metadata_accesses": 1,
+        "pool": "fungible",
     });
     assert_eq!(first, expected);
     assert_eq!(lines[1]["policy"], "size");
+}
+
+/// In an arena a line has more; wall times apart, lines do not depend on the number of threads.
+#[test]
+fn arenas_tell_more_and_the_same_on_any_number_of_threads() {
+    let unet = trace("unet.trace.zst");
+    let lines = |jobs: &str| -> Vec<Value> {
+        let log = unet.to_str().unwrap();
+        let policies = "--policy=coop,dte,dtr-eq";
+        let mut command = simulate(&[
+            log,
+            policies,
+            "--pool=arena",
+            "--ratio=0.7,0.9",
+            "--json",
+            jobs,
+        ]);
+        let (out, err, code) = answer(&mut command);
+        assert_eq!((err.as_str(), code), ("", Some(0)));
+        let line = |line: &str| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            for wall in ["wall_seconds", "search_ns_mean"] {
+                let time = line.as_object_mut().unwrap().remove(wall).unwrap();
+                assert!(time.as_f64().unwrap() > 0.0, "{wall}");
+            }
+            line
+        };
+        out.lines().map(line).collect()
+    };
+    let alone = lines("--jobs=1");
+    assert_eq!(alone, lines("--jobs=3"));
+    assert_eq!(alone.len(), 6);
+    for line in &alone {
+        let number = |key: &str| {
+            line[key]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{key} of {line}"))
+        };
+        assert_eq!(
+            (&line["pool"], &line["status"]),
+            (&"arena".into(), &"ok".into())
+        );
+        assert!(
+            number("fragmentation_mean") <= number("fragmentation_max")
+                && number("fragmentation_max") < 1.0
+        );
+        assert!(number("unused_evicted_bytes") <= number("evicted_bytes"));
+        assert!(number("min_budget") < number("budget_bytes"));
+        assert!(number("budget_bytes") < number("cutoff_budget"));
+        let windows = line["policy"] == "coop";
+        assert_eq!(windows, number("searches") <= number("shortages"), "{line}");
+    }
+}
+
+#[test]
+fn what_cannot_be_an_arena_is_told_in_a_line() {
+    for (arguments, words) in [
+        (&["-", "--policy", "coop"][..], "add --pool arena"),
+        (&["-", "--policy", "dte"], "add --pool arena"),
+        (
+            &["-", "--pool", "arena", "--alignment", "48"],
+            "48 is no power of two",
+        ),
+        (
+            &["-", "--pool", "arena", "--alignment", "0"],
+            "0 is no power of two",
+        ),
+        (&["-", "--pool", "heap"], "arena"),
+        (&["-", "--without", "windows"], "partition"),
+    ] {
+        let (out, err, code) = answer(simulate(arguments).write_stdin(LOG));
+        assert_eq!((out.as_str(), code), ("", Some(2)), "{arguments:?}");
+        assert!(err.contains(words), "{err}");
+    }
+    // A budget below the alignment, or below what an op needs, is a run that does not fit.
+    for arguments in [
+        ["--alignment", "1TiB"],
+        ["--budget", "63"],
+        ["--budget", "0"],
+    ] {
+        let all = [
+            &["-", "--policy", "coop", "--pool", "arena"][..],
+            &arguments[..],
+        ]
+        .concat();
+        let (out, err, code) = answer(simulate(&all).write_stdin(LOG));
+        assert_eq!((err.as_str(), code), ("", Some(0)), "{all:?}");
+        assert!(out.contains("oom") && !out.contains(" ok "), "{out}");
+    }
+}
+
+#[test]
+fn the_smallest_budget_is_found_by_bisection() {
+    let find = |arguments: &[&str]| {
+        let mut command = assert_cmd::cargo::cargo_bin_cmd!("remat");
+        let all = [&["min-budget", "-", "--json", "--within=1"], arguments].concat();
+        let (out, err, code) = answer(command.args(all).write_stdin(LOG));
+        assert_eq!((err.as_str(), code), ("", Some(0)));
+        serde_json::from_str::<Value>(&out).unwrap()
+    };
+    // The constant and one result at a time; in an arena each takes two units of 64 bytes.
+    let counted = find(&["--policy=lru"]);
+    assert_eq!(
+        (&counted["min_budget"], &counted["unmet"]),
+        (&200.into(), &199.into())
+    );
+    let placed = find(&["--policy=coop", "--pool=arena"]);
+    assert_eq!(
+        (&placed["min_budget"], &placed["unmet"]),
+        (&256.into(), &255.into())
+    );
+    let none = find(&["--policy=coop", "--pool=arena", "--alignment=1MiB"]);
+    assert_eq!(
+        (&none["min_budget"], &none["unmet"]),
+        (&Value::Null, &1200.into())
+    );
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! Start at [`Engine`]; its example is the whole protocol.
 
 mod ahead;
+mod arena;
 mod banish;
 mod candidates;
 mod collect;
@@ -25,6 +26,7 @@ mod neighbourhood;
 mod once;
 mod op;
 mod policy;
+pub mod pool;
 mod replay;
 mod residency;
 mod search;
@@ -38,4 +40,4 @@ pub use error::*;
 pub use heirs::Heirs;
 pub use ids::*;
 pub use op::*;
-pub use policy::{names, CostTerm, Policy, UnknownPolicy};
+pub use policy::{names, CostTerm, Policy, Price, UnknownPolicy};

@@ -37,6 +37,7 @@ pub struct Job<'a> {
 ///         budget: Budget::Ratio(ratio),
 ///         thrash_limit: 1.0,
 ///         seed: 0,
+///         ..Setting::default()
 ///     },
 /// });
 /// let mut shown = Vec::new();
@@ -51,18 +52,31 @@ pub struct Job<'a> {
 pub fn sweep<B>(
     jobs: &[Job<'_>],
     threads: usize,
-    mut show: impl FnMut(usize, Result<Outcome, Unsound>) -> ControlFlow<B>,
+    show: impl FnMut(usize, Result<Outcome, Unsound>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    let run = |index: usize| {
+        jobs[index]
+            .program
+            .run(jobs[index].base, &jobs[index].setting)
+    };
+    in_order(jobs.len(), threads, run, show)
+}
+
+/// Does so many pieces of work on so many threads and shows the results as [`sweep`] does.
+pub fn in_order<T: Send, B>(
+    count: usize,
+    threads: usize,
+    work: impl Fn(usize) -> T + Sync,
+    mut show: impl FnMut(usize, T) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, jobs.len().max(1)) {
-            let (next, sender) = (&next, sender.clone());
+        for _ in 0..threads.clamp(1, count.max(1)) {
+            let (next, work, sender) = (&next, &work, sender.clone());
             scope.spawn(move || loop {
                 let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(job) = jobs.get(index) else { break };
-                let outcome = job.program.run(job.base, &job.setting);
-                if sender.send((index, outcome)).is_err() {
+                if index >= count || sender.send((index, work(index))).is_err() {
                     break;
                 }
             });
@@ -74,8 +88,8 @@ pub fn sweep<B>(
             early.insert(index, outcome);
             while let Some(outcome) = early.remove(&due) {
                 if let ControlFlow::Break(reason) = show(due, outcome) {
-                    // Whoever still runs finishes that run and finds nobody to tell.
-                    next.store(jobs.len(), Ordering::Relaxed);
+                    // Whoever still works finishes that piece and finds nobody to tell.
+                    next.store(count, Ordering::Relaxed);
                     return ControlFlow::Break(reason);
                 }
                 due += 1;

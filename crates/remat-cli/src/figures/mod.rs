@@ -1,10 +1,10 @@
-//! `remat figures`: the figures of the DTR paper, of any logs, and of the Rotor paper, of any chains.
+//! `remat figures`: the figures of the DTR and Coop papers, of any logs, and of the Rotor paper, of any chains.
 //!
 //! | file | concept |
 //! | --- | --- |
 //! | `sources.rs`, `titles.rs` | logs and chains, told apart, and what they are called |
 //! | `runs.rs` | the runs of logs that figures are made of |
-//! | `overhead.rs`, `accesses.rs` | figures of logs |
+//! | `overhead.rs`, `accesses.rs`, `arena.rs` | figures of logs |
 //! | `layers.rs`, `residency.rs`, `opponent.rs` | figures of the theorems |
 //! | `curves.rs`, `chains.rs` | chains planned for all budgets, and their figure |
 //! | `timing.rs`, `synthetic.rs`, `growth.rs` | planning timed, on what chains, and its figure |
@@ -13,6 +13,7 @@
 //! | `draw.rs`, `pen.rs`, `strip.rs` | how it is drawn |
 
 mod accesses;
+mod arena;
 mod axis;
 mod chains;
 mod csv;
@@ -82,13 +83,17 @@ fn of_steps(logs: &[Log], arguments: &Figures, page: &mut Page) -> Result<(), Fa
     ratios.dedup();
 
     let plan = Plan::new(logs, &ratios, &wanted());
+    let in_arena = Plan::new(logs, &ratios, &arena::POLICIES).in_arena();
     let networks = Networks::new();
     let mut jobs = plan.jobs()?;
     let of_logs = jobs.len();
+    jobs.extend(in_arena.jobs()?);
+    let of_both = jobs.len();
     jobs.extend(networks.jobs()?);
     let bar = progress::runs(jobs.len() + opponent::count());
     let mut outcomes = runs::perform(&jobs, arguments.jobs.threads(), &bar)?;
-    let of_networks = outcomes.split_off(of_logs);
+    let of_networks = outcomes.split_off(of_both);
+    let of_arenas = outcomes.split_off(of_logs);
     let adversary = opponent::sheet(&bar)?;
     bar.finish_and_clear();
 
@@ -99,6 +104,7 @@ fn of_steps(logs: &[Log], arguments: &Figures, page: &mut Page) -> Result<(), Fa
     sheets.extend(overhead::ablations(&runs));
     sheets.push(overhead::deallocation(&runs));
     sheets.extend(accesses::sheets(&runs));
+    sheets.extend(arena::sheets(&in_arena.done(of_arenas)));
     sheets.extend(networks.sheets(&of_networks));
     sheets.push(residency::sheet()?);
     sheets.push(adversary);

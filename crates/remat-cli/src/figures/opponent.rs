@@ -10,6 +10,7 @@ use super::sheet::{Drawing, Sheet};
 use super::style::{look, Dash, Look, Marker, BLACK, PALE};
 use crate::failure::Failure;
 use indicatif::ProgressBar;
+use remat_core::Policy;
 use remat_sim::adversary::{self, Forced};
 
 /// Nodes at a fixed budget, and budgets for a fixed number of nodes.
@@ -35,7 +36,13 @@ fn cases() -> impl Iterator<Item = (u32, u32)> {
 
 /// All policies that do not draw lots.
 fn deterministic() -> impl Iterator<Item = &'static str> {
-    remat_core::names().filter(|name| *name != "random")
+    let counts = |name: &&str| {
+        let policy: Result<Policy, _> = name.parse();
+        policy.is_ok_and(|policy| !policy.needs_arena())
+    };
+    remat_core::names()
+        .filter(counts)
+        .filter(|name| *name != "random")
 }
 
 /// How many graphs are drawn.

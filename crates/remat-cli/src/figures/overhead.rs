@@ -61,7 +61,7 @@ pub(super) const DEALLOCATION: [Way; 6] = [
 ];
 
 /// What all of these figures say of their axes.
-const READ: &str = "Overhead is the cost of all ops run over the cost of the step; 1 is no recomputation. The memory ratio is \
+pub(super) const READ: &str = "Overhead is the cost of all ops run over the cost of the step; 1 is no recomputation. The memory ratio is \
     the budget over the peak of the step without a limit. Darker shade: the constants alone; lighter shade: the most that a single op \
     reads, makes and works in; no budget inside either can be met. Above each plot, in a lane a series: ratios at which the \
     budget cannot be met, and ratios at which the run was given up because more than the cost of the step was recomputed.";
@@ -141,7 +141,7 @@ fn describe(dealloc: Deallocation) -> &'static str {
     }
 }
 
-fn panels(
+pub(super) fn panels(
     runs: &Runs<'_>,
     ways: &[Way],
     look: impl Fn(usize) -> Look,

@@ -3,8 +3,9 @@
 use super::csv::Csv;
 use super::plot::{Miss, Point};
 use super::titles;
-use crate::arguments::Deallocation;
+use crate::arguments::{Deallocation, PoolOptions};
 use crate::failure::Failure;
+use crate::pool;
 use crate::simulate::Log;
 use indicatif::ProgressBar;
 use remat_core::Policy;
@@ -25,6 +26,7 @@ pub(super) struct Runs<'a> {
     /// In ascending order.
     pub(super) ratios: &'a [f64],
     ways: Vec<Way>,
+    in_arena: bool,
     /// By log, way and ratio.
     outcomes: Vec<Outcome>,
 }
@@ -51,11 +53,24 @@ const COLUMNS: [&str; 18] = [
     "metadata_accesses",
 ];
 
+/// What a row has more of a run in an arena.
+const ARENA_COLUMNS: [&str; 7] = [
+    "shortages",
+    "searches",
+    "search_ns_mean",
+    "fragmentation_mean",
+    "fragmentation_max",
+    "evicted_bytes",
+    "unused_evicted_bytes",
+];
+
 /// The runs before they are run.
 pub(super) struct Plan<'a> {
     logs: &'a [Log],
     ratios: &'a [f64],
     ways: Vec<Way>,
+    /// Memory with addresses.
+    arena: Option<PoolOptions>,
 }
 
 impl<'a> Plan<'a> {
@@ -67,7 +82,20 @@ impl<'a> Plan<'a> {
                 ways.push(*way);
             }
         }
-        Plan { logs, ratios, ways }
+        Plan {
+            logs,
+            ratios,
+            ways,
+            arena: None,
+        }
+    }
+
+    /// The same in an arena.
+    pub(super) fn in_arena(self) -> Plan<'a> {
+        Plan {
+            arena: Some(PoolOptions::arena()),
+            ..self
+        }
     }
 
     /// The jobs, in the order in which [`done`](Self::done) wants their outcomes.
@@ -76,15 +104,22 @@ impl<'a> Plan<'a> {
         for log in self.logs {
             for &(policy, dealloc) in &self.ways {
                 let policy = named(policy)?;
+                let memory = match &self.arena {
+                    Some(options) => pool::setting(options, policy),
+                    None => Setting {
+                        policy,
+                        ..Setting::default()
+                    },
+                };
                 jobs.extend(self.ratios.iter().map(|&ratio| Job {
                     program: &log.program,
                     base: &log.base,
                     setting: Setting {
-                        policy,
                         dealloc: dealloc.into(),
                         budget: Budget::Ratio(ratio),
                         thrash_limit: THRASH_LIMIT,
                         seed: 0,
+                        ..memory
                     },
                 }));
             }
@@ -98,6 +133,7 @@ impl<'a> Plan<'a> {
             logs: self.logs,
             ratios: self.ratios,
             ways: self.ways,
+            in_arena: self.arena.is_some(),
             outcomes,
         }
     }
@@ -159,7 +195,8 @@ impl Runs<'_> {
 
     /// A table of all runs in these ways.
     pub(super) fn numbers(&self, ways: &[Way]) -> Csv {
-        let mut csv = Csv::new(&COLUMNS);
+        let more: &[&str] = if self.in_arena { &ARENA_COLUMNS } else { &[] };
+        let mut csv = Csv::new(&[&COLUMNS, more].concat());
         for log in 0..self.logs.len() {
             for &way in ways {
                 for (ratio, outcome) in self.of(log, way) {
@@ -172,7 +209,7 @@ impl Runs<'_> {
 
     fn row(&self, log: usize, way: Way, ratio: f64, outcome: &Outcome) -> Vec<String> {
         let (base, counters) = (&self.logs[log].base, &outcome.counters);
-        vec![
+        let mut row = vec![
             self.logs[log].name.clone(),
             way.0.into(),
             way.1.name().into(),
@@ -191,7 +228,20 @@ impl Runs<'_> {
             counters.replays.to_string(),
             counters.score_evaluations.to_string(),
             counters.metadata_accesses.to_string(),
-        ]
+        ];
+        if self.in_arena {
+            let (mean, most) = outcome.fragmentation();
+            row.extend([
+                counters.shortages.to_string(),
+                counters.searches.to_string(),
+                outcome.search_latency().to_string(),
+                mean.to_string(),
+                most.to_string(),
+                counters.evicted_bytes.to_string(),
+                counters.unused_evicted_bytes.to_string(),
+            ]);
+        }
+        row
     }
 }
 

@@ -3,6 +3,8 @@
 //! A policy is one file that gives a [`Rule`], and one line in [`TABLE`] (the DTR family has a line per ablation).
 //! What finds the smallest score is in `search/` and knows no policy by name.
 
+mod coop;
+mod dte;
 mod dtr;
 mod e_star;
 mod lru;
@@ -31,6 +33,15 @@ pub enum CostTerm {
     No,
 }
 
+/// What windows of storages are compared by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Price {
+    /// The sum of their costs (Coop equation 1).
+    Sum,
+    /// The sum of their costs over the bytes that they make free: what the next allocations will use counts too.
+    PerByte,
+}
+
 /// An eviction policy, by name.
 ///
 /// ```
@@ -52,6 +63,20 @@ pub enum Policy {
         size: bool,
         /// Whether the score is divided by the time since the last access.
         stale: bool,
+    },
+    /// The window of neighbouring storages that costs least, at `cost / staleness` each (Coop section 3.3); needs an
+    /// [arena](crate::Memory::Arena). Among bytes that are only counted, one storage at a time.
+    Coop {
+        /// The cost of a storage.
+        cost: CostTerm,
+        /// What the costs of windows are compared by.
+        price: Price,
+    },
+    /// DTR's score with the free bytes beside a storage counted into its size (MegTaiChi, Hu et al. 2022); needs an
+    /// [arena](crate::Memory::Arena). Among bytes that are only counted, DTR.
+    Dte {
+        /// The numerator.
+        cost: CostTerm,
     },
     /// Least recently used first.
     Lru,
@@ -150,6 +175,10 @@ const fn ablation(cost: CostTerm, size: bool, stale: bool) -> Policy {
     Policy::Dtr { cost, size, stale }
 }
 
+const fn coop(cost: CostTerm, price: Price) -> Policy {
+    Policy::Coop { cost, price }
+}
+
 /// Every policy by name.
 const TABLE: &[(&str, Policy)] = &[
     ("dtr", ablation(CostTerm::Exact, true, true)),
@@ -190,6 +219,17 @@ const TABLE: &[(&str, Policy)] = &[
         "dtr-no-nosize-nostale",
         ablation(CostTerm::No, false, false),
     ),
+    ("coop", coop(CostTerm::Ancestors, Price::PerByte)),
+    ("coop-eq", coop(CostTerm::Eq, Price::PerByte)),
+    ("coop-exact", coop(CostTerm::Exact, Price::PerByte)),
+    ("coop-sum", coop(CostTerm::Ancestors, Price::Sum)),
+    (
+        "dte",
+        Policy::Dte {
+            cost: CostTerm::Exact,
+        },
+    ),
+    ("dte-eq", Policy::Dte { cost: CostTerm::Eq }),
     ("lru", Policy::Lru),
     ("size", Policy::Size),
     ("msps", Policy::Msps),
@@ -203,9 +243,20 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Policy {
+    /// Whether it makes sense in an arena only.
+    pub fn needs_arena(self) -> bool {
+        matches!(self, Policy::Coop { .. } | Policy::Dte { .. })
+    }
+
+    pub(crate) fn weighs_gaps(self) -> bool {
+        matches!(self, Policy::Dte { .. })
+    }
+
     pub(crate) fn rule(self) -> Rule {
         match self {
             Policy::Dtr { cost, size, stale } => dtr::rule(cost, size, stale),
+            Policy::Coop { cost, .. } => coop::rule(cost),
+            Policy::Dte { cost } => dte::rule(cost),
             Policy::Lru => lru::RULE,
             Policy::Size => size::RULE,
             Policy::Msps => msps::RULE,
@@ -262,7 +313,7 @@ mod tests {
                 Ok(name.to_owned())
             );
         }
-        assert_eq!(names().count(), 25);
+        assert_eq!(names().count(), 31);
     }
 
     #[test]

@@ -1,0 +1,112 @@
+//! The five metrics of the Coop paper (section 4.2) for policies in an arena, and the ablation of Coop's modules, as tables.
+//!
+//! ```console
+//! $ cargo run --release -p remat-sim --example coop -- traces/*.zst ../shared/data/dtr-logs/*.log
+//! ```
+//!
+//! Budgets are 20, 30 .. 90% of what each step needs without a limit. A run is given up once as much as the step costs was recomputed.
+//! Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation and search time are means over the budgets in which a
+//! policy runs and evicts. Search time is wall time, the least of three runs of each setting.
+
+use remat_core::{Arena, Bytes, Ends, Memory, Policy};
+use remat_sim::{Base, Budget, Mutations, Program, Setting, Status};
+use std::error::Error;
+
+const RATIOS: [f64; 8] = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
+
+/// Policies, and how they place and mutate.
+const WAYS: [(&str, &str, Ends, Mutations); 11] = [
+    ("coop", "coop", Ends::BySize, Mutations::InPlace),
+    ("dte", "dte", Ends::Low, Mutations::Recorded),
+    ("dte-eq", "dte-eq", Ends::Low, Mutations::Recorded),
+    ("dtr", "dtr", Ends::Low, Mutations::Recorded),
+    ("dtr-eq", "dtr-eq", Ends::Low, Mutations::Recorded),
+    ("dtr-anc", "dtr-anc", Ends::Low, Mutations::Recorded),
+    (
+        "coop, no window",
+        "dtr-anc",
+        Ends::BySize,
+        Mutations::InPlace,
+    ),
+    ("coop, no partition", "coop", Ends::Low, Mutations::InPlace),
+    (
+        "coop, partition by cost",
+        "coop",
+        Ends::ByCost,
+        Mutations::InPlace,
+    ),
+    ("coop, copies", "coop", Ends::BySize, Mutations::Copied),
+    ("coop-sum", "coop-sum", Ends::BySize, Mutations::InPlace),
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("| log | policy | smallest | cutoff | overhead at 50% | at 70% | fragmentation | search, us |");
+    println!("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+    for path in std::env::args().skip(1) {
+        let program = Program::open(&path)?;
+        let base = program.base()?;
+        let name = path.rsplit('/').next().unwrap_or(&path);
+        for (way, policy, ends, mutations) in WAYS {
+            let setting = Setting {
+                policy: policy.parse::<Policy>()?,
+                memory: Memory::Arena(Arena {
+                    ends,
+                    ..Arena::default()
+                }),
+                mutations,
+                ..Setting::default()
+            };
+            println!("| {name} | {way} {}", row(&program, &base, &setting)?);
+        }
+    }
+    Ok(())
+}
+
+fn row(program: &Program, base: &Base, setting: &Setting) -> Result<String, Box<dyn Error>> {
+    let within = Bytes(base.memory.0 / 512);
+    let part = |bytes: Option<Bytes>| match bytes {
+        Some(bytes) => format!("{:.3}", bytes.0 as f64 / base.memory.0 as f64),
+        None => "-".into(),
+    };
+    let smallest = part(
+        program
+            .smallest_budget(base, setting, within, |_| {})?
+            .works,
+    );
+    let cutoff = part(program.cutoff_budget(base, setting, within)?);
+    let (mut fragmentation, mut latency) = (Vec::new(), Vec::new());
+    let (mut half, mut most) = (String::new(), String::new());
+    for ratio in RATIOS {
+        let budget = Budget::Ratio(ratio);
+        let setting = Setting { budget, ..*setting };
+        let outcome = program.run(base, &setting)?;
+        let overhead = match outcome.status {
+            Status::Ok => format!("{:.3}", outcome.overhead(base)),
+            missed => missed.to_string(),
+        };
+        match ratio {
+            0.5 => half = overhead,
+            0.7 => most = overhead,
+            _ => {}
+        }
+        if outcome.status == Status::Ok && outcome.counters.shortages > 0 {
+            fragmentation.push(outcome.fragmentation().0 * 100.0);
+            let mut least = outcome.search_latency();
+            for _ in 0..2 {
+                least = least.min(program.run(base, &setting)?.search_latency());
+            }
+            latency.push(least / 1000.0);
+        }
+    }
+    let (fragmentation, latency) = (mean(&fragmentation), mean(&latency));
+    Ok(format!(
+        "| {smallest} | {cutoff} | {half} | {most} | {fragmentation} | {latency} |"
+    ))
+}
+
+fn mean(values: &[f64]) -> String {
+    match values.len() {
+        0 => "-".into(),
+        count => format!("{:.1}", values.iter().sum::<f64>() / count as f64),
+    }
+}
