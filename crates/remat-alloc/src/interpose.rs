@@ -136,5 +136,8 @@ pub fn in_effect() -> bool {
 fn loaded_at(address: *const c_void) -> Option<usize> {
     let mut about = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: `dladdr` takes any address, and fills in the struct unless it returns 0; zeros are a valid struct too.
-    unsafe { (libc::dladdr(address, about.as_mut_ptr()) != 0).then(|| about.assume_init().dli_fbase as usize) }
+    unsafe {
+        (libc::dladdr(address, about.as_mut_ptr()) != 0)
+            .then(|| about.assume_init().dli_fbase as usize)
+    }
 }

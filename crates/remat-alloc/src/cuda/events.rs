@@ -14,6 +14,9 @@ pub struct EventId(pub u32);
 pub struct Events {
     handles: Vec<usize>,
     holders: Vec<u32>,
+    /// When each was recorded, in a count of all records.
+    recorded: Vec<u64>,
+    records: u64,
     idle: Vec<EventId>,
 }
 
@@ -31,6 +34,8 @@ impl Events {
         match succeeded(unsafe { (cuda.event_record)(self.handle(id), stream) }) {
             Ok(()) => {
                 self.holders[id.0 as usize] = 1;
+                self.records += 1;
+                self.recorded[id.0 as usize] = self.records;
                 Ok(id)
             }
             Err(number) => {
@@ -46,6 +51,7 @@ impl Events {
         succeeded(unsafe { (cuda.event_create)(&mut event, WITHOUT_TIMING) })?;
         self.handles.push(event as usize);
         self.holders.push(0);
+        self.recorded.push(0);
         Ok(EventId(self.handles.len() as u32 - 1))
     }
 
@@ -61,6 +67,17 @@ impl Events {
         if *holders == 0 {
             self.idle.push(id);
         }
+    }
+
+    /// Of two events of one stream the one that comes after the other; the other is released.
+    pub fn later(&mut self, one: EventId, other: EventId) -> EventId {
+        let (later, earlier) =
+            match self.recorded[one.0 as usize] >= self.recorded[other.0 as usize] {
+                true => (one, other),
+                false => (other, one),
+            };
+        self.release(earlier);
+        later
     }
 
     /// Whether all that was enqueued before the event was recorded has been done. An error means no: it will come up where the

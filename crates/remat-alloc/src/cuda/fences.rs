@@ -29,7 +29,7 @@ impl Fences {
     }
 
     /// Adds a fence where there is none; it takes the event over from the caller. Neighbours of the same stream become
-    /// one with it: their events were recorded earlier on that stream, so this one comes after them.
+    /// one with it, behind the latest of their events: on one stream it comes after the others.
     pub fn add(&mut self, events: &mut Events, mut fence: Fence) {
         let at = self.all.partition_point(|other| other.end <= fence.start);
         let joins = |other: Option<&Fence>, touches: fn(&Fence, &Fence) -> bool| {
@@ -44,12 +44,12 @@ impl Fences {
         let above = joins(self.all.get(at), |other, new| other.start == new.end);
         let (mut first, mut beyond) = (at, at);
         if let Some(below) = below {
-            events.release(below.event);
+            fence.event = events.later(fence.event, below.event);
             fence.start = below.start;
             first -= 1;
         }
         if let Some(above) = above {
-            events.release(above.event);
+            fence.event = events.later(fence.event, above.event);
             fence.end = above.end;
             beyond += 1;
         }
