@@ -83,7 +83,7 @@ enum remat_arena_fit { REMAT_ARENA_FIRST = 0, REMAT_ARENA_BEST = 1 };
 int remat_arena_place(int end, int fit);
 
 /* ENOENT: no arena was opened. */
-int remat_arena_statistics(struct remat_arena_statistics *out);
+int remat_arena_read(struct remat_arena_statistics *out);
 
 /* high_water starts anew from in_use. */
 void remat_arena_restart_peak(void);
@@ -134,7 +134,7 @@ void remat_cuda_record_stream(void *block, void *stream);
 
 /* As for the arena of the CPU. */
 void remat_cuda_on_exhausted(remat_make_room make_room, void *context);
-int remat_cuda_statistics(int device, struct remat_arena_statistics *out);
+int remat_cuda_read(int device, struct remat_arena_statistics *out);
 void remat_cuda_restart_peak(int device);
 int remat_cuda_check(int device, char *message, size_t length);
 

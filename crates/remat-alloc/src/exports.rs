@@ -92,7 +92,7 @@ fn placement_of(end: c_int, fit: c_int) -> Option<Placement> {
 /// # Safety
 /// `out` points to a `struct remat_arena_statistics`.
 #[no_mangle]
-pub unsafe extern "C" fn remat_arena_statistics(out: *mut Statistics) -> c_int {
+pub unsafe extern "C" fn remat_arena_read(out: *mut Statistics) -> c_int {
     match arena::with(|arena| arena.region().statistics()) {
         Some(statistics) => {
             // SAFETY: the caller's promise.

@@ -166,7 +166,7 @@ fn sizes_and_alignments_that_are_none() {
         }
         for alignment in [1 << 30, 1 << 62] {
             assert_eq!(
-                aligned(4 * MIB, alignment).map(|block| free(block)),
+                aligned(4 * MIB, alignment).map(free),
                 Err(libc::ENOMEM),
                 "{alignment}"
             );
@@ -478,7 +478,8 @@ fn wrong_frees_are_told_and_change_nothing() {
 fn the_checker_ends_on_wrong_frees_and_writes() {
     use std::os::unix::process::ExitStatusExt;
     let name = "the_checker_ends_on_wrong_frees_and_writes";
-    let deeds: [(&str, fn(*mut c_void), &str); 3] = [
+    type Deed = (&'static str, fn(*mut c_void), &'static str);
+    let deeds: [Deed; 3] = [
         (
             "twice",
             |block| (free(block), free(block)).1,

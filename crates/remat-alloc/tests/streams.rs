@@ -265,7 +265,7 @@ fn an_arena_that_cannot_be_is_refused() {
             .is_null(),
         "never opened"
     );
-    assert_eq!(arena.abi.remat_cuda_statistics(9, null_mut()), libc::ENOENT);
+    assert_eq!(arena.abi.remat_cuda_read(9, null_mut()), libc::ENOENT);
     arena.give(block, 1);
     assert_eq!(device().memory.len(), 1);
 }

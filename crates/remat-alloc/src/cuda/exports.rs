@@ -93,7 +93,7 @@ pub unsafe extern "C" fn remat_cuda_on_exhausted(
 /// # Safety
 /// `out` points to a `struct remat_arena_statistics`.
 #[no_mangle]
-pub unsafe extern "C" fn remat_cuda_statistics(device: c_int, out: *mut Statistics) -> c_int {
+pub unsafe extern "C" fn remat_cuda_read(device: c_int, out: *mut Statistics) -> c_int {
     match spaces::with(device, |space| space.region().statistics()) {
         Some(statistics) => {
             // SAFETY: the caller's promise.

@@ -2,7 +2,6 @@
 
 use std::ffi::{c_int, c_uint, c_void, CStr};
 use std::mem::transmute;
-use std::ptr::null_mut;
 
 /// `cudaStream_t`.
 pub type Stream = *mut c_void;
@@ -86,10 +85,8 @@ impl CudaFunctions {
 fn runtime() -> Option<*mut c_void> {
     let open = |how: c_int| {
         // SAFETY: names that end in a zero byte; loading the runtime runs its own initializers only.
-        let opened = LIBRARIES
-            .iter()
-            .map(move |name| unsafe { libc::dlopen(name.as_ptr(), how) });
-        opened.into_iter().find(|library| *library != null_mut())
+        let opened = LIBRARIES.map(|name| unsafe { libc::dlopen(name.as_ptr(), how) });
+        opened.into_iter().find(|library| !library.is_null())
     };
     open(libc::RTLD_LAZY | libc::RTLD_NOLOAD).or_else(|| open(libc::RTLD_LAZY))
 }

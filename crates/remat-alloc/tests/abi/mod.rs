@@ -70,7 +70,7 @@ exported! {
     remat_arena_size_of(block: *const c_void) -> u64;
     remat_arena_base() -> *const c_void;
     remat_arena_place(end: c_int, fit: c_int) -> c_int;
-    remat_arena_statistics(out: *mut Statistics) -> c_int;
+    remat_arena_read(out: *mut Statistics) -> c_int;
     remat_arena_restart_peak();
     remat_arena_check(message: *mut c_char, length: usize) -> c_int;
     remat_cuda_substitute(functions: *const c_void);
@@ -79,7 +79,7 @@ exported! {
     remat_cuda_free(block: *mut c_void, bytes: isize, device: c_int, stream: *mut c_void);
     remat_cuda_record_stream(block: *mut c_void, stream: *mut c_void);
     remat_cuda_on_exhausted(make_room: Option<MakeRoom>, context: *mut c_void);
-    remat_cuda_statistics(device: c_int, out: *mut Statistics) -> c_int;
+    remat_cuda_read(device: c_int, out: *mut Statistics) -> c_int;
     remat_cuda_check(device: c_int, message: *mut c_char, length: usize) -> c_int;
 }
 
@@ -102,14 +102,14 @@ impl Abi {
     pub fn statistics(&self) -> Statistics {
         // SAFETY: a struct of numbers.
         let mut out = unsafe { zeroed() };
-        assert_eq!(self.remat_arena_statistics(&mut out), 0);
+        assert_eq!(self.remat_arena_read(&mut out), 0);
         out
     }
 
     pub fn cuda_statistics(&self, device: c_int) -> Statistics {
         // SAFETY: a struct of numbers.
         let mut out = unsafe { zeroed() };
-        assert_eq!(self.remat_cuda_statistics(device, &mut out), 0);
+        assert_eq!(self.remat_cuda_read(device, &mut out), 0);
         out
     }
 
