@@ -77,7 +77,7 @@ enum remat_arena_fit { REMAT_ARENA_FIRST = 0, REMAT_ARENA_BEST = 1 };
 
 /*
  * Where the calling thread's next blocks are placed, on CPU and devices: at which end, in the nearest free block that
- * holds them or in the smallest. At first: LOW, FIRST. On the CPU, blocks below 16 KiB are placed HIGH, FIRST whatever is
+ * holds them or in the smallest. At first: LOW, BEST. On the CPU, blocks below 16 KiB are placed HIGH, FIRST whatever is
  * wanted. EINVAL: another number.
  */
 int remat_arena_place(int end, int fit);

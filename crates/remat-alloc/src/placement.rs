@@ -13,9 +13,9 @@ pub struct Placement {
     pub end: End,
 }
 
-/// What a thread has that says nothing.
+/// What a thread has that says nothing. Training steps fit into smaller arenas so than by first fit (docs/benchmarks.md).
 pub const USUAL: Placement = Placement {
-    fit: Fit::First,
+    fit: Fit::Best,
     end: End::Low,
 };
 

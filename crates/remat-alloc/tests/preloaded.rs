@@ -542,33 +542,44 @@ fn a_hundred_thousand_blocks_and_the_pools_own_memory() {
 }
 
 #[test]
-fn blocks_go_to_the_end_that_the_thread_wants() {
-    passes_in_arena(
-        "blocks_go_to_the_end_that_the_thread_wants",
-        "8388608",
-        |abi| {
-            let offset = |block: *mut c_void| block as usize - abi.remat_arena_base() as usize;
-            let low = tensor(MIB).unwrap();
-            assert_eq!(abi.remat_arena_place(1, 0), 0);
-            let high = tensor(MIB).unwrap();
-            let elsewhere = thread::spawn(|| tensor(MIB).unwrap() as usize)
-                .join()
-                .unwrap() as *mut c_void;
-            assert_eq!([low, high, elsewhere].map(offset), [0, 7 * MIB, MIB]);
-            assert_eq!(abi.remat_arena_place(0, 0), 0);
-            let crumb = tensor(2048).unwrap();
-            assert_eq!(offset(crumb), 7 * MIB - 2048, "crumbs keep to the high end");
-            assert_eq!(abi.remat_arena_place(0, 1), 0);
-            free(low);
-            let tight = tensor(MIB / 2).unwrap();
-            assert_eq!(offset(tight), 0, "the smallest that holds it");
-            for (end, fit) in [(2, 0), (0, 2), (-1, 0)] {
-                assert_eq!(abi.remat_arena_place(end, fit), libc::EINVAL);
-            }
-            [high, elsewhere, crumb, tight].into_iter().for_each(free);
-            abi.assert_sound();
-        },
-    );
+fn blocks_go_where_the_thread_wants_them() {
+    passes_in_arena("blocks_go_where_the_thread_wants_them", "16777216", |abi| {
+        let offset = |block: *mut c_void| block as usize - abi.remat_arena_base() as usize;
+        let [large, wall, small, other_wall] = [2, 1, 1, 1].map(|mib| tensor(mib * MIB).unwrap());
+        free(large);
+        free(small);
+        let placed = |end, fit| {
+            assert_eq!(abi.remat_arena_place(end, fit), 0);
+            let block = tensor(MIB).unwrap();
+            free(block);
+            offset(block) / MIB
+        };
+        assert_eq!(
+            [placed(0, 0), placed(0, 1), placed(1, 0), placed(1, 1)],
+            [0, 3, 15, 3]
+        );
+        let elsewhere = thread::spawn(|| tensor(MIB).unwrap() as usize)
+            .join()
+            .unwrap() as *mut c_void;
+        assert_eq!(
+            offset(elsewhere),
+            3 * MIB,
+            "another thread says nothing: low, best"
+        );
+        let crumb = tensor(2048).unwrap();
+        assert_eq!(
+            offset(crumb),
+            16 * MIB - 2048,
+            "crumbs keep to the high end"
+        );
+        for (end, fit) in [(2, 0), (0, 2), (-1, 0)] {
+            assert_eq!(abi.remat_arena_place(end, fit), libc::EINVAL);
+        }
+        [wall, other_wall, elsewhere, crumb]
+            .into_iter()
+            .for_each(free);
+        abi.assert_sound();
+    });
 }
 
 #[test]
