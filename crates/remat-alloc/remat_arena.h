@@ -85,6 +85,19 @@ int remat_arena_place(int end, int fit);
 /* ENOENT: no arena was opened. */
 int remat_arena_read(struct remat_arena_statistics *out);
 
+/* A block, or what is free between two. */
+struct remat_arena_block {
+    uint64_t address;
+    uint64_t bytes;
+    bool taken;
+};
+
+/*
+ * Copies the arena's blocks, which lie side by side, in address order and as many as there are places for. Returns how many
+ * there are, 0 if no arena was opened. They are as they were at one moment; out may be NULL if places is 0.
+ */
+size_t remat_arena_blocks(struct remat_arena_block *out, size_t places);
+
 /* high_water starts anew from in_use. */
 void remat_arena_restart_peak(void);
 

@@ -7,7 +7,7 @@ use remat_core::pool::{End, Fit};
 use crate::arena::{self, EVICTOR};
 use crate::evictor::MakeRoom;
 use crate::placement::{self, Placement};
-use crate::region::Statistics;
+use crate::region::{Block, Statistics};
 use crate::setting::{Setting, HOST_ALIGNMENT};
 
 /// Opens the arena of this process; an alignment of 0 is the usual one. 0, or a number of `errno.h`.
@@ -101,6 +101,25 @@ pub unsafe extern "C" fn remat_arena_read(out: *mut Statistics) -> c_int {
         }
         None => libc::ENOENT,
     }
+}
+
+/// Copies the blocks in address order, as many as there is place for; returns how many there are.
+///
+/// # Safety
+/// `out` points to `places` structs, or `places` is 0.
+#[no_mangle]
+pub unsafe extern "C" fn remat_arena_blocks(out: *mut Block, places: usize) -> usize {
+    let copied = arena::with(|arena| {
+        let blocks = arena.region().blocks().enumerate();
+        blocks.fold(0, |_, (at, block)| {
+            if at < places {
+                // SAFETY: the caller's promise.
+                unsafe { *out.add(at) = block };
+            }
+            at + 1
+        })
+    });
+    copied.unwrap_or(0)
 }
 
 /// Lets the high-water mark start anew from what is in use.

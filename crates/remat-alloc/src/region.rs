@@ -49,6 +49,16 @@ pub struct Statistics {
     pub fragmentation_max: f64,
 }
 
+/// `struct remat_arena_block` of `remat_arena.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // documented in the header
+pub struct Block {
+    pub address: u64,
+    pub bytes: u64,
+    pub taken: bool,
+}
+
 impl Region {
     /// Memory from `base` on, a multiple of the pool's alignment. The pool is empty.
     pub fn new(base: u64, pool: Pool) -> Region {
@@ -141,6 +151,16 @@ impl Region {
     /// Bytes of the taken block at an address.
     pub fn size_of(&self, address: u64) -> Option<u64> {
         self.pool.size_of(address.wrapping_sub(self.base))
+    }
+
+    /// All blocks in address order, free ones too, side by side.
+    pub fn blocks(&self) -> impl Iterator<Item = Block> + '_ {
+        let blocks = self.pool.blocks();
+        blocks.map(|(offset, bytes, taken)| Block {
+            address: self.base + offset,
+            bytes,
+            taken,
+        })
     }
 
     /// Notes that there was no room: the moment at which Coop measures fragmentation, free bytes over all bytes.

@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::sync::Mutex;
 use std::thread;
 
-use abi::{aligned, free, in_arena, passes_in_arena, shown, tensor, Abi, Random};
+use abi::{aligned, free, in_arena, passes_in_arena, shown, tensor, Abi, Block, Random};
 
 const MIB: usize = 1 << 20;
 
@@ -579,6 +579,33 @@ fn blocks_go_where_the_thread_wants_them() {
             .into_iter()
             .for_each(free);
         abi.assert_sound();
+    });
+}
+
+#[test]
+fn blocks_are_listed_side_by_side() {
+    passes_in_arena("blocks_are_listed_side_by_side", "4194304", |abi| {
+        let [low, gone, high] = [0, 0, 0].map(|_| tensor(MIB).unwrap());
+        free(gone);
+        let mut blocks = [Block::default(); 4];
+        assert_eq!(abi.remat_arena_blocks(blocks.as_mut_ptr(), 4), 4);
+        let base = abi.remat_arena_base() as u64;
+        let found =
+            blocks.map(|block| ((block.address - base) >> 20, block.bytes >> 20, block.taken));
+        assert_eq!(
+            found,
+            [(0, 1, true), (1, 1, false), (2, 1, true), (3, 1, false)]
+        );
+        assert_eq!(abi.remat_arena_blocks(null_mut(), 0), 4);
+        blocks[1].bytes = 77;
+        assert_eq!(
+            (
+                abi.remat_arena_blocks(blocks.as_mut_ptr(), 1),
+                blocks[1].bytes
+            ),
+            (4, 77)
+        );
+        [low, high].into_iter().for_each(free);
     });
 }
 

@@ -33,6 +33,15 @@ pub struct Statistics {
     pub fragmentation_max: f64,
 }
 
+/// `struct remat_arena_block`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Block {
+    pub address: u64,
+    pub bytes: u64,
+    pub taken: bool,
+}
+
 /// The shared library that cargo has built beside this test.
 pub fn library() -> PathBuf {
     let path = env::current_exe()
@@ -72,6 +81,7 @@ exported! {
     remat_arena_place(end: c_int, fit: c_int) -> c_int;
     remat_arena_read(out: *mut Statistics) -> c_int;
     remat_arena_restart_peak();
+    remat_arena_blocks(out: *mut Block, places: usize) -> usize;
     remat_arena_check(message: *mut c_char, length: usize) -> c_int;
     remat_cuda_substitute(functions: *const c_void);
     remat_cuda_open(device: c_int, bytes: u64, alignment: u64) -> c_int;
