@@ -27,6 +27,7 @@ impl<'a> Arbitrary<'a> for Program {
             dtr_order: order == 0,
             pools: u.int_in_range(1..=2)?,
             budget: u.int_in_range(40..=199)?,
+            arena: u.int_in_range(0..=8)?,
         };
         let mut events = Vec::new();
         while events.len() < 120 && !u.is_empty() {

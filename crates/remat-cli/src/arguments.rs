@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use remat_core::{Bytes, Dealloc, Policy};
+use remat_core::{Alignment, Bytes, Dealloc, Policy};
 use remat_plan::chain::{Resolution, Strategy};
 use remat_trace::Format;
 use std::ffi::OsString;
@@ -330,6 +330,8 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
     #[command(flatten)]
+    pub(crate) pool: PoolOptions,
+    #[command(flatten)]
     pub(crate) jobs: Jobs,
     /// One line of JSON a run in place of tables.
     #[arg(long)]
@@ -373,6 +375,42 @@ pub(crate) struct Figures {
     /// thirds of what keeping everything takes.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "60", value_parser = seconds)]
     pub(crate) growth: Option<f64>,
+}
+
+/// What the bytes of a budget are.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PoolOptions {
+    /// What a budget is: a count of bytes, which are alike wherever they lie, or one arena, in which room is free bytes side
+    /// by side.
+    #[arg(long, value_enum, default_value = "fungible")]
+    pub(crate) pool: PoolKind,
+    /// What addresses and sizes in the arena are multiples of: a power of two. torch has 64 on CPUs, 512 on GPUs.
+    #[arg(long, value_name = "BYTES", value_parser = alignment, default_value = "64")]
+    pub(crate) alignment: Alignment,
+    /// Modules of Coop to leave out of the policies named coop: the window (storages are evicted one by one, by DTR's score),
+    /// the partitioning of the arena by cost, writing in place (mutations write into copies).
+    #[arg(long, value_enum, value_name = "MODULE", value_delimiter = ',')]
+    pub(crate) without: Vec<Module>,
+}
+
+/// What a budget is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PoolKind {
+    /// A count of bytes.
+    Fungible,
+    /// Addresses.
+    Arena,
+}
+
+/// A module of Coop that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Module {
+    /// Sliding window (Coop section 3.3).
+    Window,
+    /// Cheap tensor partitioning (section 3.4).
+    Partition,
+    /// Recomputable in-place (section 3.5).
+    InPlace,
 }
 
 /// Budgets of every log.
@@ -447,6 +485,11 @@ fn thrash_limit(text: &str) -> Result<f64, String> {
 
 fn seconds(text: &str) -> Result<f64, String> {
     positive(text).ok_or_else(|| "the limit is a number of seconds above 0, for example 60".into())
+}
+
+fn alignment(text: &str) -> Result<Alignment, String> {
+    let bytes = remat_trace::parse_bytes(text).map_err(|error| error.to_string())?;
+    Alignment::new(bytes.0).map_err(|error| error.to_string())
 }
 
 fn jobs(text: &str) -> Result<NonZeroUsize, String> {

@@ -9,6 +9,8 @@ use std::io;
 pub(crate) enum Failure {
     /// The input is at fault; the message is one line.
     Input(String),
+    /// The arguments contradict one another; the message is one line.
+    Usage(String),
     /// The command is part of the Python package.
     NeedsPython,
     /// Nobody reads the output any more.
@@ -22,6 +24,10 @@ impl Failure {
             Failure::Input(message) => {
                 complain(format_args!("remat: {}", shortened(&message)));
                 1
+            }
+            Failure::Usage(message) => {
+                complain(format_args!("remat: {message}"));
+                2
             }
             Failure::NeedsPython => {
                 complain(format_args!(

@@ -12,6 +12,7 @@ mod plan_chain;
 mod plan_curve;
 mod plan_cut;
 mod policies;
+mod pool;
 mod progress;
 mod simulate;
 mod simulate_json;

@@ -22,16 +22,20 @@ fn describe(name: &str) -> String {
     line
 }
 
+fn numerator(cost: CostTerm) -> &'static str {
+    match cost {
+        CostTerm::Exact => "cost of recomputing it and its evicted neighbourhood",
+        CostTerm::Eq => "cost of recomputing it and its evicted component",
+        CostTerm::Ancestors => "cost of recomputing it and its evicted ancestors",
+        CostTerm::Local => "cost of its own op",
+        CostTerm::No => "1",
+    }
+}
+
 fn explain(policy: Policy) -> String {
     match policy {
         Policy::Dtr { cost, size, stale } => {
-            let cost = match cost {
-                CostTerm::Exact => "cost of recomputing it and its evicted neighbourhood",
-                CostTerm::Eq => "cost of recomputing it and its evicted component",
-                CostTerm::Ancestors => "cost of recomputing it and its evicted ancestors",
-                CostTerm::Local => "cost of its own op",
-                CostTerm::No => "1",
-            };
+            let cost = numerator(cost);
             let divisors = match (size, stale) {
                 (true, true) => " / (size * staleness)",
                 (true, false) => " / size",
@@ -40,6 +44,14 @@ fn explain(policy: Policy) -> String {
             };
             format!("{cost}{divisors}")
         }
+        Policy::Coop { cost } => format!(
+            "the window of neighbours in the arena with the least sum of: {} / staleness",
+            numerator(cost)
+        ),
+        Policy::Dte { cost } => format!(
+            "{} / ((size + free bytes beside it in the arena) * staleness)",
+            numerator(cost)
+        ),
         Policy::Lru => "least recently used first".into(),
         Policy::Size => "largest first".into(),
         Policy::Msps => "(own cost + cost of evicted ancestors) / size".into(),

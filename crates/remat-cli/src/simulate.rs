@@ -3,7 +3,7 @@
 use crate::arguments::Simulate;
 use crate::failure::Failure;
 use crate::progress::{self, Shown};
-use crate::{simulate_json, simulate_table};
+use crate::{pool, simulate_json, simulate_table};
 use remat_sim::{sweep, Base, Budget, Job, Outcome, Program, Setting};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -17,6 +17,7 @@ pub(crate) struct Log {
 }
 
 pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
+    pool::check(&simulation.pool, &simulation.policies)?;
     let logs = read(&simulation.logs)?;
     let jobs: Vec<(&Log, Job)> = logs
         .iter()
@@ -57,7 +58,8 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Log>, Failure> {
 /// Reads a trace or log, and runs it without a limit.
 pub(crate) fn read_one(path: &Path) -> Result<Log, Failure> {
     let name = path.display().to_string();
-    let program = Program::read(Shown::new(remat_trace::open(path)?, path))?;
+    let reader = remat_trace::open(path)?.with_mutations_in_place();
+    let program = Program::read_as(reader.format(), Shown::new(reader, path))?;
     match program.base() {
         Ok(base) => Ok(Log {
             name,
@@ -85,11 +87,11 @@ fn settings(simulation: &Simulate) -> impl Iterator<Item = Setting> + '_ {
     };
     simulation.policies.iter().flat_map(move |&policy| {
         budgets.clone().into_iter().map(move |budget| Setting {
-            policy,
             dealloc: simulation.dealloc.into(),
             budget,
             thrash_limit: simulation.thrash_limit,
             seed: simulation.seed,
+            ..pool::setting(&simulation.pool, policy)
         })
     })
 }

@@ -1,6 +1,8 @@
 //! A run as a line of JSON.
 
+use crate::pool;
 use crate::simulate::Log;
+use remat_core::Memory;
 use remat_sim::{Budget, Outcome, Setting};
 
 /// The line, its end included.
@@ -10,7 +12,7 @@ pub(crate) fn line(log: &Log, dealloc: &str, setting: &Setting, outcome: &Outcom
         Budget::Ratio(ratio) => Some(ratio),
         Budget::Bytes(_) => None,
     };
-    let line = serde_json::json!({
+    let mut line = serde_json::json!({
         "log": log.name,
         "policy": setting.policy.to_string(),
         "dealloc": dealloc,
@@ -30,6 +32,17 @@ pub(crate) fn line(log: &Log, dealloc: &str, setting: &Setting, outcome: &Outcom
         "score_evaluations": counters.score_evaluations,
         "metadata_accesses": counters.metadata_accesses,
         "wall_seconds": outcome.wall.as_secs_f64(),
+        "pool": pool::name(setting.memory),
     });
+    if let Memory::Arena(_) = setting.memory {
+        let (mean, most) = outcome.fragmentation();
+        line["fragmentation_mean"] = mean.into();
+        line["fragmentation_max"] = most.into();
+        line["searches"] = counters.searches.into();
+        line["shortages"] = counters.shortages.into();
+        line["search_ns_mean"] = outcome.search_latency().into();
+        line["evicted_bytes"] = counters.evicted_bytes.into();
+        line["unused_evicted_bytes"] = counters.unused_evicted_bytes.into();
+    }
     format!("{line}\n")
 }

@@ -118,6 +118,7 @@ fn check_runs(path: &Path, program: &Program, expected_rows: usize) {
             budget: Budget::Ratio(row["ratio"].parse().unwrap()),
             thrash_limit: 1.0,
             seed: 0,
+            ..Setting::default()
         };
         let Outcome {
             status,
@@ -231,6 +232,7 @@ fn check_theorems(out: &Path) {
                 budget: Budget::Bytes(Bytes(number(row, "budget_tensors"))),
                 thrash_limit: 20.0,
                 seed: 0,
+                ..Setting::default()
             };
             let (program, base) = (linear::program(256), linear::base(256));
             let outcome = program.run(&base, &setting).unwrap();

@@ -222,6 +222,7 @@ impl State {
             }
         }
         self.journal.write(Entry::Searched(count, u64::from(count)));
+        self.counters.searches += 1;
         self.counters.score_evaluations += u64::from(count);
         self.counters.metadata_accesses += u64::from(count);
         best.map(|(.., s)| s)

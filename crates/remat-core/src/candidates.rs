@@ -77,21 +77,22 @@ impl State {
 
     /// Puts a storage back at a place that it had.
     pub(crate) fn relist(&mut self, s: StorageId, place: u64) {
-        let storage = &mut self.graph.storages[s.index()];
-        let pool = usize::from(storage.pool);
+        let pool = usize::from(self.graph.storages[s.index()].pool);
         let pools = &mut self.candidates.pools;
         if pool >= pools.len() {
             pools.resize_with(pool + 1, List::default);
             self.candidates.stale.resize_with(pool + 1, Vec::new);
         }
+        let bytes = self.bytes_with_gaps(s);
+        let storage = &mut self.graph.storages[s.index()];
         let candidate = Candidate {
             place,
-            bytes: storage.bytes,
+            bytes,
             numerator: 0,
             storage: s,
             stale: true,
         };
-        storage.slot = pools[pool].push(candidate, storage.last_access);
+        storage.slot = self.candidates.pools[pool].push(candidate, storage.last_access);
         self.candidates.stale[pool].push(s);
     }
 
@@ -134,7 +135,7 @@ impl State {
         }
     }
 
-    /// Evicts candidates until so many more bytes fit (DTR figure 1; rule 3 of the reference).
+    /// Evicts candidates until so many more bytes fit; in an arena blocks are found one by one ([`arena`](crate::arena)) (DTR figure 1; rule 3 of the reference).
     pub(crate) fn make_room(&mut self, pool: u8, bytes: u64) -> Result<(), Stop> {
         while self.exceeds(pool, bytes) {
             let victim = self.victim(pool).ok_or(Stop::Short(pool))?;
@@ -144,9 +145,18 @@ impl State {
         Ok(())
     }
 
+    /// The size that a candidate is scored by has changed.
+    pub(crate) fn set_scored_bytes(&mut self, s: StorageId, bytes: u64) {
+        let storage = &self.graph.storages[s.index()];
+        if storage.slot != NONE {
+            let list = &mut self.candidates.pools[usize::from(storage.pool)];
+            list.set_bytes(storage.slot, bytes, self.rule.form);
+        }
+    }
+
     /// Whether a pool's budget does not hold so many more bytes.
     pub(crate) fn exceeds(&mut self, pool: u8, bytes: u64) -> bool {
-        if self.unlimited {
+        if self.unlimited || self.arenas.has(pool) {
             return false;
         }
         let pool = self.pool(pool);
@@ -155,7 +165,7 @@ impl State {
     }
 
     /// The candidate with the smallest score. Counted as the paper does: an exhaustive search, whatever the search looked at.
-    fn victim(&mut self, pool: u8) -> Option<StorageId> {
+    pub(crate) fn victim(&mut self, pool: u8) -> Option<StorageId> {
         let index = usize::from(pool);
         let count = self.candidates.pools.get(index).map_or(0, List::len);
         if count == 0 {
@@ -168,6 +178,7 @@ impl State {
         let salt = self.salt();
         let winner = self.best(index, salt)?;
         self.journal.write(Entry::Searched(count as u32, accesses));
+        self.counters.searches += 1;
         self.counters.score_evaluations += count as u64;
         self.counters.metadata_accesses += accesses;
         Some(winner)

@@ -1,5 +1,6 @@
 //! What is chosen once, when an engine is made.
 
+use crate::pool::PoolError;
 use crate::{Bytes, Cost, Policy};
 
 /// The choices that an [`Engine`](crate::Engine) is made with.
@@ -19,6 +20,75 @@ pub struct Config {
     pub thrash: ThrashLimit,
     /// Seed of the `random` policy.
     pub seed: u64,
+    /// What the bytes of a pool with a budget are.
+    pub memory: Memory,
+    /// Nanoseconds since some moment, if the time of searches is to be told ([`Engine::search_time`](crate::Engine::search_time)); no
+    /// decision depends on it.
+    pub stopwatch: Option<fn() -> u64>,
+}
+
+/// What the bytes of a pool with a budget are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Memory {
+    /// A count: free bytes are alike wherever they lie, as DTR assumes.
+    #[default]
+    Fungible,
+    /// One arena of exactly the budget: a storage is a block with an address, and room is free bytes side by side (Coop section 3.1).
+    Arena(Arena),
+}
+
+/// How storages are placed in an arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arena {
+    /// What addresses and sizes are multiples of.
+    pub alignment: Alignment,
+    /// From where.
+    pub ends: Ends,
+}
+
+/// The ends of an arena that blocks are placed from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ends {
+    /// All from the low end, as allocators do.
+    #[default]
+    Low,
+    /// What is expensive for its size from the low end, as constants are, and what is cheap from the high end (cheap tensor partitioning,
+    /// Coop section 3.4).
+    ByCost,
+}
+
+/// A power of two, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment(u64);
+
+impl Alignment {
+    /// # Errors
+    /// [`PoolError::Alignment`] for what is no power of two.
+    ///
+    /// ```
+    /// use remat_core::Alignment;
+    ///
+    /// assert_eq!(Alignment::new(512).map(Alignment::bytes), Ok(512));
+    /// assert!(Alignment::new(48).is_err());
+    /// ```
+    pub fn new(bytes: u64) -> Result<Alignment, PoolError> {
+        match bytes.is_power_of_two() {
+            true => Ok(Alignment(bytes)),
+            false => Err(PoolError::Alignment { alignment: bytes }),
+        }
+    }
+
+    /// The power of two.
+    pub fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl Default for Alignment {
+    /// 64 bytes, as torch aligns tensors on a CPU.
+    fn default() -> Self {
+        Alignment(64)
+    }
 }
 
 impl Default for Config {
@@ -31,6 +101,8 @@ impl Default for Config {
             order: ReplayOrder::Fit,
             thrash: ThrashLimit::Never,
             seed: 0,
+            memory: Memory::Fungible,
+            stopwatch: None,
         }
     }
 }

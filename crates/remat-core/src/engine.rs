@@ -1,13 +1,14 @@
 //! The online state machine's face: what a front end may tell it and ask of it.
 
+use crate::arena::NOWHERE;
 use crate::collect::Freed;
 use crate::fit;
 use crate::graph::Phase;
 use crate::replay::Goal;
-use crate::state::{Call, State};
+use crate::state::{Call, State, Stop};
 use crate::{
-    Bytes, Config, Cost, Dealloc, Error, Finished, Heirs, OpId, OpSpec, Output, PoolId, Step,
-    StorageId, TensorId,
+    pool, Bytes, Config, Cost, Dealloc, Error, Expected, Finished, Heirs, OpId, OpSpec, Output,
+    PoolId, Step, StorageId, TensorId,
 };
 use std::fmt;
 
@@ -64,6 +65,18 @@ pub struct Counters {
     pub replayed_cost: Cost,
     /// Cost of first computations.
     pub first_cost: Cost,
+    /// Searches for what to evict: one for each storage evicted to make room, or one for each window.
+    pub searches: u64,
+    /// In arenas, blocks that were not to be had without evicting.
+    pub shortages: u64,
+    /// In arenas, bytes evicted to make room.
+    pub evicted_bytes: u64,
+    /// Of these, bytes that the block for which room was made does not cover.
+    pub unused_evicted_bytes: u64,
+    /// In arenas, the sum over all shortages of the bytes that were free once the block was taken.
+    pub free_after: u64,
+    /// The most bytes that were free once such a block was taken.
+    pub most_free_after: u64,
     /// Score evaluations of an exhaustive search, which the search no longer is.
     pub score_evaluations: u64,
     /// Storage metadata accesses of an exhaustive search, counted as DTR appendix D.3 does.
@@ -131,6 +144,7 @@ impl Engine {
         state.open_call();
         state.free_bytes(pool.0, bytes.0)?;
         let storage = state.graph.add_storage(bytes, pool)?;
+        state.assign_constant(storage);
         let tensor = state.graph.add_tensor(storage, None)?;
         state.grow(pool.0, bytes.0);
         state.journal.stop();
@@ -154,17 +168,23 @@ impl Engine {
     /// [`Error::Budget`], [`Error::Thrash`]; found before anything is performed. [`Error::Protocol`] for unknown ids or
     /// indices, [`Error::Overflow`] for sizes beyond 63 bits.
     pub fn begin(&mut self, op: &OpSpec<'_>) -> Result<OpId, Error> {
-        self.begin_expecting(op, Cost(0))
+        self.begin_expecting(op, Expected::default())
     }
 
     /// [`begin`](Engine::begin) for a front end that knows what the op will cost: scores taken while its inputs are
-    /// brought back count that cost already, as the reference simulator does.
+    /// brought back count that cost already, as the reference simulator does. In an arena cost and kind say where outputs
+    /// are placed.
     ///
     /// # Errors
     /// As [`begin`](Engine::begin).
-    pub fn begin_expecting(&mut self, op: &OpSpec<'_>, expected: Cost) -> Result<OpId, Error> {
+    pub fn begin_expecting(
+        &mut self,
+        op: &OpSpec<'_>,
+        expected: impl Into<Expected>,
+    ) -> Result<OpId, Error> {
+        let expected = expected.into();
         self.check_spec(op)?;
-        check_size(expected.0)?;
+        check_size(expected.cost.0)?;
         let state = &mut self.state;
         state.open_call();
         let id = state.graph.add_op(op, expected)?;
@@ -179,6 +199,7 @@ impl Engine {
             return Err(refusal);
         }
         state.take_sought_bytes();
+        state.assign_blocks(id);
         for &target in &self.goal.targets[..self.goal.inputs_from] {
             let storage = state.graph.storage_of(target);
             state.pin_storage(storage);
@@ -412,7 +433,7 @@ impl Engine {
         let state = &mut self.state;
         state.open_call();
         let before = std::mem::replace(&mut state.pool(pool.0).budget, budget.map(|bytes| bytes.0));
-        if let Err(refusal) = state.free_bytes(pool.0, 0) {
+        if let Err(refusal) = state.move_budget(pool.0, before, budget) {
             state.pool(pool.0).budget = before;
             return Err(refusal);
         }
@@ -439,6 +460,31 @@ impl Engine {
                 .get(usize::from(pool.0))
                 .map_or(0, |pool| pool.peak),
         )
+    }
+
+    /// Where a storage is in its pool's arena; `None` if it is not resident, has no bytes, or the pool is no arena.
+    pub fn address(&self, storage: StorageId) -> Option<u64> {
+        let storage = self.state.graph.storages.get(storage.index())?;
+        (storage.resident && storage.address != NOWHERE).then_some(storage.address)
+    }
+
+    /// The arena of a pool: its blocks, free and taken.
+    pub fn arena(&self, pool: PoolId) -> Option<&pool::Pool> {
+        self.state.arenas.get(pool.0).map(|arena| &arena.pool)
+    }
+
+    /// Nanoseconds that searches took by the [stopwatch](Config::stopwatch), those of plans that came to nothing included.
+    pub fn search_time(&self) -> u64 {
+        self.state.arenas.search_time
+    }
+
+    /// Whether arenas are as they should be: no two blocks overlap, each resident storage has one of its own. For tests and
+    /// checking builds; takes time linear in all storages.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        self.state.check_arenas()
     }
 
     /// Budget of a pool.
@@ -542,28 +588,73 @@ impl State {
     /// Evicts until so many more bytes fit, or refuses and leaves no trace. The journal stays open.
     fn free_bytes(&mut self, pool: u8, bytes: u64) -> Result<(), Error> {
         self.journal.start();
-        let result = self.make_room(pool, bytes);
+        let result = self
+            .make_room(pool, bytes)
+            .and_then(|()| self.request_constant(pool, bytes));
         if result.is_err() {
             self.note_refused();
         }
-        let left = self.pool(pool).memory.saturating_add(bytes);
-        let budget = self.pool(pool).budget.unwrap_or(u64::MAX);
+        let refusal = self.short_of(pool, bytes);
         if result.is_err() {
             self.roll_back();
-            let left = Bytes(left);
-            return Err(Error::Budget {
-                pool: PoolId(pool),
-                budget: Bytes(budget),
-                needed: left,
-                smallest: left,
-            });
+            return Err(refusal);
         }
         self.journal.mark();
         Ok(())
     }
 
+    /// Evicts what a new budget does not hold, or refuses and leaves no trace. The journal stays open.
+    fn move_budget(
+        &mut self,
+        pool: u8,
+        before: Option<u64>,
+        now: Option<Bytes>,
+    ) -> Result<(), Error> {
+        if !self.arenas.has(pool) {
+            return self.free_bytes(pool, 0);
+        }
+        self.journal.start();
+        let end = now.map_or(u64::MAX, |now| now.0);
+        if let Err(smallest) = self.clear_beyond(pool, end) {
+            self.roll_back();
+            return Err(Error::Budget {
+                pool: PoolId(pool),
+                budget: Bytes(before.unwrap_or(u64::MAX)),
+                needed: Bytes(smallest),
+                smallest: Bytes(smallest),
+            });
+        }
+        self.journal.mark();
+        self.move_end(pool, end);
+        Ok(())
+    }
+
+    /// So many more bytes do not fit, and nothing is left to evict.
+    fn short_of(&self, pool: u8, bytes: u64) -> Error {
+        let account = self
+            .pools
+            .get(usize::from(pool))
+            .copied()
+            .unwrap_or_default();
+        let left = account.memory.saturating_add(bytes);
+        let budget = account.budget.unwrap_or(u64::MAX);
+        let beyond = match self.arenas.has(pool) {
+            true => budget.saturating_add(bytes),
+            false => 0,
+        };
+        Error::Budget {
+            pool: PoolId(pool),
+            budget: Bytes(budget),
+            needed: Bytes(left),
+            smallest: Bytes(left.max(beyond)),
+        }
+    }
+
     /// After a first run that took more than announced.
     fn free_excess(&mut self) -> Result<(), Error> {
+        if let Err(Stop::Short(pool)) = self.house_homeless() {
+            return Err(self.short_of(pool, 0));
+        }
         for pool in 0..self.pools.len() {
             if let Err(stop) = self.make_room(pool as u8, 0) {
                 let Some(budget) = self.pools[pool].budget else {

@@ -82,9 +82,11 @@ impl State {
             Err(Stop::Short(_) | Stop::Work) if self.order == ReplayOrder::Fit => {
                 self.plan_lean(goal, dtr)
             }
-            Err(Stop::Short(_)) => Err(self
-                .measure(goal, dtr)?
-                .map_or_else(|| error(Stop::Work), |least| self.refusal(goal, &least))),
+            Err(Stop::Short(_)) => match self.measure(goal, dtr)? {
+                Some(excess) if excess.pools == 0 && self.try_measured(goal, dtr).is_ok() => Ok(()),
+                Some(excess) => Err(self.refusal(goal, &excess)),
+                None => Err(error(Stop::Work)),
+            },
             Err(stop) => Err(error(stop)),
         }
     }
@@ -152,7 +154,7 @@ impl State {
                 continue;
             };
             if excess.pools == 0 {
-                match self.try_order(goal, style) {
+                match self.try_measured(goal, style) {
                     Ok(()) => return Ok(()),
                     Err(stop) => stopped = stop,
                 }
@@ -189,6 +191,14 @@ impl State {
         result
     }
 
+    /// [`try_order`](Self::try_order) of what was measured and fits: in arenas placed as it was then.
+    fn try_measured(&mut self, goal: &Goal, style: Style) -> Result<(), Stop> {
+        self.arenas.from_below = true;
+        let result = self.try_order(goal, style);
+        self.arenas.from_below = false;
+        result
+    }
+
     /// Remembers where a plan got stuck, before it is rolled back.
     pub(crate) fn note_refused(&mut self) {
         self.refused = Some(Refused {
@@ -222,7 +232,7 @@ impl State {
             if middle <= short {
                 break;
             }
-            self.pools[pool].budget = Some(middle);
+            self.set_limit(pool, middle);
             if self.try_order(goal, self.ahead_style()).is_ok() {
                 self.roll_back();
                 least.peak = middle;
@@ -230,7 +240,7 @@ impl State {
                 short = middle;
             }
         }
-        self.pools[pool].budget = Some(budget);
+        self.set_limit(pool, budget);
     }
 
     /// How far beyond the budgets an order goes, whatever it replays; `None` when it takes too long.
@@ -239,9 +249,8 @@ impl State {
     /// What no budget helps against.
     fn measure(&mut self, goal: &Goal, style: Style) -> Result<Option<Excess>, Error> {
         self.journal.start();
-        self.unlimited = true;
+        self.lift_limits();
         let result = self.attempt(goal, style);
-        self.unlimited = false;
         let mut excess = Excess {
             pools: 0,
             bytes: 0,
@@ -260,6 +269,7 @@ impl State {
             }
         }
         self.roll_back();
+        self.restore_limits();
         match result {
             Ok(()) => Ok(Some(excess)),
             Err(Stop::Short(_) | Stop::Work) => Ok(None),
@@ -270,11 +280,15 @@ impl State {
     /// A refusal for want of bytes in the pool that the leanest order found exceeds.
     fn refusal(&self, goal: &Goal, least: &Excess) -> Error {
         let budget = self.pools[usize::from(least.pool)].budget;
+        let budget = budget.unwrap_or(u64::MAX);
+        let needed = self.needed(goal, least.pool);
+        // An arena in which all would fit were it placed otherwise.
+        let beside = budget.saturating_add(needed);
         Error::Budget {
             pool: PoolId(least.pool),
-            budget: Bytes(budget.unwrap_or(u64::MAX)),
-            needed: Bytes(self.needed(goal, least.pool)),
-            smallest: Bytes(least.peak),
+            budget: Bytes(budget),
+            needed: Bytes(needed),
+            smallest: Bytes(if least.pools == 0 { beside } else { least.peak }),
         }
     }
 

@@ -1,8 +1,11 @@
 //! Storages, tensors, ops, and who reads what (DTR appendix C.1). Flat vectors with dense ids; slots and their buffers
 //! are reused, so that a steady state allocates nothing.
 
+use crate::arena::NOWHERE;
 use crate::neighbourhood::Way;
-use crate::{Bytes, Cost, Error, OpId, OpSpec, Output, PoolId, Replay, StorageId, TensorId};
+use crate::{
+    Bytes, Error, Expected, Kind, OpId, OpSpec, Output, PoolId, Replay, StorageId, TensorId,
+};
 
 /// No id, no place.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -25,6 +28,8 @@ pub(crate) struct Storage {
     /// Tensors of it that somebody can still ask for; 0: dead, what a replay makes of it is dropped.
     pub(crate) live_views: u32,
     pub(crate) last_access: u64,
+    /// Where its block is in its pool's arena; [`NOWHERE`](crate::arena::NOWHERE) if it has none.
+    pub(crate) address: u64,
     /// Sum of the cost of the distinct ops that make views of it.
     pub(crate) cost: u64,
     /// Its node in the evicted components, [`NONE`] for none or an empty set of its own.
@@ -125,6 +130,10 @@ pub(crate) struct Op {
     pub(crate) cost: u64,
     pub(crate) workspace: u64,
     pub(crate) workspace_pool: u8,
+    /// Where its workspace is in an arena while it is open.
+    pub(crate) workspace_address: u64,
+    /// What it costs for its size, as far as is known.
+    pub(crate) kind: Kind,
     /// Its outputs are constants.
     pub(crate) constant: bool,
     /// Outputs that somebody can ask for and that are not settled.
@@ -195,6 +204,7 @@ impl Graph {
                     refs: 0,
                     live_views: 0,
                     last_access: 0,
+                    address: NOWHERE,
                     cost: 0,
                     node: NONE,
                     slot: NONE,
@@ -225,6 +235,7 @@ impl Graph {
         storage.refs = 0;
         storage.live_views = 0;
         storage.last_access = 0;
+        storage.address = NOWHERE;
         storage.cost = 0;
         storage.node = NONE;
         storage.slot = NONE;
@@ -276,7 +287,7 @@ impl Graph {
 
     /// Makes an op and its outputs, none of them computed yet, and ties them to what they read. The caller has checked
     /// the ids and indices.
-    pub(crate) fn add_op(&mut self, spec: &OpSpec<'_>, cost: Cost) -> Result<OpId, Error> {
+    pub(crate) fn add_op(&mut self, spec: &OpSpec<'_>, expected: Expected) -> Result<OpId, Error> {
         // Ids run out in one place, so that nothing half made is left behind.
         let headroom = |len: usize, more: usize| len.saturating_add(more) < NONE as usize;
         if !headroom(self.ops.len(), 1)
@@ -298,6 +309,8 @@ impl Graph {
                     cost: 0,
                     workspace: 0,
                     workspace_pool: 0,
+                    workspace_address: NOWHERE,
+                    kind: Kind::Unknown,
                     constant: false,
                     live: 0,
                     stamp: 0,
@@ -315,9 +328,11 @@ impl Graph {
         op.made.clear();
         op.made.reserve_exact(spec.outputs.len());
         op.inputs.extend_from_slice(spec.inputs);
-        op.cost = cost.0;
+        op.cost = expected.cost.0;
         op.workspace = spec.workspace.0;
         op.workspace_pool = spec.workspace_pool.0;
+        op.workspace_address = NOWHERE;
+        op.kind = expected.kind;
         op.constant = spec.replay == Replay::Forbidden;
         op.live = 0;
         for (index, &input) in spec.inputs.iter().enumerate() {
@@ -340,7 +355,7 @@ impl Graph {
             op.outputs.push(tensor);
             op.made.push(made);
         }
-        self.charge(id, cost.0 as i64);
+        self.charge(id, expected.cost.0 as i64);
         Ok(id)
     }
 

@@ -2,7 +2,7 @@
 //! was cut short leaves only what was performed. Written only while planning.
 
 use crate::names::note;
-use crate::{OpId, StorageId, TensorId};
+use crate::{Counters, OpId, StorageId, TensorId};
 
 /// One change; undone from the newest to the oldest by [`State::undo`](crate::state::State::undo).
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +41,16 @@ pub(crate) enum Entry {
     Told(StorageId, u64),
     /// The node of a storage before.
     Node(StorageId, u32),
+    /// A block of a pool's arena was taken at this address.
+    Taken(u8, u64),
+    /// The block at this address was freed; its bytes are the latest of `freed`.
+    Freed(u8, u64),
+    /// The address of a storage before.
+    Address(StorageId, u64),
+    /// An arena's shortage: the counters before it are the latest of `counters`.
+    Counted,
+    /// The capacity of an arena before.
+    Capacity(u8, u64),
 }
 
 /// The journal of the call under way, or of the latest one until the next begins.
@@ -51,6 +61,10 @@ pub(crate) struct Journal {
     pub(crate) marks: Vec<usize>,
     /// Storages whose numerators were computed while the journal was on.
     pub(crate) scored: Vec<StorageId>,
+    /// Bytes of the blocks freed, one for each such entry.
+    pub(crate) freed: Vec<u64>,
+    /// Counters before shortages, one for each such entry.
+    pub(crate) counters: Vec<Counters>,
     on: bool,
 }
 
@@ -69,6 +83,8 @@ impl Journal {
         self.entries.clear();
         self.marks.clear();
         self.scored.clear();
+        self.freed.clear();
+        self.counters.clear();
         self.on = false;
     }
 
@@ -76,6 +92,20 @@ impl Journal {
     pub(crate) fn write(&mut self, entry: Entry) {
         if self.on {
             self.entries.push(entry);
+        }
+    }
+
+    pub(crate) fn write_freed(&mut self, pool: u8, address: u64, bytes: u64) {
+        if self.on {
+            self.freed.push(bytes);
+            self.entries.push(Entry::Freed(pool, address));
+        }
+    }
+
+    pub(crate) fn write_counters(&mut self, before: Counters) {
+        if self.on {
+            self.counters.push(before);
+            self.entries.push(Entry::Counted);
         }
     }
 

@@ -7,6 +7,7 @@
 //! Start at [`Engine`]; its example is the whole protocol.
 
 mod ahead;
+mod arena;
 mod banish;
 mod candidates;
 mod collect;

@@ -16,6 +16,7 @@ impl State {
         let (workspace, pool, constant) =
             (record.workspace, record.workspace_pool, record.constant);
         self.shrink(pool, workspace);
+        self.free_workspace(op);
         self.clock += report.cost.0;
         self.counters.first_cost.0 = self.counters.first_cost.0.saturating_add(report.cost.0);
         let count = self.graph.ops[op.index()].outputs.len();
@@ -38,6 +39,7 @@ impl State {
         self.unlock_all_inputs(op);
         self.graph.ops[op.index()].phase = Phase::Done;
         self.banish_inputs(op);
+        self.note_density(op);
         self.start_counting(op);
         self.collect();
     }
@@ -62,6 +64,9 @@ impl State {
             Made::Fresh => {
                 let bytes = reported.unwrap_or(announced);
                 self.graph.storages[s.index()].bytes = bytes;
+                if bytes != announced {
+                    self.resize_block(s, bytes);
+                }
                 self.grow(pool, bytes.saturating_sub(announced));
                 self.shrink(pool, announced.saturating_sub(bytes));
                 self.gain_value(s);
@@ -83,8 +88,10 @@ impl State {
         storage.pinned = false;
         if there {
             self.lose_value(old);
+            self.hand_block_over(old, new);
         } else {
             self.grow(pool, bytes);
+            self.resize_block(new, bytes);
         }
         self.gain_value(new);
     }
@@ -146,6 +153,7 @@ impl State {
         for pool in 0..self.pools.len() {
             self.shrink(pool as u8, self.pools[pool].need);
         }
+        self.free_taken_blocks(op);
         self.unlock_all_inputs(op);
         self.forget_begun(op);
     }
@@ -174,6 +182,7 @@ impl State {
             .unwrap_or(0);
         self.undo_to(mark);
         self.drop_plan_locks();
+        self.free_orphaned_blocks();
         self.journal.clear();
         self.steps.clear();
         self.to_cut.clear();

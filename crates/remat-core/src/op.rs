@@ -40,6 +40,36 @@ pub struct OpSpec<'a> {
     pub replay: Replay,
 }
 
+/// What is known of an op before it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// What it will cost, 0 if that is not known.
+    pub cost: Cost,
+    /// What it costs for its size.
+    pub kind: Kind,
+}
+
+impl From<Cost> for Expected {
+    fn from(cost: Cost) -> Self {
+        Expected {
+            cost,
+            kind: Kind::Unknown,
+        }
+    }
+}
+
+/// What an op costs for the bytes that it makes (Coop section 3.4, table 1); decides where its outputs are placed in an arena.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kind {
+    /// Not known: its cost over its bytes is compared with that of all ops so far.
+    #[default]
+    Unknown,
+    /// More than linear in its size: products of matrices, convolutions, attention.
+    Expensive,
+    /// Linear in its size or less: element by element, normalizations, reductions, views.
+    Cheap,
+}
+
 /// Whether an op can be run again with the same result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replay {

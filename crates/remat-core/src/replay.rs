@@ -210,6 +210,7 @@ impl State {
     ) -> Result<(), Stop> {
         let mutation = self.mutation(op);
         self.seek_bytes(op, mutation);
+        self.request_blocks(op, mutation);
         self.make_all_room()?;
         let cost = self.graph.ops[op.index()].cost;
         let clock = self
@@ -285,7 +286,7 @@ impl State {
         for pool in 0..self.pools.len() {
             self.make_room(pool as u8, self.pools[pool].need)?;
         }
-        Ok(())
+        self.place_requests()
     }
 
     pub(crate) fn take_sought_bytes(&mut self) {
@@ -298,18 +299,23 @@ impl State {
         match op {
             Some(op) => {
                 self.seek_bytes(op, Mutation::Consume);
+                self.request_blocks(op, Mutation::Consume);
                 self.make_all_room()?;
                 self.pools.iter_mut().for_each(|pool| {
                     pool.high = pool.high.max(pool.memory.saturating_add(pool.need));
                 });
                 Ok(())
             }
-            None => Ok(()),
+            None => {
+                self.arenas.requests.clear();
+                Ok(())
+            }
         }
     }
 
     /// Missing outputs are there now; the bytes of those that were there before are given back.
     fn install_outputs(&mut self, op: OpId, mutation: Mutation) {
+        self.install_blocks(op, |state, s| !state.graph.storages[s.index()].resident);
         for index in 0..self.graph.ops[op.index()].outputs.len() {
             let record = &self.graph.ops[op.index()];
             let made = record.made[index];
@@ -323,6 +329,7 @@ impl State {
                         .graph
                         .storage_of(self.graph.ops[op.index()].inputs[of as usize]);
                     self.lose_value(old);
+                    self.hand_block_over(old, s);
                     self.gain_value(s);
                 }
                 Made::Fresh | Made::InPlace(_) if there => self.shrink(pool, bytes),

@@ -110,6 +110,7 @@ impl State {
         };
         self.lose_value(s);
         self.shrink(pool, bytes);
+        self.vacate(s);
     }
 
     /// The storage's value goes, its bytes do not (yet): they are freed, or another value takes the block.

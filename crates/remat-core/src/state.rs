@@ -1,6 +1,7 @@
 //! All that the engine knows, and how a plan's changes to it are undone.
 
 use crate::ahead::Ahead;
+use crate::arena::Arenas;
 use crate::candidates::Candidates;
 use crate::components::Components;
 use crate::graph::{Graph, Phase, NONE};
@@ -14,9 +15,9 @@ use crate::{
 };
 use std::fmt;
 
-/// Bytes of one pool.
+/// Bytes of one pool, counted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pool {
+pub(crate) struct Account {
     pub(crate) budget: Option<u64>,
     /// Resident and reserved.
     pub(crate) memory: u64,
@@ -60,7 +61,7 @@ pub(crate) enum Call {
 /// The engine's state.
 pub(crate) struct State {
     pub(crate) graph: Graph,
-    pub(crate) pools: Vec<Pool>,
+    pub(crate) pools: Vec<Account>,
     pub(crate) clock: u64,
     pub(crate) counters: Counters,
     pub(crate) candidates: Candidates,
@@ -70,6 +71,7 @@ pub(crate) struct State {
     pub(crate) steps: Vec<Step>,
     pub(crate) replays: Replays,
     pub(crate) ahead: Ahead,
+    pub(crate) arenas: Arenas,
     /// Budgets are not looked at: an attempt is measured.
     pub(crate) unlimited: bool,
     pub(crate) call: Call,
@@ -111,9 +113,9 @@ impl State {
         let pools = config
             .budgets
             .iter()
-            .map(|budget| Pool {
+            .map(|budget| Account {
                 budget: budget.map(|bytes| bytes.0),
-                ..Pool::default()
+                ..Account::default()
             })
             .collect();
         let rule = config.policy.rule();
@@ -129,6 +131,7 @@ impl State {
             steps: Vec::new(),
             replays: Replays::default(),
             ahead: Ahead::default(),
+            arenas: Arenas::new(&config),
             unlimited: false,
             call: Call::Plain,
             refused: None,
@@ -166,10 +169,10 @@ impl State {
     }
 
     /// The pool's record, made on first mention.
-    pub(crate) fn pool(&mut self, pool: u8) -> &mut Pool {
+    pub(crate) fn pool(&mut self, pool: u8) -> &mut Account {
         let index = usize::from(pool);
         if index >= self.pools.len() {
-            self.pools.resize(index + 1, Pool::default());
+            self.pools.resize(index + 1, Account::default());
         }
         &mut self.pools[index]
     }
@@ -229,6 +232,7 @@ impl State {
             }
             Entry::Searched(evaluations, accesses) => {
                 self.counters.evictions -= 1;
+                self.counters.searches -= 1;
                 self.counters.score_evaluations -= u64::from(evaluations);
                 self.counters.metadata_accesses -= accesses;
             }
@@ -247,6 +251,11 @@ impl State {
                     self.components.point(before);
                 }
             }
+            Entry::Taken(..)
+            | Entry::Freed(..)
+            | Entry::Address(..)
+            | Entry::Counted
+            | Entry::Capacity(..) => self.undo_block(entry),
         }
     }
 }
@@ -302,6 +311,7 @@ impl fmt::Debug for State {
             self.candidates.in_order(),
             self.candidates.next_place()
         )?;
+        self.arenas.fmt(f)?;
         writeln!(f, "to cut {:?}", self.to_cut)
     }
 }

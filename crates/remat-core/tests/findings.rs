@@ -15,6 +15,7 @@ fn what_is_lost_is_not_refused_for_want_of_bytes() {
         dtr_order: false,
         pools: 2,
         budget: 91,
+        arena: 0,
     };
     play(&setting, &ASKED_FOR_AFTER_LOSS);
 }

@@ -15,16 +15,20 @@ fn settings() -> impl Strategy<Value = Setting> {
         0..4u8,
         1..3u8,
         40..200u64,
+        0..9u8,
     )
-        .prop_map(|(policy, keep, ignore, order, pools, budget)| Setting {
-            policy,
-            keep,
-            ignore: ignore && keep,
-            banish: order == 1,
-            dtr_order: order == 0,
-            pools,
-            budget,
-        })
+        .prop_map(
+            |(policy, keep, ignore, order, pools, budget, arena)| Setting {
+                policy,
+                keep,
+                ignore: ignore && keep,
+                banish: order == 1,
+                dtr_order: order == 0,
+                pools,
+                budget,
+                arena,
+            },
+        )
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {

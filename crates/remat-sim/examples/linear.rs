@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         budget: Budget::Bytes(budget),
         thrash_limit: 1e3,
         seed: 0,
+        ..Setting::default()
     };
     let outcome = program.run(&linear::base(layers), &setting)?;
     let n = f64::from(layers.max(1));

@@ -55,6 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                     budget: Budget::Ratio(ratio),
                     thrash_limit: 1.0,
                     seed: 0,
+                    ..Setting::default()
                 };
                 let wall = program.run(base, &setting)?.wall.as_secs_f64();
                 runs += 1;

@@ -141,6 +141,7 @@ mod tests {
                         budget: Budget::Bytes(Bytes(budget)),
                         thrash_limit: 1e6,
                         seed: 0,
+                        ..Setting::default()
                     };
                     let base = linear::base(layers);
                     let outcome = linear::program(layers).run(&base, &setting).unwrap();

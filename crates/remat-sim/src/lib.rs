@@ -37,6 +37,7 @@
 //!     budget: Budget::Ratio(0.6),
 //!     thrash_limit: 1.0,
 //!     seed: 0,
+//!     ..Setting::default()
 //! };
 //! let outcome = program.run(&base, &setting)?;
 //! assert_eq!(outcome.status, Status::Ok);
@@ -70,12 +71,13 @@
 pub mod adversary;
 mod base;
 pub mod checkpointing;
+mod kind;
 pub mod linear;
 mod program;
 mod run;
 mod sweep;
 
 pub use base::Base;
-pub use program::Program;
+pub use program::{Mutations, Program};
 pub use run::{Budget, Outcome, Setting, Status, Unsound};
 pub use sweep::{sweep, Job};

@@ -20,6 +20,7 @@
 //!     budget: Budget::Bytes(linear::root_budget(400)),
 //!     thrash_limit: 1e3,
 //!     seed: 0,
+//!     ..Setting::default()
 //! };
 //! let outcome = program.run(&base, &setting)?;
 //! assert!(outcome.clock - 1 < 4 * 400); // without a limit: 2 * 400 ops
@@ -27,7 +28,7 @@
 //! ```
 
 use crate::run::{self, Seen, Unsound};
-use crate::{Base, Program};
+use crate::{Base, Mutations, Program};
 use remat_core::{Bytes, Cost, Dealloc, Policy, Step, ThrashLimit};
 use remat_trace::{Event, TraceOutput, TraceOutputKind};
 use std::convert::Infallible;
@@ -157,10 +158,18 @@ impl Picture {
             backward: 0,
         };
         let mut now = vec![Held::Nothing; layers as usize];
-        let (_, stopped) = run::watched(&program(layers), config, |seen| match seen {
-            Seen::Steps(steps) => steps.iter().for_each(|&step| picture.step(step, &mut now)),
-            Seen::Ran(op) => picture.made(op.index(), &mut now),
-        })?;
+        let (_, stopped) =
+            run::watched(
+                &program(layers),
+                config,
+                Mutations::Recorded,
+                |seen| match seen {
+                    Seen::Steps(steps) => {
+                        steps.iter().for_each(|&step| picture.step(step, &mut now))
+                    }
+                    Seen::Ran(op) => picture.made(op.index(), &mut now),
+                },
+            )?;
         Ok(stopped.is_none().then_some(picture))
     }
 
@@ -209,6 +218,7 @@ mod tests {
             budget: Budget::Bytes(budget),
             thrash_limit: 1e6,
             seed: 0,
+            ..Setting::default()
         };
         program(layers).run(&base(layers), &setting).unwrap()
     }

@@ -1,7 +1,8 @@
 //! A recorded step, ready to be replayed many times.
 
-use remat_core::{Bytes, Cost, OpSpec, Output, PoolId, Replay, TensorId};
-use remat_trace::{Event, TraceError, TraceOutputKind};
+use crate::kind;
+use remat_core::{Bytes, Cost, Expected, Kind, OpSpec, Output, PoolId, Replay, TensorId};
+use remat_trace::{Event, Format, TraceError, TraceOutputKind};
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -15,8 +16,10 @@ pub struct Program {
     ops: Vec<Op>,
     /// What the ops read, one after the other; and what is read outside ops.
     inputs: Vec<TensorId>,
-    /// What the ops make, one after the other.
-    outputs: Vec<Output>,
+    /// What the ops make, one after the other, by [`Mutations`].
+    outputs: [Vec<Output>; 2],
+    /// What was recorded of mutations.
+    recorded: Mutations,
     tensors: u32,
     constant_bytes: u64,
     bottleneck: u64,
@@ -42,6 +45,19 @@ struct Op {
     workspace_pool: PoolId,
     cost: Cost,
     replay: Replay,
+    kind: Kind,
+}
+
+/// What an op does that changes a tensor (Coop section 3.5, figure 3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mutations {
+    /// As was recorded: in place in Remat's traces, into copies in DTR logs.
+    #[default]
+    Recorded,
+    /// It writes into the tensor's block; the old value counts as evicted.
+    InPlace,
+    /// It writes into a copy.
+    Copied,
 }
 
 impl Program {
@@ -50,7 +66,8 @@ impl Program {
     /// # Errors
     /// What [`remat_trace::open`] and the reader find wrong, with file and line.
     pub fn open(path: impl AsRef<Path>) -> Result<Program, TraceError> {
-        Program::read(remat_trace::open(path)?)
+        let reader = remat_trace::open(path)?.with_mutations_in_place();
+        Program::read_as(reader.format(), reader)
     }
 
     /// Takes events in from a reader.
@@ -58,7 +75,23 @@ impl Program {
     /// # Errors
     /// The first error that the reader gives.
     pub fn read<E>(events: impl IntoIterator<Item = Result<Event, E>>) -> Result<Program, E> {
+        Program::read_as(Format::Remat, events)
+    }
+
+    /// [`read`](Program::read) of what was recorded in a format: mutations of DTR logs were recorded as copies, though
+    /// [`with_mutations_in_place`](remat_trace::TraceReader::with_mutations_in_place) they are read otherwise.
+    ///
+    /// # Errors
+    /// The first error that the reader gives.
+    pub fn read_as<E>(
+        format: Format,
+        events: impl IntoIterator<Item = Result<Event, E>>,
+    ) -> Result<Program, E> {
         let mut writer = Writer::default();
+        writer.program.recorded = match format {
+            Format::Remat => Mutations::InPlace,
+            Format::Dtr => Mutations::Copied,
+        };
         for event in events {
             writer.push(&event?);
         }
@@ -87,16 +120,25 @@ impl Program {
     }
 
     /// The op by its number, as the engine is told it, and its cost.
-    pub(crate) fn op(&self, op: u32) -> (OpSpec<'_>, Cost) {
+    pub(crate) fn op(&self, op: u32, mutations: Mutations) -> (OpSpec<'_>, Expected) {
         let op = &self.ops[op as usize];
+        let mutations = match mutations {
+            Mutations::Recorded => self.recorded,
+            chosen => chosen,
+        };
+        let outputs = &self.outputs[usize::from(mutations == Mutations::Copied)];
         let spec = OpSpec {
             inputs: self.tensors(op.inputs.0, op.inputs.1),
-            outputs: &self.outputs[op.outputs.0 as usize..op.outputs.1 as usize],
+            outputs: &outputs[op.outputs.0 as usize..op.outputs.1 as usize],
             workspace: op.workspace,
             workspace_pool: op.workspace_pool,
             replay: op.replay,
         };
-        (spec, op.cost)
+        let expected = Expected {
+            cost: op.cost,
+            kind: op.kind,
+        };
+        (spec, expected)
     }
 
     /// Tensors read together.
@@ -120,6 +162,9 @@ struct Made {
     number: TensorId,
     /// 0 for a view.
     bytes: u64,
+    /// Of its storage.
+    storage_bytes: u64,
+    pool: u8,
 }
 
 /// A program being taken in.
@@ -140,7 +185,7 @@ impl Writer {
                 bytes,
                 pool,
             } => {
-                self.define(*tensor, *bytes);
+                self.define(*tensor, *bytes, *bytes, *pool);
                 let constants = &mut self.program.constant_bytes;
                 *constants = constants.saturating_add(*bytes);
                 Instruction::Constant {
@@ -166,6 +211,7 @@ impl Writer {
 
     fn op(&mut self, event: &Event) -> Option<u32> {
         let Event::Op {
+            name,
             inputs,
             outputs,
             workspace,
@@ -178,21 +224,41 @@ impl Writer {
             return None;
         };
         let mut together = self.bytes_read(inputs).saturating_add(*workspace);
-        let inputs = self.read(inputs);
-        let first = self.program.outputs.len() as u32;
+        let ids = inputs;
+        let inputs = self.read(ids);
+        let first = self.program.outputs[0].len() as u32;
         for output in outputs {
+            let of = match output.kind {
+                TraceOutputKind::Fresh { .. } => None,
+                TraceOutputKind::Alias { of } | TraceOutputKind::InPlace { of } => ids.get(of),
+            };
+            let of = of.and_then(|tensor| self.made.get(tensor)).copied();
+            let viewed = of.map_or((0, 0), |made| (made.storage_bytes, made.pool));
+            let (storage_bytes, pool) = match output.kind {
+                TraceOutputKind::Fresh { bytes, pool } => (bytes, pool),
+                _ => viewed,
+            };
+            let copied = self.program.recorded == Mutations::Copied;
             let bytes = match output.kind {
-                TraceOutputKind::Fresh { bytes, .. } => bytes,
-                TraceOutputKind::Alias { .. } | TraceOutputKind::InPlace { .. } => 0,
+                TraceOutputKind::InPlace { .. } if !copied => 0,
+                TraceOutputKind::Alias { .. } => 0,
+                _ => storage_bytes,
             };
             together = together.saturating_add(bytes);
-            self.define(output.tensor, bytes);
-            self.program.outputs.push(output.kind.into());
+            self.define(output.tensor, bytes, storage_bytes, pool);
+            self.program.outputs[0].push(output.kind.into());
+            self.program.outputs[1].push(match output.kind {
+                TraceOutputKind::InPlace { .. } => Output::Fresh {
+                    bytes: Bytes(storage_bytes),
+                    pool: PoolId(pool),
+                },
+                kind => kind.into(),
+            });
         }
         self.program.bottleneck = self.program.bottleneck.max(together);
         self.program.ops.push(Op {
             inputs,
-            outputs: (first, self.program.outputs.len() as u32),
+            outputs: (first, self.program.outputs[0].len() as u32),
             workspace: Bytes(*workspace),
             workspace_pool: PoolId(*workspace_pool),
             cost: Cost(*cost),
@@ -201,6 +267,7 @@ impl Writer {
             } else {
                 Replay::Forbidden
             },
+            kind: kind::of(name),
         });
         Some(self.program.ops.len() as u32 - 1)
     }
@@ -216,10 +283,16 @@ impl Writer {
         bytes.fold(0, u64::saturating_add)
     }
 
-    fn define(&mut self, tensor: u64, bytes: u64) {
+    fn define(&mut self, tensor: u64, bytes: u64, storage_bytes: u64, pool: u8) {
         let number = TensorId(self.program.tensors);
         self.program.tensors += 1;
-        self.made.insert(tensor, Made { number, bytes });
+        let made = Made {
+            number,
+            bytes,
+            storage_bytes,
+            pool,
+        };
+        self.made.insert(tensor, made);
     }
 
     fn read(&mut self, tensors: &[u64]) -> (u32, u32) {

@@ -1,12 +1,13 @@
 //! One run of a program inside a budget.
 
 use crate::program::Instruction;
-use crate::{Base, Program};
+use crate::{Base, Mutations, Program};
 use remat_core::{
-    Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Finished, Lineage, OpId, Policy, PoolId,
-    ReplayOrder, Step, ThrashLimit,
+    Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Finished, Lineage, Memory, OpId, Policy,
+    PoolId, ReplayOrder, Step, ThrashLimit,
 };
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// What a run is given.
@@ -22,6 +23,25 @@ pub struct Setting {
     pub thrash_limit: f64,
     /// Seed of the policy `random`.
     pub seed: u64,
+    /// What the bytes of the budget are: a count, or an arena with addresses.
+    pub memory: Memory,
+    /// What ops do that change a tensor.
+    pub mutations: Mutations,
+}
+
+impl Default for Setting {
+    /// `dtr-eq` in all that the step needs, as much recomputed as the step costs, bytes counted.
+    fn default() -> Self {
+        Setting {
+            policy: Policy::default(),
+            dealloc: Dealloc::Eager,
+            budget: Budget::Ratio(1.0),
+            thrash_limit: 1.0,
+            seed: 0,
+            memory: Memory::Fungible,
+            mutations: Mutations::Recorded,
+        }
+    }
 }
 
 /// A budget, as it was asked for.
@@ -88,12 +108,28 @@ pub struct Outcome {
     pub counters: Counters,
     /// Time that the simulation took.
     pub wall: Duration,
+    /// Of that, nanoseconds spent looking for what to evict; only of arenas.
+    pub search_time: u64,
 }
 
 impl Outcome {
     /// The clock over the cost without a limit; of a run that was given up, as far as it got.
     pub fn overhead(&self, base: &Base) -> f64 {
         self.clock as f64 / base.cost.0.max(1) as f64
+    }
+
+    /// Of an arena, the part of it that is free once a block was taken that was not to be had without evicting: the mean over all such
+    /// blocks, and the most. 0 where there was none.
+    pub fn fragmentation(&self) -> (f64, f64) {
+        let budget = self.budget.0.max(1) as f64;
+        let shortages = self.counters.shortages.max(1) as f64;
+        let mean = self.counters.free_after as f64 / shortages / budget;
+        (mean, self.counters.most_free_after as f64 / budget)
+    }
+
+    /// Of an arena, nanoseconds of searches for a block that was not to be had without evicting, mean.
+    pub fn search_latency(&self) -> f64 {
+        self.search_time as f64 / self.counters.shortages.max(1) as f64
     }
 }
 
@@ -127,14 +163,18 @@ impl Program {
         let started = Instant::now();
         let budget = setting.budget.bytes(base);
         let limit = Cost(scaled(base.cost.0, setting.thrash_limit));
-        let config = config(
-            setting.policy,
-            setting.dealloc,
-            Some(budget),
-            ThrashLimit::Total(limit),
-            setting.seed,
-        );
-        let (engine, stopped) = replay(self, config)?;
+        let config = Config {
+            memory: setting.memory,
+            stopwatch: matches!(setting.memory, Memory::Arena(_)).then_some(nanoseconds),
+            ..config(
+                setting.policy,
+                setting.dealloc,
+                Some(budget),
+                ThrashLimit::Total(limit),
+                setting.seed,
+            )
+        };
+        let (engine, stopped) = watched(self, config, setting.mutations, |_| {})?;
         let status = match stopped {
             None => Status::Ok,
             Some((_, Error::Budget { .. })) => Status::Oom,
@@ -152,8 +192,15 @@ impl Program {
             peak,
             counters,
             wall: started.elapsed(),
+            search_time: engine.search_time(),
         })
     }
+}
+
+/// Since this was first asked for.
+fn nanoseconds() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
 /// DTR's own ways: lineage for ever, no order of replays but the paper's.
@@ -172,6 +219,8 @@ pub(crate) fn config(
         order: ReplayOrder::Dtr,
         thrash,
         seed,
+        memory: Memory::Fungible,
+        stopwatch: None,
     }
 }
 
@@ -180,7 +229,7 @@ pub(crate) fn replay(
     program: &Program,
     config: Config,
 ) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
-    watched(program, config, |_| {})
+    watched(program, config, Mutations::Recorded, |_| {})
 }
 
 /// What can be seen of a run while it goes on.
@@ -195,11 +244,12 @@ pub(crate) enum Seen<'a> {
 pub(crate) fn watched(
     program: &Program,
     config: Config,
+    mutations: Mutations,
     mut watch: impl FnMut(Seen<'_>),
 ) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
     let mut engine = Engine::new(config);
     for (event, &instruction) in program.instructions.iter().enumerate() {
-        match tell(&mut engine, program, instruction, &mut watch) {
+        match tell(&mut engine, program, instruction, mutations, &mut watch) {
             Ok(()) => {}
             Err(error @ (Error::Budget { .. } | Error::Thrash { .. })) => {
                 return Ok((engine, Some((event, error))))
@@ -214,15 +264,17 @@ fn tell(
     engine: &mut Engine,
     program: &Program,
     instruction: Instruction,
+    mutations: Mutations,
     watch: &mut impl FnMut(Seen<'_>),
 ) -> Result<(), Error> {
     match instruction {
         Instruction::Constant { bytes, pool } => engine.constant(bytes, pool).map(drop),
         Instruction::Op(op) => {
-            let (spec, cost) = program.op(op);
-            let id = engine.begin_expecting(&spec, cost)?;
+            let (spec, expected) = program.op(op, mutations);
+            let id = engine.begin_expecting(&spec, expected)?;
             watch(Seen::Steps(engine.steps()));
             watch(Seen::Ran(id));
+            let cost = expected.cost;
             engine.finish(id, &Finished { cost, bytes: None })
         }
         Instruction::Retain(tensor) => engine.retain(tensor),

@@ -37,6 +37,7 @@ pub struct Job<'a> {
 ///         budget: Budget::Ratio(ratio),
 ///         thrash_limit: 1.0,
 ///         seed: 0,
+///         ..Setting::default()
 ///     },
 /// });
 /// let mut shown = Vec::new();

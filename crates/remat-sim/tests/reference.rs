@@ -78,6 +78,7 @@ fn run(program: &Program, base: &Base, row: &Value, policy: &str, dealloc: Deall
         budget: Budget::Ratio(row["ratio"].as_f64().expect("a ratio")),
         thrash_limit: 1.0,
         seed: 0,
+        ..Setting::default()
     };
     program.run(base, &setting).expect("a sound log")
 }

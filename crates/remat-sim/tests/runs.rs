@@ -29,6 +29,7 @@ fn setting(budget: Budget) -> Setting {
         budget,
         thrash_limit: 1.0,
         seed: 0,
+        ..Setting::default()
     }
 }
 

@@ -147,6 +147,15 @@ impl TraceReader {
         }
     }
 
+    /// Mutations of a log are to be ops that write in place ([`FromDtr::in_place`]), not into copies; Remat's own traces say
+    /// which do. To be told before the first event is read.
+    pub fn with_mutations_in_place(mut self) -> Self {
+        if let Source::Dtr { converter, .. } = &mut self.source {
+            *converter = FromDtr::in_place();
+        }
+        self
+    }
+
     /// The first line of a Remat trace; logs have none.
     pub fn header(&self) -> Option<&Header> {
         match &self.source {

@@ -101,6 +101,7 @@ impl Networks {
                     budget: Budget::Bytes(bound.bytes(*layers)),
                     thrash_limit: GIVE_UP,
                     seed: 0,
+                    ..Setting::default()
                 },
             })
         };

@@ -85,6 +85,7 @@ impl<'a> Plan<'a> {
                         budget: Budget::Ratio(ratio),
                         thrash_limit: THRASH_LIMIT,
                         seed: 0,
+                        ..Setting::default()
                     },
                 }));
             }

@@ -3,6 +3,8 @@
 //! A policy is one file that gives a [`Rule`], and one line in [`TABLE`] (the DTR family has a line per ablation).
 //! What finds the smallest score is in `search/` and knows no policy by name.
 
+mod coop;
+mod dte;
 mod dtr;
 mod e_star;
 mod lru;
@@ -52,6 +54,18 @@ pub enum Policy {
         size: bool,
         /// Whether the score is divided by the time since the last access.
         stale: bool,
+    },
+    /// The contiguous window of storages that costs least, at `cost / staleness` each (Coop section 3.3); needs an
+    /// [arena](crate::Memory::Arena). Among bytes that are only counted, one storage at a time.
+    Coop {
+        /// The cost of a storage.
+        cost: CostTerm,
+    },
+    /// DTR's score with the free bytes beside a storage counted into its size (MegTaiChi, Hu et al. 2022); needs an
+    /// [arena](crate::Memory::Arena). Among bytes that are only counted, DTR.
+    Dte {
+        /// The numerator.
+        cost: CostTerm,
     },
     /// Least recently used first.
     Lru,
@@ -190,6 +204,32 @@ const TABLE: &[(&str, Policy)] = &[
         "dtr-no-nosize-nostale",
         ablation(CostTerm::No, false, false),
     ),
+    (
+        "coop",
+        Policy::Coop {
+            cost: CostTerm::Exact,
+        },
+    ),
+    ("coop-eq", Policy::Coop { cost: CostTerm::Eq }),
+    (
+        "coop-anc",
+        Policy::Coop {
+            cost: CostTerm::Ancestors,
+        },
+    ),
+    (
+        "coop-local",
+        Policy::Coop {
+            cost: CostTerm::Local,
+        },
+    ),
+    (
+        "dte",
+        Policy::Dte {
+            cost: CostTerm::Exact,
+        },
+    ),
+    ("dte-eq", Policy::Dte { cost: CostTerm::Eq }),
     ("lru", Policy::Lru),
     ("size", Policy::Size),
     ("msps", Policy::Msps),
@@ -203,9 +243,24 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl Policy {
+    /// Whether it makes sense in an arena only.
+    pub fn needs_arena(self) -> bool {
+        self.is_windowed() || self.weighs_gaps()
+    }
+
+    pub(crate) fn is_windowed(self) -> bool {
+        matches!(self, Policy::Coop { .. })
+    }
+
+    pub(crate) fn weighs_gaps(self) -> bool {
+        matches!(self, Policy::Dte { .. })
+    }
+
     pub(crate) fn rule(self) -> Rule {
         match self {
             Policy::Dtr { cost, size, stale } => dtr::rule(cost, size, stale),
+            Policy::Coop { cost } => coop::rule(cost),
+            Policy::Dte { cost } => dte::rule(cost),
             Policy::Lru => lru::RULE,
             Policy::Size => size::RULE,
             Policy::Msps => msps::RULE,
@@ -262,7 +317,7 @@ mod tests {
                 Ok(name.to_owned())
             );
         }
-        assert_eq!(names().count(), 25);
+        assert_eq!(names().count(), 31);
     }
 
     #[test]

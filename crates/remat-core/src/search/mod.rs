@@ -124,6 +124,16 @@ impl List {
         }
     }
 
+    /// Sets the size that a candidate is scored by.
+    pub(crate) fn set_bytes(&mut self, slot: u32, bytes: u64, form: Form) {
+        let candidate = &mut self.candidates[slot as usize];
+        candidate.bytes = bytes;
+        if !candidate.stale {
+            let numerator = candidate.numerator;
+            self.set_numerator(slot, numerator, form);
+        }
+    }
+
     pub(crate) fn set_numerator(&mut self, slot: u32, numerator: i64, form: Form) {
         let candidate = &mut self.candidates[slot as usize];
         candidate.numerator = numerator;

@@ -127,6 +127,34 @@ impl Front {
             );
         }
         self.within_budget(&BTreeMap::new());
+        self.check_addresses();
+    }
+
+    /// No two resident storages overlap, and none lies beyond the budget.
+    fn check_addresses(&self) {
+        assert_eq!(self.engine.check(), Ok(()));
+        for pool in (0..3).map(PoolId) {
+            let Some(arena) = self.engine.arena(pool) else {
+                continue;
+            };
+            let of_pool = self.contents.keys().filter(|s| self.bytes[s].0 == pool.0);
+            let mut blocks: Vec<(u64, u64)> = of_pool
+                .filter(|s| self.bytes[s].1 > 0)
+                .map(|s| {
+                    (
+                        self.engine.address(*s).expect("an address"),
+                        self.bytes[s].1,
+                    )
+                })
+                .collect();
+            blocks.sort_unstable();
+            for pair in blocks.windows(2) {
+                assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} overlap");
+            }
+            let end = blocks.last().map_or(0, |(address, bytes)| address + bytes);
+            let budget = self.engine.budget(pool).map_or(u64::MAX, |budget| budget.0);
+            assert!(end <= arena.capacity() && arena.capacity() <= budget);
+        }
     }
 
     fn show(&self, t: TensorId) -> u64 {

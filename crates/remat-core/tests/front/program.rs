@@ -17,6 +17,21 @@ pub struct Setting {
     pub dtr_order: bool,
     pub pools: u8,
     pub budget: u64,
+    /// 0: bytes are counted; else they are in arenas, aligned to 2^((arena - 1) / 2), placed by cost where it is even.
+    pub arena: u8,
+}
+
+fn memory(arena: u8) -> Memory {
+    if arena == 0 {
+        return Memory::Fungible;
+    }
+    let alignment = Alignment::new(1 << ((arena - 1) / 2)).expect("a power of two");
+    let ends = if arena % 2 == 0 {
+        Ends::ByCost
+    } else {
+        Ends::Low
+    };
+    Memory::Arena(Arena { alignment, ends })
 }
 
 fn config(setting: &Setting) -> Config {
@@ -46,6 +61,8 @@ fn config(setting: &Setting) -> Config {
         },
         thrash: ThrashLimit::Never,
         seed: 7,
+        memory: memory(setting.arena),
+        stopwatch: None,
     }
 }
 

@@ -8,6 +8,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 #[derive(Debug, Default)]
 pub struct FromDtr {
     started: bool,
+    /// A mutation writes into the block of what it changes; else into a copy, as the authors' simulator has it.
+    in_place: bool,
     names: HashMap<String, Named>,
     /// Names and tensors given out so far.
     named: u64,
@@ -49,6 +51,14 @@ struct AwaitedResult {
 }
 
 impl FromDtr {
+    /// `MUTATE` becomes an op that writes in place, in place of one that writes into a copy (Coop section 3.5, figure 3).
+    pub fn in_place() -> Self {
+        FromDtr {
+            in_place: true,
+            ..FromDtr::default()
+        }
+    }
+
     /// Takes in the next instruction; events that are complete now are added to `events`.
     ///
     /// # Errors
@@ -232,9 +242,12 @@ impl FromDtr {
             let old = inputs[index];
             let tensor = self.new_tensor();
             self.names.insert(name.clone(), Named { tensor, ..old });
-            let kind = TraceOutputKind::Fresh {
-                bytes: old.storage_bytes,
-                pool: 0,
+            let kind = match self.in_place {
+                true => TraceOutputKind::InPlace { of: index },
+                false => TraceOutputKind::Fresh {
+                    bytes: old.storage_bytes,
+                    pool: 0,
+                },
             };
             outputs.push(TraceOutput { tensor, kind });
             releases.push(Event::Release { tensor: old.tensor });

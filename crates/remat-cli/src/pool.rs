@@ -1,0 +1,59 @@
+//! What policies are given for memory: a count of bytes, or an arena with the modules of Coop that are theirs.
+
+use crate::arguments::{Module, PoolKind, PoolOptions};
+use crate::failure::Failure;
+use remat_core::{Arena, Ends, Memory, Policy};
+use remat_sim::{Mutations, Setting};
+
+/// Policies of windows and gaps need addresses.
+pub(crate) fn check(options: &PoolOptions, policies: &[Policy]) -> Result<(), Failure> {
+    match policies.iter().find(|policy| policy.needs_arena()) {
+        Some(policy) if options.pool == PoolKind::Fungible => Err(Failure::Usage(format!(
+            "policy '{policy}' goes by addresses, which a count of bytes has none of; add --pool arena"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Policy, memory and mutations of a run. The modules of Coop are those of the policies named for it; all others place from the low end,
+/// and mutate as was recorded.
+pub(crate) fn setting(options: &PoolOptions, policy: Policy) -> Setting {
+    let coop = matches!(policy, Policy::Coop { .. });
+    let has = |module| coop && !options.without.contains(&module);
+    let ends = match has(Module::Partition) {
+        true => Ends::ByCost,
+        false => Ends::Low,
+    };
+    let arena = Arena {
+        alignment: options.alignment,
+        ends,
+    };
+    Setting {
+        policy: match policy {
+            Policy::Coop { cost } if !has(Module::Window) => Policy::Dtr {
+                cost,
+                size: true,
+                stale: true,
+            },
+            policy => policy,
+        },
+        memory: match options.pool {
+            PoolKind::Fungible => Memory::Fungible,
+            PoolKind::Arena => Memory::Arena(arena),
+        },
+        mutations: match coop {
+            true if has(Module::InPlace) => Mutations::InPlace,
+            true => Mutations::Copied,
+            false => Mutations::Recorded,
+        },
+        ..Setting::default()
+    }
+}
+
+/// The name of a kind of pool.
+pub(crate) fn name(memory: Memory) -> &'static str {
+    match memory {
+        Memory::Fungible => "fungible",
+        Memory::Arena(_) => "arena",
+    }
+}

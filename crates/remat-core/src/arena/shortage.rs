@@ -1,0 +1,105 @@
+//! No free block is large enough: evicting until there is one, and what that did to the arena.
+
+use super::{Arenas, NOWHERE};
+use crate::pool::{End, Fit};
+use crate::state::{State, Stop};
+use crate::StorageId;
+
+impl State {
+    /// Evicts, and takes the block: a window if the policy is one of windows, else one storage after the other until a block is large
+    /// enough, as DTR and DTE did in the paper's comparison.
+    pub(super) fn meet_shortage(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+        self.journal.write_counters(self.counters);
+        self.arenas.evicted.clear();
+        let address = match self.arenas.windowed && !self.ahead.on {
+            true => self.evict_window(pool, bytes, end)?,
+            false => self.evict_until_free(pool, bytes, end)?,
+        };
+        self.count_shortage(pool, address);
+        Ok(address)
+    }
+
+    fn evict_until_free(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+        loop {
+            let victim = Arenas::time(self, |state| state.victim(pool));
+            self.counters.evictions += 1;
+            self.evict_for_room(victim.ok_or(Stop::Short(pool))?);
+            let arena = self.arenas.arena(pool).ok_or(Stop::Short(pool))?;
+            if let Some(address) = arena.pool.allocate(bytes, Fit::First, end) {
+                self.note_taken(pool, address);
+                return Ok(address);
+            }
+        }
+    }
+
+    /// Evicts, and remembers where.
+    pub(super) fn evict_for_room(&mut self, s: StorageId) {
+        let storage = &self.graph.storages[s.index()];
+        let (pool, address) = (storage.pool, storage.address);
+        if address != NOWHERE {
+            let arena = self.arenas.get(pool);
+            let bytes = arena
+                .and_then(|arena| arena.pool.size_of(address))
+                .unwrap_or(0);
+            self.arenas.evicted.push((address, bytes));
+        }
+        self.evict(s);
+    }
+
+    /// Counts what was evicted for the block just taken at an address, and what is free still.
+    fn count_shortage(&mut self, pool: u8, address: u64) {
+        let Some(arena) = self.arenas.get(pool) else {
+            return;
+        };
+        let end = address + arena.pool.size_of(address).unwrap_or(0);
+        let free = arena.pool.free_bytes();
+        let counters = &mut self.counters;
+        counters.shortages += 1;
+        counters.free_after = counters.free_after.saturating_add(free);
+        counters.most_free_after = counters.most_free_after.max(free);
+        for &(from, bytes) in &self.arenas.evicted {
+            let used = end.min(from + bytes).saturating_sub(address.max(from));
+            counters.evicted_bytes = counters.evicted_bytes.saturating_add(bytes);
+            counters.unused_evicted_bytes =
+                counters.unused_evicted_bytes.saturating_add(bytes - used);
+        }
+    }
+
+    /// The free bytes beside a storage count into its size where the policy has it so; those of the two neighbours of a block that
+    /// was taken or freed have changed.
+    pub(super) fn weigh_gaps_beside(&mut self, pool: u8, address: u64) {
+        if !self.arenas.weighs_gaps {
+            return;
+        }
+        let Some(arena) = self.arenas.get(pool) else {
+            return;
+        };
+        let around = arena.pool.taken_around(address);
+        let owners = around.map(|slot| slot.and_then(|slot| arena.owner(slot)));
+        for s in owners.into_iter().flatten() {
+            self.weigh_gaps_of(s);
+        }
+    }
+
+    /// Brings the size that a storage is scored by up to date.
+    pub(crate) fn weigh_gaps_of(&mut self, s: StorageId) {
+        if !self.arenas.weighs_gaps {
+            return;
+        }
+        let bytes = self.bytes_with_gaps(s);
+        self.set_scored_bytes(s, bytes);
+    }
+
+    /// A storage's bytes, and the free ones beside it where the policy counts them.
+    pub(crate) fn bytes_with_gaps(&self, s: StorageId) -> u64 {
+        let storage = &self.graph.storages[s.index()];
+        if !self.arenas.weighs_gaps || storage.address == NOWHERE {
+            return storage.bytes;
+        }
+        let arena = self.arenas.get(storage.pool);
+        let (below, above) = arena
+            .and_then(|arena| arena.pool.neighbours(storage.address))
+            .unwrap_or((0, 0));
+        storage.bytes.saturating_add(below).saturating_add(above)
+    }
+}

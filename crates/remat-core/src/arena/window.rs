@@ -1,0 +1,141 @@
+//! The sliding window (Coop section 3.3): of all runs of neighbouring blocks that make room once what they hold is evicted, the one that
+//! costs least. One pass over the blocks in address order, two pointers; a free block costs nothing, one that cannot be evicted
+//! breaks the window.
+//!
+//! A storage costs `projected cost / staleness`, which is DTR's score without the size: the window has the size. Costs are
+//! summed in units of 2^-32, so that sums are exact whatever the order.
+
+use super::Arenas;
+use crate::graph::NONE;
+use crate::policy::Form;
+use crate::pool::{End, NIL};
+use crate::state::{State, Stop};
+use crate::StorageId;
+
+/// Small blocks are made room for together: a window is at least this part of the arena if there is one.
+const GRAIN: u64 = 4096;
+
+/// Scratch of searches.
+#[derive(Default)]
+pub(super) struct Windows {
+    /// The blocks since the last one that cannot be evicted: slot, bytes, cost.
+    run: Vec<(u32, u64, u64)>,
+    victims: Vec<StorageId>,
+}
+
+/// A run of blocks.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    first: u32,
+    last: u32,
+}
+
+impl State {
+    /// Evicts the cheapest window, and takes a block at its chosen end.
+    pub(super) fn evict_window(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+        let window = Arenas::time(self, |state| state.cheapest_window(pool, bytes));
+        let window = window.ok_or(Stop::Short(pool))?;
+        let mut victims = std::mem::take(&mut self.arenas.windows.victims);
+        let arena = self.arenas.get(pool).ok_or(Stop::Short(pool))?;
+        let begins = arena.pool.block(window.first).address;
+        let mut slot = window.first;
+        loop {
+            victims.extend(arena.owner(slot).filter(|_| arena.pool.block(slot).taken));
+            if slot == window.last {
+                break;
+            }
+            slot = arena.pool.block(slot).above;
+        }
+        self.counters.evictions += victims.len() as u64;
+        for s in victims.drain(..) {
+            self.evict_for_room(s);
+        }
+        self.arenas.windows.victims = victims;
+        self.take_window(pool, begins, bytes, end)
+    }
+
+    /// The window is one free block now, with what was free beside it.
+    fn take_window(&mut self, pool: u8, begins: u64, bytes: u64, end: End) -> Result<u64, Stop> {
+        let arena = self.arenas.get(pool).ok_or(Stop::Short(pool))?;
+        let (low, room) = arena.pool.free_around(begins).ok_or(Stop::Short(pool))?;
+        let bytes = bytes.next_multiple_of(arena.pool.alignment());
+        let address = match end {
+            End::Low => low,
+            End::High => low + (room - bytes),
+        };
+        self.take_block_at(pool, address, bytes);
+        Ok(address)
+    }
+
+    fn cheapest_window(&mut self, pool: u8, bytes: u64) -> Option<Window> {
+        self.prepare_search(pool);
+        self.counters.searches += 1;
+        let grain = self.arenas.get(pool)?.pool.capacity() / GRAIN;
+        let found = self.slide(pool, bytes.max(grain));
+        match found {
+            None if bytes < grain => self.slide(pool, bytes),
+            found => found,
+        }
+    }
+
+    /// One pass.
+    fn slide(&mut self, pool: u8, bytes: u64) -> Option<Window> {
+        let mut run = std::mem::take(&mut self.arenas.windows.run);
+        let arena = self.arenas.get(pool)?;
+        let mut best: Option<(u128, Window)> = None;
+        let (mut left, mut room, mut cost) = (0, 0u64, 0u128);
+        run.clear();
+        let mut visited = 0;
+        let mut slot = arena.pool.lowest();
+        while slot != NIL {
+            visited += 1;
+            let block = arena.pool.block(slot);
+            let price = match block.taken {
+                true => arena.owner(slot).and_then(|s| self.price(s)),
+                false => Some(0),
+            };
+            let next = block.above;
+            let Some(price) = price else {
+                run.clear();
+                (left, room, cost) = (0, 0, 0);
+                slot = next;
+                continue;
+            };
+            run.push((slot, block.bytes, price));
+            room += block.bytes;
+            cost += u128::from(price);
+            while room - run[left].1 >= bytes {
+                room -= run[left].1;
+                cost -= u128::from(run[left].2);
+                left += 1;
+            }
+            if room >= bytes && best.is_none_or(|(least, _)| cost < least) {
+                let window = Window {
+                    first: run[left].0,
+                    last: slot,
+                };
+                best = Some((cost, window));
+            }
+            slot = next;
+        }
+        self.arenas.windows.run = run;
+        self.counters.score_evaluations += visited;
+        self.counters.metadata_accesses += visited;
+        best.map(|(_, window)| window)
+    }
+
+    /// What evicting a storage costs, in units of 2^-32; `None` if it cannot be evicted. Its numerator is valid.
+    #[inline]
+    fn price(&self, s: StorageId) -> Option<u64> {
+        let storage = &self.graph.storages[s.index()];
+        if storage.slot == NONE {
+            return None;
+        }
+        let staleness = match self.rule.form {
+            Form::Quotient { stale: true, .. } => self.clock.saturating_sub(storage.last_access),
+            _ => 1,
+        };
+        let cost = storage.numerator.max(0) as f64 / staleness as f64;
+        Some((cost * (1u64 << 32) as f64) as u64)
+    }
+}
