@@ -1,7 +1,7 @@
 //! The C library's functions that this library stands in for when it is preloaded.
 //!
 //! `malloc` and `calloc` are not among them: they align to 16 bytes, tensors to 64, so what they give is never the arena's,
-//! and neither the dynamic linker's start nor the pool's own vectors come through here.
+//! and neither the dynamic linker's start nor the pool's own vectors come through here. (The unit tests keep the C library's.)
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -13,7 +13,7 @@ use crate::{arena, system};
 ///
 /// # Safety
 /// As POSIX says.
-#[no_mangle]
+#[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn posix_memalign(
     out: *mut *mut c_void,
     alignment: usize,
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn posix_memalign(
 ///
 /// # Safety
 /// As C says.
-#[no_mangle]
+#[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c_void {
     match arena::wants(bytes, alignment) {
         true => from_arena(alignment, bytes),
@@ -50,7 +50,7 @@ pub unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c
 ///
 /// # Safety
 /// As the C library says.
-#[no_mangle]
+#[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn memalign(alignment: usize, bytes: usize) -> *mut c_void {
     match arena::wants(bytes, alignment) {
         true => from_arena(alignment, bytes),
@@ -67,7 +67,7 @@ fn from_arena(alignment: usize, bytes: usize) -> *mut c_void {
 ///
 /// # Safety
 /// As C says. A pointer into the arena that is no live block is told from one that is.
-#[no_mangle]
+#[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
     match arena::owns(block) {
         true => arena::free(block),
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 ///
 /// # Safety
 /// As C says.
-#[no_mangle]
+#[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn free_sized(block: *mut c_void, _bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { free(block) }
@@ -90,7 +90,7 @@ pub unsafe extern "C" fn free_sized(block: *mut c_void, _bytes: usize) {
 ///
 /// # Safety
 /// As C says.
-#[no_mangle]
+#[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn free_aligned_sized(block: *mut c_void, _alignment: usize, _bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { free(block) }
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn free_aligned_sized(block: *mut c_void, _alignment: usiz
 ///
 /// # Safety
 /// As C says.
-#[no_mangle]
+#[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
     match arena::owns(block) {
         // SAFETY: the caller's promise.
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
 ///
 /// # Safety
 /// As the C library says.
-#[no_mangle]
+#[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
     match arena::owns(block) {
         true => arena::size_of(block).unwrap_or(0),

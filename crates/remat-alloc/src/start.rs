@@ -4,20 +4,19 @@
 use std::env;
 
 use crate::arena::{self, OpenError};
+use crate::interpose::in_effect;
 use crate::setting::{Setting, HOST_ALIGNMENT};
 use crate::{fork, report, system};
 
 /// The size of the arena, for a program that is started with this library preloaded.
 const VARIABLE: &str = "REMAT_ARENA";
 
-#[cfg(not(test))]
 #[used]
 #[link_section = ".init_array"]
 static START: extern "C" fn() = start;
 
-#[cfg_attr(test, allow(dead_code))]
 extern "C" fn start() {
-    if !preloaded() {
+    if !in_effect() {
         return;
     }
     system::look_up();
@@ -42,19 +41,8 @@ extern "C" fn start() {
 /// # Errors
 /// As [`arena::open`], and [`OpenError::NotPreloaded`].
 pub fn open_if_preloaded(setting: Setting) -> Result<(), OpenError> {
-    match preloaded() {
+    match in_effect() {
         true => arena::open(setting),
         false => Err(OpenError::NotPreloaded),
     }
-}
-
-#[cfg(not(test))]
-fn preloaded() -> bool {
-    crate::interpose::in_effect()
-}
-
-/// The unit tests do without the C library's symbols.
-#[cfg(test)]
-fn preloaded() -> bool {
-    false
 }
