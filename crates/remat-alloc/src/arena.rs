@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use remat_core::pool::{Pool, PoolError};
@@ -37,10 +37,17 @@ pub static EVICTOR: Evictor = Evictor::none();
 
 static ARENA: Mutex<Option<Arena>> = Mutex::new(None);
 
-/// Where the arena is, for the question whose a pointer is: it is asked on every `free` and takes no lock. The two change
-/// only while no block of the arena is taken, so no pointer that may be freed is judged by a mix of old and new.
-static BASE: AtomicUsize = AtomicUsize::new(0);
-static LENGTH: AtomicUsize = AtomicUsize::new(0);
+/// Where the arena is, for the question whose a pointer is: it is asked on every `free` and takes no lock. Null before one is opened.
+/// What it points to never changes and is never freed: opening another arena leaves 16 bytes.
+static EXTENT: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
+
+struct Extent {
+    base: usize,
+    bytes: usize,
+}
+
+/// Where nothing is.
+static NOWHERE: Extent = Extent { base: 0, bytes: 0 };
 
 /// Whether new blocks are taken from the arena.
 static SERVING: AtomicBool = AtomicBool::new(false);
@@ -119,9 +126,11 @@ pub fn open(setting: Setting) -> Result<(), OpenError> {
     unsafe {
         checker::poison(mapping.start(), pool.capacity() as usize);
     }
-    LENGTH.store(0, Ordering::Release);
-    BASE.store(mapping.start() as usize, Ordering::Release);
-    LENGTH.store(pool.capacity() as usize, Ordering::Release);
+    let extent = Extent {
+        base: mapping.start() as usize,
+        bytes: pool.capacity() as usize,
+    };
+    EXTENT.store(Box::into_raw(Box::new(extent)), Ordering::Release);
     *arena = Some(Arena {
         region: Region::new(mapping.start() as u64, pool),
         _mapping: mapping,
@@ -145,16 +154,22 @@ pub fn wants(bytes: usize, alignment: usize) -> bool {
         && alignment.is_power_of_two()
 }
 
+#[inline]
+fn extent() -> &'static Extent {
+    // SAFETY: null, or a box that was leaked by `open` and is only read since.
+    unsafe { EXTENT.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOWHERE)
+}
+
 /// Whether a pointer lies in the arena.
 #[inline]
 pub fn owns(block: *const c_void) -> bool {
-    let length = LENGTH.load(Ordering::Acquire);
-    (block as usize).wrapping_sub(BASE.load(Ordering::Relaxed)) < length
+    let extent = extent();
+    (block as usize).wrapping_sub(extent.base) < extent.bytes
 }
 
 /// Takes a block; where there is none, asks for room. `None` once nobody makes any.
 pub fn allocate(bytes: usize, alignment: usize) -> Option<NonNull<c_void>> {
-    let taken = match bytes <= LENGTH.load(Ordering::Acquire) {
+    let taken = match bytes <= extent().bytes {
         true => take_or_make_room(bytes as u64, &EVICTOR, || take(bytes, alignment)),
         false => None, // no eviction makes an arena larger
     };
@@ -261,7 +276,7 @@ pub fn size_of(block: *const c_void) -> Option<usize> {
 
 /// The first address.
 pub fn base() -> *const c_void {
-    BASE.load(Ordering::Acquire) as *const c_void
+    extent().base as *const c_void
 }
 
 /// Does something with what is open.
