@@ -14,7 +14,7 @@ TRAINING = """
     import torch
     from torch import nn
 
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     torch.manual_seed(0)
 
     class Block(nn.Module):
