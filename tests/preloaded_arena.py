@@ -25,7 +25,8 @@ class Statistics(ctypes.Structure):
     """`struct remat_arena_statistics`."""
 
     NUMBERS = (
-        "capacity in_use high_water free_bytes largest_free blocks allocations frees exhaustions refusals wrong_frees"
+        "capacity in_use high_water free_bytes largest_free blocks "
+        "allocations frees exhaustions refusals spills wrong_frees"
     )
     _fields_ = (
         *((name, ctypes.c_uint64) for name in NUMBERS.split()),

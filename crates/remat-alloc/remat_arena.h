@@ -42,6 +42,7 @@ struct remat_arena_statistics {
     uint64_t frees;
     uint64_t exhaustions;  /* times that no free block was large enough, retries included */
     uint64_t refusals;     /* allocations that got no block */
+    uint64_t spills;       /* allocations that the system served for want of room: oneDNN's, which does not bear a refusal */
     uint64_t wrong_frees;  /* blocks freed twice, addresses at which no block begins */
     double fragmentation_mean; /* free_bytes / capacity at exhaustions (Coop, section 4.1), 0 without any */
     double fragmentation_max;

@@ -169,14 +169,21 @@ pub fn owns(block: *const c_void) -> bool {
 
 /// Takes a block; where there is none, asks for room. `None` once nobody makes any.
 pub fn allocate(bytes: usize, alignment: usize) -> Option<NonNull<c_void>> {
-    let taken = match bytes <= extent().bytes {
+    match bytes <= extent().bytes {
         true => take_or_make_room(bytes as u64, &EVICTOR, || take(bytes, alignment)),
         false => None, // no eviction makes an arena larger
-    };
-    if taken.is_none() {
-        with(|arena| arena.region.refused());
     }
-    taken
+}
+
+/// Notes that a request was refused; the number that says so.
+pub fn refused() -> c_int {
+    with(|arena| arena.region.refused());
+    libc::ENOMEM
+}
+
+/// Notes that the system serves a request that the arena has no room for.
+pub fn spilled() {
+    with(|arena| arena.region.spilled());
 }
 
 /// A block, or how many blocks were given back so far.
@@ -237,7 +244,8 @@ pub unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
         report::line(format_args!(
             "realloc({block:p}) was refused: no block of the arena begins there"
         ));
-        return out_of_memory();
+        set_errno(libc::ENOMEM);
+        return null_mut();
     };
     if bytes <= held {
         return block;
@@ -248,7 +256,8 @@ pub unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
         false => unsafe { libc::malloc(bytes) },
     };
     if larger.is_null() {
-        return out_of_memory();
+        set_errno(refused());
+        return null_mut();
     }
     // SAFETY: both blocks are live, hold at least `held` bytes and are not the same.
     unsafe {
@@ -260,11 +269,10 @@ pub unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     larger
 }
 
-/// Sets `errno`, and is the null pointer that goes with it.
-pub fn out_of_memory() -> *mut c_void {
+/// Sets `errno`.
+pub fn set_errno(number: c_int) {
     // SAFETY: the C library's own `errno`, valid in every thread.
-    unsafe { *libc::__errno_location() = libc::ENOMEM };
-    null_mut()
+    unsafe { *libc::__errno_location() = number };
 }
 
 /// Bytes of the block that begins at a pointer.
@@ -308,7 +316,6 @@ impl Errno {
 
 impl Drop for Errno {
     fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = self.0 };
+        set_errno(self.0);
     }
 }

@@ -4,10 +4,11 @@
 //! and neither the dynamic linker's start nor the pool's own vectors come through here. (The unit tests keep the C library's.)
 
 use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
-use std::ptr::NonNull;
+use std::ptr::null_mut;
 
-use crate::{arena, system};
+use crate::arena::set_errno;
+use crate::caller::file_of;
+use crate::{arena, caller, system};
 
 /// `posix_memalign`, which gives torch its tensors.
 ///
@@ -23,13 +24,18 @@ pub unsafe extern "C" fn posix_memalign(
         // SAFETY: the caller's promise.
         return unsafe { system::posix_memalign(out, alignment, bytes) };
     }
-    match arena::allocate(bytes, alignment) {
-        Some(block) => {
-            // SAFETY: the caller gives a place for one pointer.
-            unsafe { *out = block.as_ptr() };
-            0
+    if let Some(block) = arena::allocate(bytes, alignment) {
+        // SAFETY: the caller gives a place for one pointer.
+        unsafe { *out = block.as_ptr() };
+        return 0;
+    }
+    match caller::bears_refusal() {
+        true => arena::refused(),
+        false => {
+            arena::spilled();
+            // SAFETY: the caller's promise.
+            unsafe { system::posix_memalign(out, alignment, bytes) }
         }
-        None => libc::ENOMEM,
     }
 }
 
@@ -60,7 +66,13 @@ pub unsafe extern "C" fn memalign(alignment: usize, bytes: usize) -> *mut c_void
 }
 
 fn from_arena(alignment: usize, bytes: usize) -> *mut c_void {
-    arena::allocate(bytes, alignment).map_or_else(arena::out_of_memory, NonNull::as_ptr)
+    match arena::allocate(bytes, alignment) {
+        Some(block) => block.as_ptr(),
+        None => {
+            set_errno(arena::refused());
+            null_mut()
+        }
+    }
 }
 
 /// `free`.
@@ -129,15 +141,6 @@ pub fn in_effect() -> bool {
     // SAFETY: the name ends in a zero byte.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"posix_memalign".as_ptr()) };
     let here = in_effect as fn() -> bool as *const c_void;
-    matches!((loaded_at(found), loaded_at(here)), (Some(found), Some(here)) if found == here)
-}
-
-/// Where the file is loaded that an address belongs to.
-fn loaded_at(address: *const c_void) -> Option<usize> {
-    let mut about = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `dladdr` takes any address, and fills in the struct unless it returns 0; zeros are a valid struct too.
-    unsafe {
-        (libc::dladdr(address, about.as_mut_ptr()) != 0)
-            .then(|| about.assume_init().dli_fbase as usize)
-    }
+    let base = |address| file_of(address).map(|file| file.dli_fbase);
+    base(here).is_some() && base(found) == base(here)
 }

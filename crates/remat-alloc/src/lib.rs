@@ -22,7 +22,9 @@
 //!
 //! # What goes wrong, and what then
 //! - *No room*: the registered evictor is called, without the lock, and the allocation tried again; if nobody makes room, the
-//!   caller gets `ENOMEM`, which torch raises as `RuntimeError: ... DefaultCPUAllocator: can't allocate memory`.
+//!   caller gets `ENOMEM`, which torch raises as `RuntimeError: ... DefaultCPUAllocator: can't allocate memory`. oneDNN does not look
+//!   at what it gets, and the program would end there: it is told from torch's allocator by the file that called, and the system
+//!   serves what the arena cannot (`spills`).
 //! - *A block freed twice, or an address amid a block*: one line on stderr, counted as a wrong free, and ignored. Aborts in
 //!   the checker build. Pointers outside of the arena are the system allocator's, checks included.
 //! - *Fork*: the child has a copy of the arena; it may free what it inherited, new blocks are the system's.
@@ -30,6 +32,7 @@
 //!   invariants, and the poison; anything wrong aborts with a line.
 
 mod arena;
+mod caller;
 #[cfg(feature = "checker")]
 mod checker;
 mod cuda;

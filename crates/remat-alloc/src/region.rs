@@ -24,6 +24,7 @@ struct Counts {
     frees: u64,
     exhaustions: u64,
     refusals: u64,
+    spills: u64,
     wrong_frees: u64,
     fragmentation_sum: f64,
     fragmentation_max: f64,
@@ -44,6 +45,7 @@ pub struct Statistics {
     pub frees: u64,
     pub exhaustions: u64,
     pub refusals: u64,
+    pub spills: u64,
     pub wrong_frees: u64,
     pub fragmentation_mean: f64,
     pub fragmentation_max: f64,
@@ -176,6 +178,11 @@ impl Region {
         self.counts.refusals += 1;
     }
 
+    /// Notes that somebody else served a request.
+    pub fn spilled(&mut self) {
+        self.counts.spills += 1;
+    }
+
     /// Lets the high-water mark start anew from what is in use.
     pub fn restart_peak(&mut self) {
         self.counts.peak = self.in_use();
@@ -199,6 +206,7 @@ impl Region {
             frees: counts.frees,
             exhaustions: counts.exhaustions,
             refusals: counts.refusals,
+            spills: counts.spills,
             wrong_frees: counts.wrong_frees,
             fragmentation_mean: counts.fragmentation_sum / counts.exhaustions.max(1) as f64,
             fragmentation_max: counts.fragmentation_max,

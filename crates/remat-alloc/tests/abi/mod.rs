@@ -28,6 +28,7 @@ pub struct Statistics {
     pub frees: u64,
     pub exhaustions: u64,
     pub refusals: u64,
+    pub spills: u64,
     pub wrong_frees: u64,
     pub fragmentation_mean: f64,
     pub fragmentation_max: f64,
