@@ -1,0 +1,158 @@
+/*
+ * The C ABI of Remat's allocators (libremat_alloc.so).
+ *
+ * CPU: preload the library. REMAT_ARENA=BYTES[,ALIGNMENT] opens the arena of the process when it starts;
+ * a value that cannot be met ends the process with code 2 and a line on stderr. remat_arena_open does the same later.
+ *
+ * CUDA: give torch.cuda.memory.CUDAPluggableAllocator the names remat_cuda_malloc and remat_cuda_free.
+ * REMAT_CUDA_ARENA=BYTES[,ALIGNMENT] is the size of each device's arena; remat_cuda_open says it for one device.
+ *
+ * Every function may be called by any thread at any time, but not by signal handlers. Functions that return an int return 0 or a
+ * number of <errno.h>. All sizes are bytes.
+ */
+#ifndef REMAT_ARENA_H
+#define REMAT_ARENA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Makes room for a block of so many bytes by freeing others, and says whether to try again. It is called by the thread that
+ * allocates, without any lock held; several threads may call it at once. It may allocate and free; what finds no
+ * room meanwhile on the same thread is refused. If it says true and no block was freed since it last did, it is not asked again.
+ * It must not throw.
+ */
+typedef bool (*remat_make_room)(uint64_t bytes, void *context);
+
+/* Counts of an arena since it was opened. */
+struct remat_arena_statistics {
+    uint64_t capacity;     /* whole units of the alignment */
+    uint64_t in_use;       /* of blocks, rounded to the alignment */
+    uint64_t high_water;   /* the most that was in use at a time since the arena was opened or the peak restarted */
+    uint64_t free_bytes;   /* capacity - in_use */
+    uint64_t largest_free; /* the largest block that could be allocated */
+    uint64_t blocks;       /* live ones */
+    uint64_t allocations;  /* that got a block */
+    uint64_t frees;
+    uint64_t exhaustions;  /* times that no free block was large enough, retries included */
+    uint64_t refusals;     /* allocations that got no block */
+    uint64_t spills;       /* allocations that the system served for want of room: oneDNN's, which does not bear a refusal */
+    uint64_t wrong_frees;  /* blocks freed twice, addresses at which no block begins */
+    double fragmentation_mean; /* free_bytes / capacity at exhaustions (Coop, section 4.1), 0 without any */
+    double fragmentation_max;
+};
+
+/* ---- CPU: the arena of this process ---- */
+
+/*
+ * Opens an arena of so many bytes; alignment 0 is the usual one, 64. One that is open and has the same size serves
+ * again; one of another size is replaced if it has no blocks.
+ * EINVAL: bytes < alignment, bytes >= 2^63 or an alignment that is no power of two. ENOMEM: no such stretch of addresses.
+ * EBUSY: another arena is open and has blocks. ENOTSUP: the library is not preloaded.
+ */
+int remat_arena_open(uint64_t bytes, uint64_t alignment);
+
+/* New blocks are the system's from here on; those in the arena are valid until they are freed. */
+void remat_arena_close(void);
+
+/* Registers who makes room; NULL for nobody. Who was registered before may still be running in another thread. */
+void remat_arena_on_exhausted(remat_make_room make_room, void *context);
+
+/* Whether a pointer lies in the arena. Takes no lock. */
+bool remat_arena_owns(const void *block);
+
+/* Bytes of the block that begins there, rounded to the alignment; 0 if none does. */
+uint64_t remat_arena_size_of(const void *block);
+
+/* The first address of the arena; NULL before one was opened. */
+const void *remat_arena_base(void);
+
+enum remat_arena_end { REMAT_ARENA_LOW = 0, REMAT_ARENA_HIGH = 1 };
+enum remat_arena_fit { REMAT_ARENA_FIRST = 0, REMAT_ARENA_BEST = 1 };
+
+/*
+ * Where the calling thread's next blocks are placed, on CPU and devices: at which end, in the nearest free block that
+ * holds them or in the smallest. At first: LOW, BEST. On the CPU, blocks below 16 KiB are placed HIGH, FIRST whatever is
+ * wanted. EINVAL: another number.
+ */
+int remat_arena_place(int end, int fit);
+
+/* ENOENT: no arena was opened. */
+int remat_arena_read(struct remat_arena_statistics *out);
+
+/* A block, or what is free between two. */
+struct remat_arena_block {
+    uint64_t address;
+    uint64_t bytes;
+    bool taken;
+};
+
+/*
+ * Copies the arena's blocks, which lie side by side, in address order and as many as there are places for. Returns how many
+ * there are, 0 if no arena was opened. They are as they were at one moment; out may be NULL if places is 0.
+ */
+size_t remat_arena_blocks(struct remat_arena_block *out, size_t places);
+
+/* high_water starts anew from in_use. */
+void remat_arena_restart_peak(void);
+
+/*
+ * Whether all invariants of the pool hold; takes time in proportion to the number of blocks. EFAULT: they do not, and message
+ * says which, cut to length and ended by a zero; message may be NULL if length is 0. ENOENT: no arena was opened.
+ */
+int remat_arena_check(char *message, size_t length);
+
+/* ---- CUDA: an arena a device, from one cudaMalloc ---- */
+
+/* As the runtime has them; void pointers are cudaStream_t and cudaEvent_t, ints that are returned are cudaError_t. */
+struct remat_cuda_functions {
+    int (*get_device)(int *device);
+    int (*set_device)(int device);
+    int (*malloc)(void **memory, size_t bytes);
+    int (*free)(void *memory);
+    int (*event_create)(void **event, unsigned int flags);
+    int (*event_destroy)(void *event);
+    int (*event_record)(void *event, void *stream);
+    int (*event_query)(void *event);
+    int (*stream_wait_event)(void *stream, void *event, unsigned int flags);
+};
+
+/* Takes the place of the CUDA runtime for arenas that are opened from here on, in tests. */
+void remat_cuda_substitute(const struct remat_cuda_functions *functions);
+
+/*
+ * Opens the arena of a device; alignment 0 is the usual one, 512. An arena without blocks is replaced.
+ * EINVAL as above, or no such device; ENOMEM: the device has not as many bytes; EBUSY: the open arena has blocks; ENOTSUP: no
+ * CUDA runtime is installed. Says so on stderr too.
+ */
+int remat_cuda_open(int device, uint64_t bytes, uint64_t alignment);
+
+/*
+ * A block for use on a stream; NULL for 0 bytes. Where there is no room, the one throws std::runtime_error (torch takes NULL
+ * for a block) and the other returns NULL.
+ */
+void *remat_cuda_malloc(ssize_t bytes, int device, void *stream);
+void *remat_cuda_try_malloc(ssize_t bytes, int device, void *stream);
+
+/* Gives back a block whose last use on its own stream is enqueued. It is used again on other streams after an event recorded now. */
+void remat_cuda_free(void *block, ssize_t bytes, int device, void *stream);
+
+/* A block is used on a further stream: it is used again only after what is enqueued there when it is freed. */
+void remat_cuda_record_stream(void *block, void *stream);
+
+/* As for the arena of the CPU. */
+void remat_cuda_on_exhausted(remat_make_room make_room, void *context);
+int remat_cuda_read(int device, struct remat_arena_statistics *out);
+void remat_cuda_restart_peak(int device);
+int remat_cuda_check(int device, char *message, size_t length);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

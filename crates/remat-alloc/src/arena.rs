@@ -1,0 +1,321 @@
+//! The arena of this process: reserved once, its blocks handed out by the pool under one lock.
+
+use std::ffi::{c_int, c_void};
+use std::fmt;
+use std::ptr::{null_mut, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use remat_core::pool::{Pool, PoolError};
+
+#[cfg(feature = "checker")]
+use crate::checker;
+use crate::evictor::{take_or_make_room, Evictor};
+use crate::mapping::Mapping;
+use crate::placement;
+use crate::region::Region;
+use crate::report;
+use crate::setting::Setting;
+
+/// Smaller blocks are the system's: scalars and the like need no place of their own.
+pub const SMALLEST: usize = 1024;
+
+/// Only what is aligned like tensors is taken for one.
+pub const ALIGNED: usize = 64;
+
+/// Blocks below this size are placed at the high end whatever the thread wants. Many of them are not tensors but what oneDNN
+/// caches, for as long as the program runs: strewn about, they would break every window that could be evicted.
+const CRUMB: usize = 16 << 10;
+
+/// Torch aligns to pages from 2 MiB on, if it is told to ask for huge pages; what is page-aligned and smaller is code that oneDNN
+/// generates, and made executable where it lies.
+const PAGE: usize = 4096;
+const HUGE: usize = 2 << 20;
+
+/// Who makes room in this arena.
+pub static EVICTOR: Evictor = Evictor::none();
+
+static ARENA: Mutex<Option<Arena>> = Mutex::new(None);
+
+/// Where the arena is, for the question whose a pointer is: it is asked on every `free` and takes no lock. Null before one is opened.
+/// What it points to never changes and is never freed: opening another arena leaves 16 bytes.
+static EXTENT: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
+
+struct Extent {
+    base: usize,
+    bytes: usize,
+}
+
+/// Where nothing is.
+static NOWHERE: Extent = Extent { base: 0, bytes: 0 };
+
+/// Whether new blocks are taken from the arena.
+static SERVING: AtomicBool = AtomicBool::new(false);
+
+/// The memory and who has what of it.
+pub struct Arena {
+    region: Region,
+    /// Declared after the region: nothing of it is used once it is unmapped.
+    _mapping: Mapping,
+}
+
+/// Why there is no arena.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The size or the alignment is none.
+    Pool(PoolError),
+    /// So many bytes of addresses cannot be reserved.
+    Addresses(u64),
+    /// Another arena is open and has blocks.
+    Busy,
+    /// The program's allocations do not pass through this library.
+    NotPreloaded,
+}
+
+impl OpenError {
+    /// The C library's number for it.
+    pub fn errno(&self) -> c_int {
+        match self {
+            OpenError::Pool(_) => libc::EINVAL,
+            OpenError::Addresses(_) => libc::ENOMEM,
+            OpenError::Busy => libc::EBUSY,
+            OpenError::NotPreloaded => libc::ENOTSUP,
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Pool(error) => error.fmt(f),
+            OpenError::Addresses(bytes) => {
+                write!(f, "cannot reserve addresses for an arena of {bytes} bytes; make it smaller or raise `ulimit -v`")
+            }
+            OpenError::Busy => {
+                f.write_str("an arena of another size is open and has blocks; free them first")
+            }
+            OpenError::NotPreloaded => f.write_str(
+                "the arena's library is not preloaded; start the program with LD_PRELOAD",
+            ),
+        }
+    }
+}
+
+/// Opens an arena, or lets one of the same size serve again.
+///
+/// # Errors
+/// [`OpenError`]; what was open stays so.
+pub fn open(setting: Setting) -> Result<(), OpenError> {
+    let pool = Pool::new(setting.bytes, setting.alignment).map_err(OpenError::Pool)?;
+    let mut arena = hold();
+    match arena.as_ref() {
+        Some(open)
+            if open.region.capacity() == pool.capacity()
+                && open.region.alignment() == pool.alignment() =>
+        {
+            SERVING.store(true, Ordering::Relaxed);
+            return Ok(());
+        }
+        Some(open) if !open.region.is_empty() => return Err(OpenError::Busy),
+        _ => {}
+    }
+    let mapping = Mapping::reserve(pool.capacity(), pool.alignment())
+        .ok_or(OpenError::Addresses(setting.bytes))?;
+    #[cfg(feature = "checker")]
+    // SAFETY: the mapping holds as many bytes, is writable, and nobody else knows of it yet.
+    unsafe {
+        checker::poison(mapping.start(), pool.capacity() as usize);
+    }
+    let extent = Extent {
+        base: mapping.start() as usize,
+        bytes: pool.capacity() as usize,
+    };
+    EXTENT.store(Box::into_raw(Box::new(extent)), Ordering::Release);
+    *arena = Some(Arena {
+        region: Region::new(mapping.start() as u64, pool),
+        _mapping: mapping,
+    });
+    SERVING.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// New blocks are the system's from here on; those of the arena stay where they are until they are freed.
+pub fn close() {
+    SERVING.store(false, Ordering::Relaxed);
+}
+
+/// Whether a block of this size and alignment belongs in the arena.
+#[inline]
+pub fn wants(bytes: usize, alignment: usize) -> bool {
+    let smallest = if alignment < PAGE { SMALLEST } else { HUGE };
+    SERVING.load(Ordering::Relaxed)
+        && bytes >= smallest
+        && alignment >= ALIGNED
+        && alignment.is_power_of_two()
+}
+
+#[inline]
+fn extent() -> &'static Extent {
+    // SAFETY: null, or a box that was leaked by `open` and is only read since.
+    unsafe { EXTENT.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOWHERE)
+}
+
+/// Whether a pointer lies in the arena.
+#[inline]
+pub fn owns(block: *const c_void) -> bool {
+    let extent = extent();
+    (block as usize).wrapping_sub(extent.base) < extent.bytes
+}
+
+/// Takes a block; where there is none, asks for room. `None` once nobody makes any.
+pub fn allocate(bytes: usize, alignment: usize) -> Option<NonNull<c_void>> {
+    match bytes <= extent().bytes {
+        true => take_or_make_room(bytes as u64, &EVICTOR, || take(bytes, alignment)),
+        false => None, // no eviction makes an arena larger
+    }
+}
+
+/// Notes that a request was refused; the number that says so.
+pub fn refused() -> c_int {
+    with(|arena| arena.region.refused());
+    libc::ENOMEM
+}
+
+/// Notes that the system serves a request that the arena has no room for.
+pub fn spilled() {
+    with(|arena| arena.region.spilled());
+}
+
+/// A block, or how many blocks were given back so far.
+fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
+    let placement = if bytes < CRUMB {
+        placement::CRUMBS
+    } else {
+        placement::wanted()
+    };
+    let mut held = hold();
+    let Some(arena) = held.as_mut() else {
+        return Err(0);
+    };
+    let Some(address) = arena.region.take(bytes as u64, alignment as u64, placement) else {
+        arena.region.exhausted();
+        return Err(arena.region.frees());
+    };
+    let block = address as *mut c_void;
+    #[cfg(feature = "checker")]
+    // SAFETY: the block lies in the mapping and is nobody's but the caller's; the lock is held.
+    unsafe {
+        checker::verify_poison(
+            block.cast(),
+            arena.region.size_of(address).unwrap_or(0) as usize,
+        );
+    }
+    NonNull::new(block).ok_or(0)
+}
+
+/// Gives back a block of the arena. A pointer that is none is left alone, with a line on stderr (which ends the process in
+/// the checker build).
+pub fn free(block: *mut c_void) {
+    let errno = Errno::saved();
+    let given = with(|arena| {
+        #[cfg(feature = "checker")]
+        if let Some(bytes) = arena.region.size_of(block as u64) {
+            // SAFETY: a live block of so many bytes lies there, and its owner has just let it go; the lock is held.
+            unsafe { checker::poison(block.cast(), bytes as usize) };
+        }
+        arena.region.give(block as u64)
+    });
+    if let Some(Err(wrong)) = given {
+        report::line(format_args!("free({block:p}) was ignored: {wrong}"));
+    }
+    drop(errno);
+}
+
+/// `realloc` of a block of the arena.
+///
+/// # Safety
+/// The block is the caller's, and is the arena's ([`owns`]).
+pub unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
+    if bytes == 0 {
+        free(block);
+        return null_mut();
+    }
+    let Some(held) = size_of(block) else {
+        report::line(format_args!(
+            "realloc({block:p}) was refused: no block of the arena begins there"
+        ));
+        set_errno(libc::ENOMEM);
+        return null_mut();
+    };
+    if bytes <= held {
+        return block;
+    }
+    let larger = match wants(bytes, ALIGNED) {
+        true => allocate(bytes, ALIGNED).map_or_else(null_mut, NonNull::as_ptr),
+        // SAFETY: `malloc` takes any size.
+        false => unsafe { libc::malloc(bytes) },
+    };
+    if larger.is_null() {
+        set_errno(refused());
+        return null_mut();
+    }
+    // SAFETY: both blocks are live, hold at least `held` bytes and are not the same.
+    unsafe {
+        larger
+            .cast::<u8>()
+            .copy_from_nonoverlapping(block.cast(), held)
+    };
+    free(block);
+    larger
+}
+
+/// Sets `errno`.
+pub fn set_errno(number: c_int) {
+    // SAFETY: the C library's own `errno`, valid in every thread.
+    unsafe { *libc::__errno_location() = number };
+}
+
+/// Bytes of the block that begins at a pointer.
+pub fn size_of(block: *const c_void) -> Option<usize> {
+    with(|arena| arena.region.size_of(block as u64))
+        .flatten()
+        .map(|bytes| bytes as usize)
+}
+
+/// The first address.
+pub fn base() -> *const c_void {
+    extent().base as *const c_void
+}
+
+/// Does something with what is open.
+pub fn with<T>(action: impl FnOnce(&mut Arena) -> T) -> Option<T> {
+    hold().as_mut().map(action)
+}
+
+impl Arena {
+    /// The blocks and counts.
+    pub fn region(&mut self) -> &mut Region {
+        &mut self.region
+    }
+}
+
+/// Takes the lock.
+pub fn hold() -> MutexGuard<'static, Option<Arena>> {
+    ARENA.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `errno` as it was, put back when dropped: `free` leaves it alone, as the C library's does.
+struct Errno(c_int);
+
+impl Errno {
+    fn saved() -> Errno {
+        // SAFETY: the C library's own `errno`, valid in every thread.
+        Errno(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for Errno {
+    fn drop(&mut self) {
+        set_errno(self.0);
+    }
+}

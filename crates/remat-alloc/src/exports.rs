@@ -1,0 +1,167 @@
+//! The C functions of `remat_arena.h`, which documents them.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use remat_core::pool::{End, Fit};
+
+use crate::arena::{self, EVICTOR};
+use crate::evictor::MakeRoom;
+use crate::placement::{self, Placement};
+use crate::region::{Block, Statistics};
+use crate::setting::{Setting, HOST_ALIGNMENT};
+
+/// Opens the arena of this process; an alignment of 0 is the usual one. 0, or a number of `errno.h`.
+#[no_mangle]
+pub extern "C" fn remat_arena_open(bytes: u64, alignment: u64) -> c_int {
+    let alignment = if alignment == 0 {
+        HOST_ALIGNMENT
+    } else {
+        alignment
+    };
+    match crate::start::open_if_preloaded(Setting { bytes, alignment }) {
+        Ok(()) => 0,
+        Err(refusal) => refusal.errno(),
+    }
+}
+
+/// New blocks are the system's from here on.
+#[no_mangle]
+pub extern "C" fn remat_arena_close() {
+    arena::close();
+}
+
+/// Registers who makes room; a null pointer means nobody.
+///
+/// # Safety
+/// Any thread may call the function with the context, until another one is registered and no call is under way.
+#[no_mangle]
+pub unsafe extern "C" fn remat_arena_on_exhausted(
+    make_room: Option<MakeRoom>,
+    context: *mut c_void,
+) {
+    EVICTOR.register(make_room, context);
+}
+
+/// Whether a pointer lies in the arena.
+#[no_mangle]
+pub extern "C" fn remat_arena_owns(block: *const c_void) -> bool {
+    arena::owns(block)
+}
+
+/// Bytes of the block of the arena that begins there, 0 if none does.
+#[no_mangle]
+pub extern "C" fn remat_arena_size_of(block: *const c_void) -> u64 {
+    arena::size_of(block).map_or(0, |bytes| bytes as u64)
+}
+
+/// The arena's first address.
+#[no_mangle]
+pub extern "C" fn remat_arena_base() -> *const c_void {
+    arena::base()
+}
+
+/// From where the calling thread's next blocks are taken; 0 or `EINVAL`.
+#[no_mangle]
+pub extern "C" fn remat_arena_place(end: c_int, fit: c_int) -> c_int {
+    match placement_of(end, fit) {
+        Some(wanted) => {
+            placement::want(wanted);
+            0
+        }
+        None => libc::EINVAL,
+    }
+}
+
+/// `enum remat_arena_end` and `enum remat_arena_fit`.
+fn placement_of(end: c_int, fit: c_int) -> Option<Placement> {
+    let end = match end {
+        0 => End::Low,
+        1 => End::High,
+        _ => return None,
+    };
+    let fit = match fit {
+        0 => Fit::First,
+        1 => Fit::Best,
+        _ => return None,
+    };
+    Some(Placement { fit, end })
+}
+
+/// Copies the counts; 0, or `ENOENT` if no arena was opened.
+///
+/// # Safety
+/// `out` points to a `struct remat_arena_statistics`.
+#[no_mangle]
+pub unsafe extern "C" fn remat_arena_read(out: *mut Statistics) -> c_int {
+    match arena::with(|arena| arena.region().statistics()) {
+        Some(statistics) => {
+            // SAFETY: the caller's promise.
+            unsafe { *out = statistics };
+            0
+        }
+        None => libc::ENOENT,
+    }
+}
+
+/// Copies the blocks in address order, as many as there is place for; returns how many there are.
+///
+/// # Safety
+/// `out` points to `places` structs, or `places` is 0.
+#[no_mangle]
+pub unsafe extern "C" fn remat_arena_blocks(out: *mut Block, places: usize) -> usize {
+    let copied = arena::with(|arena| {
+        let blocks = arena.region().blocks().enumerate();
+        blocks.fold(0, |_, (at, block)| {
+            if at < places {
+                // SAFETY: the caller's promise.
+                unsafe { *out.add(at) = block };
+            }
+            at + 1
+        })
+    });
+    copied.unwrap_or(0)
+}
+
+/// Lets the high-water mark start anew from what is in use.
+#[no_mangle]
+pub extern "C" fn remat_arena_restart_peak() {
+    arena::with(|arena| arena.region().restart_peak());
+}
+
+/// Whether all invariants hold: 0, `ENOENT` if no arena was opened, or `EFAULT` and what does not hold.
+///
+/// # Safety
+/// `message` points to `length` bytes, or `length` is 0.
+#[no_mangle]
+pub unsafe extern "C" fn remat_arena_check(message: *mut c_char, length: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { verdict(arena::with(|arena| arena.region().check()), message, length) }
+}
+
+/// What a check says, as the C functions say it.
+///
+/// # Safety
+/// `message` points to `length` bytes, or `length` is 0.
+pub unsafe fn verdict(
+    checked: Option<Result<(), String>>,
+    message: *mut c_char,
+    length: usize,
+) -> c_int {
+    match checked {
+        None => libc::ENOENT,
+        Some(Ok(())) => 0,
+        Some(Err(broken)) => {
+            let kept = broken.len().min(length.saturating_sub(1));
+            if length > 0 {
+                // SAFETY: `kept` bytes and the zero after them are within the `length` that the caller promises.
+                unsafe {
+                    message
+                        .cast::<u8>()
+                        .copy_from_nonoverlapping(broken.as_ptr(), kept);
+                    *message.add(kept) = 0;
+                }
+            }
+            libc::EFAULT
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! What happens when the library is loaded: the system's functions are looked up, and the arena that the environment asks for
+//! is opened.
+
+use std::env;
+
+use crate::arena::{self, OpenError};
+use crate::interpose::in_effect;
+use crate::setting::{Setting, HOST_ALIGNMENT};
+use crate::{fork, report, system};
+
+/// The size of the arena, for a program that is started with this library preloaded.
+const VARIABLE: &str = "REMAT_ARENA";
+
+#[used]
+#[link_section = ".init_array"]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    if !in_effect() {
+        return;
+    }
+    system::look_up();
+    fork::watch();
+    if let Some(text) = env::var_os(VARIABLE) {
+        let opened = Setting::parse(&text.to_string_lossy(), HOST_ALIGNMENT)
+            .and_then(|setting| arena::open(setting).map_err(|refusal| refusal.to_string()));
+        if let Err(refusal) = opened {
+            // A program that was to run within so many bytes must not run without a bound.
+            report::line(format_args!(
+                "{VARIABLE}={}: {refusal}",
+                text.to_string_lossy()
+            ));
+            // SAFETY: nothing of this process needs to be cleaned up yet.
+            unsafe { libc::_exit(2) }
+        }
+    }
+}
+
+/// Opens an arena, if it would be used.
+///
+/// # Errors
+/// As [`arena::open`], and [`OpenError::NotPreloaded`].
+pub fn open_if_preloaded(setting: Setting) -> Result<(), OpenError> {
+    match in_effect() {
+        true => arena::open(setting),
+        false => Err(OpenError::NotPreloaded),
+    }
+}
