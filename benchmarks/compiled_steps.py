@@ -258,7 +258,7 @@ def resnet18(quick: bool) -> Program:
     """ResNet-18 for small images."""
     from torchvision.models import resnet18 as made
 
-    batch, side = (2, 32) if quick else (16, 64)
+    batch, side = (2, 32) if quick else (32, 96)
 
     def blocks(model: nn.Module) -> list[nn.Module]:
         return [block for k in range(1, 5) for block in getattr(model, f"layer{k}")]
