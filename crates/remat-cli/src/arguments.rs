@@ -168,6 +168,8 @@ pub(crate) enum PlanCommand {
     ///
     /// With --budget such bans are lifted (never those of random ops) where it pays, until the step's peak fits, as counted by a timeline
     /// of all values: of all plans found that fit, the fastest. "any plan, at best" is what every plan that fits recomputes at least.
+    /// Values take their bytes unless they stay inside kernels: an op that is fusible, no reduction, and read by fusible ops alone is computed
+    /// where it is read, and what it reads is held until then. What is saved, or an output, is written.
     Cut(PlanCut),
 }
 
@@ -220,12 +222,15 @@ GRAPH.json:
    \"inputs\": [\"x\"], \"tangents\": [\"g\"], \"forward_outputs\": [\"y\"], \"backward_outputs\": [\"dx\"]}
   cost is in nanoseconds. Left out, flags are false, and numbers 0. Beside these: \"savable\": false for tuples (their results
   are nodes of op \"getitem\") and \"recomputable\": false are wishes; \"view_of\" names the input whose memory a
-  node shares; \"group\" is the number of its fusion group.
+  node shares; \"group\" is the number of its fusion group; \"workspace\" is what an op takes while it runs, in bytes;
+  \"heavy\" is true where several kernels would rather read a value than compute it each;
+  \"written\" says whether a kernel writes a value that is neither saved nor an output, where the compiler is known to.
 
 Examples:
   remat plan cut step.json
   remat plan cut step.json --budget 6GiB --json > plan.json
   remat plan cut step.json --curve                          time against memory, all budgets at once
+  remat plan cut step.json --frontier --json                the plans of all budgets, one a line
   remat plan cut step.json --groups --json                  what each fusion group recomputes of those it reads")]
 pub(crate) struct PlanCut {
     /// The joint graph, `-` for standard input.
@@ -234,14 +239,18 @@ pub(crate) struct PlanCut {
     /// Of several minimum cuts the one nearest the inputs, which recomputes most.
     #[arg(long)]
     pub(crate) no_reweight: bool,
-    /// Bytes of the whole step, inputs and outputs included, as 6GiB or 512MB. With --curve the largest budget.
+    /// Bytes of the whole step, inputs and outputs included, as 6GiB or 512MB. With --curve or
+    /// --frontier the largest budget.
     #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes)]
     pub(crate) budget: Option<Bytes>,
     /// Time against memory for all budgets at once; the first is the smallest feasible one found.
     #[arg(long)]
     pub(crate) curve: bool,
+    /// All plans of the curve, peaks rising: what each saves and recomputes. With --budget those that fit.
+    #[arg(long, conflicts_with = "curve")]
+    pub(crate) frontier: bool,
     /// What to recompute between any two fusion groups that touch, by the groups of the nodes.
-    #[arg(long, conflicts_with_all = ["budget", "curve", "no_reweight"])]
+    #[arg(long, conflicts_with_all = ["budget", "curve", "frontier", "no_reweight"])]
     pub(crate) groups: bool,
     /// One line of JSON a plan, point or pair of groups, in place of tables; sizes in bytes, times in nanoseconds.
     #[arg(long)]

@@ -6,8 +6,8 @@ use crate::plan_chain::text_of;
 use crate::{progress, table};
 use remat_core::Bytes;
 use remat_plan::cut::{
-    between_groups, partition, Budgets, Cut, CutError, Handover, JointGraph, Nearest, Planned,
-    Tradeoff, Wishes,
+    between_groups, partition, Budgets, Cut, CutError, FrontierPlan, Handover, JointGraph, Nearest,
+    Planned, Tradeoff, Wishes,
 };
 use serde::Serialize;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ pub(crate) fn run(wanted: &PlanCut) -> Result<(), Failure> {
         },
         ..Wishes::default()
     };
-    if wanted.budget.is_none() && !wanted.curve {
+    if wanted.budget.is_none() && !wanted.curve && !wanted.frontier {
         let cut = partition(&graph, &wishes).map_err(refused(wanted))?;
         return match wanted.json {
             true => print_json(&cut),
@@ -35,6 +35,7 @@ pub(crate) fn run(wanted: &PlanCut) -> Result<(), Failure> {
     }
     let budgets = searched(&graph, &wishes).map_err(refused(wanted))?;
     match wanted.budget {
+        _ if wanted.frontier => frontier(wanted, &budgets.frontier()),
         Some(budget) if !wanted.curve => {
             let planned = budgets.plan(budget.0).map_err(refused(wanted))?;
             match wanted.json {
@@ -135,6 +136,26 @@ fn curve(wanted: &PlanCut, tradeoffs: &[Tradeoff]) -> Result<(), Failure> {
         }
         let time = table::duration(tradeoff.recompute_ns);
         let line = format!("{:>20}  {time:>12}", tradeoff.peak_bytes);
+        writeln!(io::stdout(), "{line}").map_err(Failure::output)?;
+    }
+    Ok(())
+}
+
+fn frontier(wanted: &PlanCut, plans: &[FrontierPlan]) -> Result<(), Failure> {
+    let most = wanted.budget.map_or(u64::MAX, |budget| budget.0);
+    for plan in plans.iter().filter(|plan| plan.peak_bytes <= most) {
+        if wanted.json {
+            print_json(plan)?;
+            continue;
+        }
+        let line = format!(
+            "{} bytes, {} again: saves {}; recomputes {}; lifts {}",
+            plan.peak_bytes,
+            table::duration(plan.recompute_ns),
+            words(&plan.saved),
+            words(&plan.recomputed),
+            words(&plan.lifted)
+        );
         writeln!(io::stdout(), "{line}").map_err(Failure::output)?;
     }
     Ok(())

@@ -5,10 +5,16 @@ use serde_json::{json, Value};
 use std::fs;
 use tempfile::TempDir;
 
+fn node(name: &str, bytes: u64, inputs: &[&str]) -> Value {
+    json!({"name": name, "bytes": bytes, "inputs": inputs, "fusible": true, "cost": 1000})
+}
+
+fn product(name: &str, bytes: u64, inputs: &[&str]) -> Value {
+    json!({"name": name, "bytes": bytes, "inputs": inputs, "compute_bound": true, "cost": 50_000, "op": "mm"})
+}
+
 /// Two layers, each a product and what is made of it, and their backward pass.
 fn net() -> Value {
-    let node = |name: &str, bytes: u64, inputs: &[&str]| json!({"name": name, "bytes": bytes, "inputs": inputs, "fusible": true, "cost": 1000});
-    let product = |name: &str, bytes: u64, inputs: &[&str]| json!({"name": name, "bytes": bytes, "inputs": inputs, "compute_bound": true, "cost": 50_000, "op": "mm"});
     json!({
         "nodes": [
             node("x", 400, &[]), node("w", 100, &[]), node("v", 100, &[]),
@@ -20,6 +26,31 @@ fn net() -> Value {
             product("dw", 100, &["x", "dm"]), product("dx", 400, &["dm", "w"]),
         ],
         "inputs": ["x", "w", "v"], "tangents": ["g"], "forward_outputs": ["y"], "backward_outputs": ["dv", "dw", "dx"],
+    })
+}
+
+/// Four products, each of what a kernel makes of the one before, and their backward pass: enough to choose from.
+fn deep_net() -> Value {
+    let mut nodes = vec![node("h0", 4000, &[]), node("w", 100, &[])];
+    for layer in 1..=4 {
+        let [m, h] = ["m", "h"].map(|kind| format!("{kind}{layer}"));
+        nodes.push(product(&m, 4000, &[&format!("h{}", layer - 1), "w"]));
+        nodes.push(node(&h, 4000, &[&m]));
+    }
+    nodes.push(node("g4", 4000, &[]));
+    for layer in (1..=4).rev() {
+        let [m, g, dm] = ["m", "g", "dm"].map(|kind| format!("{kind}{layer}"));
+        nodes.push(node(&dm, 4000, &[&g, &m]));
+        nodes.push(product(
+            &format!("dw{layer}"),
+            100,
+            &[&dm, &format!("h{}", layer - 1)],
+        ));
+        nodes.push(product(&format!("g{}", layer - 1), 4000, &[&dm, "w"]));
+    }
+    json!({
+        "nodes": nodes, "inputs": ["h0", "w"], "tangents": ["g4"], "forward_outputs": ["h4"],
+        "backward_outputs": ["dw4", "dw3", "dw2", "dw1", "g0"],
     })
 }
 
@@ -90,6 +121,7 @@ fn a_plan_is_told_and_verified() {
 #[test]
 fn budgets_from_the_smallest_on_are_met_and_larger_ones_are_faster() {
     let desk = Desk::new();
+    desk.file("net.json", deep_net());
     let free = desk.planned(&[])["peak_bytes"].as_u64().unwrap();
     let line = desk.refused(&["plan", "cut", "net.json", "--budget", "10"]);
     let smallest: u64 = line
@@ -120,6 +152,30 @@ fn budgets_from_the_smallest_on_are_met_and_larger_ones_are_faster() {
     let curve = desk.told(&["plan", "cut", "net.json", "--curve", "--json"]);
     let first: Value = serde_json::from_str(curve.lines().next().unwrap()).unwrap();
     assert_eq!(first["peak_bytes"], smallest);
+}
+
+#[test]
+fn the_frontier_has_the_plans_of_the_curve_and_each_is_valid() {
+    let desk = Desk::new();
+    desk.file("net.json", deep_net());
+    let lines = |arguments: &[&str]| -> Vec<Value> {
+        let told = desk.told(&[&["plan", "cut", "net.json", "--json"][..], arguments].concat());
+        let lines = told.lines().map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().unwrap()
+    };
+    let (plans, curve) = (lines(&["--frontier"]), lines(&["--curve"]));
+    assert!(plans.len() > 1 && plans.len() == curve.len());
+    for (plan, point) in plans.iter().zip(&curve) {
+        for field in ["peak_bytes", "recompute_ns", "cost"] {
+            assert_eq!(plan[field], point[field], "{field}");
+        }
+        desk.file("plan.json", plan);
+        desk.told(&["verify", "cut", "net.json", "plan.json"]);
+    }
+    let budget = curve[1]["peak_bytes"].to_string();
+    assert_eq!(lines(&["--frontier", "--budget", &budget]), plans[..2]);
+    let table = desk.told(&["plan", "cut", "net.json", "--frontier"]);
+    assert_eq!(table.lines().count(), plans.len());
 }
 
 #[test]

@@ -108,6 +108,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(plan::verify_chain, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_cut, m)?)?;
     m.add_function(wrap_pyfunction!(plan::verify_cut, m)?)?;
+    m.add_function(wrap_pyfunction!(plan::between_groups, m)?)?;
     m.add_function(wrap_pyfunction!(swap_storages, m)?)?;
     m.add_function(wrap_pyfunction!(guard_storage, m)?)?;
     Ok(())

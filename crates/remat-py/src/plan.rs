@@ -61,14 +61,16 @@ fn refusal(error: &PlanError) -> PyErr {
 }
 
 /// What to save of a joint graph, as the JSON that `remat plan cut --json` prints, within `budget` bytes if given; with `tradeoffs`,
-/// under that name, the peaks and times of all budgets. `graph_json` is the text of GRAPH.json; nodes in `ban` are not recomputed
+/// under that name, the peaks and times of all budgets, and with `frontier` also the plans, each with `peak_bytes`, `recompute_ns`, `saved`,
+/// `recomputed`, `lifted`, `backward`, `cost` and `saved_bytes`, peaks rising. `graph_json` is the text of GRAPH.json; nodes in `ban` are not recomputed
 /// either, bans of those in `allow` are lifted. Of several minimum cuts it is the one nearest the backward pass, or with
 /// `reweight=False` the one nearest the inputs.
 ///
 /// Raises `ValueError(message)` for bad input, and where something may be neither saved nor recomputed, and
 /// `ValueError(message, smallest_bytes)` where the budget is too small.
+#[allow(clippy::too_many_arguments)] // Each is a keyword in Python.
 #[pyfunction]
-#[pyo3(signature = (graph_json, *, budget = None, ban = Vec::new(), allow = Vec::new(), reweight = true, tradeoffs = false))]
+#[pyo3(signature = (graph_json, *, budget = None, ban = Vec::new(), allow = Vec::new(), reweight = true, tradeoffs = false, frontier = false))]
 pub(crate) fn plan_cut(
     py: Python<'_>,
     graph_json: &str,
@@ -77,6 +79,7 @@ pub(crate) fn plan_cut(
     allow: Vec<String>,
     reweight: bool,
     tradeoffs: bool,
+    frontier: bool,
 ) -> PyResult<String> {
     let nearest = match reweight {
         true => Nearest::Backward,
@@ -89,37 +92,47 @@ pub(crate) fn plan_cut(
     };
     py.detach(|| {
         let graph: JointGraph = graph_json.parse().map_err(bad)?;
-        let answer = match (budget, tradeoffs) {
-            (None, false) => json_of(&partition(&graph, &wishes).map_err(bad)?)?,
-            _ => budgeted(&graph, &wishes, budget, tradeoffs)?,
+        let answer = match budget.is_some() || tradeoffs || frontier {
+            false => json_of(&partition(&graph, &wishes).map_err(bad)?)?,
+            true => {
+                let budgets = searched(&graph, &wishes)?;
+                let mut answer = planned(&graph, &wishes, &budgets, budget)?;
+                if tradeoffs {
+                    answer["tradeoffs"] = json_of(&budgets.tradeoffs())?;
+                }
+                if frontier {
+                    answer["frontier"] = json_of(&budgets.frontier())?;
+                }
+                answer
+            }
         };
         serde_json::to_string(&answer).map_err(bad)
     })
 }
 
-/// A plan within a budget, or the minimum cut if there is none.
-fn budgeted(
-    graph: &JointGraph,
-    wishes: &Wishes,
-    budget: Option<u64>,
-    tradeoffs: bool,
-) -> PyResult<serde_json::Value> {
+fn searched<'a>(graph: &'a JointGraph, wishes: &Wishes) -> PyResult<Budgets<'a>> {
     let mut patience = Patience::new();
     let budgets = Budgets::new(graph, wishes, &mut |_| patience.look());
-    let budgets = budgets.map_err(|error| patience.interrupt.unwrap_or_else(|| bad(error)))?;
-    let mut answer = match budget {
-        None => json_of(&partition(graph, wishes).map_err(bad)?)?,
-        Some(budget) => json_of(&budgets.plan(budget).map_err(|error| match &error {
-            CutError::Infeasible { smallest, .. } => {
-                PyValueError::new_err((error.to_string(), *smallest))
-            }
-            _ => bad(error),
-        })?)?,
+    budgets.map_err(|error| patience.interrupt.unwrap_or_else(|| bad(error)))
+}
+
+/// A plan within a budget, or the minimum cut if there is none.
+fn planned(
+    graph: &JointGraph,
+    wishes: &Wishes,
+    budgets: &Budgets<'_>,
+    budget: Option<u64>,
+) -> PyResult<serde_json::Value> {
+    let Some(budget) = budget else {
+        return json_of(&partition(graph, wishes).map_err(bad)?);
     };
-    if tradeoffs {
-        answer["tradeoffs"] = json_of(&budgets.tradeoffs())?;
-    }
-    Ok(answer)
+    let planned = budgets.plan(budget).map_err(|error| match &error {
+        CutError::Infeasible { smallest, .. } => {
+            PyValueError::new_err((error.to_string(), *smallest))
+        }
+        _ => bad(error),
+    });
+    json_of(&planned?)
 }
 
 fn json_of(value: &impl Serialize) -> PyResult<serde_json::Value> {
@@ -162,4 +175,15 @@ pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u6
     let claim: cut::Claim = serde_json::from_str(plan_json).map_err(bad)?;
     let verified = cut::verify(&graph, &claim).map_err(bad)?;
     Ok((verified.cost, verified.recompute_ns, verified.peak_bytes))
+}
+
+/// What each fusion group of a graph best reads of another, and what it best computes again (section 3.7), as JSON: a list of what
+/// `remat_plan::cut::Handover` holds. `graph_json` is the text of GRAPH.json with groups. Raises `ValueError` for bad input.
+#[pyfunction]
+pub(crate) fn between_groups(py: Python<'_>, graph_json: &str) -> PyResult<String> {
+    py.detach(|| {
+        let graph: JointGraph = graph_json.parse().map_err(bad)?;
+        let handovers = cut::between_groups(&graph).map_err(bad)?;
+        serde_json::to_string(&handovers).map_err(bad)
+    })
 }

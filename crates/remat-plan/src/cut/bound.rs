@@ -1,12 +1,12 @@
 //! How much time any choice within a budget takes at least.
 
 use super::error::CutError;
-use super::lagrange::{priced, Moment};
-use super::moments::moments;
+use super::moments::Sketch;
+use super::relaxation::Relaxation;
 use super::worth::Question;
 
 /// Moments of the backward pass at which the budget is looked at, one by one.
-const MOMENTS: usize = 6;
+const MOMENTS: usize = 24;
 /// Prices tried for each.
 const PRICES: usize = 20;
 
@@ -16,8 +16,14 @@ const PRICES: usize = 20;
 /// within the budget takes at least what is cheapest at this price, less the price of the room.
 pub(super) fn bound(question: &Question<'_>, budget: u64) -> Result<Option<u64>, CutError> {
     let mut best = 0;
-    for moment in moments(question, MOMENTS) {
-        match at(question, &moment, budget)? {
+    let sketch = Sketch::of(question);
+    for op in sketch.crests(MOMENTS) {
+        let moment = sketch.moment(op);
+        match at(
+            question,
+            &Relaxation::new(question, &moment, &sketch.root),
+            budget,
+        )? {
             None => return Ok(None),
             Some(bound) => best = best.max(bound),
         }
@@ -25,8 +31,12 @@ pub(super) fn bound(question: &Question<'_>, budget: u64) -> Result<Option<u64>,
     Ok(Some(best))
 }
 
-fn at(question: &Question<'_>, moment: &Moment, budget: u64) -> Result<Option<u64>, CutError> {
-    let Some(room) = budget.checked_sub(moment.fixed) else {
+fn at(
+    question: &Question<'_>,
+    moment: &Relaxation<'_>,
+    budget: u64,
+) -> Result<Option<u64>, CutError> {
+    let Some(room) = moment.room(budget) else {
         return Ok(None);
     };
     let cost: u64 = question.graph.nodes.iter().map(|node| node.cost).sum();
@@ -35,13 +45,9 @@ fn at(question: &Question<'_>, moment: &Moment, budget: u64) -> Result<Option<u6
     let (mut low, mut high) = (1e-12f64, 4.0 * cost.max(1) as f64);
     for _ in 0..PRICES {
         let price = (low * high).sqrt();
-        let priced = priced(question, &moment.held, price, None, false)?;
-        best = best.max(priced.least - price * room as f64);
-        let saved = priced.saved.iter().zip(&moment.held);
-        let held: u64 = saved
-            .map(|(&saved, &held)| if saved { held } else { 0 })
-            .sum();
-        match held > room {
+        let relaxed = moment.cheapest(price)?;
+        best = best.max(relaxed.least - price * room as f64);
+        match relaxed.held > room {
             true => low = price,
             false => high = price,
         }

@@ -33,6 +33,27 @@ pub struct Tradeoff {
     pub cost: u64,
 }
 
+/// A plan that no other found is better than in both memory and time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FrontierPlan {
+    /// The most bytes that the step takes at once.
+    pub peak_bytes: u64,
+    /// Nanoseconds of ops that run a second time beside the kernels of the backward pass.
+    pub recompute_ns: u64,
+    /// Names of what the backward pass is handed.
+    pub saved: Vec<String>,
+    /// Names of what the backward pass computes although the forward pass could.
+    pub recomputed: Vec<String>,
+    /// Of these, the names of what the rules ban from it.
+    pub lifted: Vec<String>,
+    /// Names of what the backward pass runs, in order.
+    pub backward: Vec<String>,
+    /// Sum of the capacities cut.
+    pub cost: u64,
+    /// Bytes of all that is saved.
+    pub saved_bytes: u64,
+}
+
 /// All budgets of a joint graph at once: what was found between the smallest and that of the minimum cut.
 pub struct Budgets<'a> {
     question: Question<'a>,
@@ -58,17 +79,38 @@ impl<'a> Budgets<'a> {
     }
 
     /// The best choices found, peaks rising and times falling; none has a higher peak than the minimum cut.
-    pub fn tradeoffs(&self) -> Vec<Tradeoff> {
+    fn choices(&self) -> impl Iterator<Item = &Choice> {
         let most = self.found.cheapest.peak;
         let choices = self.found.frontier.choices();
-        choices
-            .filter(|choice| choice.peak <= most)
-            .map(|choice| Tradeoff {
-                peak_bytes: choice.peak,
-                recompute_ns: choice.recompute_ns,
-                cost: choice.cost,
-            })
-            .collect()
+        choices.take_while(move |choice| choice.peak <= most)
+    }
+
+    /// What the best plans found are worth, peaks rising and times falling; none has a higher peak than the minimum cut.
+    pub fn tradeoffs(&self) -> Vec<Tradeoff> {
+        let tradeoff = |choice: &Choice| Tradeoff {
+            peak_bytes: choice.peak,
+            recompute_ns: choice.recompute_ns,
+            cost: choice.cost,
+        };
+        self.choices().map(tradeoff).collect()
+    }
+
+    /// The best plans found, one for each of the [`Budgets::tradeoffs`], in the same order.
+    pub fn frontier(&self) -> Vec<FrontierPlan> {
+        let plan = |choice| {
+            let cut = Cut::of(&self.question, choice, self.start);
+            FrontierPlan {
+                peak_bytes: cut.peak_bytes,
+                recompute_ns: cut.recompute_ns,
+                saved: cut.saved,
+                recomputed: cut.recomputed,
+                lifted: cut.lifted,
+                backward: cut.backward,
+                cost: cut.cost,
+                saved_bytes: cut.saved_bytes,
+            }
+        };
+        self.choices().map(plan).collect()
     }
 
     fn bound(&self, budget: u64, choice: &Choice) -> Result<u64, CutError> {

@@ -59,6 +59,17 @@ pub struct Node {
     /// Whether the op may be run again as far as the caller is concerned.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub recomputable: bool,
+    /// Whether kernels write the value where it is neither saved nor an output, and no view, if the caller knows; by itself a value is left in
+    /// kernels where its op is fusible, no reduction, and all that read it are fusible.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<bool>,
+    /// Computing it in several kernels takes longer than writing it once, as compilers for processors hold of exponentials: inside kernels only where
+    /// those that read it can be one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub heavy: bool,
+    /// Bytes that the op takes beside its inputs and results while it runs; read by plans within a budget.
+    #[serde(default, skip_serializing_if = "Quantity::is_zero")]
+    pub workspace: Quantity,
     /// Name of the input whose memory the value shares, if it has none of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view_of: Option<String>,
@@ -82,6 +93,9 @@ impl Node {
             cost: Quantity::Whole(0),
             savable: true,
             recomputable: true,
+            written: None,
+            heavy: false,
+            workspace: Quantity::Whole(0),
             view_of: None,
             group: None,
         }
@@ -96,6 +110,10 @@ fn is_true(value: &bool) -> bool {
     *value
 }
 
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
 /// A number that should be whole and not negative; kept as it was given, so that the error can name the node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantity {
@@ -103,6 +121,12 @@ pub enum Quantity {
     Whole(u64),
     /// Negative, a fraction, or more than 64 bits hold.
     Other(f64),
+}
+
+impl Quantity {
+    fn is_zero(&self) -> bool {
+        *self == Quantity::Whole(0)
+    }
 }
 
 impl Default for Quantity {

@@ -2,7 +2,7 @@
 //!
 //! At a moment some bytes are there whatever is saved, and so are those of saved values that are read later. With a price for each of
 //! the latter and the time of each banned op on the edge from the source (algorithm 1 with finite bans), a minimum cut is the
-//! cheapest choice; its worth, less the price of the room there is, bounds what any choice within the budget takes.
+//! cheapest choice. What such prices prove is in `relaxation.rs`.
 
 use super::ban::Nearest;
 use super::error::CutError;
@@ -16,32 +16,25 @@ pub(super) struct Moment {
     pub(super) fixed: u64,
     /// Bytes that are there besides if a node is saved; at most these, where nodes share memory.
     pub(super) held: Vec<u64>,
-}
-
-/// What a price for memory leads to.
-pub(super) struct Priced {
-    pub(super) saved: Vec<bool>,
-    /// No choice takes less nanoseconds and price together.
-    pub(super) least: f64,
+    /// Whether what is in the memory of each node is there whatever is saved.
+    pub(super) there: Vec<bool>,
+    /// What the backward pass needs of the forward pass from then on, beside what it recomputes others from.
+    pub(super) needed: Vec<bool>,
 }
 
 /// Numbers of a network add up to about so much, so that rounding them down loses little.
-const SUM: f64 = (1u64 << 52) as f64;
-/// What sums of doubles may be off by.
-const SLACK: f64 = 1e-9;
+pub(super) const SUM: f64 = (1u64 << 52) as f64;
 
-/// The choice that is cheapest where a byte at this moment costs so many nanoseconds. Nodes in `keep` are not recomputed; with `spare` a
+/// What is saved by the choice that is cheapest where a byte at this moment costs so many nanoseconds. Nodes in `keep` are not recomputed; a
 /// 64th of the capacities is counted too, for choices that are alike otherwise.
 pub(super) fn priced(
     question: &Question<'_>,
     held: &[u64],
     price: f64,
     keep: Option<&[bool]>,
-    spare: bool,
-) -> Result<Priced, CutError> {
+) -> Result<Vec<bool>, CutError> {
     let save = |id: usize| match question.capacities[id] {
-        Capacity::Finite(capacity) if spare => price * (held[id] as f64 + capacity as f64 / 64.0),
-        Capacity::Finite(_) => price * held[id] as f64,
+        Capacity::Finite(capacity) => price * (held[id] as f64 + capacity as f64 / 64.0),
         Capacity::Infinite => 0.0,
     };
     let recompute: Vec<u64> = (0..question.graph.len())
@@ -62,16 +55,12 @@ pub(super) fn priced(
             false => finite(recompute[id] as f64),
         },
     });
-    let (saved, cost) = split.saved(Nearest::Backward)?;
-    Ok(Priced {
-        saved,
-        least: cost as f64 / scale - whole * SLACK,
-    })
+    Ok(split.saved(Nearest::Backward)?.0)
 }
 
 /// Nanoseconds that recomputing a node takes for certain, whatever else is: the forward pass runs it in any case, and some of what
 /// reads it in the backward pass does not fuse with it.
-fn certain_ns(question: &Question<'_>, id: usize) -> u64 {
+pub(super) fn certain_ns(question: &Question<'_>, id: usize) -> u64 {
     let (graph, node) = (question.graph, &question.graph.nodes[id]);
     let apart = |&user: &u32| {
         question.phases.backward[user as usize] && !graph.nodes[user as usize].fusible

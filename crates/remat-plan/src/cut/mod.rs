@@ -12,9 +12,9 @@
 //! | `network.rs`, `min_cut.rs`, `push_relabel.rs` | networks, minimum cuts with their proof, maximum flow |
 //! | `partition.rs`, `recompute.rs` | algorithm 1; what follows from what is saved |
 //! | `groups.rs` | the same between fusion groups |
-//! | `timeline.rs`, `worth.rs` | when values come and go; what a choice is worth |
+//! | `kernels.rs`, `timeline.rs`, `worth.rs` | what is never written; when values come and go; what a choice is worth |
 //! | `budget.rs`, `search.rs`, `frontier.rs` | plans within a budget |
-//! | `lagrange.rs`, `moments.rs`, `bound.rs` | memory at a price, and how far from the best a plan can be |
+//! | `lagrange.rs`, `moments.rs`, `relaxation.rs`, `bound.rs` | memory at a price, and how far from the best a plan can be |
 //! | `verify.rs` | what a plan is worth, computed apart from all of these |
 //! | `error.rs` | refusals |
 
@@ -27,6 +27,7 @@ mod description;
 mod error;
 mod frontier;
 mod groups;
+mod kernels;
 mod lagrange;
 mod min_cut;
 mod model;
@@ -36,6 +37,7 @@ mod partition;
 mod phases;
 mod push_relabel;
 mod recompute;
+mod relaxation;
 mod search;
 #[cfg(test)]
 mod search_quality;
@@ -46,7 +48,7 @@ mod verify;
 mod worth;
 
 pub use ban::{Ban, Nearest, Wishes};
-pub use budget::{Budgets, Planned, Tradeoff};
+pub use budget::{Budgets, FrontierPlan, Planned, Tradeoff};
 pub use description::{Description, Node, Quantity};
 pub use error::{CutError, GraphError};
 pub use groups::{between_groups, Handover};

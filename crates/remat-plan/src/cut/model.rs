@@ -17,6 +17,9 @@ pub(super) struct Properties {
     pub(super) reduction: bool,
     pub(super) savable: bool,
     pub(super) recomputable: bool,
+    pub(super) written: Option<bool>,
+    pub(super) heavy: bool,
+    pub(super) workspace: u64,
     /// It is among the inputs of the forward pass.
     pub(super) input: bool,
     /// It is given to the backward pass.

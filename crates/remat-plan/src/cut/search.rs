@@ -160,8 +160,8 @@ impl Search<'_, '_> {
         for moment in moments(self.question, 4) {
             for exponent in (-14..=14).step_by(few) {
                 let price = middle * f64::from(exponent).exp2();
-                let priced = priced(self.question, &moment.held, price, None, true)?;
-                self.consider(priced.saved)?;
+                let saved = priced(self.question, &moment.held, price, None)?;
+                self.consider(saved)?;
             }
         }
         Ok(())
@@ -183,8 +183,8 @@ impl Search<'_, '_> {
             let keep = self.crossing(segments);
             for exponent in [-10, -5, -2, 0, 2, 5, 10] {
                 let price = middle * f64::from(exponent).exp2();
-                if let Ok(priced) = priced(self.question, &held, price, Some(&keep), true) {
-                    let kept = priced.saved.iter().zip(&keep);
+                if let Ok(saved) = priced(self.question, &held, price, Some(&keep)) {
+                    let kept = saved.iter().zip(&keep);
                     self.consider(kept.map(|(&saved, &keep)| saved || keep).collect())?;
                 }
                 if self.done * 3 > self.most {

@@ -8,11 +8,13 @@
 //!   its last use there, what is saved after its last use in the backward pass.
 //! - The backward pass runs its ops in the order of the graph. Directly before each, those of its ancestors that are to be recomputed and
 //!   have not been yet are, in the order of the graph. So each is recomputed once, and it goes after its last use.
-//! - Every value takes its bytes, also where kernels that fuse would never write it; an op's inputs and results are there while it runs;
-//!   nothing is computed in place.
+//! - A value takes its bytes, unless it stays inside kernels (`kernels.rs`): then it takes none, and what it is computed from is there
+//!   until the last kernel that computes it has run. An op's inputs, results and workspace are there while it runs; nothing is computed in
+//!   place.
 //! - A view takes no bytes and keeps what it is a view of. The results of an op of several are there from when the op runs, those that nobody
 //!   reads as long as others are taken from it.
 
+use super::kernels::inside;
 use super::model::{JointGraph, Properties};
 use super::phases::Phases;
 use super::recompute::Recompute;
@@ -35,9 +37,14 @@ impl Timeline {
         let recomputed = marked(graph.len(), &run.recomputed);
         let backward = backward(graph, phases, &recomputed);
         let mut account = Account::new(graph, forward.len() + backward.len());
-        account.run(&forward, 0);
+        let saved = marked(graph.len(), &run.read);
+        account.run(&forward, 0, |id| {
+            saved[id] || graph.nodes[id].forward_output
+        });
         account.turn(phases, &recomputed, forward.len());
-        account.run(&backward, forward.len() + 1);
+        account.run(&backward, forward.len() + 1, |id| {
+            graph.nodes[id].backward_output
+        });
         account.hold(|node| node.backward_output);
         Timeline {
             bytes: account.bytes(),
@@ -140,6 +147,8 @@ struct Account<'a> {
     home: Vec<u32>,
     /// When each node last ran.
     ran: Vec<u32>,
+    /// Bytes of workspace at each moment.
+    workspace: Vec<u64>,
 }
 
 impl<'a> Account<'a> {
@@ -156,6 +165,7 @@ impl<'a> Account<'a> {
             pieces: vec![unused; 2 * graph.len()],
             home: (0..graph.len() as u32).collect(),
             ran: vec![0; graph.len()],
+            workspace: vec![0; ops + 1],
         };
         for id in 0..graph.len() {
             account.home[id] = match graph.nodes[id].view_of {
@@ -173,19 +183,36 @@ impl<'a> Account<'a> {
         account
     }
 
-    /// A pass that runs these nodes, the first at this moment.
-    fn run(&mut self, nodes: &[u32], first: usize) {
+    /// A pass that runs these nodes, the first at this moment, and hands on what it `keeps`.
+    fn run(&mut self, nodes: &[u32], first: usize, keeps: impl Fn(usize) -> bool) {
         let running = marked(self.graph.len(), nodes);
-        for (moment, &id) in (first as u32..).zip(nodes) {
-            self.make(id as usize, moment);
-            self.unread(id as usize, &running);
-            for &read in self.graph.inputs.of(id as usize) {
-                self.touch(read as usize, moment);
+        let inside = inside(self.graph, nodes, &running, keeps);
+        let last = self.last(nodes, first as u32, &running, &inside);
+        for (moment, id) in (first as u32..).zip(nodes.iter().map(|&id| id as usize)) {
+            self.workspace[moment as usize] = self.graph.nodes[id].workspace;
+            if !inside[id] {
+                self.make(id, moment);
+                self.unread(id, &running);
+            }
+            for &read in self.graph.inputs.of(id) {
+                self.touch(read as usize, last[id]);
             }
         }
         for &id in nodes {
             self.part(id as usize);
         }
+    }
+
+    /// When each of these nodes is last computed: what is inside kernels with the last of them.
+    fn last(&self, nodes: &[u32], first: u32, running: &[bool], inside: &[bool]) -> Vec<u32> {
+        let mut last = vec![0; self.graph.len()];
+        let moments = first..first + nodes.len() as u32;
+        for (moment, id) in moments.rev().zip(nodes.iter().rev().map(|&id| id as usize)) {
+            let readers = self.graph.users.of(id).iter().map(|&user| user as usize);
+            let kernels = readers.filter(|&user| inside[id] && running[user]);
+            last[id] = kernels.map(|user| last[user]).fold(moment, u32::max);
+        }
+        last
     }
 
     fn make(&mut self, id: usize, moment: u32) {
@@ -262,9 +289,9 @@ impl<'a> Account<'a> {
         }
         let mut there = 0u64;
         change.pop();
-        for change in &mut change {
+        for (change, workspace) in change.iter_mut().zip(&self.workspace) {
             there = there.wrapping_add(*change);
-            *change = there;
+            *change = there + workspace;
         }
         change
     }

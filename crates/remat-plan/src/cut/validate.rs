@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 /// Nodes and inputs of nodes together are at most so many, so that ids of vertices and arcs fit in 32 bits.
 const MOST: usize = 1 << 28;
-/// Sums of bytes, and of costs, are below this: capacities are twice the bytes, and infinity is 2^62.
+/// Sums of bytes, of costs, and of workspaces are below this: capacities are twice the bytes, and infinity is 2^62.
 const MOST_SUM: u128 = 1 << 61;
 
 /// The graph of a description.
@@ -57,7 +57,7 @@ fn properties(
         pairs.extend(inputs.into_iter().map(|input| (input, id)));
     }
     roles(description, ids, &mut nodes)?;
-    for field in ["bytes", "cost"] {
+    for field in ["bytes", "cost", "workspace"] {
         adds_up(description, &nodes, field)?;
     }
     Ok((nodes, pairs))
@@ -109,6 +109,9 @@ fn property(
         reduction: node.reduction,
         savable: node.savable,
         recomputable: node.recomputable,
+        written: node.written,
+        heavy: node.heavy,
+        workspace: number(node, "workspace", node.workspace)?,
         input: false,
         tangent: false,
         forward_output: false,
@@ -145,7 +148,7 @@ fn number(node: &Node, field: &'static str, value: Quantity) -> Result<u64, Grap
     }
 }
 
-/// Sums of the bytes, or costs, of all nodes fit.
+/// Sums of the bytes, costs or workspaces of all nodes fit.
 fn adds_up(
     description: &Description,
     nodes: &[Properties],
@@ -153,7 +156,8 @@ fn adds_up(
 ) -> Result<(), GraphError> {
     let value = |node: &Properties| match field {
         "bytes" => node.bytes,
-        _ => node.cost,
+        "cost" => node.cost,
+        _ => node.workspace,
     };
     let sum: u128 = nodes.iter().map(|node| u128::from(value(node))).sum();
     let largest = (0..nodes.len()).max_by_key(|&id| value(&nodes[id]));

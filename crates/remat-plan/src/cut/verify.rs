@@ -1,11 +1,14 @@
-//! What a plan is worth, from the words of the paper and of `timeline.rs` alone: nothing here is shared with the planner but the graph
+//! What a plan is worth, from the words of the paper, of `timeline.rs` and of `kernels.rs` alone: nothing here is shared with the planner but the graph
 //! and its JSON.
 
 use super::error::Short;
 use super::model::JointGraph;
 use serde::Deserialize;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
+
+/// Values that each of several kernels may read in place of one, of which they were computed.
+const READS: usize = 4;
 
 /// What a plan says of itself; only `saved` must be there.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -327,11 +330,8 @@ impl<'a> Check<'a> {
         let mut memory = Memory::default();
         let mut values: HashMap<usize, Value> = HashMap::new();
         for id in (0..self.graph.len()).filter(|&id| self.place[id] == Place::Input) {
-            let value = Value {
-                buffer: memory.take(self.graph.nodes[id].bytes),
-                readers: usize::MAX / 2,
-            };
-            values.insert(id, value);
+            let buffer = memory.take(self.graph.nodes[id].bytes);
+            values.insert(id, Value::given(buffer));
         }
         let forward: Vec<usize> = (0..self.graph.len()).filter(|&id| early[id]).collect();
         let keeps = |id: usize| {
@@ -339,11 +339,10 @@ impl<'a> Check<'a> {
         };
         self.pass(&forward, early, keeps, &mut memory, &mut values);
         // Beside the forward outputs, only what is saved can be reached now.
-        let returned: Vec<Value> = (forward.iter())
+        let returned = (forward.iter())
             .filter(|&&id| self.graph.nodes[id].forward_output)
-            .map(|id| values[id].clone())
-            .collect();
-        returned.iter().for_each(|value| memory.refer(value.buffer));
+            .filter_map(|id| values[id].buffer);
+        returned.for_each(|buffer| memory.refer(buffer));
         values.retain(|&id, _| {
             self.place[id] == Place::Input || self.saved[id] || self.graph.nodes[id].forward_output
         });
@@ -351,24 +350,20 @@ impl<'a> Check<'a> {
         for id in 0..self.graph.len() {
             let readers = self.users(id).filter(|&user| runs[user]).count();
             match values.get_mut(&id) {
-                Some(value) if self.place[id] != Place::Input && !self.again(id) => {
+                Some(value) if self.place[id] != Place::Input => {
                     value.readers = readers + usize::from(self.graph.nodes[id].backward_output);
-                    if value.readers == 0 {
-                        memory.drop(value.buffer);
-                    }
+                    let gone = value.readers == 0 || self.again(id);
+                    let buffer = value.buffer.filter(|_| gone);
+                    buffer.into_iter().for_each(|buffer| memory.drop(buffer));
                 }
-                Some(value) if self.again(id) => memory.drop(value.buffer),
                 _ => {}
             }
             if self.graph.nodes[id].tangent {
-                let value = Value {
-                    buffer: memory.take(self.graph.nodes[id].bytes),
-                    readers: usize::MAX / 2,
-                };
-                values.insert(id, value);
+                let buffer = memory.take(self.graph.nodes[id].bytes);
+                values.insert(id, Value::given(buffer));
             }
         }
-        memory.look();
+        memory.look(0);
         let keeps = |id: usize| usize::from(self.graph.nodes[id].backward_output);
         self.pass(&self.order(), &runs, keeps, &mut memory, &mut values);
         memory.peak
@@ -382,6 +377,98 @@ impl<'a> Check<'a> {
         })
     }
 
+    /// Values of the pass that are in no memory, being computed where they are read.
+    fn unwritten(
+        &self,
+        order: &[usize],
+        runs: &[bool],
+        keeps: &impl Fn(usize) -> usize,
+    ) -> HashSet<usize> {
+        // What shares memory, by the node that is no view.
+        let mut owner: HashMap<usize, usize> = HashMap::new();
+        let mut sharing: HashMap<usize, Vec<usize>> = HashMap::new();
+        for &id in order {
+            let shared = match self.graph.nodes[id].view_of {
+                Some(base) => owner.get(&(base as usize)).copied(),
+                None => Some(id),
+            };
+            if let Some(shared) = shared {
+                owner.insert(id, shared);
+                sharing.entry(shared).or_default().push(id);
+            }
+        }
+        let fused = |&id: &usize| {
+            let mut readers = self.users(id).filter(|&user| runs[user]);
+            self.graph.nodes[id].fusible && readers.all(|user| self.graph.nodes[user].fusible)
+        };
+        let unwritten = |owner: usize, sharing: &[usize]| {
+            let node = &self.graph.nodes[owner];
+            let several =
+                |&id: &usize| !self.graph.nodes[id].savable && self.parts(id).next().is_some();
+            let alone = !node.reduction && sharing.iter().all(fused);
+            node.part_of.is_none()
+                && !sharing.iter().any(several)
+                && sharing.iter().all(|&id| keeps(id) == 0)
+                && node.written.map_or(alone, |written| !written)
+        };
+        let groups = sharing.iter();
+        let groups = groups.filter(|(owner, sharing)| unwritten(**owner, sharing));
+        let mut found: HashSet<usize> = groups
+            .flat_map(|(_, sharing)| sharing.iter().copied())
+            .collect();
+        let depth = self.depth(order, runs);
+        let mut sources: HashMap<usize, BTreeSet<usize>> = HashMap::new();
+        let mut heavy: HashSet<usize> = HashSet::new();
+        for &id in order {
+            let mut read = BTreeSet::new();
+            for input in self.graph.inputs.of(id).iter().map(|&input| input as usize) {
+                match sources.get(&input) {
+                    Some(those) if found.contains(&input) => {
+                        read.extend(those.iter().copied());
+                        if heavy.contains(&input) {
+                            heavy.insert(id);
+                        }
+                    }
+                    _ => _ = read.insert(input),
+                }
+            }
+            if self.graph.nodes[id].heavy {
+                heavy.insert(id);
+            }
+            if found.contains(&id) && owner[&id] == id && self.graph.nodes[id].written.is_none() {
+                let all = &sharing[&id];
+                let readers = all.iter().flat_map(|&shared| self.users(shared));
+                let readers = readers.filter(|user| runs[*user] && !all.contains(user));
+                let readers: Vec<usize> = readers.collect();
+                let apart = readers.iter().any(|user| depth[user] > depth[&id]);
+                let dear = heavy.contains(&id) || read.len() > READS;
+                if readers.len() > 1 && apart && dear {
+                    all.iter().for_each(|shared| _ = found.remove(shared));
+                }
+            }
+            read = read.into_iter().take(READS + 1).collect();
+            sources.insert(id, read);
+        }
+        found
+    }
+
+    /// Kernels that have to end before each op can be in one: by ops on the way to it that do not fuse.
+    fn depth(&self, order: &[usize], runs: &[bool]) -> HashMap<usize, usize> {
+        let mut depth: HashMap<usize, usize> = HashMap::new();
+        for &id in order {
+            let mut most = 0;
+            for &input in self.graph.inputs.of(id) {
+                if let (true, Some(before)) = (runs[input as usize], depth.get(&(input as usize))) {
+                    let fuse =
+                        self.graph.nodes[input as usize].fusible && self.graph.nodes[id].fusible;
+                    most = most.max(before + usize::from(!fuse));
+                }
+            }
+            depth.insert(id, most);
+        }
+        depth
+    }
+
     /// Runs ops; `keeps` says how many references outlast the pass.
     fn pass(
         &self,
@@ -391,48 +478,76 @@ impl<'a> Check<'a> {
         memory: &mut Memory,
         values: &mut HashMap<usize, Value>,
     ) {
+        let unwritten = self.unwritten(order, runs, &keeps);
         let readers = |id: usize| self.users(id).filter(|&user| runs[user]).count() + keeps(id);
         let mut parts: HashMap<usize, usize> = HashMap::new();
         for &id in order {
-            let node = &self.graph.nodes[id];
-            let buffer = match (node.view_of, parts.remove(&id)) {
-                (Some(base), _) => {
-                    let buffer = values[&(base as usize)].buffer;
-                    memory.refer(buffer);
-                    buffer
+            let readers = readers(id);
+            if unwritten.contains(&id) {
+                memory.look(self.graph.nodes[id].workspace);
+                values.insert(id, Value::computed_where_read(readers));
+                if readers == 0 {
+                    self.leave(id, memory, values);
                 }
-                (None, Some(part)) => part,
-                (None, None) => memory.take(node.bytes),
-            };
-            for part in self.parts(id) {
-                let bytes = self.graph.nodes[part].bytes;
-                match runs[part] {
-                    true => _ = parts.insert(part, memory.take(bytes)),
-                    false if node.view_of.is_some() => {}
-                    false => memory.grow(buffer, bytes),
-                }
+                continue;
             }
-            memory.look();
-            values.insert(
-                id,
-                Value {
-                    buffer,
-                    readers: readers(id),
-                },
-            );
-            let touched = self
-                .graph
-                .inputs
-                .of(id)
-                .iter()
-                .map(|&read| (read as usize, 1));
-            for (value, used) in touched.chain([(id, 0)]) {
-                let value = values
-                    .get_mut(&value)
-                    .expect("inputs run before what reads them");
-                value.readers -= used;
-                if value.readers == 0 {
-                    memory.drop(value.buffer);
+            let buffer = self.buffer(id, runs, &mut parts, memory, values);
+            memory.look(self.graph.nodes[id].workspace);
+            let value = Value {
+                buffer: Some(buffer),
+                readers,
+            };
+            values.insert(id, value);
+            self.leave(id, memory, values);
+            if readers == 0 {
+                memory.drop(buffer);
+            }
+        }
+    }
+
+    /// The buffer of a value that is written, and those of the results of an op of several.
+    fn buffer(
+        &self,
+        id: usize,
+        runs: &[bool],
+        parts: &mut HashMap<usize, usize>,
+        memory: &mut Memory,
+        values: &HashMap<usize, Value>,
+    ) -> usize {
+        let node = &self.graph.nodes[id];
+        let base = node.view_of.map(|base| &values[&(base as usize)]);
+        let buffer = match (base.and_then(|base| base.buffer), parts.remove(&id)) {
+            (Some(buffer), _) => {
+                memory.refer(buffer);
+                buffer
+            }
+            (None, Some(part)) => part,
+            (None, None) => memory.take(node.bytes),
+        };
+        for part in self.parts(id) {
+            let bytes = self.graph.nodes[part].bytes;
+            match runs[part] {
+                true => _ = parts.insert(part, memory.take(bytes)),
+                false if node.view_of.is_some() => {}
+                false => memory.grow(buffer, bytes),
+            }
+        }
+        buffer
+    }
+
+    /// What a value was computed from is read no more by it. What no one else reads goes, and leaves what it was computed from in turn if it
+    /// was never written.
+    fn leave(&self, id: usize, memory: &mut Memory, values: &mut HashMap<usize, Value>) {
+        let mut leaving = vec![id];
+        while let Some(id) = leaving.pop() {
+            for &read in self.graph.inputs.of(id) {
+                let value = values.get_mut(&(read as usize));
+                let value = value.expect("inputs run before what reads them");
+                value.readers -= 1;
+                match (value.readers, value.buffer) {
+                    (0, Some(buffer)) => memory.drop(buffer),
+                    (0, None) => leaving.push(read as usize),
+                    _ => {}
                 }
             }
         }
@@ -452,11 +567,29 @@ fn marked(graph: &JointGraph, list: &str, names: &[String]) -> Result<Vec<bool>,
     Ok(marked)
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Value {
-    buffer: usize,
+    /// `None` if it is computed where it is read.
+    buffer: Option<usize>,
     /// Reads to come, and references that stay.
     readers: usize,
+}
+
+impl Value {
+    /// Stays, whoever reads it.
+    fn given(buffer: usize) -> Value {
+        Value {
+            buffer: Some(buffer),
+            readers: usize::MAX / 2,
+        }
+    }
+
+    fn computed_where_read(readers: usize) -> Value {
+        Value {
+            buffer: None,
+            readers,
+        }
+    }
 }
 
 /// Buffers with reference counts.
@@ -492,7 +625,8 @@ impl Memory {
         }
     }
 
-    fn look(&mut self) {
-        self.peak = self.peak.max(self.there);
+    /// While an op runs that takes so much workspace.
+    fn look(&mut self, workspace: u64) {
+        self.peak = self.peak.max(self.there + workspace);
     }
 }

@@ -99,6 +99,17 @@ fn each_fault_is_told_with_the_nodes() {
             |g| g["nodes"][1]["cost"] = json!(-0.1),
             &["\"a\": cost is -0.1"],
         ),
+        (
+            |g| g["nodes"][1]["workspace"] = json!(-2),
+            &["\"a\": workspace is -2"],
+        ),
+        (
+            |g| {
+                g["nodes"][1]["workspace"] = json!((1u64 << 61) - 1);
+                g["nodes"][2]["workspace"] = json!(1);
+            },
+            &["workspace of all nodes add up", "\"a\""],
+        ),
         (|g| g["nodes"][1]["bytes"] = json!("4"), &["no joint graph"]),
         (
             |g| g["nodes"][1]["fusibel"] = json!(true),

@@ -3,8 +3,9 @@
 use crate::random_graphs::joint_graphs;
 use proptest::prelude::*;
 use remat_plan::cut::{
-    partition, verify, Budgets, Claim, CutError, Description, JointGraph, Planned, Verified, Wishes,
+    partition, verify, Budgets, Claim, CutError, Description, JointGraph, Verified, Wishes,
 };
+use serde::Serialize;
 use std::ops::ControlFlow;
 
 /// Every valid choice, bans lifted, by definition of the verifier.
@@ -30,8 +31,9 @@ fn every_choice(graph: &JointGraph, description: &Description) -> Vec<Verified> 
     choices.filter_map(Result::ok).collect()
 }
 
-fn claim(planned: &Planned) -> Claim {
-    serde_json::from_str(&serde_json::to_string(planned).unwrap()).unwrap()
+/// What a plan says of itself.
+fn claim(plan: &impl Serialize) -> Claim {
+    serde_json::from_str(&serde_json::to_string(plan).unwrap()).unwrap()
 }
 
 proptest! {
@@ -50,6 +52,15 @@ proptest! {
         for pair in tradeoffs.windows(2) {
             prop_assert!(pair[0].peak_bytes < pair[1].peak_bytes);
             prop_assert!(pair[0].recompute_ns >= pair[1].recompute_ns);
+        }
+        let frontier = budgets.frontier();
+        prop_assert_eq!(frontier.len(), tradeoffs.len());
+        for (plan, tradeoff) in frontier.iter().zip(&tradeoffs) {
+            let verified = verify(&graph, &claim(plan)).unwrap();
+            prop_assert_eq!(verified.peak_bytes, tradeoff.peak_bytes);
+            prop_assert_eq!(verified.recompute_ns, tradeoff.recompute_ns);
+            prop_assert_eq!(&verified.recomputed, &plan.recomputed);
+            prop_assert_eq!(&budgets.plan(plan.peak_bytes).unwrap().cut.saved, &plan.saved);
         }
         let smallest = all.iter().map(|worth| worth.peak_bytes).min().unwrap();
         prop_assert_eq!(tradeoffs[0].peak_bytes, smallest);
@@ -75,8 +86,7 @@ proptest! {
     fn the_minimum_cut_is_worth_what_it_says(description in joint_graphs(14, 10)) {
         let graph = JointGraph::new(description).unwrap();
         if let Ok(cut) = partition(&graph, &Wishes::default()) {
-            let claim: Claim = serde_json::from_str(&serde_json::to_string(&cut).unwrap()).unwrap();
-            let verified = verify(&graph, &claim);
+            let verified = verify(&graph, &claim(&cut));
             prop_assert!(verified.is_ok(), "{}", verified.unwrap_err());
         }
     }

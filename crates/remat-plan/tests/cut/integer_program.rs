@@ -2,7 +2,7 @@
 //!
 //! The step runs in slots: each op of the forward pass, the handover, and for each op of the backward pass one for each value that may be
 //! recomputed before it, and its own. Binary variables say what is saved, what the forward pass runs, and before which op what is
-//! recomputed; from these follows what is there in each slot. Views and ops of several results are left out.
+//! recomputed; from these follows what kernels write, and what is there in each slot. Views and ops of several results are left out.
 
 use crate::by_definition::{whole, Meaning};
 use crate::random_graphs::joint_graphs;
@@ -22,6 +22,9 @@ struct Plain {
     cost: Vec<f64>,
     fusible: Vec<bool>,
     compute_bound: Vec<bool>,
+    reduction: Vec<bool>,
+    written: Vec<Option<bool>>,
+    workspace: Vec<f64>,
     savable: Vec<bool>,
     inputs: Vec<Vec<usize>>,
     given: Vec<bool>,
@@ -74,6 +77,12 @@ impl Plain {
             cost: nodes.iter().map(|node| whole(node.cost) as f64).collect(),
             fusible: nodes.iter().map(|node| node.fusible).collect(),
             compute_bound: nodes.iter().map(|node| node.compute_bound).collect(),
+            reduction: nodes.iter().map(|node| node.reduction).collect(),
+            written: nodes.iter().map(|node| node.written).collect(),
+            workspace: nodes
+                .iter()
+                .map(|node| whole(node.workspace) as f64)
+                .collect(),
             savable: nodes.iter().map(|node| node.savable).collect(),
             fixed: nodes
                 .iter()
@@ -100,6 +109,40 @@ impl Plain {
     /// The stage in which a node of the backward pass runs.
     fn stage(&self, op: usize) -> usize {
         self.ops.iter().position(|&other| other == op).unwrap()
+    }
+
+    /// Whether kernels write a value that is not handed on, if that does not depend on what fuses with it and runs.
+    fn settled(&self, v: usize) -> Option<bool> {
+        self.written[v].or((!self.fusible[v] || self.reduction[v]).then_some(true))
+    }
+
+    /// Whether an op of the backward pass reads the value and does not fuse with it.
+    fn apart(&self, v: usize) -> bool {
+        let mut ops = self.ops.iter();
+        ops.any(|&op| self.reads(op, v) && !(self.fusible[op] && self.fusible[v]))
+    }
+
+    /// Whether kernels write the result of an op of the backward pass.
+    fn op_written(&self, op: usize) -> bool {
+        let handed_on = self.backward_output[op];
+        handed_on || self.settled(op).unwrap_or_else(|| self.apart(op))
+    }
+
+    /// The stage in which an op of the backward pass is last computed.
+    fn last(&self, op: usize) -> usize {
+        let readers = self.ops.iter().filter(|&&user| self.reads(user, op));
+        match self.op_written(op) {
+            true => self.stage(op),
+            false => readers
+                .map(|&user| self.last(user))
+                .fold(self.stage(op), usize::max),
+        }
+    }
+
+    /// An op of the backward pass reads the value in this stage or later.
+    fn read_from(&self, v: usize, stage: usize) -> bool {
+        let mut ops = self.ops.iter();
+        ops.any(|&op| self.reads(op, v) && self.last(op) >= stage)
     }
 }
 
@@ -161,8 +204,7 @@ fn least(plain: &Plain, budget: u64) -> Option<f64> {
             // No sooner than it is needed.
             rules.push(constraint!(again[v][stage].unwrap() <= wanted));
         }
-        let apart = |&op: &usize| plain.reads(op, v) && !plain.fusible[op];
-        if !plain.fusible[v] || plain.compute_bound[v] || plain.ops.iter().any(apart) {
+        if !plain.fusible[v] || plain.compute_bound[v] || plain.apart(v) {
             rules.push(constraint!(
                 paid[v].unwrap() >= sum(v, stages) + early_v - 1
             ));
@@ -173,31 +215,70 @@ fn least(plain: &Plain, budget: u64) -> Option<f64> {
             ));
         }
     }
-    let mut room = |bytes: Expression| rules.push(constraint!(bytes <= budget as f64));
-    let mut there = |least: Vec<Expression>| -> (Variable, Vec<Expression>) {
-        (variables.add(variable().min(0).max(1)), least)
-    };
     let mut bounds = Vec::new();
+    // A variable that is 1 where one of these is.
+    let mut any = |least: Vec<Expression>| -> Variable {
+        let any = variables.add(variable().min(0).max(1));
+        bounds.extend(least.into_iter().map(|least| constraint!(any >= least)));
+        any
+    };
+    let users = |v: usize| -> Vec<usize> {
+        let users = plain.made.iter().copied();
+        users.filter(|&user| plain.reads(user, v)).collect()
+    };
+    // What is written in each pass, if it runs there.
+    let written = |v: usize, handed_on: bool, runs: &dyn Fn(usize) -> Expression| {
+        let mut least = vec![Expression::from(if handed_on { 1.0 } else { 0.0 })];
+        match plain.settled(v) {
+            Some(settled) => least.push(Expression::from(if settled { 1.0 } else { 0.0 })),
+            None => {
+                let apart = users(v).into_iter().filter(|&user| !plain.fusible[user]);
+                least.extend(apart.map(runs));
+            }
+        }
+        least
+    };
+    let mut early_written = vec![None; nodes];
+    let mut again_written = vec![None; nodes];
+    for &v in &plain.made {
+        let mut least = written(v, plain.forward_output[v], &|user| {
+            early[user].unwrap().into()
+        });
+        least.push(saved[v].unwrap().into());
+        early_written[v] = Some(any(least));
+        let mut least = written(v, plain.backward_output[v], &|user| sum(user, stages));
+        if plain.settled(v).is_none() && plain.apart(v) {
+            least.push(Expression::from(1.0));
+        }
+        again_written[v] = Some(any(least));
+    }
+    let mut room = |bytes: Expression| rules.push(constraint!(bytes <= budget as f64));
     let base: f64 = (0..nodes)
         .filter(|&v| plain.given[v])
         .map(|v| plain.bytes[v])
         .sum();
     // The forward pass, slot by slot.
     for &slot in &plain.made {
-        let mut bytes = Expression::from(base);
+        let mut bytes = base + plain.workspace[slot] * early[slot].unwrap();
+        let mut read = vec![None; nodes];
+        for &v in plain.made.iter().rev() {
+            // By ops to come, and by values in kernels that are.
+            let least = users(v).into_iter().map(|user| match user >= slot {
+                true => early[user].unwrap().into(),
+                false => read[user].unwrap() - early_written[user].unwrap(),
+            });
+            read[v] = Some(any(least.collect()));
+        }
         for &v in plain.made.iter().filter(|&&v| v <= slot) {
-            let mut least = vec![Expression::from(saved[v].unwrap())];
+            let written = early_written[v].unwrap();
+            let mut least = vec![
+                Expression::from(saved[v].unwrap()),
+                read[v].unwrap() + written - 1.0,
+            ];
             if v == slot || plain.forward_output[v] {
-                least.push(early[v].unwrap().into());
+                least.push(early[v].unwrap() + written - 1.0);
             }
-            let later = plain
-                .made
-                .iter()
-                .filter(|&&user| user >= slot && plain.reads(user, v));
-            least.extend(later.map(|&user| Expression::from(early[user].unwrap())));
-            let (alive, least) = there(least);
-            bytes += plain.bytes[v] * alive;
-            bounds.push((alive, least));
+            bytes += plain.bytes[v] * any(least);
         }
         room(bytes);
     }
@@ -217,48 +298,50 @@ fn least(plain: &Plain, budget: u64) -> Option<f64> {
     for (stage, place) in std::iter::once((0, 0)).chain(slots) {
         let handover = (stage, place) == (0, 0) && !plain.made.contains(&0);
         let mut bytes = Expression::from(base + held + of_ops(plain, stage, place));
+        if let (false, Some(again)) = (handover, again.get(place).and_then(|of| of[stage])) {
+            bytes += plain.workspace[place] * again;
+        }
+        let mut read = vec![None; nodes];
+        for &v in plain.made.iter().rev() {
+            let mut least: Vec<Expression> = Vec::new();
+            for user in users(v) {
+                least.extend(
+                    (0..stages)
+                        .filter(|&b| (b, user) >= (stage, place))
+                        .map(|b| again[user][b].unwrap().into()),
+                );
+                let (read, written) = (read[user].unwrap(), again_written[user].unwrap());
+                least.push(sum(user, stages) + read - written - 1.0);
+            }
+            if plain.read_from(v, stage) {
+                least.push(Expression::from(1.0));
+            }
+            read[v] = Some(any(least));
+        }
         for &v in &plain.made {
-            let used: Vec<(usize, usize)> = (0..stages)
-                .flat_map(|b| plain.made.iter().map(move |&user| (b, user)))
-                .filter(|&(b, user)| (b, user) >= (stage, place) && plain.reads(user, v))
-                .collect();
-            let stays = (stage..stages)
-                .any(|b| needed(plain, v, b) && (b, nodes) >= (stage, place))
-                || plain.backward_output[v];
-            let mut kept = vec![];
+            let (read, written) = (read[v].unwrap(), again_written[v].unwrap());
+            let mut kept = vec![saved[v].unwrap() + read - 1.0];
             if plain.forward_output[v] {
                 kept.push(Expression::from(1.0));
             }
-            if stays || handover {
+            if plain.backward_output[v] || handover {
                 kept.push(saved[v].unwrap().into());
             }
-            kept.extend(
-                used.iter()
-                    .map(|&(b, user)| saved[v].unwrap() + again[user][b].unwrap() - 1.0),
-            );
             let born = if place >= v { stage + 1 } else { stage };
-            let mut anew = vec![];
+            let mut anew = vec![sum(v, born) + read + written - 2.0];
             if place == v {
-                anew.push(Expression::from(again[v][stage].unwrap()));
+                anew.push(again[v][stage].unwrap() + written - 1.0);
             }
-            if stays {
+            if plain.backward_output[v] {
                 anew.push(sum(v, born));
             }
-            anew.extend(
-                used.iter()
-                    .map(|&(b, user)| sum(v, born) + again[user][b].unwrap() - 1.0),
-            );
             for least in [kept, anew] {
-                let (alive, least) = there(least);
-                bytes += plain.bytes[v] * alive;
-                bounds.push((alive, least));
+                bytes += plain.bytes[v] * any(least);
             }
         }
         room(bytes);
     }
-    for (alive, least) in bounds {
-        rules.extend(least.into_iter().map(|least| constraint!(alive >= least)));
-    }
+    rules.extend(bounds);
     let time: Expression = plain
         .made
         .iter()
@@ -285,20 +368,17 @@ fn needed(plain: &Plain, v: usize, stage: usize) -> bool {
     }
 }
 
-/// Bytes of results of the ops of the backward pass that are there in a slot.
+/// Bytes of results of the ops of the backward pass that are there in a slot, and of the workspace of the op that runs.
 fn of_ops(plain: &Plain, stage: usize, place: usize) -> f64 {
     let there = |&&op: &&usize| {
         let born = plain.stage(op);
         let is_made = born < stage || (born == stage && place == plain.bytes.len());
-        let read = |&user: &usize| plain.reads(user, op) && plain.stage(user) >= stage;
-        is_made && (born == stage || plain.backward_output[op] || plain.ops.iter().any(read))
+        let stays = plain.backward_output[op] || plain.read_from(op, stage);
+        is_made && plain.op_written(op) && (born == stage || stays)
     };
-    plain
-        .ops
-        .iter()
-        .filter(there)
-        .map(|&op| plain.bytes[op])
-        .sum()
+    let results = plain.ops.iter().filter(there).map(|&op| plain.bytes[op]);
+    let running = (plain.ops.get(stage)).filter(|_| place == plain.bytes.len());
+    results.sum::<f64>() + running.map_or(0.0, |&op| plain.workspace[op])
 }
 
 #[test]

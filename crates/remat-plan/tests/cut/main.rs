@@ -5,6 +5,7 @@ mod budgets;
 mod by_definition;
 mod groups;
 mod integer_program;
+mod kernels;
 mod networks;
 mod partitions;
 mod random_graphs;

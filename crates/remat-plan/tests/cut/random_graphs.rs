@@ -83,6 +83,13 @@ fn push(graph: &mut Description, draw: &Draw, reads: Vec<usize>, computed: bool)
         cost: Quantity::Whole(cost),
         savable: !(bound && computed),
         recomputable: !fixed,
+        written: match draw.0 >> 28 {
+            0 => Some(true),
+            1 => Some(false),
+            _ => None,
+        },
+        heavy: draw.0 >> 20 & 3 == 0,
+        workspace: Quantity::Whole(u64::from(draw.0 >> 17 & 7).saturating_sub(3)),
         ..Node::new(&format!("n{id}"), bytes, &inputs)
     });
 }

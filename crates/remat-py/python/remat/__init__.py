@@ -12,6 +12,7 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import _backend_entry
 from ._errors import BudgetError, RematError
 from ._native import __version__, parse_bytes, policies
 
@@ -67,3 +68,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+_backend_entry.announce()

@@ -14,9 +14,12 @@ from torch import nn
 
 from . import _compile_seam as seam
 from . import _native
+from ._between_kernels import recompute_between_kernels
 from ._budget import Budget, bytes_of
 from ._compile_limit import Limit
-from ._cut import Cut, choose
+from ._compile_search import NoRoom
+from ._cut import choose
+from ._cut_kept import reported
 from ._cut_report import Report
 
 
@@ -39,19 +42,37 @@ class Backend:
     ) -> Any:
         """Compiles one graph."""
         number = self.report.started()
-        limit = self._limit
-        room = None if limit is None else limit.room()
-
-        def done(cut: Cut) -> None:
-            self.report.add(number, cut)
-
-        identity = _identity() + repr((room, limit and limit.state)).encode()
-        chosen = choose(done, room, None if limit is None else limit.refused)
-        partitioner = seam.Partitioner(chosen, lambda: identity)
         patches = {**seam.mode_options(mode, None), **(options or {})}
-        if limit is None:
-            return seam.compile_graph(gm, inputs, partitioner, patches)
-        return limit.compiled(lambda: seam.compile_graph(gm, inputs, partitioner, patches), number)
+
+        def change(graph: torch.fx.Graph) -> None:
+            recompute_between_kernels(graph, hold_nothing_longer=self._limit is not None)
+
+        if self._limit is not None:
+            return self._within(self._limit, number, gm, inputs, patches, change)
+        chosen = choose(lambda cut: self.report.add(number, cut))
+        partitioner = seam.Partitioner(chosen, _identity)
+        return reported(lambda: seam.compile_graph(gm, inputs, partitioner, patches, change), self.report, number)
+
+    def _within(
+        self,
+        limit: Limit,
+        number: int,
+        gm: torch.fx.GraphModule,
+        inputs: Any,
+        patches: dict[str, Any],
+        change: Callable[[torch.fx.Graph], None],
+    ) -> Any:
+        """Compiles one graph that has to stay within what is left of the budget."""
+        search = limit.search()
+        partitioner = seam.Partitioner(search.choice, lambda: _identity() + search.identity())
+        try:
+            search.run(lambda seen: seam.generate_graph(gm, inputs, partitioner, patches, change, seen))
+        except NoRoom as no_room:
+            raise limit.refusal(no_room, number) from None
+        compiled = seam.compile_graph(gm, inputs, partitioner, patches, change)
+        if search.cut is not None:
+            self.report.add(number, search.cut)
+        return limit.watched(compiled)
 
 
 def compile(model: Callable[..., Any], budget: Budget | None = None, **options: Any) -> Any:
@@ -115,7 +136,7 @@ def _device_of(model: Any) -> torch.device:
 
 
 def backend(gm: torch.fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
-    """The entry point behind ``torch.compile(.., backend="remat")``."""
+    """What ``torch.compile(.., backend="remat")`` calls."""
     return Backend()(gm, inputs, **kwargs)
 
 
@@ -128,6 +149,3 @@ def _identity() -> bytes:
     for file in files:
         digest.update(file.read_bytes())
     return digest.digest()
-
-
-seam.register("remat", backend)

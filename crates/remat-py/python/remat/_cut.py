@@ -35,7 +35,7 @@ class Cut:
     bytes_before: int
     #: Bytes that it reads now; parameters and inputs that outlive the step are not counted in either.
     bytes_after: int
-    #: Most bytes of the step at once, as planned, beside what is resident anyway.
+    #: Most bytes of the step at once beside what is resident anyway, as planned.
     peak_bytes: int
     #: Nanoseconds that recomputing takes, about, where a budget asks for more than fused kernels do on their way.
     recompute_ns: int
@@ -46,62 +46,56 @@ class Cut:
     seconds: float
     #: The graph that was cut.
     graph: dict[str, Any] = field(repr=False)
+    #: Most bytes of the step at once as told by the code that was generated; ``None`` if that was not looked at.
+    foreseen_bytes: int | None = None
 
     @cached_property
     def _bytes(self) -> dict[str, int]:
         return {node["name"]: node["bytes"] for node in self.graph["nodes"]}
+
+    def nodes(self, kinds: NodeKinds) -> list[fx.Node]:
+        """What is saved, as nodes of the graph that was cut."""
+        saved = set(self.saved)
+        return [node for node in kinds.nodes() if node.name in saved]
 
     def bytes_of(self, name: str) -> int:
         """Bytes of a value; 0 for parameters and other inputs that are there anyway."""
         return self._bytes[name]
 
 
-def choose(
-    done: Callable[[Cut], None], room: int | None = None, refused: Callable[[NoRoom], int | None] | None = None
-) -> Choice:
-    """What torch's partitioner is to save; ``done`` is called with every cut.
-
-    ``room``: bytes that the step may take at its highest beside what is resident anyway. Where no plan fits,
-    ``refused`` says for how many bytes to plan all the same, ``None`` for the minimum cut, or raises.
-    """
+def choose(done: Callable[[Cut], None]) -> Choice:
+    """What torch's partitioner is to save: the minimum cut. ``done`` is called with every cut."""
 
     def chosen(kinds: NodeKinds, forward_outputs: list[Any], backward_outputs: list[Any]) -> list[fx.Node]:
         start = time.perf_counter()
-        flat = flat_graph(kinds, forward_outputs, backward_outputs, timed=room is not None)
-        try:
-            cut = _cut(flat, room, start)
-        except NoRoom as refusal:
-            if refused is None:
-                raise
-            cut = _cut(flat, refused(refusal), start)
+        flat = flat_graph(kinds, forward_outputs, backward_outputs)
+        answer = json.loads(_planned(flat, frontier=False))
+        cut = _cut(flat, answer, start)
         done(cut)
-        saved = set(cut.saved)
-        return [node for node in kinds.nodes() if node.name in saved]
+        return cut.nodes(kinds)
 
     return chosen
 
 
-class NoRoom(RematError):
-    """No plan is seen to fit; ``smallest`` bytes of room would do. Gradients alone take ``least``."""
+def plans(flat: FlatGraph) -> list[Cut]:
+    """Plans of which none takes less time and less memory than another, as planned; the slowest first."""
+    start = time.perf_counter()
+    answer = json.loads(_planned(flat, frontier=True))
+    alike = {"banned": answer["banned"], "seconds": answer["seconds"]}
+    return [_cut(flat, {**plan, **alike}, start) for plan in answer["frontier"]]
 
-    def __init__(self, message: str, smallest: int, least: int) -> None:
-        super().__init__(message)
-        self.smallest, self.least = smallest, least
+
+def _planned(flat: FlatGraph, frontier: bool) -> str:
+    try:
+        return _native.plan_cut(flat.json(), ban=flat.fixed, allow=flat.allowed, frontier=frontier)
+    except ValueError as error:
+        raise RematError(f"the graph cannot be cut: {error}") from error
 
 
-def _cut(flat: FlatGraph, room: int | None, start: float) -> Cut:
-    # Inputs are resident anyway: the planner counts them, so it is given their bytes beside the room.
+def _cut(flat: FlatGraph, answer: dict[str, Any], start: float) -> Cut:
+    # Inputs are resident anyway: the planner counts them.
     nodes = {node["name"]: node for node in flat.description["nodes"]}
     given = sum(nodes[name]["bytes"] for name in flat.description["inputs"])
-    budget = None if room is None else max(0, room + given)
-    try:
-        answer = json.loads(_native.plan_cut(flat.json(), budget=budget, ban=flat.fixed, allow=flat.allowed))
-    except ValueError as error:
-        if len(error.args) == 2:
-            made = set(flat.description["backward_outputs"]) - set(flat.description["inputs"])
-            least = sum(nodes[name]["bytes"] for name in made if "view_of" not in nodes[name])
-            raise NoRoom(error.args[0], error.args[1] - given, least) from error
-        raise RematError(f"the graph cannot be cut: {error}") from error
     return Cut(
         saved=answer["saved"],
         recomputed=[name for name in answer["recomputed"] if name in flat.forward],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +39,15 @@ class FlatGraph:
 
 
 def flat_graph(
-    kinds: NodeKinds, forward_outputs: Iterable[Any], backward_outputs: Iterable[Any], timed: bool
+    kinds: NodeKinds,
+    forward_outputs: Iterable[Any],
+    backward_outputs: Iterable[Any],
+    workspace: Callable[[fx.Node], int] | None = None,
 ) -> FlatGraph:
-    """The joint graph, flat; ``timed``: with the time that ops take, which planning for a budget needs.
+    """The joint graph, flat.
+
+    ``workspace`` tells bytes that long ops take while they run. Planning for a budget needs it, and the time that ops
+    take, which is left out without it.
 
     Raises ``RematError`` that names a node for what the planner cannot be told.
     """
@@ -51,7 +57,9 @@ def flat_graph(
     for entry, node in zip(nodes, kinds.nodes(), strict=True):
         # A ban that a budget may lift is told as one for the time that the op takes.
         entry["compute_bound"] |= node in reasons
-        entry["cost"] = kinds.nanoseconds(node) if timed else 0
+        entry["cost"] = kinds.nanoseconds(node) if workspace is not None else 0
+        if workspace is not None and kinds[node].long:
+            entry["workspace"] = workspace(node)
     inputs = {node.name for node in kinds.inputs()}
     tangents = [node.name for node in kinds.nodes() if node.op == "placeholder" and node.name not in inputs]
     if any(_BACKWARD in node["inputs"] for node in nodes):
@@ -101,6 +109,7 @@ def _node(kinds: NodeKinds, node: fx.Node, rules: Rules) -> dict[str, Any]:
         "inputs": _inputs(kinds, node),
         "op": kind.op,
         "fusible": kind.fusible,
+        **({"heavy": True} if kind.heavy else {}),
         "compute_bound": judged and _dear(kind, rules),
         "random": judged and kind.random,
         "reduction": judged and rules.reductions and _reduces(kinds, node),

@@ -53,8 +53,11 @@ def plan_cut(
     allow: list[str] = ...,
     reweight: bool = True,
     tradeoffs: bool = False,
+    frontier: bool = False,
 ) -> str:
     """What to save of a joint graph between forward and backward, as JSON, within so many bytes if a budget is given.
+
+    With ``frontier`` also all plans of which none takes less time and less memory than another, under that name.
 
     ``ban`` names what is not to be recomputed beside what the rules say, ``allow`` what may be in spite of them. Raises
     ``ValueError(message)``, or ``ValueError(message, smallest_bytes)`` where the budget is too small.
@@ -62,6 +65,9 @@ def plan_cut(
 
 def verify_cut(graph_json: str, plan_json: str) -> tuple[int, int, int]:
     """Cost, nanoseconds recomputed and peak bytes of a plan of a joint graph, worked out apart from the planner."""
+
+def between_groups(graph_json: str) -> str:
+    """What each fusion group of a graph best reads of another, and what it best computes again, as JSON."""
 
 def policies() -> list[str]:
     """Names of all eviction policies."""

@@ -1,30 +1,47 @@
 """Everything of torch's compiler that is not public and that Remat uses.
 
 Not public but needed: ``torch._functorch`` (the partitioner around the choice of what is saved, its lists of ops and
-its switches), ``torch._inductor`` (``compile_fx``, ``custom_partitioner_fn``), ``torch._dynamo`` (the registry of
-backends). They are named in this package and nowhere else.
+its switches), ``torch._inductor`` (``compile_fx``, ``custom_partitioner_fn``, where it keeps
+what it compiled), ``torch._dynamo`` (errors, counters). They are named in this package and nowhere else.
 """
 
 from __future__ import annotations
 
 from .backward_node import backward_node, saved_storages
-from .inductor import compile_graph, exchange, mode_options, plainly, register
+from .cache import CacheUse, cache_folder, watched_cache
+from .generated_code import Call, Taken, call_of, dry_run, on_zeros, outside_of_compilation, signature
+from .inductor import Generated, compile_graph, exchange, generate_graph, mode_options, plainly
+from .lowering_rules import LoweringRules
 from .node_kinds import Kind, NodeKinds, Rules
 from .partitioner import Choice, Partitioner, partition, without_recomputing
+from .post_grad import PostGradPass
 
 __all__ = [
+    "CacheUse",
+    "Call",
     "Choice",
+    "Generated",
     "Kind",
+    "LoweringRules",
     "NodeKinds",
     "Partitioner",
+    "PostGradPass",
     "Rules",
+    "Taken",
     "backward_node",
+    "cache_folder",
+    "call_of",
     "compile_graph",
+    "dry_run",
     "exchange",
+    "generate_graph",
     "mode_options",
+    "on_zeros",
+    "outside_of_compilation",
     "partition",
     "plainly",
-    "register",
     "saved_storages",
+    "signature",
+    "watched_cache",
     "without_recomputing",
 ]

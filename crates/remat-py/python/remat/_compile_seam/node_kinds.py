@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ from .op_time import nanoseconds
 _KNOWN = {"aten", "prims"}
 # Inductor writes random numbers as ops of its own, made from a seed in the middle of a kernel.
 _RANDOM_FROM_SEED = {"inductor_random", "inductor_randint"}
+# What Inductor would rather write than compute in several kernels of a processor (``should_realize_on_reuse``).
+_HEAVY = {"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Kind:
     bytes: int
     #: It can be part of a kernel with others.
     fusible: bool
+    #: Kernels that cannot be one read it rather than compute it each.
+    heavy: bool
     #: It is on torch's list of ops that may be recomputed.
     cheap: bool
     #: It is on torch's list of ops that take long.
@@ -113,7 +118,7 @@ class NodeKinds:
 
     def in_backward(self, node: fx.Node) -> bool:
         """Whether it can only run in the backward pass: it is computed from a tangent, or writes there."""
-        return node in self.info.tangents_closure
+        return node in self._after_tangents
 
     def needed_at_end(self, node: fx.Node) -> bool:
         """Whether the backward pass returns it although no tangent is in it."""
@@ -136,6 +141,21 @@ class NodeKinds:
             return 0
         return nanoseconds(node, sum(self[read].bytes for read in node.all_input_nodes), kind.bytes)
 
+    @cached_property
+    def _after_tangents(self) -> Collection[fx.Node]:
+        """Tangents, what only the backward pass may run, and what is computed from either."""
+        known: Collection[fx.Node] | None = getattr(self.info, "tangents_closure", None)
+        if known is not None:
+            return known
+        found: set[fx.Node] = set()  # torch 2.9 does not say
+        for node in self.graph.nodes:
+            tangent = node.op == "placeholder" and "tangents" in str(node.target)
+            if tangent or partitioners._must_be_in_backward(node):
+                found.add(node)
+            if node in found:
+                found.update(node.users)
+        return found
+
     def _kind(self, node: fx.Node) -> Kind:
         value = node.meta.get("val")
         call = node.op == "call_function"
@@ -148,6 +168,7 @@ class NodeKinds:
             op=name,
             bytes=0 if node.op == "get_attr" or _opaque(node) else _bytes(node),
             fusible=call and (self._ops.is_fusible(node) or name in _RANDOM_FROM_SEED),
+            heavy=name in _HEAVY and isinstance(value, torch.Tensor) and value.device.type == "cpu",
             cheap=call and (view or symbol or name == "getitem" or self._ops.is_recomputable(node) or _is_note(node)),
             long=call and self._ops.is_compute_intensive(node),
             random=random,

@@ -13,6 +13,9 @@ from torch.utils.flop_counter import flop_registry
 # Multiplications and additions, and bytes, a nanosecond. Only the ratio decides which ops are recomputed first; it is
 # fixed so that plans do not change from run to run.
 _RATES = {"cpu": (100.0, 10.0), "cuda": (50_000.0, 1_500.0)}
+# What a size is about, under its name of now and those of older torch.
+_NAMES = ("optimization_hint", "size_hint", "hint_int")
+_HINT: Any = next(getattr(partitioners, name) for name in _NAMES if hasattr(partitioners, name))
 
 
 def nanoseconds(node: fx.Node, read_bytes: int, written_bytes: int) -> int:
@@ -36,10 +39,10 @@ def _shaped(value: Any) -> Any:
     if isinstance(value, fx.Node):
         return pytree.tree_map(_shaped, value.meta.get("val"))
     if isinstance(value, torch.Tensor):
-        return torch.empty([_number(size) for size in value.shape], device="meta", dtype=value.dtype)
-    return _number(value) if isinstance(value, torch.SymInt) else value
+        return torch.empty([number_of(size) for size in value.shape], device="meta", dtype=value.dtype)
+    return number_of(value) if isinstance(value, torch.SymInt) else value
 
 
-def _number(size: int | torch.SymInt) -> int:
-    hint = getattr(partitioners, "optimization_hint", None) or vars(partitioners)["size_hint"]  # its older name
-    return int(hint(size, fallback=4096))
+def number_of(size: int | torch.SymInt) -> int:
+    """A size that depends on the input: as it is in the first one."""
+    return int(_HINT(size, fallback=4096))

@@ -1,0 +1,48 @@
+"""``torch.compile(.., backend="remat")``: the name alone, whoever came first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from process import PYTHON, program, ran
+
+USE = """
+x = torch.ones(4, requires_grad=True)
+torch.compile(lambda x: x.sin().exp(), backend="remat", options={"force_disable_caches": True})(x).sum().backward()
+torch.testing.assert_close(x.grad, x.sin().exp() * x.cos())
+print("well")
+"""
+
+BEFORE = {
+    "remat imported before torch": "import remat, torch",
+    "torch imported before remat": "import torch, remat",
+    "torch's compiler loaded before remat": "import torch, torch._dynamo, remat",
+    "backends listed before remat": "import torch; torch.compiler.list_backends(); import remat",
+    "remat.compile used before": "import torch, remat; remat.compile(torch.nn.Identity())",
+}
+
+
+@pytest.mark.parametrize("order", BEFORE)
+def test_the_backend_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
+    ended = ran([*PYTHON, program(tmp_path, BEFORE[order] + USE)])
+    assert ended.out == "well\n", ended.err
+
+
+def test_importing_remat_loads_no_torch(tmp_path: Path) -> None:
+    source = """
+    import sys, remat
+    print([name for name in ("torch", "torch._dynamo", "importlib.metadata") if name in sys.modules])
+    """
+    assert ran([*PYTHON, program(tmp_path, source)]).out == "[]\n"
+
+
+def test_remat_is_one_distribution_installed_or_not(tmp_path: Path) -> None:
+    source = """
+    import remat
+    from importlib.metadata import entry_points, version
+    print([point.name for point in entry_points(group="torch_dynamo_backends")].count("remat"))
+    print(version("remat") == remat.__version__)
+    """
+    assert ran([*PYTHON, program(tmp_path, source)]).out == "1\nTrue\n"
