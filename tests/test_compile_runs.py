@@ -235,3 +235,37 @@ def test_a_budget_that_no_plan_fits_is_refused_with_the_smallest() -> None:
     with pytest.raises(remat.BudgetError) as refused:
         run(x)
     assert refused.value.smallest > refused.value.budget == 64 * 1024
+
+
+def test_a_graph_leaves_room_for_those_after_a_break() -> None:
+    model, other = Deep(), Deep()
+
+    def both(x: torch.Tensor) -> torch.Tensor:
+        x = model(x)
+        torch._dynamo.graph_break()
+        return other(x).square().sum()
+
+    x = torch.randn(2048, 32)
+    torch._dynamo.reset()
+    free = remat.compile(both)
+    for _ in range(2):
+        free(x).backward()
+    for parameter in [*model.parameters(), *other.parameters()]:
+        parameter.grad = None
+    with true_peak() as without:
+        free(x).backward()
+    budget = without.base + int(0.7 * (without.highest - without.base))
+    torch._dynamo.reset()
+    run = remat.compile(both, budget=budget)
+    with pytest.warns(UserWarning, match="graphs before it are planned anew"):
+        for _ in range(5):
+            for parameter in [*model.parameters(), *other.parameters()]:
+                parameter.grad = None
+            run(x).backward()
+    for parameter in [*model.parameters(), *other.parameters()]:
+        parameter.grad = None
+    with true_peak() as within:
+        run(x).backward()
+    assert within.highest <= budget < without.highest
+    first, second = run.report().cuts
+    assert first.lifted and second.lifted

@@ -29,6 +29,8 @@ class Backend:
     def __init__(self, report: Report | None = None, limit: Limit | None = None) -> None:
         self.report = Report() if report is None else report
         self._limit = limit
+        #: Another one compiles the next call; graphs of the call under way are still compiled here.
+        self._over = False
         self.__name__ = "remat"
 
     def __call__(
@@ -53,6 +55,10 @@ class Backend:
         partitioner = seam.Partitioner(chosen, _identity)
         return reported(lambda: seam.compile_graph(gm, inputs, partitioner, patches, change), self.report, number)
 
+    def retire(self) -> None:
+        """What it compiles from now on is not reported."""
+        self.report, self._over = self.report.copy(), True
+
     def _within(
         self,
         limit: Limit,
@@ -63,16 +69,18 @@ class Backend:
         change: Callable[[torch.fx.Graph], None],
     ) -> Any:
         """Compiles one graph that has to stay within what is left of the budget."""
-        search = limit.search()
+        search = limit.search(number)
         partitioner = seam.Partitioner(search.choice, lambda: _identity() + search.identity())
         try:
             search.run(lambda seen: seam.generate_graph(gm, inputs, partitioner, patches, change, seen))
         except NoRoom as no_room:
-            raise limit.refusal(no_room, number) from None
+            if not self._over:
+                limit.no_room(no_room, number)
         compiled = seam.compile_graph(gm, inputs, partitioner, patches, change)
         if search.cut is not None:
+            limit.settled(number, search.cut)
             self.report.add(number, search.cut)
-        return limit.watched(compiled)
+        return compiled if self._over else limit.watched(compiled)
 
 
 def compile(model: Callable[..., Any], budget: Budget | None = None, **options: Any) -> Any:
@@ -105,7 +113,16 @@ def compile(model: Callable[..., Any], budget: Budget | None = None, **options: 
     if budget is None:
         return _handle(model, lambda: torch.compile(model, backend=Backend(report), **options), report, None)
     limit = Limit(bytes_of(budget), _device_of(model), report)
-    return _handle(model, lambda: torch.compile(model, backend=Backend(report, limit), **options), report, limit)
+    current: list[Backend] = []
+
+    def fresh() -> Any:
+        for backend in current:
+            backend.retire()
+            report.restart()
+        current[:] = [Backend(report, limit)]
+        return torch.compile(model, backend=current[0], **options)
+
+    return _handle(model, fresh, report, limit)
 
 
 def _handle(model: Callable[..., Any], fresh: Callable[[], Any], report: Report, limit: Limit | None) -> Any:

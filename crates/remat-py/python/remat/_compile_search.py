@@ -64,7 +64,8 @@ class Search:
         return repr(self.cut and self.cut.saved).encode()
 
     def run(self, generate: Callable[[Callable[[Generated], None]], None]) -> None:
-        """Looks at the code of plans, and settles on one. Raises :class:`NoRoom` if none fits."""
+        """Looks at the code of plans, and settles on one. Raises :class:`NoRoom` if none fits, and has settled on the
+        smallest then."""
         for _ in range(_TRIES):
             forecast = Forecast(self.workspaces)
             generate(forecast.seen)
@@ -78,7 +79,8 @@ class Search:
             self._at = following
         fitting = [at for at, peak in self._foreseen.items() if peak <= self.room]
         if not fitting:
-            raise NoRoom(min(self._foreseen.values()))
+            self._at = min(self._foreseen, key=self._foreseen.__getitem__)
+            raise NoRoom(self._foreseen[self._at])
         self._at = max(fitting)
 
     def _first(self) -> int:

@@ -37,6 +37,10 @@ class Watch:
         gc.collect()
         return resident(self._device, self._held.values())
 
+    def retire(self) -> None:
+        """Says nothing any more of the graphs that it watches."""
+        self._settled, self._left = True, 0
+
     def graph(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """A compiled graph, watched."""
 

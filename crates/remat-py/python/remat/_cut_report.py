@@ -68,6 +68,10 @@ class Report:
         self._graphs[number] = _Graph()
         return number
 
+    def copy(self) -> Report:
+        """One that goes on by itself."""
+        return Report(dict(self._graphs), self.measured_peak)
+
     def restart(self) -> None:
         """Graphs are compiled anew."""
         self._graphs.clear()
