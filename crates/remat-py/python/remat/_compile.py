@@ -90,8 +90,9 @@ def compile(model: Callable[..., Any], budget: Budget | None = None, **options: 
     written and read, so memory and mostly time go down. What is saved is the minimum cut of Yu and He (MLSys 2023).
 
     With a ``budget``, in bytes, an int or a text such as ``"6GiB"``, more is recomputed where need be. It covers what
-    :func:`remat.budget` covers: every tensor on the device. The first steps are measured; if one takes more, the
-    next is compiled anew for less, with a warning.
+    :func:`remat.budget` covers: every tensor on the device. What graphs take is known before they run, what the program
+    holds around them is not: the first steps are measured, and if one takes more, the next is compiled anew for less,
+    with a warning.
 
     ``options`` are those of :func:`torch.compile` (``fullgraph``, ``dynamic``, ``mode``, ``options``), but ``backend``.
     The result has a method ``report``, see :class:`Report`; ``torch.compile(model, backend="remat")`` does the same
