@@ -160,7 +160,7 @@ def torch_choice(joint: _Joint) -> _Torchs:
         return saved, banned
 
     def choice(kinds: seam.NodeKinds, forward: list[Any], backward: list[Any]) -> list[fx.Node]:
-        flat = flat_graph(kinds, forward, backward, timed=False)
+        flat = flat_graph(kinds, forward, backward)
         saved = torchs_choice(kinds.graph, kinds.info)
         found.append(_Torchs({node.name for node in saved}, bans[-1], flat))
         return saved
