@@ -92,7 +92,7 @@ def step_rows(program: Program, rounds: int, steps: int) -> list[StepRow]:
     torch._dynamo.config.recompile_limit = 128
     gc.collect()
     peers: list[_Peer] = []
-    for label, model in _unbudgeted(program):
+    for label, model in unbudgeted(program):
         peers.append(_seen(program, label, model, None))
     plain = next(peer.row for peer in peers if peer.row.label == NOT_AT_ALL)
     if plain.peak is not None and budgets_known():
@@ -120,7 +120,9 @@ def budgets_known() -> bool:
     return "budget" in inspect.signature(remat.compile).parameters
 
 
-def _unbudgeted(program: Program) -> Iterator[tuple[str, Any]]:
+def unbudgeted(program: Program) -> Iterator[tuple[str, Any]]:
+    """Ways to run a program without a budget."""
+
     def without(gm: Any, inputs: Any) -> Any:
         return seam.compile_graph(gm, inputs, seam.without_recomputing(), {})
 

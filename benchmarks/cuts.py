@@ -2,11 +2,13 @@
 
     python benchmarks/cuts.py [--quick] [--models NAMES] [--json FILE]
     python benchmarks/cuts.py --latency [--quick] [--models NAMES] [--json FILE]
+    python benchmarks/cuts.py --batch SHARE [--quick] [--models NAMES] [--json FILE]
 
 The first cuts joint graphs and generates no code. Networkx's minimum cut is given the very network that Remat's solver
 makes of a joint graph; what torch's partitioner saves is worth what Remat's capacities say. The exit code is 1 if a
 minimum cut is not one. The second compiles, and measures steps and their true peaks; its exit code is 1 if a loss is
-not that of plain eager within a tolerance, or a peak exceeds its budget.
+not that of plain eager within a tolerance, or a peak exceeds its budget. The third finds the largest batch within a
+share of the peak of eager code.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import torch
 from compiled_steps import MIB, NOT_AT_ALL, PROGRAMS, StepRow, budgets_known, program, step_rows
 from cut_quality import CutRow, cut_row
 from joint_models import MODELS, make
+from largest_batch import batch_rows, batch_table
 from speed import KEEP_FREED, cell, machine, table
 
 
@@ -36,6 +39,8 @@ def main() -> int:
     torch.set_num_threads(args.threads)
     here = machine("cpu")
     print("machine: " + ", ".join(f"{name} {value}" for name, value in here.items()), flush=True)
+    if args.batch is not None:
+        return batches(args)
     rows: list[CutRow] | list[StepRow] = latency_rows(args) if args.latency else cut_rows(args)
     if args.json:
         kind = "step" if args.latency else "cut"
@@ -55,6 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="turns of every peer (cuts 3, steps 7; 1 with --quick)")
     parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads")
     parser.add_argument("--latency", action="store_true", help="compile, and measure steps and peaks")
+    parser.add_argument("--batch", type=float, metavar="SHARE", help="largest batch within a share of eager's peak")
     parser.add_argument("--models", help="which, with commas between")
     return parser.parse_args()
 
@@ -128,6 +134,17 @@ def time_table(rows: Sequence[CutRow]) -> str:
 def label(row: CutRow | StepRow) -> str:
     """What a row is of."""
     return row.model if isinstance(row, CutRow) else f"{row.program}, {row.label}"
+
+
+def batches(args: argparse.Namespace) -> int:
+    """The largest batch of each way to run a program; the exit code."""
+    for name in named(args, PROGRAMS):
+        made = batch_rows(program(name, args.quick), args.batch)
+        print(f"\n### {made[0].program}\n\n{table(*batch_table(made))}", flush=True)
+        if args.json:
+            with args.json.open("a") as file:
+                file.writelines(json.dumps({"kind": "batch", **asdict(row)}) + "\n" for row in made)
+    return 0
 
 
 def latency_rows(args: argparse.Namespace) -> list[StepRow]:

@@ -125,7 +125,7 @@ fn storm_of_threads(threads: u64, rounds: u64) {
 fn a_storm_of_threads_never_meets_in_a_block() {
     passes_in_arena(
         "a_storm_of_threads_never_meets_in_a_block",
-        "4194304",
+        "1048576",
         |abi| {
             storm_of_threads(
                 4,
