@@ -159,7 +159,7 @@ def test_a_budget_is_refused_before_anything_runs_with_one_that_works() -> None:
         run(*inputs)
     smallest = refused.value.smallest
     torch._dynamo.reset()
-    slack = 2**12  # what is resident differs by scalars
+    slack = 2**14  # what is resident differs by scalars
     again = remat.compile(expected_improvement, budget=smallest + slack)
     for _ in range(3):
         again(*inputs).backward()
