@@ -269,3 +269,15 @@ def test_a_graph_leaves_room_for_those_after_a_break() -> None:
     assert within.highest <= budget < without.highest
     first, second = run.report().cuts
     assert first.lifted and second.lifted
+
+
+def test_code_that_cannot_be_run_without_memory_is_measured_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_given: Any) -> Any:
+        raise ValueError("a size that depends on data")
+
+    monkeypatch.setattr(seam, "dry_run", refuse)
+    model, x = Deep(), torch.randn(256, 32)
+    run = remat.compile(model, budget="1GiB")
+    with pytest.warns(UserWarning, match="only estimated.*depends on data"):
+        step(run, x)
+    assert run.report().cuts[0].foreseen_bytes is None

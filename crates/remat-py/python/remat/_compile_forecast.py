@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import fx
@@ -55,27 +54,32 @@ class Forecast:
     """Of one graph, from the code that was made of its two passes."""
 
     workspaces: Workspaces
-    _forward: tuple[seam.Taken, int, list[str | None]] | None = None
-    _backward: int | None = None
+    #: Why nothing is known: the code cannot run without memory (sizes that depend on data, code that is not Python).
+    unknown: Exception | None = None
+    _forward: seam.Taken | None = None
+    _results: list[str | None] = field(default_factory=list)
+    _peak: int = 0
 
     def seen(self, generated: seam.Generated) -> None:
         """The code of a pass."""
-        with seam.outside_of_compilation():
-            if not generated.backward:
-                taken = seam.dry_run(generated.source, generated.inputs, lambda name: False)
-                self._forward = taken, self.workspaces.peak(taken), generated.results
-            elif self._forward is not None:
-                self._backward = self._of_backward(generated, *self._forward)
+        try:
+            with seam.outside_of_compilation():
+                self._look(generated)
+        except Exception as error:  # whatever an op raises
+            self.unknown = error
+
+    def _look(self, generated: seam.Generated) -> None:
+        if not generated.backward:
+            taken = seam.dry_run(generated.source, generated.inputs, lambda name: False)
+            self._forward, self._results = taken, generated.results
+            self._peak = max(self._peak, self.workspaces.peak(taken))
+        elif self._forward is not None:
+            given = {self._results[number] for number in self._forward.handed_through}
+            taken = seam.dry_run(generated.source, generated.inputs, lambda name: name not in given)
+            # What the forward pass left and this one is not handed belongs to the caller, who may hold it still.
+            others = self._forward.after - (taken.before - taken.gradients)
+            self._peak = max(self._peak, others + self.workspaces.peak(taken))
 
     def peak(self) -> int | None:
         """Most bytes beside what is resident when a step begins; ``None`` if there is nothing to go by."""
-        if self._forward is None:
-            return None
-        _, forward, _ = self._forward
-        return max(forward, self._backward or 0)
-
-    def _of_backward(self, generated: seam.Generated, forward: seam.Taken, _peak: int, results: list[Any]) -> int:
-        given = {results[number] for number in forward.handed_through}
-        taken = seam.dry_run(generated.source, generated.inputs, lambda name: name not in given)
-        # What the forward pass left and this one is not handed belongs to the caller, who may hold it still.
-        return forward.after - (taken.before - taken.gradients) + self.workspaces.peak(taken)
+        return None if self.unknown is not None or self._forward is None else self._peak

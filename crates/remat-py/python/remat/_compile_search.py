@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -70,6 +71,9 @@ class Search:
             forecast = Forecast(self.workspaces)
             generate(forecast.seen)
             peak = forecast.peak()
+            if forecast.unknown is not None:
+                why = str(forecast.unknown).strip().partition("\n")[0][:200]
+                warnings.warn(f"what a graph takes is only estimated, and measured when it runs: {why}", stacklevel=2)
             if not self._plans or peak is None:
                 return
             self._foreseen[self._at] = peak
