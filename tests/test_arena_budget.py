@@ -74,14 +74,13 @@ def test_the_true_peak_is_the_allocators_and_evictions_free_blocks(tmp_path: Pat
 
         before = torch.ones(MiB)
         with remat.budget(32 * MiB, pool="arena") as run:
-            kept = [torch.ones(MiB) * number for number in range(10)]  # 4 MiB each, of which 7 fit
+            kept = [torch.ones(MiB) * number for number in range(10)]  # 4 MiB each, of which 6 fit
             assert not owns(before)
-            assert statistics().in_use <= 32 * MiB
+            assert statistics().in_use <= 28 * MiB
             assert [int(value.sum()) for value in kept] == [number * MiB for number in range(10)]
             seen = run.stats()
         assert seen.evictions > 0 and seen.recomputed > 0
-        assert 20 * MiB < seen.arena.high_water <= seen.arena.capacity == 32 * MiB
-        assert seen.arena.high_water == statistics().high_water
+        assert 20 * MiB < seen.arena.high_water <= seen.arena.capacity == 28 * MiB  # `before` lies outside
         assert seen.arena.spills == statistics().wrong_frees == 0
         assert [int(value.sum()) for value in kept] == [number * MiB for number in range(10)]
         """,
@@ -135,7 +134,7 @@ def test_exhaustion_within_an_op_is_a_budget_error_that_a_program_survives(tmp_p
                     torch.ops.arena_test.greedy(weight)
                 except remat.BudgetError as error:
                     assert len(str(error).splitlines()) == 1, error
-                    assert "arena of 32.00 MiB" in str(error) and error.smallest > 32 * MiB, error
+                    assert "32.00 MiB" in str(error) and error.smallest > 40 * MiB, error
                 else:
                     raise AssertionError("100 tensors of 4 MiB in 32 MiB")
                 try:
@@ -176,7 +175,7 @@ def test_the_script_sees_the_environment_as_it_was(tmp_path: Path) -> None:
     assert "arena: true peak" in ended.err
 
 
-def test_an_arena_does_not_grow(tmp_path: Path) -> None:
+def test_an_arena_keeps_its_size(tmp_path: Path) -> None:
     script = program(
         tmp_path,
         """
@@ -184,13 +183,13 @@ def test_an_arena_does_not_grow(tmp_path: Path) -> None:
         from preloaded_arena import MiB
 
         with remat.budget(32 * MiB, pool="arena") as run:
-            run.set_budget(16 * MiB)
-            try:
-                run.set_budget(64 * MiB)
-            except ValueError as error:
-                assert "the arena has 32.00 MiB" in str(error), error
-            else:
-                raise AssertionError("it grew")
+            for size in (16 * MiB, 64 * MiB):
+                try:
+                    run.set_budget(size)
+                except ValueError as error:
+                    assert "keeps its size" in str(error), error
+                else:
+                    raise AssertionError("it changed")
         """,
     )
     ended = preloaded(script)

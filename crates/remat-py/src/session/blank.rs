@@ -90,7 +90,7 @@ impl State {
             replay: Replay::Allowed,
         };
         let rng = if func.random {
-            Some(self.rng_state.bind(py).call1((args, kwargs))?.unbind())
+            Some(self.draw_from(py, args, kwargs)?)
         } else {
             None
         };

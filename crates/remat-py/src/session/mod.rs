@@ -50,6 +50,8 @@ struct State {
     ops: u64,
     started: Instant,
     counters_at_end: Option<Counters>,
+    /// What the allocator had before the op that runs and is measured.
+    before: Option<placed::Before>,
     /// The arena's high-water mark when it was left.
     arena_peak: u64,
 }
@@ -276,6 +278,7 @@ impl Session {
             ops: 0,
             started: Instant::now(),
             counters_at_end: None,
+            before: None,
             arena_peak: 0,
         };
         Ok(Session {

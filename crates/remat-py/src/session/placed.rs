@@ -11,6 +11,7 @@ use crate::func::Func;
 use crate::signature::Signature;
 
 /// What the allocator had before an op.
+#[derive(Clone, Copy)]
 pub(super) struct Before {
     in_use: u64,
 }
@@ -123,7 +124,12 @@ impl State {
             return false;
         }
         let bytes = self.core.note_exhausted(py, error);
-        signature.workspace = Bytes(signature.workspace.0.saturating_add(bytes));
+        let seen = match self.before.take() {
+            Some(before) => self.workspace_since(&before),
+            None => 0,
+        };
+        let known = signature.workspace.0.max(seen);
+        signature.workspace = Bytes(known.saturating_add(bytes));
         true
     }
 }

@@ -210,11 +210,7 @@ impl State {
             workspace_pool: signature.workspace_pool,
             replay,
         };
-        let rng = if func.random {
-            Some(self.rng_state.bind(py).call1((args, kwargs))?.unbind())
-        } else {
-            None
-        };
+        let mut rng = None;
         let mut attempts = 0;
         let (op, result, cost) = loop {
             let op = self.begin(
@@ -224,6 +220,9 @@ impl State {
                     ..spec
                 },
             )?;
+            if func.random {
+                rng = Some(self.draw_from(py, args, kwargs)?);
+            }
             let error = match self.call(py, func, args, kwargs, signature) {
                 Ok((result, cost)) => break (op, result, cost),
                 Err(error) => error,
@@ -301,6 +300,18 @@ impl State {
         Ok(op)
     }
 
+    /// The state that a random op draws from.
+    pub(super) fn draw_from(
+        &mut self,
+        py: Python<'_>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let rng_state = self.rng_state.clone_ref(py);
+        let state = self.lending(py, || rng_state.bind(py).call1((args, kwargs)))?;
+        Ok(state.unbind())
+    }
+
     /// Runs the op; the first time measured, a few more times timed.
     pub(super) fn call<'py>(
         &mut self,
@@ -326,9 +337,13 @@ impl State {
         let placed = signature.workspace_pool == PLACED && !signature.measured;
         if let Some(before) = placed.then(|| self.look()).flatten() {
             let started = Instant::now();
+            self.before = Some(before);
             let result = self.lending(py, || func.call.bind(py).call(args, kwargs))?;
+            self.before = None;
             let cost = started.elapsed().as_nanos() as u64;
-            signature.workspace = Bytes(self.workspace_since(&before));
+            // Saving and restoring a generator's state takes memory too.
+            let drawn = if func.random { self.rng_bytes } else { 0 };
+            signature.workspace = Bytes(self.workspace_since(&before).max(drawn));
             signature.measured = true;
             return Ok((result, cost));
         }
