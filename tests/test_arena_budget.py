@@ -194,3 +194,29 @@ def test_an_arena_keeps_its_size(tmp_path: Path) -> None:
     )
     ended = preloaded(script)
     assert ended.code == 0, ended.err
+
+
+@pytest.mark.parametrize("pool", ["fungible", "arena"])
+def test_the_child_of_a_fork_computes_what_was_evicted(tmp_path: Path, pool: str) -> None:
+    script = program(
+        tmp_path,
+        f"""
+        import os
+        import remat, torch
+        from preloaded_arena import MiB
+
+        with remat.budget(16 * MiB, pool="{pool}", trace="{tmp_path}/step.trace") as run:
+            kept = [torch.ones(MiB) * number for number in range(10)]  # 4 MiB each: most are evicted
+            before = run.stats().evictions
+            child = os.fork()
+            if child == 0:
+                right = [int(value.sum()) for value in kept] == [number * MiB for number in range(10)]
+                os._exit(0 if right and run.stats().evictions == before > 0 else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            assert [int(value.sum()) for value in kept] == [number * MiB for number in range(10)]
+        """,
+    )
+    ended = ran(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script])
+    assert ended.code == 0, ended.err
+    checked = ran([*REMAT, "trace", "check", tmp_path / "step.trace"])
+    assert checked.code == 0, checked.err

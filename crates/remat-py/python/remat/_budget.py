@@ -232,7 +232,7 @@ class Run:
 
     def _in_thread(self, run: Callable[[], None]) -> None:
         """Runs a thread's body under the budget."""
-        if self._final is not None or os.getpid() != self._pid:
+        if self._final is not None or (os.getpid() != self._pid and _active is not self):
             run()
             return
         seam.push_mode(self._mode)
@@ -261,7 +261,8 @@ class Run:
     def _stop(self) -> None:
         global _active
         if os.getpid() != self._pid:
-            return  # a forked worker: the budget is the parent's
+            self._leave_in_child()
+            return
         self._mode.__exit__(None, None, None)
         self._escapes.remove()
         try:
@@ -278,17 +279,32 @@ class Run:
             self._mode.leave_arena()
             self._arena.close()
 
-    def _forked(self) -> None:
-        """In a forked child: the budget stays with the parent."""
+    def _forked(self) -> bool:
+        """In a forked child: the budget is the parent's, but what was evicted is computed here when it is touched.
+
+        Returns whether it can be: not if another thread was amid an op.
+        """
+        if self._mode.forked():
+            return True
         seam.drop_mode(self._mode)
         self._escapes.remove()
+        return False
+
+    def _leave_in_child(self) -> None:
+        """The child of a fork comes to the end of the budget too."""
+        global _active
+        if _active is self:
+            _active = None
+            self._mode.__exit__(None, None, None)
+            self._escapes.remove()
+            with seam.below_autograd():
+                self._mode.restore()
 
 
 def _after_fork() -> None:
     global _active
-    run, _active = _active, None
-    if run is not None:
-        run._forked()
+    if _active is not None and not _active._forked():
+        _active = None
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -429,6 +429,26 @@ impl Session {
         evictor::register(None);
     }
 
+    /// This process is the child of a fork: nothing is evicted any more, and what was is brought back when it is touched. Returns false
+    /// if another thread of the parent was amid an op: nothing can be told of the state then.
+    fn forked(&self, py: Python<'_>) -> PyResult<bool> {
+        let Ok(mut state) = self.state.try_lock() else {
+            return Ok(false);
+        };
+        if self.owner.load(Ordering::Acquire) != 0 {
+            return Ok(false);
+        }
+        let core = &mut state.core;
+        // The file is the parent's: what is buffered here must not be written twice.
+        std::mem::forget(core.tracing.take());
+        core.arena = None;
+        for pool in 0..core.pools.len() {
+            let lifted = core.engine.set_budget(PoolId(pool as u8), None);
+            lifted.map_err(|e| core.refusal(py, &e))?;
+        }
+        Ok(true)
+    }
+
     /// Changes the budget of a device.
     fn set_budget(&self, py: Python<'_>, pool: u8, bytes: Option<u64>) -> PyResult<()> {
         let Some(mut held) = self.enter(py) else {
