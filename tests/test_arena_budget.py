@@ -205,6 +205,7 @@ def test_the_child_of_a_fork_computes_what_was_evicted(tmp_path: Path, pool: str
         import remat, torch
         from preloaded_arena import MiB
 
+        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork, with Remat or without
         with remat.budget(16 * MiB, pool="{pool}", trace="{tmp_path}/step.trace") as run:
             kept = [torch.ones(MiB) * number for number in range(10)]  # 4 MiB each: most are evicted
             before = run.stats().evictions
