@@ -1,8 +1,9 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use remat_core::{Alignment, Bytes, Dealloc, Policy};
+use remat_core::{Alignment, Bytes, Dealloc};
 use remat_plan::chain::{Resolution, Strategy};
+use remat_sim::Eviction;
 use remat_trace::Format;
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -309,6 +310,7 @@ Examples:
   remat simulate step.trace.zst --policy dtr-eq --budget 6GiB,8GiB   is 6 GiB enough, and at what price?
   remat simulate *.log --policy dtr,lru --ratio 0.3 --dealloc banish
   remat simulate *.log --policy coop,dte,dtr --pool arena         memory with addresses
+  remat simulate gpt.trace.zst --policy sar,dtr-eq                attention recomputed by plan; transformers only
   remat simulate *.log --json | jq -r '[.log,.policy,.ratio,.overhead]|@tsv'
 
 With --json each run is a line: sizes in bytes, times in nanoseconds. overhead is the clock at the end over the
@@ -331,7 +333,7 @@ pub(crate) struct Simulate {
         value_delimiter = ',',
         default_value = "dtr,dtr-eq,dtr-local,lru,size,msps"
     )]
-    pub(crate) policies: Vec<Policy>,
+    pub(crate) policies: Vec<Eviction>,
     #[command(flatten)]
     pub(crate) ratios: Ratios,
     /// Budgets in bytes, in place of ratios: 6GiB, 512MB.
@@ -382,7 +384,7 @@ pub(crate) struct MinBudget {
         value_delimiter = ',',
         default_value = "dtr-eq"
     )]
-    pub(crate) policies: Vec<Policy>,
+    pub(crate) policies: Vec<Eviction>,
     /// How far the budget told may be above one that does not do, as 1MiB; if not given, a 4096th of the memory without a limit.
     #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes)]
     pub(crate) within: Option<Bytes>,

@@ -6,16 +6,17 @@
 //!
 //! Budgets are 20, 30 .. 90% of what each step needs without a limit. A run is given up once as much as the step costs was recomputed.
 //! Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation and search time are means over the budgets in which a
-//! policy runs and evicts. Search time is wall time, the least of three runs of each setting.
+//! policy runs and evicts. Search time is wall time, the least of three runs of each setting. `sar`, which does not search, has a row where a log has
+//! attention.
 
-use remat_core::{Arena, Bytes, Ends, Memory, Policy};
-use remat_sim::{Base, Budget, Mutations, Program, Setting, Status};
+use remat_core::{Arena, Bytes, Ends, Memory};
+use remat_sim::{Base, Budget, Eviction, Mutations, Program, Setting, Status};
 use std::error::Error;
 
 const RATIOS: [f64; 8] = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
 /// Policies, and how they place and mutate.
-const WAYS: [(&str, &str, Ends, Mutations); 11] = [
+const WAYS: [(&str, &str, Ends, Mutations); 12] = [
     ("coop", "coop", Ends::BySize, Mutations::InPlace),
     ("dte", "dte", Ends::Low, Mutations::Recorded),
     ("dte-eq", "dte-eq", Ends::Low, Mutations::Recorded),
@@ -37,6 +38,7 @@ const WAYS: [(&str, &str, Ends, Mutations); 11] = [
     ),
     ("coop, copies", "coop", Ends::BySize, Mutations::Copied),
     ("coop-sum", "coop-sum", Ends::BySize, Mutations::InPlace),
+    ("sar", "sar", Ends::Low, Mutations::Recorded),
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -47,8 +49,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         let base = program.base()?;
         let name = path.rsplit('/').next().unwrap_or(&path);
         for (way, policy, ends, mutations) in WAYS {
+            let policy = policy.parse()?;
+            if policy == Eviction::Selective && program.check_attention().is_err() {
+                continue;
+            }
             let setting = Setting {
-                policy: policy.parse::<Policy>()?,
+                policy,
                 memory: Memory::Arena(Arena {
                     ends,
                     ..Arena::default()
