@@ -114,11 +114,11 @@ impl Engine {
         }
     }
 
-    /// Below so many candidates of a pool a victim is found by an exhaustive scan, which picks the same: for measurements and
-    /// tests.
+    /// Below so many candidates of a pool a victim is found by an exhaustive scan, which picks the same, and windows are compared by whole
+    /// costs at once: for measurements and tests.
     #[doc(hidden)]
     pub fn search_exhaustively_below(&mut self, candidates: usize) {
-        self.state.candidates.many = candidates;
+        self.state.candidates.search_exhaustively_below(candidates);
     }
 
     /// Brings up to date what a search goes by, as the next search would: for measurements.
