@@ -42,7 +42,7 @@ struct remat_arena_statistics {
     uint64_t frees;
     uint64_t exhaustions;  /* times that no free block was large enough, retries included */
     uint64_t refusals;     /* allocations that got no block */
-    uint64_t spills;       /* allocations that the system served for want of room: oneDNN's, which does not bear a refusal */
+    uint64_t spills;       /* allocations that the system served for want of room: oneDNN's and those of threads that bear no refusal */
     uint64_t wrong_frees;  /* blocks freed twice, addresses at which no block begins */
     double fragmentation_mean; /* free_bytes / capacity at exhaustions (Coop, section 4.1), 0 without any */
     double fragmentation_max;
@@ -82,6 +82,22 @@ enum remat_arena_fit { REMAT_ARENA_FIRST = 0, REMAT_ARENA_BEST = 1 };
  * wanted. EINVAL: another number.
  */
 int remat_arena_place(int end, int fit);
+
+/*
+ * Keeps a block for the calling thread: its next allocation of so many bytes, rounded to the alignment, is the one at this
+ * address; of several such blocks the one kept first. Bytes below 1024 are the system's and need none.
+ * EBUSY: not all of it is free. EINVAL: no such place. ENOENT: no arena was opened.
+ */
+int remat_arena_expect(uint64_t address, uint64_t bytes);
+
+/* Gives back what the calling thread expected and did not allocate; returns how many blocks that were. */
+size_t remat_arena_expect_no_more(void);
+
+/*
+ * Whether the calling thread bears no refusal from here on: what finds no room is then the system's, and counted as a spill. For work
+ * that must not be given up halfway. Returns what it was.
+ */
+bool remat_arena_spill(bool spill);
 
 /* ENOENT: no arena was opened. */
 int remat_arena_read(struct remat_arena_statistics *out);

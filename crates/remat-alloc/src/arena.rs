@@ -11,6 +11,7 @@ use remat_core::pool::{Pool, PoolError};
 #[cfg(feature = "checker")]
 use crate::checker;
 use crate::evictor::{take_or_make_room, Evictor};
+use crate::expected::{self, Expected};
 use crate::mapping::Mapping;
 use crate::placement;
 use crate::region::Region;
@@ -55,6 +56,8 @@ static SERVING: AtomicBool = AtomicBool::new(false);
 /// The memory and who has what of it.
 pub struct Arena {
     region: Region,
+    /// Blocks kept for a thread that said where it wants them.
+    expected: Expected,
     /// Declared after the region: nothing of it is used once it is unmapped.
     _mapping: Mapping,
 }
@@ -133,6 +136,7 @@ pub fn open(setting: Setting) -> Result<(), OpenError> {
     EXTENT.store(Box::into_raw(Box::new(extent)), Ordering::Release);
     *arena = Some(Arena {
         region: Region::new(mapping.start() as u64, pool),
+        expected: Expected::default(),
         _mapping: mapping,
     });
     SERVING.store(true, Ordering::Relaxed);
@@ -197,7 +201,14 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
     let Some(arena) = held.as_mut() else {
         return Err(0);
     };
-    let Some(address) = arena.region.take(bytes as u64, alignment as u64, placement) else {
+    let kept = match expected::any() {
+        true => arena
+            .expected
+            .claim(&arena.region, bytes as u64, alignment as u64),
+        false => None,
+    };
+    let taken = kept.or_else(|| arena.region.take(bytes as u64, alignment as u64, placement));
+    let Some(address) = taken else {
         arena.region.exhausted();
         return Err(arena.region.frees());
     };
@@ -211,6 +222,36 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
         );
     }
     NonNull::new(block).ok_or(0)
+}
+
+/// Keeps a block for the calling thread; a number of `errno.h`.
+pub fn expect(address: u64, bytes: u64) -> c_int {
+    let kept = with(|arena| {
+        let Arena {
+            region, expected, ..
+        } = arena;
+        expected.keep(region, address, bytes)
+    });
+    match kept {
+        None => libc::ENOENT,
+        Some(Ok(())) => 0,
+        Some(Err(PoolError::Taken { .. })) => libc::EBUSY,
+        Some(Err(_)) => libc::EINVAL,
+    }
+}
+
+/// Gives back what the calling thread expected in vain.
+pub fn expect_no_more() -> usize {
+    if !expected::any() {
+        return 0;
+    }
+    let given = with(|arena| {
+        let Arena {
+            region, expected, ..
+        } = arena;
+        expected.give_back(region)
+    });
+    given.unwrap_or(0)
 }
 
 /// Gives back a block of the arena. A pointer that is none is left alone, with a line on stderr (which ends the process in

@@ -1,6 +1,7 @@
 //! Who asks for memory. Torch's allocator of tensors raises an error when it gets none; oneDNN writes to what it asked for without
-//! looking, and the program would end there.
+//! looking, and the program would end there. A thread may say that it bears no refusal either.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -11,9 +12,22 @@ const UNBEARING: [&str; 3] = ["/libtorch_cpu.so", "/libdnnl.so.3", "/libdnnl.so"
 /// Frames looked at: this library's own, and the caller's.
 const DEPTH: usize = 16;
 
+thread_local! {
+    // Constant, without a destructor: see `placement`.
+    static SPILLS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread bears no refusal from here on; what it was.
+pub fn spill(spill: bool) -> bool {
+    SPILLS.with(|spills| spills.replace(spill))
+}
+
 /// Whether the code that called into this library looks at what it gets. Takes microseconds: for when there is no room.
 #[inline(never)]
 pub fn bears_refusal() -> bool {
+    if SPILLS.with(Cell::get) {
+        return false;
+    }
     let mut frames = [null_mut(); DEPTH];
     // SAFETY: as many places as are said.
     let found = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as c_int) };

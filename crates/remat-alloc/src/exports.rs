@@ -5,6 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use remat_core::pool::{End, Fit};
 
 use crate::arena::{self, EVICTOR};
+use crate::caller;
 use crate::evictor::MakeRoom;
 use crate::placement::{self, Placement};
 use crate::region::{Block, Statistics};
@@ -85,6 +86,24 @@ fn placement_of(end: c_int, fit: c_int) -> Option<Placement> {
         _ => return None,
     };
     Some(Placement { fit, end })
+}
+
+/// Keeps the block at an address for the calling thread's next allocation of so many bytes; 0, `EBUSY`, `EINVAL` or `ENOENT`.
+#[no_mangle]
+pub extern "C" fn remat_arena_expect(address: u64, bytes: u64) -> c_int {
+    arena::expect(address, bytes)
+}
+
+/// Gives back what the calling thread expected in vain; how many blocks that were.
+#[no_mangle]
+pub extern "C" fn remat_arena_expect_no_more() -> usize {
+    arena::expect_no_more()
+}
+
+/// Whether the calling thread's allocations that find no room are the system's; what it was.
+#[no_mangle]
+pub extern "C" fn remat_arena_spill(spill: bool) -> bool {
+    caller::spill(spill)
 }
 
 /// Copies the counts; 0, or `ENOENT` if no arena was opened.

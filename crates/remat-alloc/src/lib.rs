@@ -37,6 +37,7 @@ mod caller;
 mod checker;
 mod cuda;
 mod evictor;
+mod expected;
 mod exports;
 mod fork;
 #[cfg_attr(test, allow(dead_code))] // the names are the C library's there

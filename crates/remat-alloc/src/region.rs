@@ -113,6 +113,22 @@ impl Region {
         Some(self.base + offset)
     }
 
+    /// Takes the block at an address.
+    ///
+    /// # Errors
+    /// As [`Pool::allocate_at`].
+    pub fn take_at(&mut self, address: u64, bytes: u64) -> Result<(), PoolError> {
+        let offset = address.wrapping_sub(self.base);
+        self.pool.allocate_at(offset, bytes)?;
+        self.counts.blocks += 1;
+        self.counts.allocations += 1;
+        self.counts.peak = self.counts.peak.max(self.in_use());
+        #[cfg(feature = "checker")]
+        self.ledger
+            .taken(&self.pool, offset, bytes, self.pool.alignment(), self.base);
+        Ok(())
+    }
+
     /// For alignments beyond the pool's: a block with room to spare is found, and of it only the aligned part is kept.
     fn take_aligned(&mut self, bytes: u64, alignment: u64, placement: Placement) -> Option<u64> {
         let spare = alignment - self.pool.alignment();

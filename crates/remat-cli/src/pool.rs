@@ -28,6 +28,7 @@ pub(crate) fn setting(options: &PoolOptions, policy: Eviction) -> Setting {
     let arena = Arena {
         alignment: options.alignment,
         ends,
+        ..Arena::default()
     };
     Setting {
         policy: match policy {

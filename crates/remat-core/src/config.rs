@@ -44,6 +44,8 @@ pub struct Arena {
     pub alignment: Alignment,
     /// From where.
     pub ends: Ends,
+    /// What is smaller lies elsewhere: the allocator of a front end may leave small blocks to another. 0: all storages are placed.
+    pub smallest: Bytes,
 }
 
 /// The ends of an arena that blocks are placed from.

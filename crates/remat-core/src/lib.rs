@@ -34,6 +34,7 @@ mod sever;
 mod state;
 mod together;
 
+pub use arena::{Observed, Placement};
 pub use config::*;
 pub use engine::*;
 pub use error::*;

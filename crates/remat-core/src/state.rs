@@ -163,6 +163,7 @@ impl State {
     /// Forgets the call before this one: it can no longer be aborted.
     pub(crate) fn open_call(&mut self) {
         self.steps.clear();
+        self.arenas.placements.clear();
         self.journal.clear();
         self.components.sweep();
         self.call = Call::Plain;
@@ -200,6 +201,7 @@ impl State {
         self.undo_to(0);
         self.journal.clear();
         self.steps.clear();
+        self.arenas.placements.clear();
     }
 
     /// Numerators computed while the journal was on saw what is now undone. Older ones that are still valid saw nothing of

@@ -11,7 +11,11 @@ fn engine(policy: &str, budget: u64, alignment: u64, ends: Ends) -> Engine {
         policy: policy.parse().expect("a policy"),
         lineage: Lineage::Keep,
         order: ReplayOrder::Dtr,
-        memory: Memory::Arena(Arena { alignment, ends }),
+        memory: Memory::Arena(Arena {
+            alignment,
+            ends,
+            ..Arena::default()
+        }),
         ..Config::default()
     })
 }

@@ -3,9 +3,10 @@
 //! [`session`] is the dispatch mode through which every op passes; [`arguments`] reads a call; [`signature`] and
 //! [`knowledge`] hold what is known of calls before they run; [`core_state`] performs evictions and replays;
 //! [`storages`] knows the torch storages; [`record`] is what a replay needs; [`layout`] moves bytes between
-//! storages without a copy; [`ledger`] counts bytes apart from the engine; [`lineage`] says where chains of ops end;
+//! storages without a copy; [`arena`] speaks to the preloaded allocator; [`ledger`] counts bytes apart from the engine; [`lineage`] says where chains of ops end;
 //! [`plan`] hands chains and joint graphs to the offline planners.
 
+mod arena;
 mod arguments;
 mod core_state;
 mod fastcall;

@@ -278,6 +278,15 @@ impl Storages {
             .filter_map(|(i, l)| l.as_ref().map(|l| (i as LiveId, l)))
     }
 
+    /// Every storage of the table's own, by the engine storage whose bytes it has.
+    pub fn scratch(&self) -> impl Iterator<Item = (StorageId, &Py<PyAny>)> {
+        let all = self.buffers.iter().enumerate();
+        all.filter_map(|(index, buffer)| match buffer {
+            Buffer::Scratch(storage) => Some((StorageId(index as u32), storage)),
+            _ => None,
+        })
+    }
+
     /// Other storages over the same memory, which torch did not allocate.
     pub fn aliases(&self, id: LiveId) -> Vec<(LiveId, TensorId)> {
         let Some(place) = self.live(id).and_then(|live| live.outside) else {

@@ -4,6 +4,7 @@
 //! journaled: a plan is laid out with the addresses that it will have.
 
 mod ends;
+mod observe;
 mod place;
 mod shortage;
 mod window;
@@ -12,11 +13,12 @@ use crate::graph::NONE;
 use crate::journal::Entry;
 use crate::pool::Pool;
 use crate::state::State;
-use crate::{Config, Ends, Memory, Policy, Price, StorageId};
+use crate::{Config, Ends, Memory, OpId, Policy, Price, StorageId};
 use ends::Densities;
 use std::fmt;
 use window::Windows;
 
+pub use observe::{Observed, Placement};
 pub(crate) use place::Request;
 
 /// No address.
@@ -35,6 +37,14 @@ pub(crate) struct Arenas {
     each: Vec<Option<Arena>>,
     alignment: Option<u64>,
     ends: Ends,
+    /// Storages of fewer bytes have no block.
+    smallest: u64,
+    /// A front end tells where blocks are: storages may lie elsewhere.
+    observed: bool,
+    /// Open ops that have workspace.
+    working: Vec<OpId>,
+    /// Where the latest plan puts what its steps make, and the op that it is for.
+    pub(crate) placements: Vec<Placement>,
     /// What the op under way needs.
     pub(crate) requests: Vec<Request>,
     densities: Densities,
@@ -56,14 +66,18 @@ pub(crate) struct Arenas {
 
 impl Arenas {
     pub(crate) fn new(config: &Config) -> Arenas {
-        let (alignment, ends) = match config.memory {
-            Memory::Fungible => (None, Ends::Low),
-            Memory::Arena(arena) => (Some(arena.alignment.bytes()), arena.ends),
+        let (alignment, chosen) = match config.memory {
+            Memory::Fungible => (None, crate::Arena::default()),
+            Memory::Arena(arena) => (Some(arena.alignment.bytes()), arena),
         };
         let mut arenas = Arenas {
             each: Vec::new(),
             alignment,
-            ends,
+            ends: chosen.ends,
+            smallest: chosen.smallest.0,
+            observed: false,
+            working: Vec::new(),
+            placements: Vec::new(),
             requests: Vec::new(),
             densities: Densities::default(),
             windows: Windows::default(),
@@ -289,6 +303,8 @@ impl State {
                 if !storage.used || storage.pool != pool || storage.address == NOWHERE {
                     let homeless = self.arenas.homeless.contains(&StorageId(id as u32));
                     if storage.used
+                        && !self.arenas.observed
+                        && storage.bytes >= self.arenas.smallest
                         && storage.pool == pool
                         && storage.resident
                         && storage.bytes > 0

@@ -11,11 +11,11 @@ use crate::{Mutation, OpId, StorageId};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pool: u8,
-    bytes: u64,
+    pub(super) bytes: u64,
     end: End,
     /// For which output; `None`: for the workspace.
-    output: Option<u32>,
-    address: u64,
+    pub(super) output: Option<u32>,
+    pub(super) address: u64,
 }
 
 impl State {
@@ -51,7 +51,7 @@ impl State {
     }
 
     fn request(&mut self, pool: u8, bytes: u64, end: End, output: Option<u32>) {
-        if bytes > 0 && self.arenas.has(pool) {
+        if bytes > 0 && bytes >= self.arenas.smallest && self.arenas.has(pool) {
             self.arenas.requests.push(Request {
                 pool,
                 bytes,
@@ -85,9 +85,13 @@ impl State {
                     let output = self.graph.ops[op.index()].outputs[output as usize];
                     self.set_address(self.graph.storage_of(output), address);
                 }
-                None => self.graph.ops[op.index()].workspace_address = address,
+                None => {
+                    self.graph.ops[op.index()].workspace_address = address;
+                    self.arenas.working.push(op);
+                }
             }
         }
+        self.note_placements(self.steps.len());
     }
 
     /// The op was replayed: what came back keeps its blocks, all others are free again.
@@ -96,6 +100,7 @@ impl State {
         op: OpId,
         came_back: impl Fn(&State, StorageId) -> bool,
     ) {
+        self.note_placements(self.steps.len().saturating_sub(1));
         for index in 0..self.arenas.requests.len() {
             let Request {
                 pool,
@@ -118,6 +123,7 @@ impl State {
         let pool = record.workspace_pool;
         let address = std::mem::replace(&mut record.workspace_address, NOWHERE);
         if address != NOWHERE {
+            self.arenas.working.retain(|&other| other != op);
             self.free_block(pool, address);
         }
     }
@@ -155,7 +161,7 @@ impl State {
             return;
         }
         self.vacate(s);
-        if bytes == 0 {
+        if bytes == 0 || bytes < self.arenas.smallest {
             return;
         }
         let Some(arena) = self.arenas.arena(pool) else {
@@ -170,6 +176,7 @@ impl State {
                 self.note_taken(pool, address);
                 self.set_address(s, address);
             }
+            None if self.arenas.observed => {} // it is somewhere: the front end will tell
             None => self.arenas.homeless.push(s),
         }
     }

@@ -27,7 +27,11 @@ fn memory(arena: u8) -> Memory {
     }
     let alignment = Alignment::new(1 << ((arena - 1) / 3)).expect("a power of two");
     let ends = [Ends::Low, Ends::ByCost, Ends::BySize][usize::from(arena % 3)];
-    Memory::Arena(Arena { alignment, ends })
+    Memory::Arena(Arena {
+        alignment,
+        ends,
+        ..Arena::default()
+    })
 }
 
 fn config(setting: &Setting) -> Config {

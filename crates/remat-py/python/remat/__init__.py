@@ -17,6 +17,7 @@ from ._errors import BudgetError, RematError
 from ._native import __version__, parse_bytes, policies
 
 if TYPE_CHECKING:
+    from ._arena import ArenaStats, arena_library
     from ._budget import Run, Stats, budget
     from ._chain_of import Chain, chain_of
     from ._chain_plan import ChainPlan
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ._measure import Measurement, measure
 
 __all__ = [
+    "ArenaStats",
     "BudgetError",
     "Chain",
     "ChainPlan",
@@ -34,6 +36,7 @@ __all__ = [
     "Run",
     "Stats",
     "__version__",
+    "arena_library",
     "budget",
     "chain_of",
     "compile",
@@ -45,6 +48,8 @@ __all__ = [
 
 # What needs torch is loaded when first asked for: the command line reads traces without it.
 _HOMES = {
+    "ArenaStats": "_arena",
+    "arena_library": "_arena",
     "Run": "_budget",
     "Stats": "_budget",
     "budget": "_budget",

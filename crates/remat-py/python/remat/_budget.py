@@ -15,6 +15,7 @@ import torch
 
 from . import _native
 from . import _torch_seam as seam
+from ._arena import DEFAULT_POLICIES, Arena, ArenaStats, check_pool
 from ._errors import BudgetError, RematError
 from ._escape import Escapes
 
@@ -49,6 +50,8 @@ class Stats:
     records: int
     #: Storages known now.
     storages: int
+    #: What the allocator saw; ``None`` unless ``pool="arena"``.
+    arena: ArenaStats | None = None
 
     def __str__(self) -> str:
         fmt, seconds = _native.format_bytes, max(self.seconds, 1e-9)
@@ -56,7 +59,7 @@ class Stats:
         return (
             f"peak {fmt(self.peak)}{of}, {self.evictions} evictions, {self.recomputed} ops recomputed beside "
             f"{self.ops}, {self.recompute_seconds / seconds:.1%} of the time recomputing, "
-            f"{self.decide_seconds / seconds:.2%} deciding"
+            f"{self.decide_seconds / seconds:.2%} deciding" + (f"; {self.arena}" if self.arena else "")
         )
 
 
@@ -127,6 +130,13 @@ def _budgets(
     return budgets
 
 
+def _check_arena(budgets: list[tuple[str, torch.device, int | None]]) -> None:
+    """``ValueError`` for a budget that is no arena's."""
+    if [name for name, _, _ in budgets] != ["cpu"]:
+        names = ", ".join(name for name, _, _ in budgets)
+        raise ValueError(f"pool 'arena' bounds the CPU's tensors, the budget is of {names}: give one budget, of 'cpu'")
+
+
 def live_tensors() -> list[torch.Tensor]:
     """Every tensor that Python can reach, gradients included, of the kinds that have a storage."""
     found = []
@@ -157,9 +167,11 @@ class Run:
         thrash_limit: float | None,
         trace: str | os.PathLike[str] | None,
         follow: bool,
+        arena: Arena | None = None,
     ) -> None:
         self._budgets = budgets
-        self._mode = _Mode(seam, _layout(), budgets, policy, seed, thrash_limit, trace, follow)
+        self._arena = arena
+        self._mode = _Mode(seam, _layout(), budgets, policy, seed, thrash_limit, trace, follow, arena is not None)
         self._escapes = Escapes(self._mode, self._in_thread)
         self._pid = os.getpid()
         self._final: Stats | None = None
@@ -171,11 +183,14 @@ class Run:
         if self._final is not None:
             return self._final
         raw = self._mode.stats()
-        return Stats(**{name: raw[name] for name in Stats.__dataclass_fields__})
+        names = [name for name in Stats.__dataclass_fields__ if name != "arena"]
+        return Stats(**{name: raw[name] for name in names}, arena=self._arena.stats(raw) if self._arena else None)
 
     def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
         """Changes the budget from here on. ``BudgetError`` if what cannot be dropped does not fit."""
         size = bytes_of(budget)
+        if self._arena is not None:
+            raise ValueError(f"budget {budget!r}: an arena keeps its size while it is open; leave the budget and enter another")
         name = seam.device_name(_device(device)) if device is not None else None
         for pool, (known, _, _) in enumerate(self._budgets):
             if name is None or known == name:
@@ -206,6 +221,10 @@ class Run:
             if size is not None and total > size:
                 raise BudgetError("tensors that exist already (parameters, data)", total, total, size, name)
         self.base = totals[self._budgets[0][0]]
+        if self._arena is not None:
+            size = self._budgets[0][2] or 0
+            self._arena.open(size - self.base)
+            self._mode.enter_arena(self._arena.read().capacity)
         for storage in storages.values():
             self._mode.adopt(storage)
 
@@ -232,6 +251,7 @@ class Run:
             self._mode.__enter__()
         except BaseException:
             _active = None
+            self._close_arena()
             self._mode.restore()
             raise
         self._escapes.install()
@@ -244,11 +264,17 @@ class Run:
         self._escapes.remove()
         try:
             stats = self.stats()
+            self._close_arena()  # what is brought back now may be more than it holds
             with seam.below_autograd():
                 self._mode.restore()
         finally:
             self._final = stats
             _active = None
+
+    def _close_arena(self) -> None:
+        if self._arena is not None:
+            self._mode.leave_arena()
+            self._arena.close()
 
     def _forked(self) -> None:
         """In a forked child: the budget stays with the parent."""
@@ -272,10 +298,15 @@ class budget:
     A context manager (``with remat.budget("2GiB") as run:``) and a decorator (``@remat.budget("2GiB")``).
 
     ``budget`` is an int (bytes) or a text (``"6GiB"``, ``"512MB"``), or a mapping from devices to such.
-    ``policy`` names the eviction policy (``remat.policies()``); ``device`` the device, by default the accelerator
+    ``policy`` names the eviction policy (``remat.policies()``; by default ``"dtr-anc"``, in an arena ``"coop"``); ``device`` the device, by default the accelerator
     if one is in use, else the CPU; ``trace`` a file to record the run in (``.zst`` and ``.gz`` are packed);
     ``seed`` seeds the ``random`` policy; ``thrash_limit`` gives up when recomputing has cost that many times
     what the program's own ops cost.
+
+    ``pool`` says what bounds memory: ``"fungible"`` counts bytes; ``"arena"`` places all tensors and workspace that the CPU
+    gets from here on in one arena of exactly ``budget`` bytes (less those of tensors that exist already and lie outside
+    of it), where evictions free blocks side by side. The allocator must be preloaded: ``remat run --pool arena``,
+    or ``LD_PRELOAD`` with :func:`arena_library`.
 
     Raises ``ValueError`` for a budget or policy that makes no sense, :class:`BudgetError` when what exists already
     does not fit or, later, when an op does not; :class:`RematError` when budgets are nested.
@@ -285,16 +316,22 @@ class budget:
         self,
         budget: Budget | Mapping[str, Budget],
         *,
-        policy: str = "dtr-anc",
+        policy: str | None = None,
         device: str | torch.device | None = None,
         trace: str | os.PathLike[str] | None = None,
         seed: int = 0,
         thrash_limit: float | None = None,
+        pool: str = "fungible",
     ) -> None:
+        check_pool(pool)
+        policy = policy or DEFAULT_POLICIES[pool]
         _native.check_policy(policy)
         if thrash_limit is not None and not thrash_limit > 0:
             raise ValueError(f"thrash_limit {thrash_limit!r}: expected a number above 0, e.g. 2.0")
-        _budgets(budget, device)  # complains now rather than at entry
+        budgets = _budgets(budget, device)  # complains now rather than at entry
+        self._pool = pool
+        if pool == "arena":
+            _check_arena(budgets)
         self._budget, self._device = budget, device
         self._policy, self._trace, self._seed, self._thrash = policy, trace, seed, thrash_limit
         self._follow = False
@@ -310,6 +347,7 @@ class budget:
             self._thrash,
             self._trace,
             self._follow,
+            Arena() if self._pool == "arena" else None,
         )
         run._start()
         self._run = run
@@ -332,6 +370,7 @@ class budget:
                 trace=self._trace,
                 seed=self._seed,
                 thrash_limit=self._thrash,
+                pool=self._pool,
             )
             with fresh:
                 return function(*args, **kwargs)

@@ -15,7 +15,9 @@ class BudgetError(RematError, MemoryError):
     Every tensor is intact: raise the budget (``run.set_budget``) and go on, or start anew with ``smallest``.
     """
 
-    def __init__(self, op: str, needed: int, smallest: int, budget: int, device: str = "cpu") -> None:
+    def __init__(
+        self, op: str, needed: int, smallest: int, budget: int, device: str = "cpu", why: str | None = None
+    ) -> None:
         #: The op that does not fit.
         self.op = op
         #: Bytes that must be there at once for the op: inputs, outputs, workspace and all that cannot be dropped.
@@ -26,16 +28,29 @@ class BudgetError(RematError, MemoryError):
         self.budget = budget
         #: The device it is of.
         self.device = device
+        self._why = why
         fmt = _native.format_bytes
-        why = (
+        in_arena = why is not None
+        why = why or (
             f"it needs {fmt(needed)} at once and the budget is {fmt(budget)}"
             if needed > budget
             else f"no order of replays tried brings back what it reads within the budget of {fmt(budget)}"
         )
-        super().__init__(
-            f"{op} does not fit on {device}: {why}; "
-            f"the smallest budget known to work here is {fmt(smallest)} ({smallest} bytes)"
+        way_out = (
+            "an arena that has room for it here is one of" if in_arena else "the smallest budget known to work here is"
         )
+        super().__init__(f"{op} does not fit on {device}: {why}; {way_out} {fmt(smallest)} ({smallest} bytes)")
 
-    def __reduce__(self) -> tuple[type[BudgetError], tuple[str, int, int, int, str]]:
-        return (BudgetError, (self.op, self.needed, self.smallest, self.budget, self.device))
+    @classmethod
+    def of_arena(cls, op: str, wanted: int, capacity: int, free: int, largest: int) -> BudgetError:
+        """No block of an arena is large enough for what an op allocates, and nothing more can be evicted."""
+        fmt = _native.format_bytes
+        smallest = capacity + wanted  # an arena that is larger at its end
+        why = (
+            f"no block of the arena of {fmt(capacity)} holds what it allocates ({fmt(free)} are free, "
+            f"{fmt(largest)} in one piece) and nothing more can be evicted"
+        )
+        return cls(op, capacity - free + wanted, smallest, capacity, "cpu", why)
+
+    def __reduce__(self) -> tuple[type[BudgetError], tuple[str, int, int, int, str, str | None]]:
+        return (BudgetError, (self.op, self.needed, self.smallest, self.budget, self.device, self._why))

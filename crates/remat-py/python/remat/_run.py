@@ -14,6 +14,7 @@ _EXAMPLES = """examples:
   remat run --budget 2GiB train.py --epochs 3
   remat run --budget 512MB --policy lru --trace step.trace.zst train.py
   remat run --budget cuda:0=6GiB --budget cpu=8GiB train.py
+  remat run --budget 2GiB --pool arena train.py
 
 The script sees its own arguments, exit code, signals and tracebacks. A short report ends the run (on stderr).
 """
@@ -35,11 +36,17 @@ def parser() -> argparse.ArgumentParser:
         metavar="[DEVICE=]BYTES",
         help="e.g. 6GiB, 512MB, cuda:0=6GiB",
     )
-    p.add_argument("--policy", default="dtr-anc", help="eviction policy (default: dtr-anc; list: remat policies)")
+    p.add_argument("--policy", help="eviction policy (default: dtr-anc, in an arena coop; list: remat policies)")
     p.add_argument("--device", help="device the budget is of (default: the accelerator if used, else cpu)")
     p.add_argument("--trace", metavar="FILE", help="record the run; .zst and .gz are packed")
     p.add_argument("--seed", type=int, default=0, help="seed of the random policy (default: 0)")
     p.add_argument("--thrash-limit", type=float, metavar="X", help="give up at X times the script's own op time")
+    p.add_argument(
+        "--pool",
+        choices=("fungible", "arena"),
+        default="fungible",
+        help="what bounds memory: counted bytes (default), or on the CPU one arena of so many bytes",
+    )
     p.add_argument("script", help="the script to run")
     p.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     return p
@@ -139,6 +146,13 @@ def main(argv: list[str]) -> int:
         # As Python itself prints it: nothing ran, so there is no traceback.
         sys.excepthook(type(error), error.with_traceback(None), None)
         return 1
+    if options.pool == "arena":
+        from ._arena import start_preloaded
+
+        try:
+            start_preloaded()
+        except (RuntimeError, OSError) as error:
+            return _fail(str(error))
     from . import _budget
 
     try:
@@ -149,8 +163,14 @@ def main(argv: list[str]) -> int:
             trace=options.trace,
             seed=options.seed,
             thrash_limit=options.thrash_limit,
+            pool=options.pool,
         )
-        context._follow = options.device is None and len(options.budget) == 1 and "=" not in options.budget[0]
+        context._follow = (
+            options.pool != "arena"
+            and options.device is None
+            and len(options.budget) == 1
+            and "=" not in options.budget[0]
+        )
         namespace = _become_main(options.script, options.args)
         run = context.__enter__()
     except (ValueError, RuntimeError, OSError) as error:

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use remat_core::{Bytes, PoolId, TensorId};
 
-use super::CoreState;
+use super::{CoreState, PLACED};
 use crate::arguments::Registry;
 use crate::layout::Impl;
 use crate::outside::Place;
@@ -19,11 +19,13 @@ impl CoreState {
         if self.engine.is_pinned(self.engine.storage(tensor)) {
             return Ok(());
         }
-        self.engine.pin(tensor).map_err(|e| self.refusal(py, &e))?;
+        self.replaying(py, |core| {
+            core.engine.pin(tensor).map_err(|e| core.refusal(py, &e))?;
+            core.perform(py)
+        })?;
         if let Some(tracing) = &mut self.tracing {
             tracing.pin(tensor)?;
         }
-        self.perform(py)?;
         self.hold_if_pinned(py, id)?;
         self.collect();
         Ok(())
@@ -31,6 +33,7 @@ impl CoreState {
 
     /// Evicts until so many bytes are free.
     pub fn make_room(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<()> {
+        self.sync(py)?;
         let room = self
             .engine
             .constant(Bytes(bytes), pool)
@@ -100,7 +103,15 @@ impl CoreState {
     /// Bytes that cannot be recomputed: to the account, the engine and the trace.
     fn count_constant(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<TensorId> {
         self.ledger.add(pool, bytes);
-        let tensor = match self.engine.constant(Bytes(bytes), pool) {
+        // In an arena its bytes are where they are, and need no room.
+        let made = match &mut self.arena {
+            Some(arena) if pool == PLACED => {
+                arena.stale = true;
+                self.engine.constant_elsewhere(Bytes(bytes), pool)
+            }
+            _ => self.engine.constant(Bytes(bytes), pool),
+        };
+        let tensor = match made {
             Ok(tensor) => tensor,
             Err(e) => {
                 self.ledger.sub(pool, bytes);

@@ -2,15 +2,18 @@
 
 mod constants;
 mod perform;
+mod placed;
 mod records;
 
 use std::sync::Arc;
 
+pub use placed::{is_exhausted, PLACED};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use remat_core::{Engine, Error, OpId, PoolId, Step, StorageId, TensorId};
+use remat_core::{Engine, Error, Observed, OpId, Placement, PoolId, Step, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
+use crate::arena::Arena;
 use crate::func::Func;
 use crate::layout::{Impl, Layout};
 use crate::ledger::Ledger;
@@ -70,6 +73,10 @@ pub struct CoreState {
     pub funcs: FxHashMap<usize, Arc<Func>>,
     /// The device that the budget in reports is of.
     pub budget_pool: PoolId,
+    /// Where the CPU's tensors lie, if in one arena.
+    pub arena: Option<Arena>,
+    /// Whether the engine's steps are being performed: what it says of storages is true only once they are.
+    pub performing: bool,
     /// No device has a budget, nor will: the run is only watched.
     pub unbounded: bool,
     /// Whether the budget moves to the first accelerator seen.
@@ -101,6 +108,10 @@ pub struct CoreState {
     own_deleter: usize,
     given: Vec<Option<u64>>,
     steps: Vec<Step>,
+    /// Where what is being made is to lie.
+    placements: Vec<Placement>,
+    observed: Vec<Observed>,
+    owners: FxHashMap<u64, StorageId>,
     /// The op begun last, until the engine forgets it.
     pub running: Option<OpId>,
     /// Records kept now.
@@ -134,6 +145,8 @@ impl CoreState {
             funcs: FxHashMap::default(),
             pools: Vec::new(),
             budget_pool: PoolId(0),
+            arena: None,
+            performing: false,
             unbounded: false,
             follow: Follow::Fixed,
             ledger: Ledger::default(),
@@ -148,6 +161,9 @@ impl CoreState {
             current: String::new(),
             given: Vec::new(),
             steps: Vec::new(),
+            placements: Vec::new(),
+            observed: Vec::new(),
+            owners: FxHashMap::default(),
             running: None,
             live_records: 0,
             dead_ops: Vec::new(),
@@ -217,7 +233,10 @@ impl CoreState {
                 // In the user's terms: with the part of the budget that is kept back.
                 let given = self.given(*pool).unwrap_or(budget.0);
                 let kept = given - budget.0.min(given);
-                let smallest = with_slack(smallest.0);
+                let smallest = match self.arena {
+                    Some(_) if *pool == PLACED => smallest.0 + kept,
+                    _ => with_slack(smallest.0),
+                };
                 match self.seam.budget_error.bind(py).call1((
                     &self.current,
                     needed.0 + kept,
@@ -283,6 +302,7 @@ impl CoreState {
 
     /// Tells the engine that the op begun did not run.
     pub fn cancel(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
+        self.placements.clear();
         self.engine.cancel(op);
         self.perform(py)
     }

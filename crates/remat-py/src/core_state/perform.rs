@@ -21,20 +21,52 @@ impl CoreState {
         let mut steps = std::mem::take(&mut self.steps);
         steps.clear();
         steps.extend_from_slice(self.engine.steps());
+        self.placements.clear();
+        self.placements.extend_from_slice(self.engine.placements());
+        self.performing = true;
         let mut outcome = Ok(());
         for (done, step) in steps.iter().enumerate() {
             let result = match *step {
                 Step::Evict(sid) => self.evict(py, sid),
-                Step::Recompute { op, mutation } => self.recompute(py, op, mutation),
+                Step::Recompute { op, mutation } => self.replay(py, op, mutation, done),
             };
             if let Err(e) = result {
                 self.engine.abort(done);
+                if let Step::Recompute { op, .. } = *step {
+                    self.note_replay_failed(py, op, &e);
+                }
                 outcome = Err(e);
                 break;
             }
         }
+        self.performing = false;
+        self.placements.clear();
         self.steps = steps;
         outcome
+    }
+
+    /// A replay, with its outputs where they were planned.
+    fn replay(
+        &mut self,
+        py: Python<'_>,
+        op: OpId,
+        mutation: Mutation,
+        step: usize,
+    ) -> PyResult<()> {
+        self.expect(step);
+        // A value that is written over and then given up halfway would be lost.
+        let consumes = mutation == Mutation::Consume && self.writes(op);
+        self.spill(consumes);
+        let done = self.recompute(py, op, mutation);
+        self.spill(false);
+        self.expect_no_more();
+        self.check_places(py, op, step);
+        done
+    }
+
+    fn writes(&self, op: OpId) -> bool {
+        let record = self.records.get(op.index()).and_then(Option::as_ref);
+        record.is_some_and(|record| !record.written.is_empty())
     }
 
     fn empty_storage<'py>(&self, py: Python<'py>, pool: PoolId) -> PyResult<Bound<'py, PyAny>> {

@@ -73,6 +73,7 @@ impl State {
         else {
             return Ok(func.call.bind(py).call(args, kwargs)?.unbind());
         };
+        self.core.sync(py)?;
         // The blank constant gives way to the op's output, byte for byte.
         let old_sid = self.core.engine.storage(old);
         self.core.storages.set_buffer(old_sid, Buffer::Empty);
@@ -89,12 +90,13 @@ impl State {
             replay: Replay::Allowed,
         };
         let rng = if func.random {
-            Some(self.rng_state.bind(py).call1((args, kwargs))?.unbind())
+            Some(self.draw_from(py, args, kwargs)?)
         } else {
             None
         };
         let chain = self.core.chain(&walked.inputs);
-        let run = match self.begin(py, &spec) {
+        // Its bytes are there already: no block is kept for them.
+        let run = match self.begin_filled(py, &spec) {
             Ok(op) => match self.call(py, func, args, kwargs, signature) {
                 Ok((result, cost)) => Ok((op, result, cost)),
                 Err(e) => self.core.cancel(py, op).and(Err(e)),
@@ -137,6 +139,9 @@ impl State {
             live.tensor = made[0];
         }
         self.core.storages.set_buffer(sid, Buffer::Live(id));
+        if let Some(arena) = &mut self.core.arena {
+            arena.stale = true; // it is where the blank storage was, not where the engine would have it
+        }
         let record = Record {
             written: Vec::new(),
             results: vec![Some(0)],

@@ -2,24 +2,30 @@
 
 mod blank;
 mod dispatch;
+mod evictor;
+mod placed;
 mod restore;
 mod run;
 mod sizes;
 mod versions;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use remat_core::{Bytes, Config, Counters, Engine, PoolId, ThrashLimit};
+use remat_core::{
+    Alignment, Bytes, Config, Counters, Ends, Engine, Memory, Policy, PoolId, ThrashLimit,
+};
 
+use crate::arena::{ALIGNMENT, SMALLEST};
 use crate::arguments::Torch;
 use crate::core_state::{CoreState, Follow, Seam};
 use crate::knowledge::Knowledge;
 use crate::layout::Layout;
 use crate::tracing::Tracing;
+use evictor::Lent;
 
 /// Everything a session owns, behind one lock.
 struct State {
@@ -39,9 +45,15 @@ struct State {
     rng_bytes: u64,
     /// Storages that the running op declares to write, by address.
     writing: Arc<Mutex<Vec<usize>>>,
+    /// Where the state is lent while an op runs.
+    lent: Arc<Lent>,
     ops: u64,
     started: Instant,
     counters_at_end: Option<Counters>,
+    /// What the allocator had before the op that runs and is measured.
+    before: Option<placed::Before>,
+    /// The arena's high-water mark when it was left.
+    arena_peak: u64,
 }
 
 /// A budget in force: a torch dispatch mode whose decisions the engine makes.
@@ -52,6 +64,13 @@ pub struct Session {
     owner: AtomicU64,
     /// As in the state, to be read from within an op.
     writing: Arc<Mutex<Vec<usize>>>,
+    lent: Arc<Lent>,
+}
+
+/// Nanoseconds since the first call.
+fn nanoseconds() -> u64 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
 fn thread_id() -> u64 {
@@ -130,9 +149,10 @@ enum Outcome {
 
 #[pymethods]
 impl Session {
-    /// `budgets` is a list of (device name, device, bytes or None); the first is the one reported.
+    /// `budgets` is a list of (device name, device, bytes or None); the first is the one reported. With `arena` it is the CPU's, and
+    /// memory has addresses once [`enter_arena`](Self::enter_arena) was called.
     #[new]
-    #[pyo3(signature = (seam, layout, budgets, policy, seed, thrash, trace, follow))]
+    #[pyo3(signature = (seam, layout, budgets, policy, seed, thrash, trace, follow, arena=false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         seam: &Bound<'_, PyAny>,
@@ -143,9 +163,10 @@ impl Session {
         thrash: Option<f64>,
         trace: Option<std::path::PathBuf>,
         follow: bool,
+        arena: bool,
     ) -> PyResult<Session> {
         let py = seam.py();
-        let policy = policy.parse().map_err(|e: remat_core::UnknownPolicy| {
+        let policy: Policy = policy.parse().map_err(|e: remat_core::UnknownPolicy| {
             pyo3::exceptions::PyValueError::new_err(e.to_string())
         })?;
         let get = |name: &str| -> PyResult<Py<PyAny>> { Ok(seam.getattr(name)?.unbind()) };
@@ -157,6 +178,19 @@ impl Session {
             policy,
             thrash: thrash.map_or(ThrashLimit::Never, ThrashLimit::Ratio),
             seed,
+            memory: if arena {
+                Memory::Arena(remat_core::Arena {
+                    alignment: Alignment::new(ALIGNMENT).unwrap_or_default(),
+                    ends: match policy {
+                        Policy::Coop { .. } => Ends::BySize,
+                        _ => Ends::Low,
+                    },
+                    smallest: Bytes(SMALLEST),
+                })
+            } else {
+                Memory::Fungible
+            },
+            stopwatch: arena.then_some(nanoseconds),
             ..Config::default()
         });
         let tracing = match trace {
@@ -218,6 +252,7 @@ impl Session {
         };
         let knowledge = Knowledge::take(&mut core.pools);
         let writing = Arc::new(Mutex::new(Vec::new()));
+        let lent = Arc::new(Lent::none());
         let state = State {
             core,
             torch,
@@ -239,14 +274,18 @@ impl Session {
             tiny: (smallest >> 20).min(4096),
             rng_bytes: seam.getattr("RNG_BYTES")?.extract()?,
             writing: writing.clone(),
+            lent: lent.clone(),
             ops: 0,
             started: Instant::now(),
             counters_at_end: None,
+            before: None,
+            arena_peak: 0,
         };
         Ok(Session {
             state: Mutex::new(state),
             owner: AtomicU64::new(0),
             writing,
+            lent,
         })
     }
 
@@ -359,6 +398,25 @@ impl Session {
         held.state.restore(py)
     }
 
+    /// The allocator's arena, of so many bytes, was opened: tensors that come lie in it.
+    fn enter_arena(slf: &Bound<'_, Self>, bytes: u64) -> PyResult<()> {
+        let py = slf.py();
+        let Some(mut held) = slf.get().enter(py) else {
+            return Ok(());
+        };
+        held.state.enter_arena(py, bytes)?;
+        evictor::register(Some(slf.clone().unbind()));
+        Ok(())
+    }
+
+    /// The arena is about to be closed: nobody makes room in it any more.
+    fn leave_arena(&self, py: Python<'_>) {
+        if let Some(mut held) = self.enter(py) {
+            held.state.leave_arena();
+        }
+        evictor::register(None);
+    }
+
     /// Changes the budget of a device.
     fn set_budget(&self, py: Python<'_>, pool: u8, bytes: Option<u64>) -> PyResult<()> {
         let Some(mut held) = self.enter(py) else {
@@ -403,6 +461,14 @@ impl Session {
         d.set_item("decide_seconds", s.core.decide_ns as f64 / 1e9)?;
         d.set_item("records", s.core.records.iter().flatten().count())?;
         d.set_item("storages", s.core.storages.all().count())?;
+        d.set_item("shortages", c.shortages)?;
+        d.set_item("free_after", c.free_after)?;
+        d.set_item("most_free_after", c.most_free_after)?;
+        d.set_item("searches", c.searches)?;
+        d.set_item("search_seconds", s.core.engine.search_time() as f64 / 1e9)?;
+        d.set_item("evicted_bytes", c.evicted_bytes)?;
+        d.set_item("unused_evicted_bytes", c.unused_evicted_bytes)?;
+        d.set_item("high_water", s.high_water())?;
         Ok(d)
     }
 

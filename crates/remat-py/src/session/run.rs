@@ -7,8 +7,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use remat_core::{Bytes, Error, Finished, OpId, OpSpec, Output, Replay, TensorId};
 
+use super::placed::repeatable;
 use super::{as_torch_raises, Outcome, State};
 use crate::arguments::{walk, Walk};
+use crate::core_state::PLACED;
 use crate::fastcall::call_one;
 use crate::func::{Func, Kind};
 use crate::layout::Guard;
@@ -16,6 +18,9 @@ use crate::let_go::Yield;
 use crate::record::Record;
 use crate::signature::{Predicted, Signature, SAMPLES};
 use crate::storages::{Buffer, LiveId};
+
+/// Times that an op is run which finds no room in the arena: each time more is evicted before.
+const ATTEMPTS: u32 = 8;
 
 impl State {
     pub(super) fn run(
@@ -205,17 +210,30 @@ impl State {
             workspace_pool: signature.workspace_pool,
             replay,
         };
-        let op = self.begin(py, &spec)?;
-        let rng = if func.random {
-            Some(self.rng_state.bind(py).call1((args, kwargs))?.unbind())
-        } else {
-            None
-        };
-        let (result, cost) = match self.call(py, func, args, kwargs, signature) {
-            Ok(done) => done,
-            Err(e) => {
-                self.core.cancel(py, op)?;
-                return Err(e);
+        let mut rng = None;
+        let mut attempts = 0;
+        let (op, result, cost) = loop {
+            let op = self.begin(
+                py,
+                &OpSpec {
+                    workspace: signature.room(),
+                    ..spec
+                },
+            )?;
+            if func.random {
+                rng = Some(self.draw_from(py, args, kwargs)?);
+            }
+            let error = match self.call(py, func, args, kwargs, signature) {
+                Ok((result, cost)) => break (op, result, cost),
+                Err(error) => error,
+            };
+            self.core.cancel(py, op)?;
+            attempts += 1;
+            if !self.learn_from(py, &error, signature) {
+                return Err(error);
+            }
+            if attempts == ATTEMPTS || !repeatable(func, walked) {
+                return Err(self.core.no_block(py));
             }
         };
         let dense = self.finish(py, op, walked, signature, &outputs, &results, &result, cost)?;
@@ -249,6 +267,14 @@ impl State {
 
     /// Announces an op and performs what must come first.
     pub(super) fn begin(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
+        match self.core.arena {
+            Some(_) => self.begin_placed(py, spec),
+            None => self.begin_counted(py, spec),
+        }
+    }
+
+    /// As [`begin`](Self::begin), with no eye to addresses.
+    pub(super) fn begin_counted(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
         let severs = spec.outputs.iter().any(|output| {
             let Output::InPlace { of } = output else {
                 return false;
@@ -274,6 +300,18 @@ impl State {
         Ok(op)
     }
 
+    /// The state that a random op draws from.
+    pub(super) fn draw_from(
+        &mut self,
+        py: Python<'_>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let rng_state = self.rng_state.clone_ref(py);
+        let state = self.lending(py, || rng_state.bind(py).call1((args, kwargs)))?;
+        Ok(state.unbind())
+    }
+
     /// Runs the op; the first time measured, a few more times timed.
     pub(super) fn call<'py>(
         &mut self,
@@ -283,6 +321,32 @@ impl State {
         kwargs: Option<&Bound<'py, PyDict>>,
         signature: &mut Signature,
     ) -> PyResult<(Bound<'py, PyAny>, u64)> {
+        let called = self.call_within(py, func, args, kwargs, signature);
+        self.core.expect_no_more();
+        called
+    }
+
+    fn call_within<'py>(
+        &mut self,
+        py: Python<'py>,
+        func: &Func,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        signature: &mut Signature,
+    ) -> PyResult<(Bound<'py, PyAny>, u64)> {
+        let placed = signature.workspace_pool == PLACED && !signature.measured;
+        if let Some(before) = placed.then(|| self.look()).flatten() {
+            let started = Instant::now();
+            self.before = Some(before);
+            let result = self.lending(py, || func.call.bind(py).call(args, kwargs))?;
+            self.before = None;
+            let cost = started.elapsed().as_nanos() as u64;
+            // Saving and restoring a generator's state takes memory too.
+            let drawn = if func.random { self.rng_bytes } else { 0 };
+            signature.workspace = Bytes(self.workspace_since(&before).max(drawn));
+            signature.measured = true;
+            return Ok((result, cost));
+        }
         if !signature.measured {
             let started = Instant::now();
             let (result, workspace): (Bound<'py, PyAny>, Option<u64>) = self
@@ -300,7 +364,8 @@ impl State {
             return Ok((result, started.elapsed().as_nanos() as u64));
         }
         if signature.samples >= SAMPLES {
-            return Ok((func.call.bind(py).call(args, kwargs)?, signature.cost));
+            let result = self.lending(py, || func.call.bind(py).call(args, kwargs))?;
+            return Ok((result, signature.cost));
         }
         let sync = |s: &State| match &s.synchronize {
             Some(f) => f.bind(py).call0().map(|_| ()),
@@ -308,7 +373,7 @@ impl State {
         };
         sync(self)?;
         let started = Instant::now();
-        let result = func.call.bind(py).call(args, kwargs)?;
+        let result = self.lending(py, || func.call.bind(py).call(args, kwargs))?;
         sync(self)?;
         signature.sample(started.elapsed().as_nanos() as u64);
         Ok((result, signature.cost))
@@ -427,6 +492,7 @@ impl State {
                 0
             },
         );
+        self.core.check_outputs(py, op);
         for (k, &input) in walked.written.iter().enumerate() {
             self.supersede(py, walked.lives[input as usize], made[k])?;
         }

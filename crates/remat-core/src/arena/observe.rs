@@ -1,0 +1,129 @@
+//! An arena whose blocks a real allocator hands out: where a plan wants them, and where they are.
+
+use super::NOWHERE;
+use crate::graph::NONE;
+use crate::state::State;
+use crate::{Bytes, Error, StorageId};
+
+/// Where a plan puts something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The step that makes it, an index into [`Engine::steps`](crate::Engine::steps); their number for what the op begun makes.
+    pub step: usize,
+    /// Which of the op's outputs.
+    pub output: u32,
+    /// From the arena's begin, in bytes.
+    pub address: u64,
+    /// Before rounding.
+    pub bytes: Bytes,
+}
+
+/// A taken block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// From the arena's begin, in bytes.
+    pub address: u64,
+    /// Rounded to the alignment.
+    pub bytes: Bytes,
+    /// Whose it is, if any storage's.
+    pub owner: Option<StorageId>,
+}
+
+impl State {
+    /// Remembers where the op whose blocks were just found puts its outputs.
+    pub(super) fn note_placements(&mut self, step: usize) {
+        for request in &self.arenas.requests {
+            if let Some(output) = request.output {
+                self.arenas.placements.push(Placement {
+                    step,
+                    output,
+                    address: request.address,
+                    bytes: Bytes(request.bytes),
+                });
+            }
+        }
+    }
+
+    /// Blocks are where they are from now on.
+    pub(crate) fn observe(&mut self, pool: u8, blocks: &[Observed]) -> Result<(), Error> {
+        if !self.arenas.has(pool) {
+            return Err(Error::Protocol(
+                "blocks are told of a pool that is no arena",
+            ));
+        }
+        self.arenas.observed = true;
+        self.arenas.homeless.clear();
+        // Workspace is not reserved where blocks are told.
+        while let Some(op) = self.arenas.working.pop() {
+            self.graph.ops[op.index()].workspace_address = NOWHERE;
+        }
+        self.drop_unseen(pool, blocks);
+        let mut told = Ok(());
+        for &Observed {
+            address,
+            bytes,
+            owner,
+        } in blocks
+        {
+            let Some(arena) = self.arenas.arena(pool) else {
+                break;
+            };
+            let known = arena.pool.size_of(address) == Some(bytes.0);
+            if !known && arena.pool.allocate_at(address, bytes.0).is_err() {
+                told = Err(Error::Protocol("blocks are told that cannot lie so"));
+                break;
+            }
+            if !known || arena.owner_at(address) != owner {
+                self.change_owner(pool, address, owner);
+            }
+        }
+        told
+    }
+
+    /// Frees what is not among the blocks.
+    fn drop_unseen(&mut self, pool: u8, blocks: &[Observed]) {
+        let mut unseen = std::mem::take(&mut self.arenas.evicted);
+        unseen.clear();
+        let Some(arena) = self.arenas.get(pool) else {
+            return;
+        };
+        let mut told = blocks.iter().peekable();
+        for (address, bytes, _) in arena.pool.blocks().filter(|(.., taken)| *taken) {
+            while told.next_if(|block| block.address < address).is_some() {}
+            let there = told
+                .peek()
+                .is_some_and(|block| (block.address, block.bytes.0) == (address, bytes));
+            if !there {
+                unseen.push((address, bytes));
+            }
+        }
+        for &(address, _) in &unseen {
+            self.change_owner(pool, address, None);
+            self.free_block(pool, address);
+        }
+        self.arenas.evicted = unseen;
+    }
+
+    fn change_owner(&mut self, pool: u8, address: u64, owner: Option<StorageId>) {
+        let before = self
+            .arenas
+            .get(pool)
+            .and_then(|arena| arena.owner_at(address));
+        if let Some(before) = before.filter(|&before| Some(before) != owner) {
+            self.graph.storages[before.index()].address = NOWHERE;
+            self.weigh_gaps_of(before);
+        }
+        if let Some(arena) = self.arenas.arena(pool) {
+            arena.set_owner(address, NONE);
+        }
+        let owned = owner.filter(|s| {
+            self.graph
+                .storages
+                .get(s.index())
+                .is_some_and(|storage| storage.used && storage.pool == pool)
+        });
+        if let Some(s) = owned {
+            self.set_address(s, address);
+        }
+    }
+}
