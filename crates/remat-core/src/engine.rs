@@ -69,6 +69,8 @@ pub struct Counters {
     pub searches: u64,
     /// In arenas, blocks that were not to be had without evicting.
     pub shortages: u64,
+    /// Bytes of these blocks.
+    pub shortage_bytes: u64,
     /// In arenas, bytes evicted to make room.
     pub evicted_bytes: u64,
     /// Of these, bytes that the block for which room was made does not cover.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Budgets are 20, 30 .. 90% of what each step needs without a limit. A run is given up once as much as the step costs was recomputed.
-//! Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation and search time are means over the budgets in which a
+//! Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation, the mean block wanted (in % of the arena) and search time are means over the budgets in which a
 //! policy runs and evicts. Search time is wall time, the least of three runs of each setting. `sar`, which does not search, has a row where a log has
 //! attention.
 
@@ -42,8 +42,8 @@ const WAYS: [(&str, &str, Ends, Mutations); 12] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("| log | policy | smallest | cutoff | overhead at 50% | at 70% | fragmentation | search, us |");
-    println!("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!("| log | policy | smallest | cutoff | overhead at 50% | at 70% | fragmentation | wanted | search, us |");
+    println!("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for path in std::env::args().skip(1) {
         let program = Program::open(&path)?;
         let base = program.base()?;
@@ -80,7 +80,7 @@ fn row(program: &Program, base: &Base, setting: &Setting) -> Result<String, Box<
             .works,
     );
     let cutoff = part(program.cutoff_budget(base, setting, within)?);
-    let (mut fragmentation, mut latency) = (Vec::new(), Vec::new());
+    let (mut fragmentation, mut wanted, mut latency) = (Vec::new(), Vec::new(), Vec::new());
     let (mut half, mut most) = (String::new(), String::new());
     for ratio in RATIOS {
         let budget = Budget::Ratio(ratio);
@@ -97,6 +97,9 @@ fn row(program: &Program, base: &Base, setting: &Setting) -> Result<String, Box<
         }
         if outcome.status == Status::Ok && outcome.counters.shortages > 0 {
             fragmentation.push(outcome.fragmentation().0 * 100.0);
+            let counters = &outcome.counters;
+            let mean = counters.shortage_bytes as f64 / counters.shortages as f64;
+            wanted.push(mean / outcome.budget.0 as f64 * 100.0);
             let mut least = outcome.search_latency();
             for _ in 0..2 {
                 least = least.min(program.run(base, &setting)?.search_latency());
@@ -104,9 +107,10 @@ fn row(program: &Program, base: &Base, setting: &Setting) -> Result<String, Box<
             latency.push(least / 1000.0);
         }
     }
-    let (fragmentation, latency) = (mean(&fragmentation), mean(&latency));
+    let (fragmentation, wanted) = (mean(&fragmentation), mean(&wanted));
+    let latency = mean(&latency);
     Ok(format!(
-        "| {smallest} | {cutoff} | {half} | {most} | {fragmentation} | {latency} |"
+        "| {smallest} | {cutoff} | {half} | {most} | {fragmentation} | {wanted} | {latency} |"
     ))
 }
 
