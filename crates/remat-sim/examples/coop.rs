@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Budgets are 20, 30 .. 90% of what each step needs without a limit. A run is given up once as much as the step costs was recomputed.
-//! Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation, the mean block wanted (in % of the arena) and search time are means over the budgets in which a
-//! policy runs and evicts. Search time is wall time, the least of three runs of each setting. `sar`, which does not search, has a row where a log has
-//! attention.
+//! Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation, the block wanted (both in % of the arena) and search
+//! time are means over the budgets in which a policy runs and evicts. Search time is wall time, the least of three runs of each setting. `sar`,
+//! which does not search, has a row where a log has attention.
 
 use remat_core::{Arena, Bytes, Ends, Memory};
 use remat_sim::{Base, Budget, Eviction, Mutations, Program, Setting, Status};
