@@ -96,6 +96,7 @@ fn in_arenas() -> impl Strategy<Value = Setting> {
         let arena = Arena {
             alignment: Alignment::new(1).expect("a power of two"),
             ends: ends[end],
+            ..Arena::default()
         };
         let config = Config {
             budgets: vec![Some(Bytes(1 << 60)); 2],

@@ -7,8 +7,8 @@
 //! the bytes made free is the better price where storages differ in size, since what is left over serves the next allocations
 //! (docs/benchmarks.md).
 //!
-//! What a storage costs is dear to count: all that bringing it back would take. So windows are compared by bounds from a few ancestors first, and whole
-//! costs are counted of the cheapest only, until it has no bounds. That changes no choice: no bound is above the whole cost.
+//! What a storage costs is dear to count: all that bringing it back would take. So windows are compared by bounds from a few ancestors
+//! first, and whole costs are counted of the cheapest only, until it has no bounds. That changes no choice: no bound is above the whole cost.
 
 use super::Arenas;
 use crate::graph::NONE;
