@@ -4,6 +4,7 @@
 use crate::program::Instruction;
 use crate::{Mutations, Program};
 use remat_core::{Output, TensorId};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// What the name of an op says about attention.
@@ -214,6 +215,17 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// The ops that made what an op reads.
+    fn makers(&self, place: usize) -> impl Iterator<Item = usize> + '_ {
+        self.sources(place).filter_map(|s| self.maker[s])
+    }
+
+    /// Where, up to an end, something reads what an op made.
+    fn readers(&self, place: usize, end: usize) -> impl Iterator<Item = usize> + '_ {
+        let reads = self.results(place).flat_map(|s| &self.reads[s]);
+        reads.copied().filter(move |&reader| reader < end)
+    }
+
     pub(crate) fn maker(&self, s: usize) -> Option<usize> {
         self.maker[s]
     }
@@ -266,93 +278,76 @@ pub(crate) fn cores(flow: &Flow<'_>) -> Result<Vec<Core>, NoAttention> {
 
 /// The core that a softmax is part of, if it is one of attention.
 fn around(flow: &Flow<'_>, softmax: usize, backward: usize) -> Option<Vec<usize>> {
-    let mut within = vec![false; backward];
-    within[softmax] = true;
-    scores(flow, softmax, &mut within)?;
-    let last = weights(flow, softmax, &mut within)?;
-    aside(flow, last, &mut within);
-    Some((0..backward).filter(|&place| within[place]).collect())
+    let mut within = scores(flow, softmax)?;
+    within.append(&mut weights(flow, softmax, backward)?);
+    within.insert(softmax);
+    aside(flow, backward, &mut within);
+    Some(within.into_iter().collect())
 }
 
-/// From the softmax back to products of activations: these, and what lies between.
-fn scores(flow: &Flow<'_>, softmax: usize, within: &mut [bool]) -> Option<()> {
-    let mut seen = vec![false; softmax + 1];
-    let mut next = vec![softmax];
+/// From the softmax back to products of activations: these, and what lies between; none without such a product.
+fn scores(flow: &Flow<'_>, softmax: usize) -> Option<BTreeSet<usize>> {
+    let (mut seen, mut next) = (BTreeSet::new(), vec![softmax]);
     while let Some(place) = next.pop() {
-        let makers = flow.sources(place).filter_map(|s| flow.maker(s));
-        for maker in makers {
-            let open =
-                matches!(flow.role(maker), Role::Other) || flow.multiplies_activations(maker);
-            if open && !std::mem::replace(&mut seen[maker], true) && flow.role(maker) == Role::Other
-            {
+        for maker in flow.makers(place) {
+            let between = flow.role(maker) == Role::Other;
+            let known = !(between || flow.multiplies_activations(maker)) || !seen.insert(maker);
+            if between && !known {
                 next.push(maker);
             }
         }
     }
-    let mut found = None;
-    for place in (0..softmax).filter(|&place| seen[place]) {
+    let mut within = BTreeSet::new();
+    for place in seen {
         let product = flow.role(place) == Role::Product;
-        let derived = flow
-            .sources(place)
-            .any(|s| flow.maker(s).is_some_and(|maker| within[maker]));
-        within[place] = product || derived;
-        found = found.or(product.then_some(()));
-    }
-    found
-}
-
-/// From the softmax on to products of activations: what lies between. The place of the last such product.
-fn weights(flow: &Flow<'_>, softmax: usize, within: &mut [bool]) -> Option<usize> {
-    let mut derived = vec![false; within.len()];
-    derived[softmax] = true;
-    let (mut between, mut products) = (Vec::new(), Vec::new());
-    for place in softmax + 1..within.len() {
-        if flow
-            .sources(place)
-            .any(|s| flow.maker(s).is_some_and(|maker| derived[maker]))
-        {
-            match flow.role(place) {
-                Role::Other => {
-                    derived[place] = true;
-                    between.push(place);
-                }
-                Role::Product if flow.multiplies_activations(place) => products.push(place),
-                _ => {}
-            }
+        if product || flow.makers(place).any(|maker| within.contains(&maker)) {
+            within.insert(place);
         }
     }
-    let last = products.last().copied()?;
-    let mut leads = vec![false; within.len()];
-    for &place in products.iter().chain(between.iter().rev()) {
-        let read = |s: usize| {
-            flow.reads[s]
-                .iter()
-                .any(|&reader| reader < within.len() && leads[reader])
-        };
-        let product = !derived[place];
-        leads[place] = product || flow.results(place).any(read);
-        within[place] |= leads[place] && !product;
+    (!within.is_empty()).then_some(within)
+}
+
+/// From the softmax on to products of activations in the same forward pass: what lies between; none without such a product.
+fn weights(flow: &Flow<'_>, softmax: usize, backward: usize) -> Option<BTreeSet<usize>> {
+    let (mut derived, mut products) = (BTreeSet::new(), Vec::new());
+    let mut next: BTreeSet<usize> = flow.readers(softmax, backward).collect();
+    while let Some(place) = next.pop_first() {
+        match flow.role(place) {
+            Role::Other => {
+                derived.insert(place);
+                next.extend(flow.readers(place, backward));
+            }
+            Role::Product if flow.multiplies_activations(place) => products.push(place),
+            _ => {}
+        }
     }
-    Some(last)
+    let mut within = BTreeSet::new();
+    for &place in derived.iter().rev() {
+        let leads = |reader| within.contains(&reader) || products.contains(&reader);
+        if flow.readers(place, backward).any(leads) {
+            within.insert(place);
+        }
+    }
+    (!products.is_empty()).then_some(within)
 }
 
 /// Masks and what dropout draws: what nothing in the forward pass reads but the ops between the products.
-fn aside(flow: &Flow<'_>, last: usize, within: &mut [bool]) {
-    for place in (0..last).rev() {
-        if within[place] || flow.role(place) != Role::Other {
+fn aside(flow: &Flow<'_>, backward: usize, within: &mut BTreeSet<usize>) {
+    let between = |place: &usize| flow.role(*place) != Role::Product;
+    let reading = within.iter().copied().filter(between);
+    let mut next: BTreeSet<usize> = reading.flat_map(|place| flow.makers(place)).collect();
+    while let Some(place) = next.pop_last() {
+        if within.contains(&place) || flow.role(place) != Role::Other {
             continue;
         }
-        let mut readers = flow.results(place).flat_map(|s| &flow.reads[s]).peekable();
-        let any = readers.peek().is_some();
-        let mut forward = readers.filter(|&&reader| reader < within.len());
-        let mut counts = false;
-        let only = forward.all(|&reader| {
-            let makes = flow.results(reader).next().is_some();
-            let core = within[reader] && flow.role(reader) != Role::Product;
-            counts |= core;
-            core || !makes
+        let mut readers = flow.readers(place, backward);
+        let only = readers.all(|reader| {
+            within.contains(&reader) && between(&reader) || flow.results(reader).next().is_none()
         });
-        within[place] = any && only && counts && flow.results(place).all(|s| !flow.fixed[s]);
+        if only && flow.results(place).all(|s| !flow.fixed[s]) {
+            within.insert(place);
+            next.extend(flow.makers(place));
+        }
     }
 }
 
