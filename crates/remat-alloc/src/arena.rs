@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr::{null_mut, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use remat_core::pool::{Pool, PoolError};
@@ -49,6 +49,9 @@ struct Extent {
 
 /// Where nothing is.
 static NOWHERE: Extent = Extent { base: 0, bytes: 0 };
+
+/// Smaller blocks than so many bytes are the system's unless they are expected.
+static CRUMBS: AtomicUsize = AtomicUsize::new(SMALLEST);
 
 /// Whether new blocks are taken from the arena.
 static SERVING: AtomicBool = AtomicBool::new(false);
@@ -156,6 +159,23 @@ pub fn wants(bytes: usize, alignment: usize) -> bool {
         && bytes >= smallest
         && alignment >= ALIGNED
         && alignment.is_power_of_two()
+        && (bytes >= CRUMBS.load(Ordering::Relaxed) || is_expected(bytes, alignment))
+}
+
+/// Whether a block of this size is kept for the calling thread.
+#[cold]
+fn is_expected(bytes: usize, alignment: usize) -> bool {
+    let expects = |arena: &mut Arena| {
+        arena
+            .expected
+            .has(&arena.region, bytes as u64, alignment as u64)
+    };
+    expected::any() && with(expects).unwrap_or(false)
+}
+
+/// Leaves smaller blocks than so many bytes to the system, unless they are expected; what it was.
+pub fn leave_crumbs(bytes: usize) -> usize {
+    CRUMBS.swap(bytes.max(SMALLEST), Ordering::Relaxed)
 }
 
 #[inline]

@@ -53,14 +53,22 @@ impl Expected {
         Ok(())
     }
 
-    /// The first block of so many bytes that is kept for the calling thread; it is the caller's now.
-    pub fn claim(&mut self, region: &Region, bytes: u64, alignment: u64) -> Option<u64> {
+    /// Whether a block of so many bytes is kept for the calling thread.
+    pub fn has(&self, region: &Region, bytes: u64, alignment: u64) -> bool {
+        self.find(region, bytes, alignment).is_some()
+    }
+
+    fn find(&self, region: &Region, bytes: u64, alignment: u64) -> Option<usize> {
         let bytes = bytes.max(1).checked_next_multiple_of(region.alignment())?;
         let thread = this_thread();
-        let fits = |kept: &Kept| {
+        self.kept.iter().position(|kept| {
             kept.thread == thread && kept.bytes == bytes && kept.address % alignment == 0
-        };
-        let at = self.kept.iter().position(fits)?;
+        })
+    }
+
+    /// The first block of so many bytes that is kept for the calling thread; it is the caller's now.
+    pub fn claim(&mut self, region: &Region, bytes: u64, alignment: u64) -> Option<u64> {
+        let at = self.find(region, bytes, alignment)?;
         KEPT.with(|kept| kept.set(kept.get() - 1));
         Some(self.kept.remove(at).address)
     }

@@ -100,6 +100,12 @@ pub extern "C" fn remat_arena_expect_no_more() -> usize {
     arena::expect_no_more()
 }
 
+/// Leaves smaller blocks to the system unless they are expected; what it was.
+#[no_mangle]
+pub extern "C" fn remat_arena_crumbs(bytes: u64) -> u64 {
+    arena::leave_crumbs(bytes.min(usize::MAX as u64) as usize) as u64
+}
+
 /// Whether the calling thread's allocations that find no room are the system's; what it was.
 #[no_mangle]
 pub extern "C" fn remat_arena_spill(spill: bool) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::pool::PoolError;
 use crate::{Bytes, Cost, Policy};
+use std::num::NonZeroU32;
 
 /// The choices that an [`Engine`](crate::Engine) is made with.
 #[derive(Clone, Debug)]
@@ -46,6 +47,21 @@ pub struct Arena {
     pub ends: Ends,
     /// What is smaller lies elsewhere: the allocator of a front end may leave small blocks to another. 0: all storages are placed.
     pub smallest: Bytes,
+    /// Whether blocks may be moved.
+    pub moves: Moves,
+}
+
+/// Whether a block that is in the way is copied elsewhere ([`Step::Move`](crate::Step::Move)) where that costs less than evicting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moves {
+    /// Blocks stay where they were placed, as in the Coop paper.
+    #[default]
+    Never,
+    /// Copies take their time.
+    Copied {
+        /// How fast.
+        bytes_per_microsecond: NonZeroU32,
+    },
 }
 
 /// The ends of an arena that blocks are placed from.

@@ -79,6 +79,8 @@ pub struct Counters {
     pub free_after: u64,
     /// The most bytes that were free once such a block was taken.
     pub most_free_after: u64,
+    /// In arenas, bytes of the blocks that were moved.
+    pub moved_bytes: u64,
     /// Score evaluations of an exhaustive search, which the search no longer is.
     pub score_evaluations: u64,
     /// Storage metadata accesses of an exhaustive search, counted as DTR appendix D.3 does.
@@ -397,6 +399,17 @@ impl Engine {
         Ok(())
     }
 
+    /// The storage's bytes are known by their address to somebody: they are not moved from now on.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for an unknown tensor.
+    pub fn fix(&mut self, tensor: TensorId) -> Result<(), Error> {
+        self.check_tensor(tensor)?;
+        let storage = self.state.graph.storage_of(tensor);
+        self.state.graph.storages[storage.index()].fixed = true;
+        Ok(())
+    }
+
     /// Constants whose owners let them go may still be needed to recompute something. Says which of them, from the first
     /// on, to let go together, and which tensors to [`pin`](Engine::pin) before: most bytes freed beyond those pinned. Once
     /// the tensors are pinned and the constants released, the constants' bytes are free. Changes nothing itself.
@@ -640,9 +653,11 @@ impl State {
     /// Evicts until so many more bytes fit, or refuses and leaves no trace. The journal stays open.
     fn free_bytes(&mut self, pool: u8, bytes: u64) -> Result<(), Error> {
         self.journal.start();
+        self.arenas.in_op = self.open_ops > 0;
         let result = self
             .make_room(pool, bytes)
             .and_then(|()| self.request_constant(pool, bytes));
+        self.arenas.in_op = false;
         if result.is_err() {
             self.note_refused();
         }

@@ -18,6 +18,8 @@ pub(crate) struct Storage {
     pub(crate) used: bool,
     pub(crate) resident: bool,
     pub(crate) pinned: bool,
+    /// Its bytes are known by their address, and stay where they are.
+    pub(crate) fixed: bool,
     /// Its value was overwritten and cannot be computed again.
     pub(crate) lost: bool,
     /// Freed for good: nothing computed from it will need it.
@@ -200,6 +202,7 @@ impl Graph {
                     used: false,
                     resident: false,
                     pinned: false,
+                    fixed: false,
                     lost: false,
                     banished: false,
                     locks: 0,
@@ -232,6 +235,7 @@ impl Graph {
         storage.used = true;
         storage.resident = false;
         storage.pinned = false;
+        storage.fixed = false;
         storage.lost = false;
         storage.banished = false;
         storage.locks = 0;

@@ -91,6 +91,13 @@ pub enum Step {
         /// What happens to inputs that the op writes into.
         mutation: Mutation,
     },
+    /// Copy the storage's bytes to another address of its arena, and free those where they were.
+    Move {
+        /// Whose bytes.
+        storage: StorageId,
+        /// Where they are from now on, from the arena's begin.
+        address: u64,
+    },
 }
 
 /// How a replay treats the inputs that its op writes into.

@@ -1,6 +1,7 @@
 //! Storages with addresses, by hand: where they are put, and what goes to make room.
 
 use remat_core::*;
+use std::num::NonZeroU32;
 
 const POOL: PoolId = PoolId(0);
 
@@ -229,4 +230,82 @@ fn a_larger_budget_helps_and_a_smaller_one_evicts_beyond_it() {
         .expect("nothing pinned beyond");
     assert_eq!(address(&engine, second), None);
     assert_eq!(engine.arena(POOL).map(|arena| arena.capacity()), Some(end));
+}
+
+#[test]
+fn what_is_pinned_is_moved_where_windows_end_at_it() {
+    let moved = |most: u32| {
+        let mut engine = Engine::new(Config {
+            budgets: vec![Some(Bytes(640))],
+            policy: "coop".parse().expect("a policy"),
+            memory: Memory::Arena(Arena {
+                moves: Moves::Copied {
+                    bytes_per_microsecond: NonZeroU32::new(most).expect("a rate"),
+                },
+                ..Arena::default()
+            }),
+            ..Config::default()
+        });
+        let one = |engine: &mut Engine, bytes| {
+            let fresh = Output::Fresh {
+                bytes: Bytes(bytes),
+                pool: POOL,
+            };
+            run(engine, &[], fresh, 500)
+        };
+        let low = one(&mut engine, 192).expect("room");
+        let island = engine.constant(Bytes(64), POOL).expect("room");
+        let high = one(&mut engine, 192).expect("room");
+        engine.release(low).expect("held");
+        let spec = OpSpec {
+            inputs: &[],
+            outputs: &[Output::Fresh {
+                bytes: Bytes(256),
+                pool: POOL,
+            }],
+            workspace: Bytes(0),
+            workspace_pool: POOL,
+            replay: Replay::Allowed,
+        };
+        engine.begin(&spec).expect("room once something goes");
+        let (island, high) = (engine.storage(island), engine.storage(high));
+        (engine.steps().to_vec(), island, high)
+    };
+    // 192 free, the island, 192 of `high`, 192 free. To move the island costs 64 ns at a byte each, `high` 192; to compute `high` 500.
+    let (steps, island, _) = moved(1000);
+    assert_eq!(
+        steps,
+        [Step::Move {
+            storage: island,
+            address: 448
+        }]
+    );
+    // At 64 us a copy `high` is computed again.
+    let (steps, _, high) = moved(1);
+    assert_eq!(steps, [Step::Evict(high)]);
+}
+
+#[test]
+fn what_is_fixed_stays() {
+    let mut engine = Engine::new(Config {
+        budgets: vec![Some(Bytes(640))],
+        memory: Memory::Arena(Arena {
+            moves: Moves::Copied {
+                bytes_per_microsecond: NonZeroU32::MAX,
+            },
+            ..Arena::default()
+        }),
+        policy: "coop".parse().expect("a policy"),
+        ..Config::default()
+    });
+    let gap = engine.constant(Bytes(256), POOL).expect("room");
+    let island = engine.constant(Bytes(64), POOL).expect("room");
+    engine.fix(island).expect("known");
+    engine.release(gap).expect("held");
+    assert!(matches!(
+        engine.constant(Bytes(384), POOL),
+        Err(Error::Budget { .. })
+    ));
+    assert_eq!(engine.steps(), []);
+    engine.constant(Bytes(320), POOL).expect("room above");
 }

@@ -65,6 +65,7 @@ type Base = unsafe extern "C" fn() -> *const c_void;
 type Expect = unsafe extern "C" fn(u64, u64) -> c_int;
 type ExpectNoMore = unsafe extern "C" fn() -> usize;
 type Spill = unsafe extern "C" fn(bool) -> bool;
+type Crumbs = unsafe extern "C" fn(u64) -> u64;
 type RestartPeak = unsafe extern "C" fn();
 type OnExhausted = unsafe extern "C" fn(Option<MakeRoom>, *mut c_void);
 
@@ -77,6 +78,7 @@ struct Functions {
     expect: Expect,
     expect_no_more: ExpectNoMore,
     spill: Spill,
+    crumbs: Crumbs,
     restart_peak: RestartPeak,
     on_exhausted: OnExhausted,
 }
@@ -96,6 +98,7 @@ impl Functions {
                     c"remat_arena_expect_no_more",
                 )?),
                 spill: transmute::<*mut c_void, Spill>(symbol(c"remat_arena_spill")?),
+                crumbs: transmute::<*mut c_void, Crumbs>(symbol(c"remat_arena_crumbs")?),
                 restart_peak: transmute::<*mut c_void, RestartPeak>(symbol(
                     c"remat_arena_restart_peak",
                 )?),
@@ -185,6 +188,12 @@ impl Arena {
     pub fn expect_no_more(&mut self) {
         // SAFETY: it takes nothing.
         unsafe { (self.functions.expect_no_more)() };
+    }
+
+    /// Small blocks that nobody placed are the system's from now on, or (0) lie wherever there is room.
+    pub fn leave_crumbs(&self, bytes: u64) {
+        // SAFETY: it takes any number.
+        unsafe { (self.functions.crumbs)(bytes) };
     }
 
     /// Whether this thread's allocations that find no room are the system's from here on: amid an op that must not fail.

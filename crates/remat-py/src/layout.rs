@@ -57,6 +57,18 @@ impl Layout {
         unsafe { std::ptr::swap_nonoverlapping(a, b, 1) }
     }
 
+    /// Copies the bytes of one storage into another.
+    pub fn copy(&self, gil: Python<'_>, from: Impl, to: Impl, bytes: usize) {
+        let (from, to) = (self.origin(gil, from).data, self.origin(gil, to).data);
+        if from == 0 || to == 0 || from == to {
+            return;
+        }
+        // SAFETY: both are live storages of torch's CPU allocator that hold `bytes` bytes each: the caller read the size off the one
+        // and made the other as large. They are distinct allocations, so the ranges do not overlap; the session's lock is
+        // held and no op runs, so nobody writes to either.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) }
+    }
+
     /// Where a storage's bytes are, and the function that gives them back: together they tell memory that torch
     /// allocated from memory that was handed to it.
     pub fn origin(&self, _gil: Python<'_>, storage: Impl) -> Origin {

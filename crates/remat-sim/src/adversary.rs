@@ -115,6 +115,7 @@ impl Graph {
                 // t0 has the first storage, and is never evicted.
                 Step::Evict(storage) => self.paths[self.path_of[storage.index() - 1]].resident -= 1,
                 Step::Recompute { op, .. } => self.paths[self.path_of[op.index()]].resident += 1,
+                Step::Move { .. } => {}
             }
         }
         self.engine.finish(id, &Finished { cost, bytes: None })?;

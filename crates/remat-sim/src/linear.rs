@@ -182,6 +182,7 @@ impl Picture {
                 }
             }
             Step::Recompute { op, .. } => self.made(op.index(), now),
+            Step::Move { .. } => {}
         }
     }
 

@@ -3,6 +3,7 @@
 //! A resident storage of a pool with an arena is a block; so is what an op under way makes and works in. Every change is
 //! journaled: a plan is laid out with the addresses that it will have.
 
+mod compact;
 mod ends;
 mod observe;
 mod place;
@@ -13,7 +14,8 @@ use crate::graph::NONE;
 use crate::journal::Entry;
 use crate::pool::Pool;
 use crate::state::State;
-use crate::{Config, Ends, Memory, OpId, Policy, Price, StorageId};
+use crate::{Config, Ends, Memory, Moves, OpId, Policy, Price, StorageId};
+use compact::Compaction;
 use ends::Densities;
 use std::fmt;
 use window::Windows;
@@ -49,6 +51,10 @@ pub(crate) struct Arenas {
     pub(crate) requests: Vec<Request>,
     densities: Densities,
     windows: Windows,
+    moves: Moves,
+    compaction: Compaction,
+    /// Room is made while an op runs: what it reads stays where it is.
+    pub(crate) in_op: bool,
     /// Blocks evicted for the shortage under way: address, bytes.
     evicted: Vec<(u64, u64)>,
     /// Every block is placed from the low end, as where a plan was measured.
@@ -81,6 +87,9 @@ impl Arenas {
             requests: Vec::new(),
             densities: Densities::default(),
             windows: Windows::default(),
+            moves: chosen.moves,
+            compaction: Compaction::default(),
+            in_op: false,
             evicted: Vec::new(),
             from_below: false,
             homeless: Vec::new(),
@@ -220,6 +229,8 @@ impl State {
 
     /// The new value takes over the block of the old one (Coop section 3.5).
     pub(crate) fn hand_block_over(&mut self, old: StorageId, new: StorageId) {
+        // Who knows the address may look there again.
+        self.graph.storages[new.index()].fixed |= self.graph.storages[old.index()].fixed;
         let address = self.graph.storages[old.index()].address;
         if address != NOWHERE {
             self.set_address(old, NOWHERE);

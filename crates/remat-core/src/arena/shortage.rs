@@ -3,7 +3,7 @@
 use super::{Arenas, NOWHERE};
 use crate::pool::{End, Fit};
 use crate::state::{State, Stop};
-use crate::StorageId;
+use crate::{Price, StorageId};
 
 impl State {
     /// Evicts, and takes the block: a window if the policy is one of windows, else one storage after the other until a block is large
@@ -12,11 +12,43 @@ impl State {
         self.journal.write_counters(self.counters);
         self.arenas.evicted.clear();
         let address = match self.arenas.windows_by {
-            Some(price) if !self.ahead.on => self.evict_window(pool, bytes, end, price)?,
+            Some(price) if self.moves_blocks() => self.evict_or_move(pool, bytes, end, price)?,
+            Some(price) if !self.ahead.on => {
+                self.evict_window(pool, bytes, end, price, u64::MAX)?
+            }
             _ => self.evict_until_free(pool, bytes, end)?,
         };
         self.count_shortage(pool, address);
         Ok(address)
+    }
+
+    /// The cheaper of a window and of moves; where there is neither, evicts one storage after the other until blocks can be moved.
+    fn evict_or_move(&mut self, pool: u8, bytes: u64, end: End, price: Price) -> Result<u64, Stop> {
+        let moved = Arenas::time(self, |state| state.find_moves(pool, bytes));
+        let least = moved.map_or(u64::MAX, |moved| self.cost_of_moving(moved));
+        if !self.ahead.on {
+            match self.evict_window(pool, bytes, end, price, least) {
+                Err(Stop::Short(_)) => {}
+                taken => return taken,
+            }
+        }
+        if moved.is_some() {
+            return self.make_moves(pool, bytes, end);
+        }
+        loop {
+            let victim = Arenas::time(self, |state| state.victim(pool));
+            let victim = victim.ok_or(Stop::Short(pool))?;
+            self.counters.evictions += 1;
+            self.evict_for_room(victim);
+            let arena = self.arenas.arena(pool).ok_or(Stop::Short(pool))?;
+            if let Some(address) = arena.pool.allocate(bytes, Fit::First, end) {
+                self.note_taken(pool, address);
+                return Ok(address);
+            }
+            if Arenas::time(self, |state| state.find_moves(pool, bytes)).is_some() {
+                return self.make_moves(pool, bytes, end);
+            }
+        }
     }
 
     fn evict_until_free(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {

@@ -36,13 +36,15 @@ struct Window {
 }
 
 impl State {
-    /// Evicts the cheapest window, and takes a block at its chosen end.
+    /// Evicts the cheapest window, and takes a block at its chosen end. If bringing it back would cost more than `most` nanoseconds
+    /// nothing is evicted: [`Stop::Short`].
     pub(super) fn evict_window(
         &mut self,
         pool: u8,
         bytes: u64,
         end: End,
         price: Price,
+        most: u64,
     ) -> Result<u64, Stop> {
         let window = Arenas::time(self, |state| state.cheapest_window(pool, bytes, price));
         let window = window.ok_or(Stop::Short(pool))?;
@@ -56,6 +58,12 @@ impl State {
                 break;
             }
             slot = arena.pool.block(slot).above;
+        }
+        let cost = |s: &StorageId| self.graph.storages[s.index()].numerator.max(0) as u64;
+        if most < u64::MAX && victims.iter().map(cost).fold(0, u64::saturating_add) > most {
+            victims.clear();
+            self.arenas.windows.victims = victims;
+            return Err(Stop::Short(pool));
         }
         self.counters.evictions += victims.len() as u64;
         for s in victims.drain(..) {

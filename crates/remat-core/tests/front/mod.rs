@@ -33,6 +33,7 @@ pub struct Front {
     /// All that was performed, for comparing runs.
     pub trace: Vec<Step>,
     pub replays: u64,
+    pub moves: u64,
     /// A new budget holds once all steps are performed, not before.
     settling: bool,
 }
@@ -77,6 +78,7 @@ impl Front {
             salt: 0,
             trace: Vec::new(),
             replays: 0,
+            moves: 0,
             settling: false,
         }
     }
@@ -185,6 +187,13 @@ impl Front {
             Step::Recompute { op, mutation } => {
                 self.replays += 1;
                 self.compute(op, mutation, false);
+            }
+            Step::Move { storage, .. } => {
+                self.moves += 1;
+                assert!(
+                    self.contents.contains_key(&storage),
+                    "{storage:?} is moved and not there"
+                );
             }
         }
         self.within_budget(&BTreeMap::new());

@@ -3,6 +3,7 @@
 
 use super::{Call, Fate, Front};
 use remat_core::*;
+use std::num::NonZeroU32;
 
 /// What to do and numbers to choose by.
 pub type Event = (u8, [u16; 6]);
@@ -17,11 +18,13 @@ pub struct Setting {
     pub dtr_order: bool,
     pub pools: u8,
     pub budget: u64,
-    /// 0: bytes are counted; else they are in arenas, aligned to 2^((arena - 1) / 3), placed in one of three ways.
+    /// 0: bytes are counted; else they are in arenas, aligned to 2^((arena - 1) / 3), placed in one of three ways; of
+    /// two in three budgets blocks may be moved.
     pub arena: u8,
 }
 
-fn memory(arena: u8) -> Memory {
+fn memory(setting: &Setting) -> Memory {
+    let arena = setting.arena;
     if arena == 0 {
         return Memory::Fungible;
     }
@@ -30,6 +33,12 @@ fn memory(arena: u8) -> Memory {
     Memory::Arena(Arena {
         alignment,
         ends,
+        moves: match NonZeroU32::new((setting.budget % 3) as u32) {
+            Some(bytes_per_microsecond) => Moves::Copied {
+                bytes_per_microsecond,
+            },
+            None => Moves::Never,
+        },
         ..Arena::default()
     })
 }
@@ -61,7 +70,7 @@ fn config(setting: &Setting) -> Config {
         },
         thrash: ThrashLimit::Never,
         seed: 7,
-        memory: memory(setting.arena),
+        memory: memory(setting),
         stopwatch: None,
     }
 }

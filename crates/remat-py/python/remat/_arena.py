@@ -39,6 +39,8 @@ class ArenaStats:
     #: Bytes evicted for these blocks, and those of them that the blocks do not cover.
     evicted_bytes: int
     unused_evicted_bytes: int
+    #: Bytes copied elsewhere within the arena instead.
+    moved_bytes: int
     #: Searches for what to evict, and the time they took together.
     searches: int
     search_seconds: float
@@ -169,6 +171,7 @@ class Arena:
             fragmentation_max=counts["most_free_after"] / capacity,
             evicted_bytes=counts["evicted_bytes"],
             unused_evicted_bytes=counts["unused_evicted_bytes"],
+            moved_bytes=counts["moved_bytes"],
             searches=counts["searches"],
             search_seconds=counts["search_seconds"],
             exhaustions=now.exhaustions - before.exhaustions,

@@ -171,7 +171,9 @@ class Run:
     ) -> None:
         self._budgets = budgets
         self._arena = arena
-        self._mode = _Mode(seam, _layout(), budgets, policy, seed, thrash_limit, trace, follow, arena is not None)
+        # What threads that run already read is nothing the session sees: it stays where it is.
+        moves = threading.active_count() == 1
+        self._mode = _Mode(seam, _layout(), budgets, policy, seed, thrash_limit, trace, follow, arena is not None, moves)
         self._escapes = Escapes(self._mode, self._in_thread)
         self._pid = os.getpid()
         self._final: Stats | None = None

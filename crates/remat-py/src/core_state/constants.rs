@@ -31,6 +31,15 @@ impl CoreState {
         Ok(())
     }
 
+    /// [`pin`](Self::pin) of a storage whose address somebody knows: it is not moved either.
+    pub fn pin_in_place(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        self.pin(py, id)?;
+        if let Some(tensor) = self.storages.live(id).map(|live| live.tensor) {
+            self.engine.fix(tensor).map_err(|e| self.refusal(py, &e))?;
+        }
+        Ok(())
+    }
+
     /// Evicts until so many bytes are free.
     pub fn make_room(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<()> {
         self.sync(py)?;

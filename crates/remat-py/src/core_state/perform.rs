@@ -29,6 +29,7 @@ impl CoreState {
             let result = match *step {
                 Step::Evict(sid) => self.evict(py, sid),
                 Step::Recompute { op, mutation } => self.replay(py, op, mutation, done),
+                Step::Move { storage, address } => self.move_bytes(py, storage, address),
             };
             if let Err(e) = result {
                 self.engine.abort(done);

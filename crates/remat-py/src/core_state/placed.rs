@@ -128,6 +128,36 @@ impl CoreState {
         }
     }
 
+    /// Copies a storage's bytes to another address of the arena; whoever holds the storage finds them there.
+    pub(super) fn move_bytes(
+        &mut self,
+        py: Python<'_>,
+        sid: StorageId,
+        address: u64,
+    ) -> PyResult<()> {
+        let Some(object) = self.storages.object(py, sid)? else {
+            return Ok(()); // it died since: its block is free
+        };
+        let imp = Impl::of(&object)?;
+        let bytes: u64 = object
+            .call_method0(pyo3::intern!(py, "nbytes"))?
+            .extract()?;
+        if let Some(arena) = &mut self.arena {
+            arena.expect(address, bytes);
+        }
+        let device = &self.pools[usize::from(PLACED.0)].device;
+        let copy = self.seam.blank_storage.bind(py).call1((device, bytes));
+        self.expect_no_more();
+        let copy = copy?;
+        let new = Impl::of(&copy)?;
+        self.layout.copy(py, imp, new, bytes as usize);
+        self.layout.swap(py, imp, new);
+        if let Some(arena) = &mut self.arena {
+            arena.stale |= arena.offset(self.layout.origin(py, imp).data) != address;
+        }
+        Ok(())
+    }
+
     /// Whether what finds no room is the system's.
     pub(super) fn spill(&self, spill: bool) {
         if let Some(arena) = &self.arena {

@@ -9,6 +9,7 @@ mod run;
 mod sizes;
 mod versions;
 
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
@@ -16,7 +17,7 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use remat_core::{
-    Alignment, Bytes, Config, Counters, Ends, Engine, Memory, Policy, PoolId, ThrashLimit,
+    Alignment, Bytes, Config, Counters, Ends, Engine, Memory, Moves, Policy, PoolId, ThrashLimit,
 };
 
 use crate::arena::{ALIGNMENT, SMALLEST};
@@ -66,6 +67,11 @@ pub struct Session {
     writing: Arc<Mutex<Vec<usize>>>,
     lent: Arc<Lent>,
 }
+
+/// What copying within main memory is reckoned to take: less than machines do, so that a plan that copies is not the slower one.
+const COPIES: Moves = Moves::Copied {
+    bytes_per_microsecond: NonZeroU32::new(4000).unwrap(),
+};
 
 /// Nanoseconds since the first call.
 fn nanoseconds() -> u64 {
@@ -150,9 +156,10 @@ enum Outcome {
 #[pymethods]
 impl Session {
     /// `budgets` is a list of (device name, device, bytes or None); the first is the one reported. With `arena` it is the CPU's, and
-    /// memory has addresses once [`enter_arena`](Self::enter_arena) was called.
+    /// memory has addresses once [`enter_arena`](Self::enter_arena) was called; with
+    /// `moves` blocks that are in the way may be copied elsewhere.
     #[new]
-    #[pyo3(signature = (seam, layout, budgets, policy, seed, thrash, trace, follow, arena=false))]
+    #[pyo3(signature = (seam, layout, budgets, policy, seed, thrash, trace, follow, arena=false, moves=false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         seam: &Bound<'_, PyAny>,
@@ -164,6 +171,7 @@ impl Session {
         trace: Option<std::path::PathBuf>,
         follow: bool,
         arena: bool,
+        moves: bool,
     ) -> PyResult<Session> {
         let py = seam.py();
         let policy: Policy = policy.parse().map_err(|e: remat_core::UnknownPolicy| {
@@ -186,6 +194,10 @@ impl Session {
                         _ => Ends::Low,
                     },
                     smallest: Bytes(SMALLEST),
+                    moves: match policy {
+                        Policy::Coop { .. } if moves => COPIES,
+                        _ => Moves::Never,
+                    },
                 })
             } else {
                 Memory::Fungible
@@ -353,7 +365,7 @@ impl Session {
         core.current = "sharing a tensor's memory".into();
         core.drain_deaths(storage.py())?;
         match core.storages.find(storage) {
-            Some(id) => core.pin(storage.py(), id),
+            Some(id) => core.pin_in_place(storage.py(), id),
             None => Ok(()),
         }
     }
@@ -464,6 +476,7 @@ impl Session {
         d.set_item("shortages", c.shortages)?;
         d.set_item("free_after", c.free_after)?;
         d.set_item("most_free_after", c.most_free_after)?;
+        d.set_item("moved_bytes", c.moved_bytes)?;
         d.set_item("searches", c.searches)?;
         d.set_item("search_seconds", s.core.engine.search_time() as f64 / 1e9)?;
         d.set_item("evicted_bytes", c.evicted_bytes)?;

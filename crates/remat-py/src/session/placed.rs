@@ -10,6 +10,11 @@ use crate::core_state::{is_exhausted, PLACED};
 use crate::func::Func;
 use crate::signature::Signature;
 
+/// A block of this part of the arena or less is left to the system where no op is known to make it, up to so many bytes: what oneDNN
+/// caches (512 bytes to 32 KiB) stays as long as the program runs.
+const CRUMBS: u64 = 512;
+const LARGEST_CRUMB: u64 = 33 << 10;
+
 /// What the allocator had before an op.
 #[derive(Clone, Copy)]
 pub(super) struct Before {
@@ -27,6 +32,7 @@ impl State {
             ));
         };
         arena.set_evictor(Some(super::evictor::make_room));
+        arena.leave_crumbs((bytes / CRUMBS).min(LARGEST_CRUMB));
         core.engine
             .set_budget(PLACED, Some(Bytes(bytes)))
             .map_err(|e| core.refusal(py, &e))
@@ -36,6 +42,7 @@ impl State {
         self.arena_peak = self.high_water();
         if let Some(arena) = self.core.arena.take() {
             arena.set_evictor(None);
+            arena.leave_crumbs(0);
         }
     }
 

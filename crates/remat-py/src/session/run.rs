@@ -45,14 +45,14 @@ impl State {
         }
         if pinning {
             for i in 0..walked.lives.len() {
-                self.core.pin(py, walked.lives[i])?;
+                self.core.pin_in_place(py, walked.lives[i])?;
                 // Pinning may have replayed; the tensor of a storage does not change by it.
             }
         }
         let chain = self.core.chain(&walked.inputs);
         self.core.cut_chains(py, chain)?;
         for i in 0..walked.parts.len() {
-            self.core.pin(py, walked.parts[i])?;
+            self.core.pin_in_place(py, walked.parts[i])?;
         }
         if func.kind == Kind::Restructure {
             for &id in &walked.lives {
@@ -507,7 +507,7 @@ impl State {
             crate::arguments::Registry::resolve(&mut self.core, &storage)?;
         }
         for id in shared {
-            self.core.pin(py, id)?;
+            self.core.pin_in_place(py, id)?;
         }
         for &input in &walked.written {
             left += self
