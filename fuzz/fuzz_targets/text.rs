@@ -31,7 +31,7 @@ pub fn read_and_simulate(bytes: &[u8], only: Option<Format>) {
     };
     for policy in ["dtr-eq", "dtr"] {
         let setting = Setting {
-            policy: policy.parse::<Policy>().expect("a known name"),
+            policy: policy.parse().expect("a known name"),
             dealloc: Dealloc::Eager,
             budget: Budget::Ratio(0.5),
             thrash_limit: 1.0,

@@ -4,8 +4,8 @@ use crate::program::Instruction;
 use crate::selective::Drops;
 use crate::{Base, Eviction, Mutations, Program};
 use remat_core::{
-    Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Finished, Lineage, Memory, OpId, Policy,
-    PoolId, ReplayOrder, Step, ThrashLimit,
+    Arena, Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Finished, Lineage, Memory, Moves,
+    OpId, Policy, PoolId, ReplayOrder, Step, ThrashLimit,
 };
 use std::fmt;
 use std::sync::OnceLock;
@@ -101,7 +101,8 @@ pub struct Outcome {
     pub status: Status,
     /// The budget in bytes.
     pub budget: Bytes,
-    /// The virtual clock at the end: 1 and the cost of all ops run, in nanoseconds.
+    /// The virtual clock at the end: 1 and the cost of all ops run, in nanoseconds; and the time of copies where an arena's blocks are
+    /// [moved](Moves), which the engine's clock does not count.
     pub clock: u64,
     /// Highest memory of pool 0.
     pub peak: Bytes,
@@ -188,12 +189,27 @@ impl Program {
         Ok(Outcome {
             status: end.status,
             budget,
-            clock: end.clock,
+            clock: end
+                .clock
+                .saturating_add(copying(setting.memory, &end.counters)),
             peak: end.peak,
             counters: end.counters,
             wall: started.elapsed(),
             search_time: engine.search_time(),
         })
+    }
+}
+
+/// Nanoseconds of copies: blocks of an arena that were moved.
+fn copying(memory: Memory, counters: &Counters) -> u64 {
+    match memory {
+        Memory::Arena(Arena {
+            moves: Moves::Copied {
+                bytes_per_microsecond,
+            },
+            ..
+        }) => counters.moved_bytes.saturating_mul(1000) / u64::from(bytes_per_microsecond.get()),
+        _ => 0,
     }
 }
 
