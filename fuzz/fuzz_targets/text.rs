@@ -1,6 +1,6 @@
 //! What all readers' targets do with their input.
 
-use remat_core::{Dealloc, Policy};
+use remat_core::Dealloc;
 use remat_sim::{Budget, Program, Setting, Status};
 use remat_trace::{Format, Limits, TraceReader};
 use std::io::Cursor;

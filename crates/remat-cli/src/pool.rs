@@ -28,6 +28,7 @@ pub(crate) fn setting(options: &PoolOptions, policy: Eviction) -> Setting {
     let arena = Arena {
         alignment: options.alignment,
         ends,
+        moves: options.moves.filter(|_| coop).unwrap_or_default(),
         ..Arena::default()
     };
     Setting {
@@ -61,6 +62,7 @@ impl PoolOptions {
             alignment: Alignment::default(),
             ends: PlacedBy::Size,
             without: Vec::new(),
+            moves: None,
         }
     }
 

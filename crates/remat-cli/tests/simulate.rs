@@ -182,6 +182,30 @@ fn what_cannot_be_an_arena_is_told_in_a_line() {
     }
 }
 
+/// What is moved need not be evicted; copies take their time.
+#[test]
+fn blocks_in_the_way_are_moved_if_that_is_asked_for() {
+    let gpt = trace("gpt.trace.zst");
+    let run = |more: &[&str]| {
+        let all = ["--policy=coop", "--pool=arena", "--ratio=0.5", "--json"];
+        let all = [&[gpt.to_str().unwrap()], &all[..], more].concat();
+        let (out, err, code) = answer(&mut simulate(&all));
+        assert_eq!((err.as_str(), code), ("", Some(0)));
+        let line: Value = serde_json::from_str(&out).unwrap();
+        ["clock", "remat_cost", "base_cost", "moved_bytes"].map(|key| line[key].as_u64().unwrap())
+    };
+    let [clock, again, base, moved] = run(&[]);
+    assert_eq!((clock, moved), (1 + base + again, 0));
+    let [clock, again, base, moved] = run(&["--moves=10GB"]);
+    assert!(moved > 0);
+    assert_eq!(clock, 1 + base + again + moved / 10);
+    for (rate, words) in [("999kB", "1MB a second or more"), ("fast", "fast")] {
+        let (out, err, code) = answer(&mut simulate(&["-", "--moves", rate]));
+        assert_eq!((out.as_str(), code), ("", Some(2)));
+        assert!(err.contains(words), "{err}");
+    }
+}
+
 /// The same plan in every budget: a run fits if its peak does.
 #[test]
 fn selective_recomputation_is_a_policy_of_steps_with_attention() {
