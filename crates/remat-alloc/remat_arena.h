@@ -52,9 +52,9 @@ struct remat_arena_statistics {
 
 /*
  * Opens an arena of so many bytes; alignment 0 is the usual one, 64. One that is open and has the same size serves
- * again; one of another size is replaced if it has no blocks.
+ * again; blocks of one of another size stay valid until they are freed, and count no more.
  * EINVAL: bytes < alignment, bytes >= 2^63 or an alignment that is no power of two. ENOMEM: no such stretch of addresses.
- * EBUSY: another arena is open and has blocks. ENOTSUP: the library is not preloaded.
+ * ENOTSUP: the library is not preloaded.
  */
 int remat_arena_open(uint64_t bytes, uint64_t alignment);
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::ptr::{null_mut, NonNull};
+use std::ptr::{null, null_mut, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,19 +36,23 @@ const HUGE: usize = 2 << 20;
 /// Who makes room in this arena.
 pub static EVICTOR: Evictor = Evictor::none();
 
-static ARENA: Mutex<Option<Arena>> = Mutex::new(None);
+static ARENAS: Mutex<Arenas> = Mutex::new(Arenas {
+    current: None,
+    retired: Vec::new(),
+});
 
-/// Where the arena is, for the question whose a pointer is: it is asked on every `free` and takes no lock. Null before one is opened.
-/// What it points to never changes and is never freed: opening another arena leaves 16 bytes.
-static EXTENT: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
+/// Where arenas are, the newest first, for the question whose a pointer is: it is asked on every `free` and takes no lock. Null before
+/// one is opened. What it points to never changes and is never freed: a mapping is used again, and leaves 24 bytes.
+static EXTENTS: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
 
 struct Extent {
     base: usize,
     bytes: usize,
+    older: *const Extent,
 }
 
-/// Where nothing is.
-static NOWHERE: Extent = Extent { base: 0, bytes: 0 };
+/// Bytes of the arena that was opened last.
+static CAPACITY: AtomicUsize = AtomicUsize::new(0);
 
 /// Smaller blocks than so many bytes are the system's unless they are expected.
 static CRUMBS: AtomicUsize = AtomicUsize::new(SMALLEST);
@@ -61,8 +65,43 @@ pub struct Arena {
     region: Region,
     /// Blocks kept for a thread that said where it wants them.
     expected: Expected,
-    /// Declared after the region: nothing of it is used once it is unmapped.
-    _mapping: Mapping,
+    mapping: Mapping,
+    /// No block is taken from it any more.
+    retired: bool,
+}
+
+/// All arenas that were opened.
+pub struct Arenas {
+    /// New blocks are taken from it.
+    current: Option<Arena>,
+    /// Those before it: with blocks that are still in use, or with addresses to be used again.
+    retired: Vec<Arena>,
+}
+
+impl Arenas {
+    fn owner(&mut self, block: *const c_void) -> Option<&mut Arena> {
+        let mut all = self.current.iter_mut().chain(&mut self.retired);
+        all.find(|arena| arena.mapping.holds(block))
+    }
+
+    /// Addresses for an arena: of one that is empty, or new ones.
+    fn reserve(&mut self, bytes: u64, alignment: u64) -> Option<Mapping> {
+        let fits = |arena: &Arena| arena.region.is_empty() && arena.mapping.fits(bytes, alignment);
+        if self.current.as_ref().is_some_and(fits) {
+            return self.current.take().map(|arena| arena.mapping);
+        }
+        if let Some(at) = self.retired.iter().position(fits) {
+            return Some(self.retired.swap_remove(at).mapping);
+        }
+        let mapping = Mapping::reserve(bytes, alignment)?;
+        let extent = Extent {
+            base: mapping.start() as usize,
+            bytes: mapping.bytes(),
+            older: EXTENTS.load(Ordering::Relaxed),
+        };
+        EXTENTS.store(Box::into_raw(Box::new(extent)), Ordering::Release);
+        Some(mapping)
+    }
 }
 
 /// Why there is no arena.
@@ -72,8 +111,6 @@ pub enum OpenError {
     Pool(PoolError),
     /// So many bytes of addresses cannot be reserved.
     Addresses(u64),
-    /// Another arena is open and has blocks.
-    Busy,
     /// The program's allocations do not pass through this library.
     NotPreloaded,
 }
@@ -84,7 +121,6 @@ impl OpenError {
         match self {
             OpenError::Pool(_) => libc::EINVAL,
             OpenError::Addresses(_) => libc::ENOMEM,
-            OpenError::Busy => libc::EBUSY,
             OpenError::NotPreloaded => libc::ENOTSUP,
         }
     }
@@ -97,9 +133,6 @@ impl fmt::Display for OpenError {
             OpenError::Addresses(bytes) => {
                 write!(f, "cannot reserve addresses for an arena of {bytes} bytes; make it smaller or raise `ulimit -v`")
             }
-            OpenError::Busy => {
-                f.write_str("an arena of another size is open and has blocks; free them first")
-            }
             OpenError::NotPreloaded => f.write_str(
                 "the arena's library is not preloaded; start the program with LD_PRELOAD",
             ),
@@ -107,41 +140,37 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// Opens an arena, or lets one of the same size serve again.
+/// Opens an arena, or lets one of the same size serve again. Blocks of another stay where they are until they are freed.
 ///
 /// # Errors
 /// [`OpenError`]; what was open stays so.
 pub fn open(setting: Setting) -> Result<(), OpenError> {
     let pool = Pool::new(setting.bytes, setting.alignment).map_err(OpenError::Pool)?;
-    let mut arena = hold();
-    match arena.as_ref() {
-        Some(open)
-            if open.region.capacity() == pool.capacity()
-                && open.region.alignment() == pool.alignment() =>
-        {
-            SERVING.store(true, Ordering::Relaxed);
-            return Ok(());
-        }
-        Some(open) if !open.region.is_empty() => return Err(OpenError::Busy),
-        _ => {}
-    }
-    let mapping = Mapping::reserve(pool.capacity(), pool.alignment())
-        .ok_or(OpenError::Addresses(setting.bytes))?;
-    #[cfg(feature = "checker")]
-    // SAFETY: the mapping holds as many bytes, is writable, and nobody else knows of it yet.
-    unsafe {
-        checker::poison(mapping.start(), pool.capacity() as usize);
-    }
-    let extent = Extent {
-        base: mapping.start() as usize,
-        bytes: pool.capacity() as usize,
+    let mut arenas = hold();
+    let same = |open: &Arena| {
+        open.region.capacity() == pool.capacity() && open.region.alignment() == pool.alignment()
     };
-    EXTENT.store(Box::into_raw(Box::new(extent)), Ordering::Release);
-    *arena = Some(Arena {
-        region: Region::new(mapping.start() as u64, pool),
-        expected: Expected::default(),
-        _mapping: mapping,
-    });
+    if !arenas.current.as_ref().is_some_and(same) {
+        let mapping = arenas
+            .reserve(pool.capacity(), pool.alignment())
+            .ok_or(OpenError::Addresses(setting.bytes))?;
+        #[cfg(feature = "checker")]
+        // SAFETY: the mapping holds as many bytes, is writable, and no block lies in it.
+        unsafe {
+            checker::poison(mapping.start(), pool.capacity() as usize);
+        }
+        CAPACITY.store(pool.capacity() as usize, Ordering::Relaxed);
+        if let Some(mut before) = arenas.current.take() {
+            before.retired = true;
+            arenas.retired.push(before);
+        }
+        arenas.current = Some(Arena {
+            region: Region::new(mapping.start() as u64, pool),
+            expected: Expected::default(),
+            mapping,
+            retired: false,
+        });
+    }
     SERVING.store(true, Ordering::Relaxed);
     Ok(())
 }
@@ -178,22 +207,23 @@ pub fn leave_crumbs(bytes: usize) -> usize {
     CRUMBS.swap(bytes.max(SMALLEST), Ordering::Relaxed)
 }
 
-#[inline]
-fn extent() -> &'static Extent {
-    // SAFETY: null, or a box that was leaked by `open` and is only read since.
-    unsafe { EXTENT.load(Ordering::Acquire).as_ref() }.unwrap_or(&NOWHERE)
-}
-
-/// Whether a pointer lies in the arena.
+/// Whether a pointer lies in an arena.
 #[inline]
 pub fn owns(block: *const c_void) -> bool {
-    let extent = extent();
-    (block as usize).wrapping_sub(extent.base) < extent.bytes
+    let mut extent = EXTENTS.load(Ordering::Acquire).cast_const();
+    // SAFETY: null, or a box that was leaked by `reserve` and is only read since; so is what it points to.
+    while let Some(Extent { base, bytes, older }) = unsafe { extent.as_ref() } {
+        if (block as usize).wrapping_sub(*base) < *bytes {
+            return true;
+        }
+        extent = *older;
+    }
+    false
 }
 
 /// Takes a block; where there is none, asks for room. `None` once nobody makes any.
 pub fn allocate(bytes: usize, alignment: usize) -> Option<NonNull<c_void>> {
-    match bytes <= extent().bytes {
+    match bytes <= CAPACITY.load(Ordering::Relaxed) {
         true => take_or_make_room(bytes as u64, &EVICTOR, || take(bytes, alignment)),
         false => None, // no eviction makes an arena larger
     }
@@ -218,7 +248,7 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
         placement::wanted()
     };
     let mut held = hold();
-    let Some(arena) = held.as_mut() else {
+    let Some(arena) = held.current.as_mut() else {
         return Err(0);
     };
     let kept = match expected::any() {
@@ -278,13 +308,17 @@ pub fn expect_no_more() -> usize {
 /// the checker build).
 pub fn free(block: *mut c_void) {
     let errno = Errno::saved();
-    let given = with(|arena| {
+    let given = with_owner(block, |arena| {
         #[cfg(feature = "checker")]
         if let Some(bytes) = arena.region.size_of(block as u64) {
             // SAFETY: a live block of so many bytes lies there, and its owner has just let it go; the lock is held.
             unsafe { checker::poison(block.cast(), bytes as usize) };
         }
-        arena.region.give(block as u64)
+        let given = arena.region.give(block as u64);
+        if arena.retired && arena.region.is_empty() {
+            arena.mapping.give_pages_back();
+        }
+        given
     });
     if let Some(Err(wrong)) = given {
         report::line(format_args!("free({block:p}) was ignored: {wrong}"));
@@ -338,19 +372,24 @@ pub fn set_errno(number: c_int) {
 
 /// Bytes of the block that begins at a pointer.
 pub fn size_of(block: *const c_void) -> Option<usize> {
-    with(|arena| arena.region.size_of(block as u64))
+    with_owner(block, |arena| arena.region.size_of(block as u64))
         .flatten()
         .map(|bytes| bytes as usize)
 }
 
-/// The first address.
+/// The first address of the arena that was opened last.
 pub fn base() -> *const c_void {
-    extent().base as *const c_void
+    with(|arena| arena.mapping.start().cast_const().cast()).unwrap_or(null())
 }
 
-/// Does something with what is open.
+/// Does something with the arena that was opened last.
 pub fn with<T>(action: impl FnOnce(&mut Arena) -> T) -> Option<T> {
-    hold().as_mut().map(action)
+    hold().current.as_mut().map(action)
+}
+
+/// Does something with the arena that a block lies in.
+fn with_owner<T>(block: *const c_void, action: impl FnOnce(&mut Arena) -> T) -> Option<T> {
+    hold().owner(block).map(action)
 }
 
 impl Arena {
@@ -361,8 +400,8 @@ impl Arena {
 }
 
 /// Takes the lock.
-pub fn hold() -> MutexGuard<'static, Option<Arena>> {
-    ARENA.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn hold() -> MutexGuard<'static, Arenas> {
+    ARENAS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// `errno` as it was, put back when dropped: `free` leaves it alone, as the C library's does.

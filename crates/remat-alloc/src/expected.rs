@@ -115,7 +115,8 @@ mod tests {
         assert!(!other, "another thread's");
         assert_eq!(expected.give_back(&mut region), 1);
         assert!(!any());
-        assert_eq!(region.give(0x1400).map_err(|_| ()), Err(()));
+        #[cfg(not(feature = "checker"))] // which ends the process
+        assert!(region.give(0x1400).is_err());
         assert_eq!(region.statistics().blocks, 2);
     }
 }

@@ -7,11 +7,11 @@
 use std::cell::UnsafeCell;
 use std::sync::MutexGuard;
 
-use crate::arena::{self, Arena, EVICTOR};
+use crate::arena::{self, Arenas, EVICTOR};
 use crate::evictor::Held;
 
 struct Locks {
-    _arena: MutexGuard<'static, Option<Arena>>,
+    _arena: MutexGuard<'static, Arenas>,
     evictor: Held<'static>,
 }
 

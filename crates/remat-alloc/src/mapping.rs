@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// A stretch of private memory: a forked child has its own copy, page by page as either side writes.
+/// A stretch of private memory, which stays reserved as long as the process lives: a forked child has its own copy, page by page as either side writes.
 pub struct Mapping {
     mapped: *mut c_void,
     length: usize,
@@ -44,11 +44,25 @@ impl Mapping {
     pub fn start(&self) -> *mut u8 {
         self.start
     }
-}
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: exactly what was mapped; an arena is only dropped when none of its blocks is taken.
-        unsafe { libc::munmap(self.mapped, self.length) };
+    /// Bytes from there on.
+    pub fn bytes(&self) -> usize {
+        self.length - (self.start as usize - self.mapped as usize)
+    }
+
+    /// Whether so many bytes fit in, at a multiple of `alignment`.
+    pub fn fits(&self, bytes: u64, alignment: u64) -> bool {
+        bytes <= self.bytes() as u64 && self.start as u64 % alignment == 0
+    }
+
+    /// What was written is forgotten, and takes no memory until something is written again.
+    pub fn give_pages_back(&self) {
+        // SAFETY: exactly what was mapped; the caller says that no block of it is in use.
+        unsafe { libc::madvise(self.mapped, self.length, libc::MADV_DONTNEED) };
+    }
+
+    /// Whether an address lies in it.
+    pub fn holds(&self, address: *const c_void) -> bool {
+        (address as usize).wrapping_sub(self.start as usize) < self.bytes()
     }
 }

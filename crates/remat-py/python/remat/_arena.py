@@ -139,11 +139,6 @@ class Arena:
         """New tensors lie in an arena of so many bytes from here on."""
         fmt = _native.format_bytes
         number = self._functions.remat_arena_open(size, 0)
-        if number == errno.EBUSY:
-            raise RematError(
-                f"an arena of {fmt(self.read().capacity)} is open and tensors lie in it: "
-                f"free them before opening one of {fmt(size)}, or ask for the same size"
-            )
         if number:
             raise RematError(f"no arena of {fmt(size)} ({size} bytes) can be opened: {os.strerror(number)}")
         self._functions.remat_arena_restart_peak()
