@@ -1,6 +1,6 @@
 //! What all readers' targets do with their input.
 
-use remat_core::{Dealloc, Policy};
+use remat_core::Dealloc;
 use remat_sim::{Budget, Program, Setting, Status};
 use remat_trace::{Format, Limits, TraceReader};
 use std::io::Cursor;
@@ -29,13 +29,14 @@ pub fn read_and_simulate(bytes: &[u8], only: Option<Format>) {
         Ok(base) => base,
         Err(error) => return one_line(&error.to_string()),
     };
-    for policy in ["dtr-eq", "dtr"] {
+    for policy in ["dtr-eq", "dtr", "sar"] {
         let setting = Setting {
-            policy: policy.parse::<Policy>().expect("a known name"),
+            policy: policy.parse().expect("a known name"),
             dealloc: Dealloc::Eager,
             budget: Budget::Ratio(0.5),
             thrash_limit: 1.0,
             seed: 0,
+            ..Setting::default()
         };
         match program.run(&base, &setting) {
             Ok(outcome) if outcome.status == Status::Ok => {

@@ -1,11 +1,12 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use remat_core::{Alignment, Bytes, Dealloc, Policy};
+use remat_core::{Alignment, Bytes, Dealloc, Moves};
 use remat_plan::chain::{Resolution, Strategy};
+use remat_sim::Eviction;
 use remat_trace::Format;
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::thread;
 
@@ -309,6 +310,8 @@ Examples:
   remat simulate step.trace.zst --policy dtr-eq --budget 6GiB,8GiB   is 6 GiB enough, and at what price?
   remat simulate *.log --policy dtr,lru --ratio 0.3 --dealloc banish
   remat simulate *.log --policy coop,dte,dtr --pool arena         memory with addresses
+  remat simulate *.log --policy coop --pool arena --moves 10GB    blocks in the way are copied elsewhere
+  remat simulate gpt.trace.zst --policy sar,dtr-eq                attention recomputed by plan; transformers only
   remat simulate *.log --json | jq -r '[.log,.policy,.ratio,.overhead]|@tsv'
 
 With --json each run is a line: sizes in bytes, times in nanoseconds. overhead is the clock at the end over the
@@ -317,7 +320,8 @@ that was recomputed. metadata_accesses counts storages looked at while deciding 
 
 With --pool arena each line has more. A shortage is a block that was not to be had without evicting. fragmentation is
 the part of the arena that is free once such a block was taken, searches the searches for what to evict, search_ns_mean their
-wall time for a shortage; unused_evicted_bytes were evicted for a block that does not cover them. cutoff_budget is the
+wall time for a shortage; unused_evicted_bytes were evicted for a block that does not cover them,
+moved_bytes copied elsewhere (--moves). cutoff_budget is the
 largest budget in which anything is evicted, min_budget the smallest that does, both to a 4096th of the memory
 without a limit (see `remat min-budget`).")]
 pub(crate) struct Simulate {
@@ -331,7 +335,7 @@ pub(crate) struct Simulate {
         value_delimiter = ',',
         default_value = "dtr,dtr-eq,dtr-local,lru,size,msps"
     )]
-    pub(crate) policies: Vec<Policy>,
+    pub(crate) policies: Vec<Eviction>,
     #[command(flatten)]
     pub(crate) ratios: Ratios,
     /// Budgets in bytes, in place of ratios: 6GiB, 512MB.
@@ -382,7 +386,7 @@ pub(crate) struct MinBudget {
         value_delimiter = ',',
         default_value = "dtr-eq"
     )]
-    pub(crate) policies: Vec<Policy>,
+    pub(crate) policies: Vec<Eviction>,
     /// How far the budget told may be above one that does not do, as 1MiB; if not given, a 4096th of the memory without a limit.
     #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes)]
     pub(crate) within: Option<Bytes>,
@@ -461,6 +465,10 @@ pub(crate) struct PoolOptions {
     /// the partitioning of the arena, writing in place (mutations write into copies).
     #[arg(long, value_enum, value_name = "MODULE", value_delimiter = ',')]
     pub(crate) without: Vec<Module>,
+    /// The policies named coop may copy blocks out of the way where that costs less than evicting: so many bytes a second, as 10GB. The time is
+    /// part of the overhead.
+    #[arg(long, value_name = "BYTES", value_parser = moves)]
+    pub(crate) moves: Option<Moves>,
 }
 
 /// What a budget is.
@@ -569,6 +577,17 @@ fn seconds(text: &str) -> Result<f64, String> {
 fn alignment(text: &str) -> Result<Alignment, String> {
     let bytes = remat_trace::parse_bytes(text).map_err(|error| error.to_string())?;
     Alignment::new(bytes.0).map_err(|error| error.to_string())
+}
+
+fn moves(text: &str) -> Result<Moves, String> {
+    let bytes = remat_trace::parse_bytes(text).map_err(|error| error.to_string())?;
+    let rate = u32::try_from(bytes.0 / 1_000_000).ok();
+    match rate.and_then(NonZeroU32::new) {
+        Some(bytes_per_microsecond) => Ok(Moves::Copied {
+            bytes_per_microsecond,
+        }),
+        None => Err("copies take place at 1MB a second or more, for example 10GB".into()),
+    }
 }
 
 fn jobs(text: &str) -> Result<NonZeroUsize, String> {

@@ -15,6 +15,7 @@ mod plan_cut;
 mod policies;
 mod pool;
 mod progress;
+mod selective;
 mod simulate;
 mod simulate_bounds;
 mod simulate_json;

@@ -3,10 +3,10 @@
 use crate::arguments::MinBudget;
 use crate::failure::Failure;
 use crate::simulate::{self, Log};
-use crate::{pool, progress, table};
+use crate::{pool, progress, selective, table};
 use indicatif::ProgressBar;
-use remat_core::{Bytes, Policy};
-use remat_sim::{in_order, Probe, Setting, Smallest, Unsound};
+use remat_core::Bytes;
+use remat_sim::{in_order, Eviction, Probe, Setting, Smallest, Unsound};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
@@ -15,8 +15,10 @@ const RUNS: u64 = 13;
 
 pub(crate) fn run(search: &MinBudget) -> Result<(), Failure> {
     pool::check(&search.pool, &search.policies)?;
+    selective::check(search.dealloc, &search.policies)?;
     let logs = simulate::read(&search.logs)?;
-    let cases: Vec<(&Log, Policy)> = logs
+    selective::check_logs(&logs, &search.policies)?;
+    let cases: Vec<(&Log, Eviction)> = logs
         .iter()
         .flat_map(|log| search.policies.iter().map(move |&policy| (log, policy)))
         .collect();
@@ -51,7 +53,7 @@ pub(crate) fn run(search: &MinBudget) -> Result<(), Failure> {
 fn find(
     search: &MinBudget,
     log: &Log,
-    policy: Policy,
+    policy: Eviction,
     bar: &ProgressBar,
 ) -> Result<Smallest, Unsound> {
     let setting = Setting {
@@ -68,7 +70,7 @@ fn find(
 fn describe(
     search: &MinBudget,
     log: &Log,
-    policy: Policy,
+    policy: Eviction,
     found: &Smallest,
     first: bool,
 ) -> String {

@@ -3,24 +3,28 @@
 use crate::failure::Failure;
 use crate::table;
 use remat_core::{CostTerm, Policy, Price};
+use remat_sim::Eviction;
 
 pub(crate) fn run() -> Result<(), Failure> {
-    let rows: Vec<_> = remat_core::names()
+    let rows: Vec<_> = Eviction::names()
         .map(|name| (name.to_owned(), describe(name)))
         .collect();
     table::print(&rows)
 }
 
 fn describe(name: &str) -> String {
-    let Ok(policy) = name.parse::<Policy>() else {
-        return String::new();
-    };
-    let mut line = explain(policy);
-    if policy == Policy::default() {
-        line.push_str(" (default)");
+    match name.parse() {
+        Ok(Eviction::Online(policy)) if policy == Policy::default() => {
+            format!("{} (default)", explain(policy))
+        }
+        Ok(Eviction::Online(policy)) => explain(policy),
+        Ok(Eviction::Selective) => SELECTIVE.into(),
+        Err(_) => String::new(),
     }
-    line
 }
+
+const SELECTIVE: &str =
+    "attention between its two products, always, and nothing else (simulated only; transformers)";
 
 fn numerator(cost: CostTerm) -> &'static str {
     match cost {

@@ -3,10 +3,10 @@
 use crate::arguments::{Module, PlacedBy, PoolKind, PoolOptions};
 use crate::failure::Failure;
 use remat_core::{Alignment, Arena, Ends, Memory, Policy};
-use remat_sim::{Mutations, Setting};
+use remat_sim::{Eviction, Mutations, Setting};
 
 /// Policies of windows and gaps need addresses.
-pub(crate) fn check(options: &PoolOptions, policies: &[Policy]) -> Result<(), Failure> {
+pub(crate) fn check(options: &PoolOptions, policies: &[Eviction]) -> Result<(), Failure> {
     match policies.iter().find(|policy| policy.needs_arena()) {
         Some(policy) if options.pool == PoolKind::Fungible => Err(Failure::Usage(format!(
             "policy '{policy}' goes by addresses, which a count of bytes has none of; add --pool arena"
@@ -17,8 +17,8 @@ pub(crate) fn check(options: &PoolOptions, policies: &[Policy]) -> Result<(), Fa
 
 /// Policy, memory and mutations of a run. The modules of Coop are those of the policies named for it; all others place from the low end,
 /// and mutate as was recorded.
-pub(crate) fn setting(options: &PoolOptions, policy: Policy) -> Setting {
-    let coop = matches!(policy, Policy::Coop { .. });
+pub(crate) fn setting(options: &PoolOptions, policy: Eviction) -> Setting {
+    let coop = matches!(policy, Eviction::Online(Policy::Coop { .. }));
     let has = |module| coop && !options.without.contains(&module);
     let ends = match options.ends {
         _ if !has(Module::Partition) => Ends::Low,
@@ -28,15 +28,17 @@ pub(crate) fn setting(options: &PoolOptions, policy: Policy) -> Setting {
     let arena = Arena {
         alignment: options.alignment,
         ends,
+        moves: options.moves.filter(|_| coop).unwrap_or_default(),
         ..Arena::default()
     };
     Setting {
         policy: match policy {
-            Policy::Coop { cost, .. } if !has(Module::Window) => Policy::Dtr {
+            Eviction::Online(Policy::Coop { cost, .. }) if !has(Module::Window) => Policy::Dtr {
                 cost,
                 size: true,
                 stale: true,
-            },
+            }
+            .into(),
             policy => policy,
         },
         memory: match options.pool {
@@ -60,6 +62,7 @@ impl PoolOptions {
             alignment: Alignment::default(),
             ends: PlacedBy::Size,
             without: Vec::new(),
+            moves: None,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::arguments::Simulate;
 use crate::failure::Failure;
 use crate::progress::{self, Shown};
 use crate::simulate_bounds::{self, Bounds};
-use crate::{pool, simulate_json, simulate_table};
+use crate::{pool, selective, simulate_json, simulate_table};
 use remat_core::Bytes;
 use remat_sim::{sweep, Base, Budget, Job, Outcome, Program, Setting};
 use std::io::{self, Write};
@@ -20,7 +20,9 @@ pub(crate) struct Log {
 
 pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
     pool::check(&simulation.pool, &simulation.policies)?;
+    selective::check(simulation.dealloc, &simulation.policies)?;
     let logs = read(&simulation.logs)?;
+    selective::check_logs(&logs, &simulation.policies)?;
     let jobs: Vec<(&Log, Job)> = logs
         .iter()
         .flat_map(|log| settings(simulation).map(move |setting| (log, job(log, setting))))

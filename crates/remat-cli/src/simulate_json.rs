@@ -49,6 +49,7 @@ pub(crate) fn line(
         line["shortages"] = counters.shortages.into();
         line["search_ns_mean"] = outcome.search_latency().into();
         line["evicted_bytes"] = counters.evicted_bytes.into();
+        line["moved_bytes"] = counters.moved_bytes.into();
         line["unused_evicted_bytes"] = counters.unused_evicted_bytes.into();
     }
     if let Some(bounds) = bounds {

@@ -253,7 +253,7 @@ fn an_output_that_cannot_be_written_is_told() {
 fn policies_are_listed_one_a_line() {
     let (out, err, code) = answer(&mut remat(&["policies"]));
     assert_eq!((err.as_str(), code), ("", Some(0)));
-    assert_eq!(out.lines().count(), remat_core::names().count());
+    assert_eq!(out.lines().count(), remat_sim::Eviction::names().count());
     for (line, name) in out.lines().zip(remat_core::names()) {
         let (first, rest) = line.split_once(' ').unwrap();
         assert_eq!(first, name);

@@ -5,8 +5,12 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 fn simulate(arguments: &[&str]) -> Command {
+    remat("simulate", arguments)
+}
+
+fn remat(subcommand: &str, arguments: &[&str]) -> Command {
     let mut command = assert_cmd::cargo::cargo_bin_cmd!("remat");
-    command.arg("simulate").args(arguments);
+    command.arg(subcommand).args(arguments);
     command
 }
 
@@ -175,6 +179,102 @@ fn what_cannot_be_an_arena_is_told_in_a_line() {
         let (out, err, code) = answer(simulate(&all).write_stdin(LOG));
         assert_eq!((err.as_str(), code), ("", Some(0)), "{all:?}");
         assert!(out.contains("oom") && !out.contains(" ok "), "{out}");
+    }
+}
+
+/// What is moved need not be evicted; copies take their time.
+#[test]
+fn blocks_in_the_way_are_moved_if_that_is_asked_for() {
+    let gpt = trace("gpt.trace.zst");
+    let run = |more: &[&str]| {
+        let all = ["--policy=coop", "--pool=arena", "--ratio=0.5", "--json"];
+        let all = [&[gpt.to_str().unwrap()], &all[..], more].concat();
+        let (out, err, code) = answer(&mut simulate(&all));
+        assert_eq!((err.as_str(), code), ("", Some(0)));
+        let line: Value = serde_json::from_str(&out).unwrap();
+        ["clock", "remat_cost", "base_cost", "moved_bytes"].map(|key| line[key].as_u64().unwrap())
+    };
+    let [clock, again, base, moved] = run(&[]);
+    assert_eq!((clock, moved), (1 + base + again, 0));
+    let [clock, again, base, moved] = run(&["--moves=10GB"]);
+    assert!(moved > 0);
+    assert_eq!(clock, 1 + base + again + moved / 10);
+    for (rate, words) in [("999kB", "1MB a second or more"), ("fast", "fast")] {
+        let (out, err, code) = answer(&mut simulate(&["-", "--moves", rate]));
+        assert_eq!((out.as_str(), code), ("", Some(2)));
+        assert!(err.contains(words), "{err}");
+    }
+}
+
+/// The same plan in every budget: a run fits if its peak does.
+#[test]
+fn selective_recomputation_is_a_policy_of_steps_with_attention() {
+    let gpt = trace("gpt.trace.zst");
+    let run = |arguments: &[&str]| {
+        let all = [
+            &[gpt.to_str().unwrap(), "--policy=sar", "--json"],
+            arguments,
+        ]
+        .concat();
+        let (out, err, code) = answer(&mut simulate(&all));
+        assert_eq!((err.as_str(), code), ("", Some(0)));
+        let lines = out.lines().map(|line| serde_json::from_str(line).unwrap());
+        lines.collect::<Vec<Value>>()
+    };
+    let lines = run(&["--pool=arena", "--ratio=0.5,0.8,1.0"]);
+    let statuses: Vec<_> = lines
+        .iter()
+        .map(|line| line["status"].as_str().unwrap())
+        .collect();
+    assert_eq!(statuses, ["oom", "ok", "ok"]);
+    assert_eq!(lines[1]["peak_bytes"], lines[2]["peak_bytes"]);
+    assert_eq!(lines[1]["overhead"], lines[2]["overhead"]);
+    assert_eq!(
+        (&lines[1]["policy"], &lines[1]["cutoff_budget"]),
+        (&"sar".into(), &Value::Null)
+    );
+    assert_eq!(
+        (&lines[1]["searches"], &lines[1]["shortages"]),
+        (&0.into(), &0.into())
+    );
+    let peak = lines[1]["peak_bytes"].as_u64().unwrap();
+    assert!(lines[1]["min_budget"].as_u64().unwrap() >= peak);
+    let budgets = format!("--budget={},{peak}", peak - 1);
+    let counted = run(&[budgets.as_str()]);
+    assert_eq!(
+        (&counted[0]["status"], &counted[1]["status"]),
+        (&"oom".into(), &"ok".into())
+    );
+
+    let unet = trace("unet.trace.zst");
+    let name = unet.to_str().unwrap();
+    for (arguments, words, code) in [
+        (
+            &[name, "--policy=sar"][..],
+            "no softmax between two matrix products",
+            1,
+        ),
+        (
+            &["-", "--policy=lru,sar"],
+            "ops are not called as in PyTorch",
+            1,
+        ),
+        (
+            &["-", "--policy=sar", "--dealloc=banish"],
+            "leave it at eager",
+            2,
+        ),
+    ] {
+        for command in ["simulate", "min-budget"] {
+            let mut command = remat(command, arguments);
+            let (out, err, told) = answer(command.write_stdin(LOG));
+            assert_eq!(
+                (out.as_str(), told, err.lines().count()),
+                ("", Some(code), 1),
+                "{err}"
+            );
+            assert!(err.contains(words), "{err}");
+        }
     }
 }
 

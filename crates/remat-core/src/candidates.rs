@@ -7,11 +7,14 @@
 use crate::graph::NONE;
 use crate::journal::Entry;
 use crate::neighbourhood::{Change, Counted};
-use crate::policy::Form;
+use crate::policy::{Form, Numerator};
 use crate::search::{Candidate, List, MANY};
 use crate::state::{State, Stop};
 use crate::together::{WIDTH, WORTH_SHARING};
 use crate::StorageId;
+
+/// Bounds of scores are made of so many ancestors (`cargo run --release -p remat-sim --example coop`).
+const FEW: u64 = 16;
 
 /// The candidates of all pools.
 pub(crate) struct Candidates {
@@ -19,6 +22,10 @@ pub(crate) struct Candidates {
     /// For each pool, the storages whose candidates went stale, some more than once, some no candidates any more.
     stale: Vec<Vec<StorageId>>,
     next_place: u64,
+    /// Ancestors looked at, at most, for the bound by which windows are compared at first.
+    few: u64,
+    /// Numerators of candidates may be bounds.
+    bounded: bool,
     /// Fewer candidates of a pool than this are scanned.
     pub(crate) many: usize,
 }
@@ -29,12 +36,24 @@ impl Default for Candidates {
             pools: Vec::new(),
             stale: Vec::new(),
             next_place: 0,
+            few: FEW,
+            bounded: false,
             many: MANY,
         }
     }
 }
 
 impl Candidates {
+    /// Fewer candidates than this are scanned; if any number is, bounds are not used either, and if none is, they are of one ancestor.
+    pub(crate) fn search_exhaustively_below(&mut self, candidates: usize) {
+        self.many = candidates;
+        self.few = match candidates {
+            0 => 1,
+            usize::MAX => u64::MAX,
+            _ => FEW,
+        };
+    }
+
     /// Every candidate's place and storage, in order of place.
     pub(crate) fn in_order(&self) -> Vec<(u64, StorageId)> {
         let mut all: Vec<_> = self
@@ -216,6 +235,23 @@ impl State {
 
     /// Brings the cached numerators of a pool's candidates up to date; returns how many other storages were looked at.
     fn refresh_numerators(&mut self, pool: usize) -> u64 {
+        let mut stale = self.take_stale(pool);
+        if std::mem::take(&mut self.candidates.bounded) {
+            let all = self.candidates.pools.iter().flat_map(List::candidates);
+            let bounded = |s: &StorageId| self.graph.storages[s.index()].bounded;
+            stale.extend(all.map(|candidate| candidate.storage).filter(bounded));
+            stale.sort_unstable();
+            stale.dedup();
+        }
+        let accesses = self.count_afresh(&stale);
+        self.stale = stale;
+        #[cfg(debug_assertions)]
+        self.check_numerators(pool);
+        accesses
+    }
+
+    /// Storages whose numerators have to be counted, each once. Those that are valid are copied to where the search looks.
+    fn take_stale(&mut self, pool: usize) -> Vec<StorageId> {
         let mut told = std::mem::take(&mut self.candidates.stale[pool]);
         let mut stale = std::mem::take(&mut self.stale);
         stale.clear();
@@ -233,11 +269,41 @@ impl State {
         // Named twice, counted once.
         stale.sort_unstable();
         stale.dedup();
-        let accesses = self.count_afresh(&stale);
+        stale
+    }
+
+    /// What goes before a comparison of windows: a valid numerator or a lower bound of it for each candidate.
+    pub(crate) fn bound_numerators(&mut self, pool: u8) {
+        let (pool, few) = (usize::from(pool), self.candidates.few);
+        if pool >= self.candidates.pools.len() {
+            return;
+        }
+        if self.rule.numerator != Numerator::NearAncestors {
+            self.refresh_numerators(pool);
+            return;
+        }
+        let stale = self.take_stale(pool);
+        for &s in &stale {
+            let counted = self.numerator_of_few(s, few);
+            self.keep_numerator(s, &counted);
+            if counted.seen >= few {
+                self.graph.storages[s.index()].bounded = true;
+                self.candidates.bounded = true;
+            }
+        }
         self.stale = stale;
         #[cfg(debug_assertions)]
         self.check_numerators(pool);
-        accesses
+    }
+
+    /// Counts the whole numerator where there is a bound; whether there was one.
+    pub(crate) fn settle_numerator(&mut self, s: StorageId) -> bool {
+        let bounded = self.graph.storages[s.index()].bounded;
+        if bounded {
+            let counted = self.numerator(s);
+            self.keep_numerator(s, &counted);
+        }
+        bounded
     }
 
     fn count_afresh(&mut self, stale: &[StorageId]) -> u64 {
@@ -264,6 +330,7 @@ impl State {
         storage.numerator = counted.numerator;
         storage.latest_around = counted.latest;
         storage.scored = true;
+        storage.bounded = false;
         self.journal.note_scored(s);
         self.copy_numerator(s);
     }
@@ -289,10 +356,11 @@ impl State {
             let slot = (self.counters.score_evaluations as usize + place) % count;
             let candidate = self.candidates.pools[pool].candidates()[slot];
             let (s, cached) = (candidate.storage, candidate.numerator);
-            debug_assert_eq!(
-                cached,
-                self.numerator(s).numerator,
-                "the cached numerator of {s:?} {:?}",
+            let bounded = self.graph.storages[s.index()].bounded;
+            let fresh = self.numerator(s).numerator;
+            debug_assert!(
+                cached == fresh || bounded && cached < fresh,
+                "the cached numerator of {s:?} is {cached}, not {fresh} {:?}",
                 self.rule
             );
         }

@@ -69,6 +69,8 @@ pub struct Counters {
     pub searches: u64,
     /// In arenas, blocks that were not to be had without evicting.
     pub shortages: u64,
+    /// Bytes of these blocks.
+    pub shortage_bytes: u64,
     /// In arenas, bytes evicted to make room.
     pub evicted_bytes: u64,
     /// Of these, bytes that the block for which room was made does not cover.
@@ -116,11 +118,11 @@ impl Engine {
         }
     }
 
-    /// Below so many candidates of a pool a victim is found by an exhaustive scan, which picks the same: for measurements and
-    /// tests.
+    /// Below so many candidates of a pool a victim is found by an exhaustive scan, which picks the same, and windows are compared by whole
+    /// costs at once: for measurements and tests.
     #[doc(hidden)]
     pub fn search_exhaustively_below(&mut self, candidates: usize) {
-        self.state.candidates.many = candidates;
+        self.state.candidates.search_exhaustively_below(candidates);
     }
 
     /// Brings up to date what a search goes by, as the next search would: for measurements.

@@ -43,6 +43,8 @@ pub(crate) struct Storage {
     /// Latest access to what the numerator counts, cached with it.
     pub(crate) latest_around: u64,
     pub(crate) scored: bool,
+    /// The cached numerator is a lower bound: not all that it counts was looked at.
+    pub(crate) bounded: bool,
     /// Number of the announcement that it is a result of, 0 once it was computed.
     pub(crate) announced: u64,
     /// The announcements up to this one count in its score (see `neighbourhood.rs`).
@@ -218,6 +220,7 @@ impl Graph {
                     quiet: [false; 2],
                     told: 0,
                     scored: false,
+                    bounded: false,
                     stamp: 0,
                     only_next: [NONE; 2],
                     views: Vec::new(),

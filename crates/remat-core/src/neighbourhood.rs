@@ -115,6 +115,12 @@ impl State {
 
     /// The numerator of a storage's score, computed afresh, and how many other storages were looked at.
     pub(crate) fn numerator(&mut self, s: StorageId) -> Counted {
+        self.numerator_of_few(s, u64::MAX)
+    }
+
+    /// The numerator, or where it counts ancestors, a lower bound of it from so many of them: costs are not negative, and the first that a
+    /// walk looks at are the same however far it goes. A bound if as many were looked at.
+    pub(crate) fn numerator_of_few(&mut self, s: StorageId, most: u64) -> Counted {
         let cost = self.graph.storages[s.index()].cost as i64;
         self.scored = true;
         let storage = &self.graph.storages[s.index()];
@@ -127,12 +133,12 @@ impl State {
             Numerator::Cost => Counted::alone(cost),
             Numerator::Components => self.adjacent_worth(s, cost),
             Numerator::Neighbourhood | Numerator::Count => {
-                let up = self.evicted(s, Way::Ancestors);
-                let down = self.evicted(s, Way::Descendants);
+                let up = self.evicted(s, Way::Ancestors, u64::MAX);
+                let down = self.evicted(s, Way::Descendants, u64::MAX);
                 self.around(s, &up, &down)
             }
             Numerator::Ancestors | Numerator::NearAncestors => {
-                let up = self.evicted(s, Way::Ancestors);
+                let up = self.evicted(s, Way::Ancestors, most);
                 self.around(s, &up, &Sum::default())
             }
         }
@@ -207,11 +213,11 @@ impl State {
         }
     }
 
-    /// Sums over the evicted storages reachable one way through evicted ones; stops when it has counted enough.
-    fn evicted(&mut self, s: StorageId, way: Way) -> Sum {
+    /// Sums over the evicted storages reachable one way through evicted ones; stops when it has looked at so many or counted enough.
+    fn evicted(&mut self, s: StorageId, way: Way, most: u64) -> Sum {
         let most = match self.rule.numerator {
-            Numerator::NearAncestors => NEAR,
-            _ => u64::MAX,
+            Numerator::NearAncestors => most.min(NEAR),
+            _ => most,
         };
         let looked = self.looked(s);
         let mut sum = Sum::default();

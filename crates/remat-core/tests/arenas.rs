@@ -79,8 +79,9 @@ fn coop_evicts_the_cheap_neighbours_and_nothing_else() {
     );
     assert_eq!(
         (counters.evicted_bytes, counters.unused_evicted_bytes),
-        (200, 0)
+        (counters.shortage_bytes, 0)
     );
+    assert_eq!(counters.shortage_bytes, 200);
     assert_eq!((counters.free_after, counters.most_free_after), (0, 0));
 }
 

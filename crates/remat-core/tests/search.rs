@@ -1,4 +1,5 @@
-//! Among thousands of candidates the search picks what an exhaustive scan picks, whatever the policy, also where plans are undone.
+//! Among thousands of candidates the search picks what an exhaustive scan picks, whatever the policy, also where plans are undone; and windows
+//! in arenas are those of a comparison by whole costs.
 
 use proptest::prelude::*;
 use remat_core::*;
@@ -87,6 +88,26 @@ fn settings() -> impl Strategy<Value = Setting> {
         })
 }
 
+/// Windows of storages, in arenas.
+fn in_arenas() -> impl Strategy<Value = Setting> {
+    let windows = ["coop", "coop-sum", "coop-eq", "coop-exact"];
+    let ends = [Ends::Low, Ends::BySize];
+    (settings(), 0..windows.len(), 0..ends.len()).prop_map(move |(setting, policy, end)| {
+        let arena = Arena {
+            alignment: Alignment::new(1).expect("a power of two"),
+            ends: ends[end],
+            ..Arena::default()
+        };
+        let config = Config {
+            budgets: vec![Some(Bytes(1 << 60)); 2],
+            policy: windows[policy].parse().expect("a name"),
+            memory: Memory::Arena(arena),
+            ..setting.config
+        };
+        Setting { config, ..setting }
+    })
+}
+
 fn run(setting: &Setting) {
     let mut twins = Twins::new(&setting.config);
     let mut random = Random(setting.seed);
@@ -155,6 +176,11 @@ proptest! {
 
     #[test]
     fn the_victims_are_those_of_a_scan(setting in settings()) {
+        run(&setting);
+    }
+
+    #[test]
+    fn the_windows_are_those_of_whole_costs(setting in in_arenas()) {
         run(&setting);
     }
 }

@@ -5,17 +5,19 @@
 //! ```
 //!
 //! Budgets are 20, 30 .. 90% of what each step needs without a limit. A run is given up once as much as the step costs was recomputed.
-//! Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation and search time are means over the budgets in which a
-//! policy runs and evicts. Search time is wall time, the least of three runs of each setting.
+//! Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation, the block wanted (both in % of the arena) and search
+//! time are means over the budgets in which a policy runs and evicts. Search time is wall time, the least of three runs of each setting. `sar`,
+//! which does not search, has a row where a log has attention. With moves, blocks in the way are copied at 10 GB/s where that costs less than evicting.
 
-use remat_core::{Arena, Bytes, Ends, Memory, Policy};
-use remat_sim::{Base, Budget, Mutations, Program, Setting, Status};
+use remat_core::{Arena, Bytes, Ends, Memory, Moves};
+use remat_sim::{Base, Budget, Eviction, Mutations, Program, Setting, Status};
 use std::error::Error;
+use std::num::NonZeroU32;
 
 const RATIOS: [f64; 8] = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
 /// Policies, and how they place and mutate.
-const WAYS: [(&str, &str, Ends, Mutations); 11] = [
+const WAYS: [(&str, &str, Ends, Mutations); 13] = [
     ("coop", "coop", Ends::BySize, Mutations::InPlace),
     ("dte", "dte", Ends::Low, Mutations::Recorded),
     ("dte-eq", "dte-eq", Ends::Low, Mutations::Recorded),
@@ -37,20 +39,35 @@ const WAYS: [(&str, &str, Ends, Mutations); 11] = [
     ),
     ("coop, copies", "coop", Ends::BySize, Mutations::Copied),
     ("coop-sum", "coop-sum", Ends::BySize, Mutations::InPlace),
+    ("coop, moves", "coop", Ends::BySize, Mutations::InPlace),
+    ("sar", "sar", Ends::Low, Mutations::Recorded),
 ];
 
+/// A copy by a single core; those of GPUs are faster by far.
+const COPIED: Moves = Moves::Copied {
+    bytes_per_microsecond: NonZeroU32::new(10_000).unwrap(),
+};
+
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("| log | policy | smallest | cutoff | overhead at 50% | at 70% | fragmentation | search, us |");
-    println!("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+    println!("| log | policy | smallest | cutoff | overhead at 50% | at 70% | fragmentation | wanted | search, us |");
+    println!("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for path in std::env::args().skip(1) {
         let program = Program::open(&path)?;
         let base = program.base()?;
         let name = path.rsplit('/').next().unwrap_or(&path);
         for (way, policy, ends, mutations) in WAYS {
+            let policy = policy.parse()?;
+            if policy == Eviction::Selective && program.check_attention().is_err() {
+                continue;
+            }
             let setting = Setting {
-                policy: policy.parse::<Policy>()?,
+                policy,
                 memory: Memory::Arena(Arena {
                     ends,
+                    moves: match way {
+                        "coop, moves" => COPIED,
+                        _ => Moves::Never,
+                    },
                     ..Arena::default()
                 }),
                 mutations,
@@ -74,7 +91,7 @@ fn row(program: &Program, base: &Base, setting: &Setting) -> Result<String, Box<
             .works,
     );
     let cutoff = part(program.cutoff_budget(base, setting, within)?);
-    let (mut fragmentation, mut latency) = (Vec::new(), Vec::new());
+    let (mut fragmentation, mut wanted, mut latency) = (Vec::new(), Vec::new(), Vec::new());
     let (mut half, mut most) = (String::new(), String::new());
     for ratio in RATIOS {
         let budget = Budget::Ratio(ratio);
@@ -91,6 +108,9 @@ fn row(program: &Program, base: &Base, setting: &Setting) -> Result<String, Box<
         }
         if outcome.status == Status::Ok && outcome.counters.shortages > 0 {
             fragmentation.push(outcome.fragmentation().0 * 100.0);
+            let counters = &outcome.counters;
+            let mean = counters.shortage_bytes as f64 / counters.shortages as f64;
+            wanted.push(mean / outcome.budget.0 as f64 * 100.0);
             let mut least = outcome.search_latency();
             for _ in 0..2 {
                 least = least.min(program.run(base, &setting)?.search_latency());
@@ -98,9 +118,10 @@ fn row(program: &Program, base: &Base, setting: &Setting) -> Result<String, Box<
             latency.push(least / 1000.0);
         }
     }
-    let (fragmentation, latency) = (mean(&fragmentation), mean(&latency));
+    let (fragmentation, wanted) = (mean(&fragmentation), mean(&wanted));
+    let latency = mean(&latency);
     Ok(format!(
-        "| {smallest} | {cutoff} | {half} | {most} | {fragmentation} | {latency} |"
+        "| {smallest} | {cutoff} | {half} | {most} | {fragmentation} | {wanted} | {latency} |"
     ))
 }
 

@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let reading = started.elapsed();
     let between = highest_resident();
     let setting = Setting {
-        policy,
+        policy: policy.into(),
         dealloc: Dealloc::Banish,
         budget: Budget::Bytes(budget),
         thrash_limit: 1e3,

@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for row in reference["results"].as_array().ok_or("no results")? {
                 let ratio = row["ratio"].as_f64().ok_or("no ratio")?;
                 let setting = Setting {
-                    policy,
+                    policy: policy.into(),
                     dealloc: Dealloc::Eager,
                     budget: Budget::Ratio(ratio),
                     thrash_limit: 1.0,

@@ -136,7 +136,7 @@ mod tests {
             for budget in 3..12 {
                 for policy in [Policy::EStar, Policy::default(), Policy::Lru] {
                     let setting = Setting {
-                        policy,
+                        policy: policy.into(),
                         dealloc: Dealloc::Banish,
                         budget: Budget::Bytes(Bytes(budget)),
                         thrash_limit: 1e6,

@@ -32,7 +32,7 @@
 //! assert_eq!((base.memory, base.cost.0), (Bytes(130), 10));
 //!
 //! let setting = Setting {
-//!     policy: Policy::default(),
+//!     policy: Policy::default().into(),
 //!     dealloc: Dealloc::Eager,
 //!     budget: Budget::Ratio(0.6),
 //!     thrash_limit: 1.0,
@@ -63,23 +63,29 @@
 //! | [`Program`] | a recorded step in flat vectors |
 //! | [`Base`] | the step without a limit |
 //! | [`Setting`], [`Outcome`] | one run |
+//! | [`Eviction`] | what is evicted: a policy's choice, or the plan of selective recomputation |
 //! | [`sweep`] | many runs on several threads, in order |
 //! | [`linear`] | the linear network of theorem 3.1: one step of it, and what is resident while it runs |
 //! | [`checkpointing`] | ops that static checkpointing takes for the linear network: Chen's schemes, Treeverse |
 //! | [`adversary`] | the graph of theorem 3.2, drawn while a policy decides |
 
 pub mod adversary;
+mod attention;
 mod base;
 mod bounds;
 pub mod checkpointing;
+mod eviction;
 mod kind;
 pub mod linear;
 mod program;
 mod run;
+mod selective;
 mod sweep;
 
+pub use attention::NoAttention;
 pub use base::Base;
 pub use bounds::{Probe, Smallest};
+pub use eviction::{Eviction, UnknownEviction};
 pub use program::{Mutations, Program};
 pub use run::{Budget, Outcome, Setting, Status, Unsound};
 pub use sweep::{in_order, sweep, Job};

@@ -15,7 +15,7 @@
 //!
 //! let (program, base) = (linear::program(400), linear::base(400));
 //! let setting = Setting {
-//!     policy: Policy::EStar,
+//!     policy: Policy::EStar.into(),
 //!     dealloc: Dealloc::Banish,
 //!     budget: Budget::Bytes(linear::root_budget(400)),
 //!     thrash_limit: 1e3,
@@ -214,7 +214,7 @@ mod tests {
 
     fn run(layers: u32, budget: Bytes, policy: Policy) -> Outcome {
         let setting = Setting {
-            policy,
+            policy: policy.into(),
             dealloc: Dealloc::Banish,
             budget: Budget::Bytes(budget),
             thrash_limit: 1e6,

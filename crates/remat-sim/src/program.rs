@@ -1,10 +1,14 @@
 //! A recorded step, ready to be replayed many times.
 
+use crate::attention::Role;
 use crate::kind;
+use crate::selective::Drops;
+use crate::NoAttention;
 use remat_core::{Bytes, Cost, Expected, Kind, OpSpec, Output, PoolId, Replay, TensorId};
 use remat_trace::{Event, Format, TraceError, TraceOutputKind};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// A recorded step in flat vectors: parsed once, replayed without a copy.
 ///
@@ -23,17 +27,27 @@ pub struct Program {
     tensors: u32,
     constant_bytes: u64,
     bottleneck: u64,
+    /// The step with its attention dropped and recomputed; made when it is first asked for.
+    drops: OnceLock<Result<Drops, NoAttention>>,
 }
 
 /// What happened, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Instruction {
-    Constant { bytes: Bytes, pool: PoolId },
+    Constant {
+        bytes: Bytes,
+        pool: PoolId,
+    },
     Op(u32),
     Retain(TensorId),
     Release(TensorId),
     Pin(TensorId),
-    Ensure { from: u32, to: u32 },
+    Ensure {
+        from: u32,
+        to: u32,
+    },
+    /// As [`Ensure`](Instruction::Ensure); by a plan, not by the program.
+    Bring(TensorId),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +60,7 @@ struct Op {
     cost: Cost,
     replay: Replay,
     kind: Kind,
+    role: Role,
 }
 
 /// What an op does that changes a tensor (Coop section 3.5, figure 3).
@@ -121,15 +136,11 @@ impl Program {
 
     /// The op by its number, as the engine is told it, and its cost.
     pub(crate) fn op(&self, op: u32, mutations: Mutations) -> (OpSpec<'_>, Expected) {
+        let (inputs, outputs) = (self.inputs_of(op), self.outputs_of(op, mutations));
         let op = &self.ops[op as usize];
-        let mutations = match mutations {
-            Mutations::Recorded => self.recorded,
-            chosen => chosen,
-        };
-        let outputs = &self.outputs[usize::from(mutations == Mutations::Copied)];
         let spec = OpSpec {
-            inputs: self.tensors(op.inputs.0, op.inputs.1),
-            outputs: &outputs[op.outputs.0 as usize..op.outputs.1 as usize],
+            inputs,
+            outputs,
             workspace: op.workspace,
             workspace_pool: op.workspace_pool,
             replay: op.replay,
@@ -139,6 +150,46 @@ impl Program {
             kind: op.kind,
         };
         (spec, expected)
+    }
+
+    pub(crate) fn inputs_of(&self, op: u32) -> &[TensorId] {
+        let (from, to) = self.ops[op as usize].inputs;
+        self.tensors(from, to)
+    }
+
+    pub(crate) fn outputs_of(&self, op: u32, mutations: Mutations) -> &[Output] {
+        let mutations = match mutations {
+            Mutations::Recorded => self.recorded,
+            chosen => chosen,
+        };
+        let outputs = &self.outputs[usize::from(mutations == Mutations::Copied)];
+        let (from, to) = self.ops[op as usize].outputs;
+        &outputs[from as usize..to as usize]
+    }
+
+    pub(crate) fn can_be_replayed(&self, op: u32) -> bool {
+        self.ops[op as usize].replay == Replay::Allowed
+    }
+
+    pub(crate) fn role_of(&self, op: u32) -> Role {
+        self.ops[op as usize].role
+    }
+
+    /// The step as [selective recomputation](crate::Eviction::Selective) runs it.
+    ///
+    /// # Errors
+    /// [`NoAttention`] if the names of the ops tell of none.
+    pub(crate) fn drops(&self) -> Result<&Drops, NoAttention> {
+        let drops = self.drops.get_or_init(|| Drops::of(self));
+        drops.as_ref().map_err(|&none| none)
+    }
+
+    /// Whether the step has attention that [`Eviction::Selective`](crate::Eviction::Selective) can drop.
+    ///
+    /// # Errors
+    /// Why it has not, in words.
+    pub fn check_attention(&self) -> Result<(), NoAttention> {
+        self.drops().map(drop)
     }
 
     /// Tensors read together.
@@ -268,6 +319,7 @@ impl Writer {
                 Replay::Forbidden
             },
             kind: kind::of(name),
+            role: Role::of(name),
         });
         Some(self.program.ops.len() as u32 - 1)
     }

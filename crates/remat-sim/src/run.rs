@@ -1,10 +1,11 @@
 //! One run of a program inside a budget.
 
 use crate::program::Instruction;
-use crate::{Base, Mutations, Program};
+use crate::selective::Drops;
+use crate::{Base, Eviction, Mutations, Program};
 use remat_core::{
-    Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Finished, Lineage, Memory, OpId, Policy,
-    PoolId, ReplayOrder, Step, ThrashLimit,
+    Arena, Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Finished, Lineage, Memory, Moves,
+    OpId, Policy, PoolId, ReplayOrder, Step, ThrashLimit,
 };
 use std::fmt;
 use std::sync::OnceLock;
@@ -13,9 +14,9 @@ use std::time::{Duration, Instant};
 /// What a run is given.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Which storage is evicted first.
-    pub policy: Policy,
-    /// What happens when the last reference to a storage goes.
+    /// What is evicted.
+    pub policy: Eviction,
+    /// What happens when the last reference to a storage goes; [`Eviction::Selective`] is always eager.
     pub dealloc: Dealloc,
     /// How many bytes there are in pool 0.
     pub budget: Budget,
@@ -33,7 +34,7 @@ impl Default for Setting {
     /// `dtr-eq` in all that the step needs, as much recomputed as the step costs, bytes counted.
     fn default() -> Self {
         Setting {
-            policy: Policy::default(),
+            policy: Eviction::default(),
             dealloc: Dealloc::Eager,
             budget: Budget::Ratio(1.0),
             thrash_limit: 1.0,
@@ -100,11 +101,13 @@ pub struct Outcome {
     pub status: Status,
     /// The budget in bytes.
     pub budget: Bytes,
-    /// The virtual clock at the end: 1 and the cost of all ops run, in nanoseconds.
+    /// The virtual clock at the end: 1 and the cost of all ops run, in nanoseconds; and the time of copies where an arena's blocks are
+    /// [moved](Moves), which the engine's clock does not count.
     pub clock: u64,
     /// Highest memory of pool 0.
     pub peak: Bytes,
-    /// Evictions, replays, their cost, and the work of deciding.
+    /// Evictions, replays, their cost, and the work of deciding. Evictions of [`Eviction::Selective`] are the storages that its plan
+    /// dropped.
     pub counters: Counters,
     /// Time that the simulation took.
     pub wall: Duration,
@@ -155,7 +158,8 @@ impl fmt::Display for Unsound {
 impl std::error::Error for Unsound {}
 
 impl Program {
-    /// Replays the step inside a budget.
+    /// Replays the step inside a budget. [`Eviction::Selective`] drops nothing of a step without attention
+    /// ([`check_attention`](Program::check_attention) tells).
     ///
     /// # Errors
     /// [`Unsound`] if the events contradict one another. A budget that cannot be met is an [`Outcome`].
@@ -163,38 +167,121 @@ impl Program {
         let started = Instant::now();
         let budget = setting.budget.bytes(base);
         let limit = Cost(scaled(base.cost.0, setting.thrash_limit));
+        let (policy, dealloc) = match setting.policy {
+            Eviction::Online(policy) => (policy, setting.dealloc),
+            Eviction::Selective => (Policy::Lru, Dealloc::Eager),
+        };
         let config = Config {
             memory: setting.memory,
             stopwatch: matches!(setting.memory, Memory::Arena(_)).then_some(nanoseconds),
             ..config(
-                setting.policy,
-                setting.dealloc,
+                policy,
+                dealloc,
                 Some(budget),
                 ThrashLimit::Total(limit),
                 setting.seed,
             )
         };
-        let (engine, stopped) = watched(self, config, setting.mutations, |_| {})?;
-        let status = match stopped {
-            None => Status::Ok,
-            Some((_, Error::Budget { .. })) => Status::Oom,
-            Some(_) => Status::Thrash,
-        };
-        let refused = engine.refused().filter(|_| status != Status::Ok);
-        let (clock, peak, counters) = match refused {
-            Some(at) => (at.clock, at.peak, at.counters),
-            None => (engine.clock(), engine.peak(PoolId(0)), engine.counters()),
+        let (engine, end) = match setting.policy {
+            Eviction::Online(_) => online(self, config, setting.mutations)?,
+            Eviction::Selective => planned(self, config, setting.mutations)?,
         };
         Ok(Outcome {
-            status,
+            status: end.status,
             budget,
-            clock,
-            peak,
-            counters,
+            clock: end
+                .clock
+                .saturating_add(copying(setting.memory, &end.counters)),
+            peak: end.peak,
+            counters: end.counters,
             wall: started.elapsed(),
             search_time: engine.search_time(),
         })
     }
+}
+
+/// Nanoseconds of copies: blocks of an arena that were moved.
+fn copying(memory: Memory, counters: &Counters) -> u64 {
+    match memory {
+        Memory::Arena(Arena {
+            moves: Moves::Copied {
+                bytes_per_microsecond,
+            },
+            ..
+        }) => counters.moved_bytes.saturating_mul(1000) / u64::from(bytes_per_microsecond.get()),
+        _ => 0,
+    }
+}
+
+/// Where a run ended or was given up.
+struct End {
+    status: Status,
+    clock: u64,
+    peak: Bytes,
+    counters: Counters,
+}
+
+impl End {
+    fn of(engine: &Engine, status: Status) -> End {
+        End {
+            status,
+            clock: engine.clock(),
+            peak: engine.peak(PoolId(0)),
+            counters: engine.counters(),
+        }
+    }
+}
+
+fn online(
+    program: &Program,
+    config: Config,
+    mutations: Mutations,
+) -> Result<(Engine, End), Unsound> {
+    let (engine, stopped) = watched(program, config, mutations, |_| {})?;
+    let status = match stopped {
+        None => Status::Ok,
+        Some((_, Error::Budget { .. })) => Status::Oom,
+        Some(_) => Status::Thrash,
+    };
+    let refused = engine.refused().filter(|_| status != Status::Ok);
+    let end = match refused {
+        None => End::of(&engine, status),
+        Some(at) => End {
+            status,
+            clock: at.clock,
+            peak: at.peak,
+            counters: at.counters,
+        },
+    };
+    Ok((engine, end))
+}
+
+/// Runs the step as its plan has it. What fits only if something else is evicted does not fit.
+fn planned(
+    program: &Program,
+    config: Config,
+    mutations: Mutations,
+) -> Result<(Engine, End), Unsound> {
+    let drops = program.drops().ok();
+    let instructions = drops.map_or(&program.instructions, |drops| &drops.instructions);
+    let dropped = |event| drops.map_or(0, |drops: &Drops| drops.among(event));
+    let mut engine = Engine::new(config);
+    for (event, &instruction) in instructions.iter().enumerate() {
+        let before = End::of(&engine, Status::Oom);
+        let told = tell(&mut engine, program, instruction, mutations, &mut |_| {});
+        let status = match told {
+            Ok(()) if engine.counters().evictions == 0 => continue,
+            Ok(()) | Err(Error::Budget { .. }) => Status::Oom,
+            Err(Error::Thrash { .. }) => Status::Thrash,
+            Err(error) => return Err(Unsound { event, error }),
+        };
+        let mut end = End { status, ..before };
+        end.counters.evictions = dropped(event);
+        return Ok((engine, end));
+    }
+    let mut end = End::of(&engine, Status::Ok);
+    end.counters.evictions = dropped(instructions.len());
+    Ok((engine, end))
 }
 
 /// Since this was first asked for.
@@ -281,6 +368,7 @@ fn tell(
         Instruction::Release(tensor) => engine.release(tensor),
         Instruction::Pin(tensor) => engine.pin(tensor),
         Instruction::Ensure { from, to } => engine.ensure(program.tensors(from, to)),
+        Instruction::Bring(tensor) => engine.ensure(&[tensor]),
     }?;
     watch(Seen::Steps(engine.steps()));
     Ok(())

@@ -24,7 +24,7 @@ fn fresh(bytes: u64, pool: u8) -> TraceOutputKind {
 
 fn setting(budget: Budget) -> Setting {
     Setting {
-        policy: Policy::default(),
+        policy: Policy::default().into(),
         dealloc: Dealloc::Eager,
         budget,
         thrash_limit: 1.0,

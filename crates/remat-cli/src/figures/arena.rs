@@ -10,14 +10,29 @@ use super::style::Look;
 use crate::arguments::Deallocation;
 use remat_sim::Outcome;
 
-/// Windows, and the baselines of the paper; `dtr-anc` has the cost that `coop` has.
-pub(super) const POLICIES: [Way; 5] = [
+/// Windows, and the baselines of the paper; `dtr-anc` has the cost that `coop` has, `sar` has no search and is for transformers only.
+pub(super) const POLICIES: [Way; 6] = [
     ("coop", Deallocation::Eager),
     ("dte", Deallocation::Eager),
     ("dtr", Deallocation::Eager),
     ("dtr-eq", Deallocation::Eager),
     ("dtr-anc", Deallocation::Eager),
+    ("sar", Deallocation::Eager),
 ];
+
+/// Those that search.
+fn online() -> &'static [Way] {
+    &POLICIES[..5]
+}
+
+/// All, if any log has attention.
+fn shown(runs: &Runs<'_>) -> &'static [Way] {
+    let mut logs = 0..runs.logs.len();
+    match logs.any(|log| runs.of(log, POLICIES[5]).next().is_some()) {
+        true => &POLICIES,
+        false => online(),
+    }
+}
 
 /// The three figures.
 pub(super) fn sheets(runs: &Runs<'_>) -> [Sheet; 3] {
@@ -27,9 +42,10 @@ pub(super) fn sheets(runs: &Runs<'_>) -> [Sheet; 3] {
             title: "Overhead against memory in an arena",
             caption: format!(
                 "Each log in one arena of exactly the budget, by eviction policy (Coop, figure 4): coop evicts neighbours, all others one \
-                 storage after the other until a block is large enough. {READ}"
+                 storage after the other until a block is large enough; sar recomputes attention, whatever the budget, and stands only \
+                 where a log has any. {READ}"
             ),
-            drawing: Drawing::Plot(overhead::panels(runs, &POLICIES, Look::of, |way| way.0.into())),
+            drawing: Drawing::Plot(overhead::panels(runs, shown(runs), Look::of, |way| way.0.into())),
             numbers: runs.numbers(&POLICIES),
         },
         Sheet {
@@ -40,7 +56,7 @@ pub(super) fn sheets(runs: &Runs<'_>) -> [Sheet; 3] {
                 evict nothing have no point."
                 .into(),
             drawing: Drawing::Plot(plot(runs, "search latency (ns)", Scale::Log, Outcome::search_latency)),
-            numbers: runs.numbers(&POLICIES),
+            numbers: runs.numbers(online()),
         },
         Sheet {
             name: "arena-fragmentation",
@@ -51,7 +67,7 @@ pub(super) fn sheets(runs: &Runs<'_>) -> [Sheet; 3] {
             drawing: Drawing::Plot(plot(runs, "fragmentation (%)", Scale::Linear, |outcome| {
                 outcome.fragmentation().0 * 100.0
             })),
-            numbers: runs.numbers(&POLICIES),
+            numbers: runs.numbers(online()),
         },
     ]
 }
@@ -59,7 +75,7 @@ pub(super) fn sheets(runs: &Runs<'_>) -> [Sheet; 3] {
 fn plot(runs: &Runs<'_>, label: &str, scale: Scale, value: impl Fn(&Outcome) -> f64) -> Plot {
     let panels: Vec<Panel> = (0..runs.logs.len())
         .map(|log| {
-            let series: Vec<Series> = POLICIES
+            let series: Vec<Series> = online()
                 .iter()
                 .enumerate()
                 .map(|(place, &way)| Series::of(Look::of(place), runs.points(log, way, &value)))
@@ -74,7 +90,7 @@ fn plot(runs: &Runs<'_>, label: &str, scale: Scale, value: impl Fn(&Outcome) -> 
             }
         })
         .collect();
-    let mut legend: Vec<_> = POLICIES
+    let mut legend: Vec<_> = online()
         .iter()
         .enumerate()
         .map(|(place, way)| (Key::Series(Look::of(place)), way.0.to_owned()))

@@ -96,7 +96,7 @@ impl Networks {
                 program,
                 base,
                 setting: Setting {
-                    policy: runs::named(policy)?,
+                    policy: runs::named(policy)?.into(),
                     dealloc: Dealloc::Banish,
                     budget: Budget::Bytes(bound.bytes(*layers)),
                     thrash_limit: GIVE_UP,

@@ -9,7 +9,7 @@ use crate::pool;
 use crate::simulate::Log;
 use indicatif::ProgressBar;
 use remat_core::Policy;
-use remat_sim::{sweep, Budget, Job, Outcome, Setting, Status};
+use remat_sim::{sweep, Budget, Eviction, Job, Outcome, Setting, Status};
 use std::ops::ControlFlow;
 
 /// A run is given up once this many times the cost of the step was recomputed (the paper's "thrashing").
@@ -27,7 +27,9 @@ pub(super) struct Runs<'a> {
     pub(super) ratios: &'a [f64],
     ways: Vec<Way>,
     in_arena: bool,
-    /// By log, way and ratio.
+    /// By log and way, where its outcomes begin; none for selective recomputation of a step without attention.
+    from: Vec<Option<usize>>,
+    /// By ratio in turn.
     outcomes: Vec<Outcome>,
 }
 
@@ -103,7 +105,10 @@ impl<'a> Plan<'a> {
         let mut jobs = Vec::new();
         for log in self.logs {
             for &(policy, dealloc) in &self.ways {
-                let policy = named(policy)?;
+                let policy = eviction(policy)?;
+                if !applies(log, policy) {
+                    continue;
+                }
                 let memory = match &self.arena {
                     Some(options) => pool::setting(options, policy),
                     None => Setting {
@@ -128,7 +133,16 @@ impl<'a> Plan<'a> {
     }
 
     pub(super) fn done(self, outcomes: Vec<Outcome>) -> Runs<'a> {
+        let mut next = (0..).step_by(self.ratios.len());
+        let from = self.logs.iter().flat_map(|log| {
+            self.ways
+                .iter()
+                .map(|way| eviction(way.0).is_ok_and(|policy| applies(log, policy)))
+        });
         Runs {
+            from: from
+                .map(|applies| applies.then(|| next.next()).flatten())
+                .collect(),
             titles: titles::of(self.logs.iter().map(|log| log.name.as_str())),
             logs: self.logs,
             ratios: self.ratios,
@@ -137,6 +151,17 @@ impl<'a> Plan<'a> {
             outcomes,
         }
     }
+}
+
+/// Whether a step can be run so.
+fn applies(log: &Log, policy: Eviction) -> bool {
+    policy != Eviction::Selective || log.program.check_attention().is_ok()
+}
+
+/// What is evicted, by a name that this program gives itself.
+fn eviction(name: &str) -> Result<Eviction, Failure> {
+    name.parse()
+        .map_err(|unknown: remat_sim::UnknownEviction| Failure::Input(unknown.to_string()))
 }
 
 /// A policy that this program names itself.
@@ -170,12 +195,12 @@ pub(super) fn perform(
 }
 
 impl Runs<'_> {
-    /// The runs of a log in one way, with their ratios; none for a way that was not wanted.
+    /// The runs of a log in one way, with their ratios; none for a way that was not wanted or that the step does not allow.
     pub(super) fn of(&self, log: usize, way: Way) -> impl Iterator<Item = (f64, &Outcome)> {
         let each = self.ratios.len();
         let place = self.ways.iter().position(|other| *other == way);
         let runs = place.and_then(|place| {
-            let from = (log * self.ways.len() + place) * each;
+            let from = self.from[log * self.ways.len() + place]?;
             self.outcomes.get(from..from + each)
         });
         let ratios = self.ratios.iter().copied();

@@ -88,6 +88,7 @@ impl State {
         let free = arena.pool.free_bytes();
         let counters = &mut self.counters;
         counters.shortages += 1;
+        counters.shortage_bytes = counters.shortage_bytes.saturating_add(end - address);
         counters.free_after = counters.free_after.saturating_add(free);
         counters.most_free_after = counters.most_free_after.max(free);
         for &(from, bytes) in &self.arenas.evicted {

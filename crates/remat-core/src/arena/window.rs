@@ -6,6 +6,9 @@
 //! summed in units of 2^-32, so that sums are exact whatever the order. The paper takes the window with the smallest sum; the sum over
 //! the bytes made free is the better price where storages differ in size, since what is left over serves the next allocations
 //! (docs/benchmarks.md).
+//!
+//! What a storage costs is dear to count: all that bringing it back would take. So windows are compared by bounds from a few ancestors
+//! first, and whole costs are counted of the cheapest only, until it has no bounds. That changes no choice: no bound is above the whole cost.
 
 use super::Arenas;
 use crate::graph::NONE;
@@ -84,8 +87,38 @@ impl State {
     }
 
     fn cheapest_window(&mut self, pool: u8, bytes: u64, price: Price) -> Option<Window> {
-        self.prepare_search(pool);
+        self.bound_numerators(pool);
         self.counters.searches += 1;
+        let before = self.counters;
+        loop {
+            let window = self.slide_by_grain(pool, bytes, price)?;
+            if !self.settle(pool, window) {
+                return Some(window);
+            }
+            // Counted is one pass, whatever the search looked at.
+            self.counters = before;
+        }
+    }
+
+    /// Counts what evicting each block of a window costs where that was a lower bound so far; whether there was one. A window that costs least by
+    /// bounds, and has none, is the one that costs least: all others cost as much as their bounds or more.
+    fn settle(&mut self, pool: u8, window: Window) -> bool {
+        let mut settled = false;
+        let mut slot = window.first;
+        while let Some(arena) = self.arenas.get(pool) {
+            let block = arena.pool.block(slot);
+            let owner = arena.owner(slot).filter(|_| block.taken);
+            let above = block.above;
+            settled |= owner.is_some_and(|s| self.settle_numerator(s));
+            if slot == window.last {
+                break;
+            }
+            slot = above;
+        }
+        settled
+    }
+
+    fn slide_by_grain(&mut self, pool: u8, bytes: u64, price: Price) -> Option<Window> {
         let grain = self.arenas.get(pool)?.pool.capacity() / GRAIN;
         let found = self.slide(pool, bytes.max(grain), price);
         match found {
@@ -98,7 +131,7 @@ impl State {
     fn slide(&mut self, pool: u8, bytes: u64, by: Price) -> Option<Window> {
         let mut run = std::mem::take(&mut self.arenas.windows.run);
         let arena = self.arenas.get(pool)?;
-        let mut best: Option<(f64, Window)> = None;
+        let (mut best, mut least) = (None, f64::INFINITY);
         let (mut left, mut room, mut cost) = (0, 0u64, 0u128);
         run.clear();
         let mut visited = 0;
@@ -126,13 +159,19 @@ impl State {
                 left += 1;
             }
             if room >= bytes {
-                let price = match by {
-                    Price::Sum => cost as f64,
-                    Price::PerByte => cost as f64 / room as f64,
+                let divisor = match by {
+                    Price::Sum => 1,
+                    Price::PerByte => room,
                 };
-                if best.is_none_or(|(least, _)| price < least) {
-                    let first = run[left].0;
-                    best = Some((price, Window { first, last: slot }));
+                let price = || cost as f64 / divisor as f64;
+                if may_be_below(cost, divisor, least) {
+                    if price() < least {
+                        let first = run[left].0;
+                        best = Some(Window { first, last: slot });
+                        least = price();
+                    }
+                } else {
+                    debug_assert!(price() >= least, "{cost} / {divisor} is below {least}");
                 }
             }
             slot = next;
@@ -140,7 +179,7 @@ impl State {
         self.arenas.windows.run = run;
         self.counters.score_evaluations += visited;
         self.counters.metadata_accesses += visited;
-        best.map(|(_, window)| window)
+        best
     }
 
     /// What evicting a storage costs, in units of 2^-32; `None` if it cannot be evicted. Its numerator is valid.
@@ -154,7 +193,20 @@ impl State {
             Form::Quotient { stale: true, .. } => self.clock.saturating_sub(storage.last_access),
             _ => 1,
         };
-        let cost = storage.numerator.max(0) as f64 / staleness as f64;
+        // Times are below 2^63.
+        let cost = storage.numerator.max(0) as f64 / staleness as i64 as f64;
         Some((cost * (1u64 << 32) as f64) as u64)
     }
+}
+
+/// Whether a sum of costs over a divisor may be below a price: not, surely, for most windows, without a division and the conversion of 128 bits.
+#[inline]
+fn may_be_below(cost: u128, divisor: u64, least: f64) -> bool {
+    /// More than the roundings below can be off by.
+    const MARGIN: f64 = 1.0 + 1e-12;
+    const HIGH: f64 = (1u128 << 64) as f64;
+    // Sums of fewer than 2^32 costs of 64 bits, and divisors below 2^63.
+    let (high, low) = ((cost >> 64) as i64, (cost as u64 >> 1) as i64);
+    let about = high as f64 * HIGH + low as f64 * 2.0;
+    about <= least * divisor as i64 as f64 * MARGIN
 }

@@ -1,0 +1,92 @@
+//! What is evicted, by name: what a policy of the engine chooses while the step runs, or what a plan says beforehand.
+
+use remat_core::Policy;
+use std::fmt;
+use std::str::FromStr;
+
+/// What makes room.
+///
+/// ```
+/// use remat_core::Policy;
+/// use remat_sim::Eviction;
+///
+/// assert_eq!("lru".parse(), Ok(Eviction::Online(Policy::Lru)));
+/// assert_eq!("sar".parse(), Ok(Eviction::Selective));
+/// assert_eq!(Eviction::names().last(), Some("sar"));
+/// assert!("belady".parse::<Eviction>().unwrap_err().to_string().ends_with("e-star, sar"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// What the engine's policy chooses.
+    Online(Policy),
+    /// Selective activation recomputation, `sar` (Korthikanti et al., 2022): what attention makes between the product of queries and
+    /// keys and the product with values is dropped after the forward pass has read it, and that part runs again in the
+    /// backward pass; nothing else is evicted, whatever the budget.
+    Selective,
+}
+
+/// The name of [`Eviction::Selective`].
+const SELECTIVE: &str = "sar";
+
+impl Eviction {
+    /// All names: those of the engine's policies, and the simulator's own.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        remat_core::names().chain([SELECTIVE])
+    }
+
+    /// Whether it makes sense in an arena only.
+    pub fn needs_arena(self) -> bool {
+        matches!(self, Eviction::Online(policy) if policy.needs_arena())
+    }
+}
+
+impl Default for Eviction {
+    fn default() -> Self {
+        Eviction::Online(Policy::default())
+    }
+}
+
+impl From<Policy> for Eviction {
+    fn from(policy: Policy) -> Self {
+        Eviction::Online(policy)
+    }
+}
+
+impl fmt::Display for Eviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Eviction::Online(policy) => policy.fmt(f),
+            Eviction::Selective => f.write_str(SELECTIVE),
+        }
+    }
+}
+
+impl FromStr for Eviction {
+    type Err = UnknownEviction;
+
+    fn from_str(name: &str) -> Result<Self, UnknownEviction> {
+        match name {
+            SELECTIVE => Ok(Eviction::Selective),
+            _ => match name.parse() {
+                Ok(policy) => Ok(Eviction::Online(policy)),
+                Err(remat_core::UnknownPolicy(name)) => Err(UnknownEviction(name)),
+            },
+        }
+    }
+}
+
+/// An unknown name; the message lists the known ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownEviction(pub String);
+
+impl fmt::Display for UnknownEviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, {SELECTIVE}",
+            remat_core::UnknownPolicy(self.0.clone())
+        )
+    }
+}
+
+impl std::error::Error for UnknownEviction {}
