@@ -30,47 +30,58 @@ pub(super) struct Windows {
 
 /// A run of blocks.
 #[derive(Clone, Copy, Debug)]
-struct Window {
+pub(super) struct Window {
     first: u32,
     last: u32,
 }
 
 impl State {
-    /// Evicts the cheapest window, and takes a block at its chosen end. If bringing it back would cost more than `most` nanoseconds
-    /// nothing is evicted: [`Stop::Short`].
+    /// The cheapest window; nothing is evicted.
+    pub(super) fn find_window(&mut self, pool: u8, bytes: u64, price: Price) -> Option<Window> {
+        Arenas::time(self, |state| state.cheapest_window(pool, bytes, price))
+    }
+
+    /// Evicts a window, and takes a block at its chosen end.
     pub(super) fn evict_window(
         &mut self,
         pool: u8,
+        window: Window,
         bytes: u64,
         end: End,
-        price: Price,
-        most: u64,
     ) -> Result<u64, Stop> {
-        let window = Arenas::time(self, |state| state.cheapest_window(pool, bytes, price));
-        let window = window.ok_or(Stop::Short(pool))?;
-        let mut victims = std::mem::take(&mut self.arenas.windows.victims);
+        self.list_victims(pool, window);
         let arena = self.arenas.get(pool).ok_or(Stop::Short(pool))?;
         let begins = arena.pool.block(window.first).address;
-        let mut slot = window.first;
-        loop {
-            victims.extend(arena.owner(slot).filter(|_| arena.pool.block(slot).taken));
-            if slot == window.last {
-                break;
-            }
-            slot = arena.pool.block(slot).above;
-        }
-        let cost = |s: &StorageId| self.graph.storages[s.index()].numerator.max(0) as u64;
-        if most < u64::MAX && victims.iter().map(cost).fold(0, u64::saturating_add) > most {
-            victims.clear();
-            self.arenas.windows.victims = victims;
-            return Err(Stop::Short(pool));
-        }
+        let mut victims = std::mem::take(&mut self.arenas.windows.victims);
         self.counters.evictions += victims.len() as u64;
         for s in victims.drain(..) {
             self.evict_for_room(s);
         }
         self.arenas.windows.victims = victims;
         self.take_window(pool, begins, bytes, end)
+    }
+
+    /// What bringing a window back would cost, in nanoseconds.
+    pub(super) fn cost_of_window(&mut self, pool: u8, window: Window) -> u64 {
+        self.list_victims(pool, window);
+        let cost = |s: &StorageId| self.graph.storages[s.index()].numerator.max(0) as u64;
+        let victims = self.arenas.windows.victims.iter();
+        victims.map(cost).fold(0, u64::saturating_add)
+    }
+
+    fn list_victims(&mut self, pool: u8, window: Window) {
+        let mut victims = std::mem::take(&mut self.arenas.windows.victims);
+        victims.clear();
+        let mut slot = window.first;
+        while let Some(arena) = self.arenas.get(pool) {
+            let block = arena.pool.block(slot);
+            victims.extend(arena.owner(slot).filter(|_| block.taken));
+            if slot == window.last {
+                break;
+            }
+            slot = block.above;
+        }
+        self.arenas.windows.victims = victims;
     }
 
     /// The window is one free block now, with what was free beside it.
