@@ -1,17 +1,18 @@
-"""Arenas against counted bytes: the five examples at 90 to 20% of their true peak, evicting by windows, by neighbours, by DTR.
+"""Arenas against counted bytes: the five examples at 90 to 20% of their true peak, by four ways of evicting.
 
     python benchmarks/pools.py [--models resnet,unet,gpt,lstm,treelstm] [--shares 90,80,...] [--rounds N] [--json]
 
-Every run is a process of its own. The true peak is the high-water mark of an arena that is never short; shares are of it,
-and contenders at one share have the same bytes. `coop`, `dte` and `dtr-eq` place all tensors in a preloaded arena; `counted`
-counts bytes under `dtr-eq`, with the system's allocator. Losses and weights must be those of the plain run, bit for bit.
-Times are medians of steps over the plain run's, rounds in alternating order. The lowest working budget is found by bisection; runs
-that take more than 40 s are given up.
+Every run is a process of its own. The true peak is the high-water mark of an arena that is never short; shares are of
+it, and contenders at one share have the same bytes. `coop`, `dte` and `dtr-eq` place all tensors in a preloaded arena;
+`counted` counts bytes under `dtr-eq`, with the system's allocator. Losses and weights must be those of the plain run,
+bit for bit. Times are medians of steps over the plain run's, rounds in alternating order. The lowest working budget is
+found by bisection; runs that take more than 40 s are given up.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -110,7 +111,7 @@ def child(example: str, pool: str, policy: str, budget: int, arguments: list[str
     finally:
         sys.stdout = out
     moments = clock.moments
-    seen["seconds"] = [after - before for before, after in zip(moments, moments[1:], strict=False)]
+    seen["seconds"] = [after - before for before, after in itertools.pairwise(moments)]
     seen["said"] = "".join(clock.lines)
     print(json.dumps(seen))
 
@@ -209,8 +210,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     for model in dict.fromkeys(row["model"] for row in rows):
         mine = [row for row in rows if row["model"] == model]
         lines += [f"\n{model}: true peak {mine[0]['peak'] / MIB:.1f} MiB\n"]
-        lines += ["| run | lowest | " + " | ".join(f"{row['share']}%" for row in mine if row["contender"] == "coop") + " |"]
-        lines += ["| --- | ---: |" + " ---: |" * sum(row["contender"] == "coop" for row in mine)]
+        shares = [row["share"] for row in mine if row["contender"] == "coop"]
+        lines += ["| run | lowest | " + " | ".join(f"{share}%" for share in shares) + " |"]
+        lines += ["| --- | ---: |" + " ---: |" * len(shares)]
         for name in CONTENDERS:
             cells = [cell(row) for row in mine if row["contender"] == name]
             least = next(row["lowest"] for row in mine if row["contender"] == name)

@@ -1,9 +1,10 @@
 """Runs scenarios within arenas, each in a child of its own: same bits, a true peak within the arena.
 
-    LD_PRELOAD=$(python -c 'import remat; print(remat.arena_library())') python tests/arena_scenarios.py 0.6 coop [NAME ...]
+    LD_PRELOAD=$(python -c 'import remat; print(remat.arena_library())') \\
+        python tests/arena_scenarios.py 0.6 coop [NAME ...]
 
-A line for each says SAME, DIFFERENT or what went wrong, at which share of the true peak, and what the allocator saw. A budget
-that is refused is tried again at the smallest that the refusal names. Without names all scenarios run.
+A line for each says SAME, DIFFERENT or what went wrong, at which share of the true peak, and what the allocator saw. A
+budget that is refused is tried again at the smallest that the refusal names. Without names all scenarios run.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def compared(scenario: Scenario, share: float, policy: str) -> str:
         assert stats.arena is not None and stats.arena.high_water <= stats.arena.capacity, stats
         different = differences(once, found)
         said = f"DIFFERENT {different[:2]}" if different else "SAME"
-        return f"{said} at {(size - run.base) / max(seen.high_water, 1):.2f}, {stats.evictions} evictions, {stats.arena}"
+        at = (size - run.base) / max(seen.high_water, 1)
+        return f"{said} at {at:.2f}, {stats.evictions} evictions, {stats.arena}"
     return f"REFUSED up to {size} bytes"
 
 

@@ -221,3 +221,56 @@ def test_the_child_of_a_fork_computes_what_was_evicted(tmp_path: Path, pool: str
     assert ended.code == 0, ended.err
     checked = ran([*REMAT, "trace", "check", tmp_path / "step.trace"])
     assert checked.code == 0, checked.err
+
+
+def test_absurd_budgets_and_sizes_are_refused_in_one_line(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import remat, torch
+        from preloaded_arena import MiB, statistics
+
+        before = torch.ones(MiB)
+        for size in (1, 63, 4 * MiB, 4 * MiB + 63):
+            try:
+                with remat.budget(size, pool="arena"):
+                    pass
+            except remat.BudgetError as error:
+                assert len(str(error).splitlines()) == 1 and error.smallest >= 4 * MiB, error
+            else:
+                raise AssertionError(f"{size} bytes hold no block beside 4 MiB")
+        with remat.budget(16 * MiB, pool="arena") as run:
+            kept = torch.ones(MiB) * 3
+            for numbers in (2**58, 2**60, 4 * MiB):
+                try:
+                    torch.empty(numbers)
+                except (remat.BudgetError, RuntimeError) as error:
+                    assert len(str(error).splitlines()) == 1, error
+                else:
+                    raise AssertionError(f"{numbers} numbers in 16 MiB")
+            assert torch.empty(0).sum() == 0
+            assert int(kept.sum()) == 3 * MiB and run.stats().arena.spills == statistics().wrong_frees == 0
+        """,
+    )
+    ended = preloaded(script)
+    assert ended.code == 0, ended.err
+
+
+def test_a_storm_of_small_tensors_is_made_room_for_together(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import remat, torch
+        from preloaded_arena import MiB
+
+        with remat.budget(16 * MiB, pool="arena") as run:
+            base = torch.ones(512)
+            kept = [base + number for number in range(20_000)]  # 2 KiB each, 40 MiB together
+            stats = run.stats()
+            assert stats.evictions > 10_000, stats
+            assert stats.arena.shortages < 8_000, stats
+            assert [int(value[0]) for value in kept[::997]] == list(range(1, 20_001, 997))
+        """,
+    )
+    ended = preloaded(script)
+    assert ended.code == 0, ended.err

@@ -22,8 +22,8 @@ GROUPS = {
     ],
     "training": [
         *("optimizer_adamw_foreach", "optimizer_sgd_fused", "gradient_accumulation_and_clipping", "deep_copies"),
-        *("handed_out_as_numpy_arrays", "handed_out_as_data_pointers", "arrays_from_outside", "data_assignment_and_set"),
-        *("embedding_with_sparse_gradient", "data_loader_with_two_workers"),
+        *("handed_out_as_numpy_arrays", "handed_out_as_data_pointers", "arrays_from_outside"),
+        *("data_assignment_and_set", "embedding_with_sparse_gradient", "data_loader_with_two_workers"),
     ],
 }
 

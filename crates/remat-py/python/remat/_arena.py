@@ -16,6 +16,9 @@ from ._errors import RematError
 #: Ways of bounding memory: bytes are counted, or the allocator has no more to give.
 POOLS = ("fungible", "arena")
 
+#: Bytes of one block.
+SMALLEST_ARENA = 64
+
 #: Which storage goes first, where nothing else is asked for.
 DEFAULT_POLICIES = {"fungible": "dtr-anc", "arena": "coop"}
 

@@ -15,7 +15,7 @@ import torch
 
 from . import _native
 from . import _torch_seam as seam
-from ._arena import DEFAULT_POLICIES, Arena, ArenaStats, check_pool
+from ._arena import DEFAULT_POLICIES, SMALLEST_ARENA, Arena, ArenaStats, check_pool
 from ._errors import BudgetError, RematError
 from ._escape import Escapes
 
@@ -172,8 +172,9 @@ class Run:
         self._budgets = budgets
         self._arena = arena
         # What threads that run already read is nothing the session sees: it stays where it is.
-        moves = threading.active_count() == 1
-        self._mode = _Mode(seam, _layout(), budgets, policy, seed, thrash_limit, trace, follow, arena is not None, moves)
+        alone = threading.active_count() == 1
+        placed = arena is not None
+        self._mode = _Mode(seam, _layout(), budgets, policy, seed, thrash_limit, trace, follow, placed, alone)
         self._escapes = Escapes(self._mode, self._in_thread)
         self._pid = os.getpid()
         self._final: Stats | None = None
@@ -192,7 +193,9 @@ class Run:
         """Changes the budget from here on. ``BudgetError`` if what cannot be dropped does not fit."""
         size = bytes_of(budget)
         if self._arena is not None:
-            raise ValueError(f"budget {budget!r}: an arena keeps its size while it is open; leave the budget and enter another")
+            raise ValueError(
+                f"budget {budget!r}: an arena keeps its size while it is open; leave the budget and enter another"
+            )
         name = seam.device_name(_device(device)) if device is not None else None
         for pool, (known, _, _) in enumerate(self._budgets):
             if name is None or known == name:
@@ -224,7 +227,9 @@ class Run:
                 raise BudgetError("tensors that exist already (parameters, data)", total, total, size, name)
         self.base = totals[self._budgets[0][0]]
         if self._arena is not None:
-            size = self._budgets[0][2] or 0
+            size, least = self._budgets[0][2] or 0, self.base + SMALLEST_ARENA
+            if size < least:
+                raise BudgetError("one block beside the tensors that exist already", least, least, size, "cpu")
             self._arena.open(size - self.base)
             self._mode.enter_arena(self._arena.read().capacity)
         for storage in storages.values():
@@ -316,15 +321,15 @@ class budget:
     A context manager (``with remat.budget("2GiB") as run:``) and a decorator (``@remat.budget("2GiB")``).
 
     ``budget`` is an int (bytes) or a text (``"6GiB"``, ``"512MB"``), or a mapping from devices to such.
-    ``policy`` names the eviction policy (``remat.policies()``; by default ``"dtr-anc"``, in an arena ``"coop"``); ``device`` the device, by default the accelerator
-    if one is in use, else the CPU; ``trace`` a file to record the run in (``.zst`` and ``.gz`` are packed);
-    ``seed`` seeds the ``random`` policy; ``thrash_limit`` gives up when recomputing has cost that many times
-    what the program's own ops cost.
+    ``policy`` names the eviction policy (``remat.policies()``; by default ``"dtr-anc"``, in an arena ``"coop"``);
+    ``device`` the device, by default the accelerator if one is in use, else the CPU; ``trace`` a file to record the
+    run in (``.zst`` and ``.gz`` are packed); ``seed`` seeds the ``random`` policy; ``thrash_limit`` gives up when
+    recomputing has cost that many times what the program's own ops cost.
 
-    ``pool`` says what bounds memory: ``"fungible"`` counts bytes; ``"arena"`` places all tensors and workspace that the CPU
-    gets from here on in one arena of exactly ``budget`` bytes (less those of tensors that exist already and lie outside
-    of it), where evictions free blocks side by side. The allocator must be preloaded: ``remat run --pool arena``,
-    or ``LD_PRELOAD`` with :func:`arena_library`.
+    ``pool`` says what bounds memory: ``"fungible"`` counts bytes; ``"arena"`` places all tensors and workspace that
+    the CPU gets from here on in one arena of exactly ``budget`` bytes (less those of tensors that exist already and
+    lie outside of it), where evictions free blocks side by side. The allocator must be preloaded: ``remat run --pool
+    arena``, or ``LD_PRELOAD`` with :func:`arena_library`.
 
     Raises ``ValueError`` for a budget or policy that makes no sense, :class:`BudgetError` when what exists already
     does not fit or, later, when an op does not; :class:`RematError` when budgets are nested.

@@ -6,6 +6,7 @@
 //! thread gets torch's error.
 
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use pyo3::ffi;
@@ -132,9 +133,13 @@ pub(super) unsafe extern "C" fn make_room(bytes: u64, _context: *mut c_void) -> 
 fn evict_for(py: Python<'_>, session: &Session, bytes: u64) -> bool {
     let mut lent = session.lent.hold(py);
     if !lent.is_null() {
+        // What Python does meanwhile on this thread (an object's end) is no op of the session's.
+        let runs = session.owner.swap(thread_id(), Ordering::AcqRel);
         // SAFETY: the thread that lent its exclusive borrow waits for the op, and takes the lock that is held here before it
         // uses the state again; all others that come here wait for the lock.
-        return unsafe { &mut **lent }.make_block(py, bytes);
+        let made = unsafe { &mut **lent }.make_block(py, bytes);
+        session.owner.store(runs, Ordering::Release);
+        return made;
     }
     drop(lent);
     let mut state = match session.state.try_lock() {
@@ -142,11 +147,9 @@ fn evict_for(py: Python<'_>, session: &Session, bytes: u64) -> bool {
         Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         Err(TryLockError::WouldBlock) => return false,
     };
-    session
-        .owner
-        .store(thread_id(), std::sync::atomic::Ordering::Release);
+    session.owner.store(thread_id(), Ordering::Release);
     let made = state.make_block(py, bytes);
-    session.owner.store(0, std::sync::atomic::Ordering::Release);
+    session.owner.store(0, Ordering::Release);
     made
 }
 
