@@ -33,7 +33,6 @@ pub struct Front {
     /// All that was performed, for comparing runs.
     pub trace: Vec<Step>,
     pub replays: u64,
-    pub moves: u64,
     /// A new budget holds once all steps are performed, not before.
     settling: bool,
 }
@@ -78,7 +77,6 @@ impl Front {
             salt: 0,
             trace: Vec::new(),
             replays: 0,
-            moves: 0,
             settling: false,
         }
     }
@@ -189,7 +187,6 @@ impl Front {
                 self.compute(op, mutation, false);
             }
             Step::Move { storage, .. } => {
-                self.moves += 1;
                 assert!(
                     self.contents.contains_key(&storage),
                     "{storage:?} is moved and not there"
