@@ -1,6 +1,6 @@
 //! The online state machine's face: what a front end may tell it and ask of it.
 
-use crate::arena::{Observed, Placement, NOWHERE};
+use crate::arena::NOWHERE;
 use crate::collect::Freed;
 use crate::fit;
 use crate::graph::Phase;
@@ -49,7 +49,7 @@ use std::fmt;
 /// # Ok::<(), Error>(())
 /// ```
 pub struct Engine {
-    state: State,
+    pub(crate) state: State,
     goal: Goal,
     freed: Freed,
 }
@@ -155,7 +155,7 @@ impl Engine {
         Ok(tensor)
     }
 
-    fn add_constant(&mut self, bytes: Bytes, pool: PoolId) -> Result<TensorId, Error> {
+    pub(crate) fn add_constant(&mut self, bytes: Bytes, pool: PoolId) -> Result<TensorId, Error> {
         let state = &mut self.state;
         let storage = state.graph.add_storage(bytes, pool)?;
         let tensor = state.graph.add_tensor(storage, None)?;
@@ -399,17 +399,6 @@ impl Engine {
         Ok(())
     }
 
-    /// The storage's bytes are known by their address to somebody: they are not moved from now on.
-    ///
-    /// # Errors
-    /// [`Error::Protocol`] for an unknown tensor.
-    pub fn fix(&mut self, tensor: TensorId) -> Result<(), Error> {
-        self.check_tensor(tensor)?;
-        let storage = self.state.graph.storage_of(tensor);
-        self.state.graph.storages[storage.index()].fixed = true;
-        Ok(())
-    }
-
     /// Constants whose owners let them go may still be needed to recompute something. Says which of them, from the first
     /// on, to let go together, and which tensors to [`pin`](Engine::pin) before: most bytes freed beyond those pinned. Once
     /// the tensors are pinned and the constants released, the constants' bytes are free. Changes nothing itself.
@@ -488,49 +477,6 @@ impl Engine {
     pub fn address(&self, storage: StorageId) -> Option<u64> {
         let storage = self.state.graph.storages.get(storage.index())?;
         (storage.resident && storage.address != NOWHERE).then_some(storage.address)
-    }
-
-    /// Where the latest plan puts what its steps make, in the order of [`steps`](Engine::steps); last, those of the op begun.
-    pub fn placements(&self) -> &[Placement] {
-        &self.state.arenas.placements
-    }
-
-    /// The blocks of a pool's arena as an allocator really has them, in address order and without the free ones; what no storage
-    /// owns is workspace or another's. From now on decisions go by them. Once blocks were told, storages need not have
-    /// one (they may lie outside of the arena), and only the allocator keeps them apart.
-    ///
-    /// Takes O(n + d log n) for n blocks, d of which differ.
-    ///
-    /// # Errors
-    /// [`Error::Protocol`] for a pool that is no arena, and for blocks that overlap, are out of order, misaligned or beyond the end;
-    /// the arena then holds those before.
-    pub fn observe(&mut self, pool: PoolId, blocks: &[Observed]) -> Result<(), Error> {
-        self.state.open_call();
-        self.state.observe(pool.0, blocks)
-    }
-
-    /// [`constant`](Engine::constant) for bytes that are there already and need no room: outside of the arena, or in it where
-    /// the next [`observe`](Engine::observe) tells. No steps follow.
-    ///
-    /// # Errors
-    /// [`Error::Overflow`] for sizes beyond 63 bits.
-    pub fn constant_elsewhere(&mut self, bytes: Bytes, pool: PoolId) -> Result<TensorId, Error> {
-        check_size(bytes.0)?;
-        self.state.open_call();
-        self.add_constant(bytes, pool)
-    }
-
-    /// An op takes more workspace than was known: its replays will reserve so much.
-    ///
-    /// # Errors
-    /// [`Error::Protocol`] for an unknown op, [`Error::Overflow`] for sizes beyond 63 bits.
-    pub fn set_workspace(&mut self, op: OpId, bytes: Bytes) -> Result<(), Error> {
-        check_size(bytes.0)?;
-        let record = self.state.graph.ops.get_mut(op.index());
-        let done = record.filter(|record| record.phase == Phase::Done);
-        done.ok_or(Error::Protocol("only an op that ran has replays"))?
-            .workspace = bytes.0;
-        Ok(())
     }
 
     /// The arena of a pool: its blocks, free and taken.
@@ -623,7 +569,7 @@ impl Engine {
         }
     }
 
-    fn check_tensor(&self, tensor: TensorId) -> Result<(), Error> {
+    pub(crate) fn check_tensor(&self, tensor: TensorId) -> Result<(), Error> {
         let known = self
             .state
             .graph
@@ -641,7 +587,7 @@ impl Engine {
 const LOST: &str = "the only value of this tensor was overwritten";
 
 /// Sizes and times stay below 2^63, so that their sums and differences are sound.
-fn check_size(value: u64) -> Result<(), Error> {
+pub(crate) fn check_size(value: u64) -> Result<(), Error> {
     if value <= i64::MAX as u64 {
         Ok(())
     } else {

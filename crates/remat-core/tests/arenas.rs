@@ -309,3 +309,64 @@ fn what_is_fixed_stays() {
     assert_eq!(engine.steps(), []);
     engine.constant(Bytes(320), POOL).expect("room above");
 }
+
+#[test]
+fn decisions_go_by_the_blocks_that_were_told() {
+    let mut engine = engine("coop", 640, 64, Ends::Low);
+    engine
+        .constant_elsewhere(Bytes(64), POOL)
+        .expect("no room is needed");
+    let foreign = Observed {
+        address: 128,
+        bytes: Bytes(64),
+        owner: None,
+    };
+    engine.observe(POOL, &[foreign]).expect("blocks in order");
+    let spec = OpSpec {
+        inputs: &[],
+        outputs: &[Output::Fresh {
+            bytes: Bytes(192),
+            pool: POOL,
+        }],
+        workspace: Bytes(0),
+        workspace_pool: POOL,
+        replay: Replay::Allowed,
+    };
+    let op = engine.begin(&spec).expect("room");
+    let planned = Placement {
+        step: 0,
+        output: 0,
+        address: 192,
+        bytes: Bytes(192),
+    };
+    assert_eq!(
+        engine.placements(),
+        [planned],
+        "128 bytes below are too few"
+    );
+    let report = Finished {
+        cost: Cost(1),
+        bytes: None,
+    };
+    engine.finish(op, &report).expect("begun");
+    let made = engine.storage(engine.outputs(op)[0]);
+    let elsewhere = Observed {
+        address: 384,
+        bytes: Bytes(192),
+        owner: Some(made),
+    };
+    engine
+        .observe(POOL, &[foreign, elsewhere])
+        .expect("blocks in order");
+    assert_eq!(engine.address(made), Some(384));
+    assert_eq!(engine.check(), Ok(()));
+    let overlapping = Observed {
+        address: 320,
+        ..elsewhere
+    };
+    assert!(matches!(
+        engine.observe(POOL, &[foreign, overlapping, elsewhere]),
+        Err(Error::Protocol(_))
+    ));
+    assert!(engine.observe(PoolId(1), &[]).is_err(), "no arena");
+}

@@ -1,9 +1,10 @@
 //! An arena whose blocks a real allocator hands out: where a plan wants them, and where they are.
 
 use super::NOWHERE;
-use crate::graph::NONE;
+use crate::engine::check_size;
+use crate::graph::{Phase, NONE};
 use crate::state::State;
-use crate::{Bytes, Error, StorageId};
+use crate::{Bytes, Engine, Error, OpId, PoolId, StorageId, TensorId};
 
 /// Where a plan puts something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,62 @@ pub struct Observed {
     pub bytes: Bytes,
     /// Whose it is, if any storage's.
     pub owner: Option<StorageId>,
+}
+
+impl Engine {
+    /// Where the latest plan puts what its steps make, in the order of [`steps`](Engine::steps); last, those of the op begun.
+    pub fn placements(&self) -> &[Placement] {
+        &self.state.arenas.placements
+    }
+
+    /// The blocks of a pool's arena as an allocator really has them, in address order and without the free ones; what no storage
+    /// owns is workspace or another's. From now on decisions go by them. Once blocks were told, storages need not have
+    /// one (they may lie outside of the arena), and only the allocator keeps them apart.
+    ///
+    /// Takes O(n + d log n) for n blocks, d of which differ.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for a pool that is no arena, and for blocks that overlap, are out of order, misaligned or beyond the end;
+    /// the arena then holds those before.
+    pub fn observe(&mut self, pool: PoolId, blocks: &[Observed]) -> Result<(), Error> {
+        self.state.open_call();
+        self.state.observe(pool.0, blocks)
+    }
+
+    /// [`constant`](Engine::constant) for bytes that are there already and need no room: outside of the arena, or in it where
+    /// the next [`observe`](Engine::observe) tells. No steps follow.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] for sizes beyond 63 bits.
+    pub fn constant_elsewhere(&mut self, bytes: Bytes, pool: PoolId) -> Result<TensorId, Error> {
+        check_size(bytes.0)?;
+        self.state.open_call();
+        self.add_constant(bytes, pool)
+    }
+
+    /// An op takes more workspace than was known: its replays will reserve so much.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for an unknown op, [`Error::Overflow`] for sizes beyond 63 bits.
+    pub fn set_workspace(&mut self, op: OpId, bytes: Bytes) -> Result<(), Error> {
+        check_size(bytes.0)?;
+        let record = self.state.graph.ops.get_mut(op.index());
+        let done = record.filter(|record| record.phase == Phase::Done);
+        done.ok_or(Error::Protocol("only an op that ran has replays"))?
+            .workspace = bytes.0;
+        Ok(())
+    }
+
+    /// The storage's bytes are known by their address to somebody: they are not moved from now on.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for an unknown tensor.
+    pub fn fix(&mut self, tensor: TensorId) -> Result<(), Error> {
+        self.check_tensor(tensor)?;
+        let storage = self.state.graph.storage_of(tensor);
+        self.state.graph.storages[storage.index()].fixed = true;
+        Ok(())
+    }
 }
 
 impl State {
