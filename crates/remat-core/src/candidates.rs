@@ -96,6 +96,8 @@ impl State {
 
     /// Puts a storage back at a place that it had.
     pub(crate) fn relist(&mut self, s: StorageId, place: u64) {
+        // While it was no candidate, nobody counted it whole.
+        self.candidates.bounded |= self.graph.storages[s.index()].bounded;
         let pool = usize::from(self.graph.storages[s.index()].pool);
         let pools = &mut self.candidates.pools;
         if pool >= pools.len() {

@@ -184,3 +184,26 @@ proptest! {
         run(&setting);
     }
 }
+
+/// A storage came back within a plan and had a bound only when the plan was weighed.
+#[test]
+fn plans_are_weighed_by_whole_costs() {
+    run(&Setting {
+        config: Config {
+            budgets: vec![Some(Bytes(1 << 60)); 2],
+            policy: "coop".parse().expect("a name"),
+            dealloc: Dealloc::Ignore,
+            lineage: Lineage::Keep,
+            order: ReplayOrder::Fit,
+            memory: Memory::Arena(Arena {
+                alignment: Alignment::new(1).expect("a power of two"),
+                ..Arena::default()
+            }),
+            ..Config::default()
+        },
+        sizes: 3,
+        costs: 1,
+        ops: 2204,
+        seed: 8480119746740218990,
+    });
+}
