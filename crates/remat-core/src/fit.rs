@@ -126,12 +126,9 @@ impl State {
 
     /// What the plan costs, amortized: with what is missing for a potential, a replay is paid for by what it brings back,
     /// and what remains is what the plan evicts, each at the cost that the policy counted when it chose it.
-    fn planned_cost(&mut self) -> i64 {
-        // What came back and is a candidate again may have a bound only.
-        for index in 0..self.steps.len() {
-            if let Step::Evict(s) = self.steps[index] {
-                self.settle_numerator(s);
-            }
+    fn planned_cost(&self) -> i64 {
+        if self.arenas.any() {
+            return self.cost_of_evicted();
         }
         let storages = &self.graph.storages;
         self.steps.iter().fold(0, |sum: i64, step| match *step {

@@ -164,6 +164,7 @@ impl State {
     pub(crate) fn open_call(&mut self) {
         self.steps.clear();
         self.arenas.placements.clear();
+        self.arenas.chosen.clear();
         self.journal.clear();
         self.components.sweep();
         self.call = Call::Plain;
@@ -202,6 +203,7 @@ impl State {
         self.journal.clear();
         self.steps.clear();
         self.arenas.placements.clear();
+        self.arenas.chosen.clear();
     }
 
     /// Numerators computed while the journal was on saw what is now undone. Older ones that are still valid saw nothing of

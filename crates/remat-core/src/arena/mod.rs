@@ -57,6 +57,8 @@ pub(crate) struct Arenas {
     pub(crate) in_op: bool,
     /// Blocks evicted for the shortage under way: address, bytes.
     evicted: Vec<(u64, u64)>,
+    /// What was evicted in the plan under way, at the cost that it was chosen for. (What came back since may have a bound only.)
+    pub(crate) chosen: Vec<(StorageId, i64)>,
     /// Every block is placed from the low end, as where a plan was measured.
     pub(crate) from_below: bool,
     /// Resident without a block: they turned out larger than announced.
@@ -84,6 +86,7 @@ impl Arenas {
             observed: false,
             working: Vec::new(),
             placements: Vec::new(),
+            chosen: Vec::new(),
             requests: Vec::new(),
             densities: Densities::default(),
             windows: Windows::default(),

@@ -65,7 +65,7 @@ impl State {
             self.steps.len(),
             self.journal.marks.len(),
         );
-        let evicted = self.arenas.evicted.len();
+        let (evicted, chosen) = (self.arenas.evicted.len(), self.arenas.chosen.len());
         let mut cost = 0u64;
         while let Some(victim) = Arenas::time(self, |state| state.victim(pool)) {
             let own = self.graph.storages[victim.index()].numerator.max(0) as u64;
@@ -92,6 +92,7 @@ impl State {
             self.steps.truncate(steps);
             self.journal.marks.truncate(marks);
             self.arenas.evicted.truncate(evicted);
+            self.arenas.chosen.truncate(chosen);
         }
         false
     }
@@ -110,9 +111,17 @@ impl State {
         }
     }
 
+    /// What the plan under way evicted and somebody may ask for, at the cost that it was chosen for.
+    pub(crate) fn cost_of_evicted(&self) -> i64 {
+        let asked_for = |s: &StorageId| self.graph.storages[s.index()].live_views > 0;
+        let costs = self.arenas.chosen.iter().filter(|(s, _)| asked_for(s));
+        costs.fold(0, |sum: i64, (_, cost)| sum.saturating_add(*cost))
+    }
+
     /// Evicts, and remembers where.
     pub(super) fn evict_for_room(&mut self, s: StorageId) {
         let storage = &self.graph.storages[s.index()];
+        self.arenas.chosen.push((s, storage.numerator));
         let (pool, address) = (storage.pool, storage.address);
         if address != NOWHERE {
             let arena = self.arenas.get(pool);
