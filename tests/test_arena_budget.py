@@ -274,3 +274,33 @@ def test_a_storm_of_small_tensors_is_made_room_for_together(tmp_path: Path) -> N
     )
     ended = preloaded(script)
     assert ended.code == 0, ended.err
+
+
+def test_an_op_that_finds_no_room_amid_its_work_evicts(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import remat, torch
+        from preloaded_arena import MiB, statistics
+
+        library = torch.library.Library("arena_test", "DEF")
+        library.define("hoard(Tensor x) -> Tensor")
+
+        def hoard(x):
+            hoarded = [torch.full((MiB,), float(number)) for number in range(4)]  # 16 MiB nobody knew of
+            return x + sum(float(part[-1]) for part in hoarded)
+
+        library.impl("hoard", hoard, "CPU")
+        with remat.budget(28 * MiB, pool="arena") as run:
+            small = torch.ones(1024)
+            kept = [torch.ones(MiB) * number for number in range(6)]  # 24 MiB
+            before = run.stats()
+            made = torch.ops.arena_test.hoard(small)
+            after = run.stats()
+            assert after.evictions > before.evictions and after.arena.exhaustions > before.arena.exhaustions, after
+            assert float(made[0]) == 7 and after.arena.spills == statistics().refusals == 0
+            assert [int(value.sum()) for value in kept] == [number * MiB for number in range(6)]
+        """,
+    )
+    ended = preloaded(script)
+    assert ended.code == 0, ended.err

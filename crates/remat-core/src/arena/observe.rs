@@ -40,7 +40,7 @@ impl Engine {
     /// owns is workspace or another's. From now on decisions go by them. Once blocks were told, storages need not have
     /// one (they may lie outside of the arena), and only the allocator keeps them apart.
     ///
-    /// Takes O(n + d log n) for n blocks, d of which differ.
+    /// Takes O(n log n) for n blocks.
     ///
     /// # Errors
     /// [`Error::Protocol`] for a pool that is no arena, and for blocks that overlap, are out of order, misaligned or beyond the end;

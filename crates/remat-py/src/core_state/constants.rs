@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use remat_core::{Bytes, PoolId, TensorId};
 
-use super::{CoreState, PLACED};
+use super::{replaying, CoreState, PLACED};
 use crate::arguments::Registry;
 use crate::layout::Impl;
 use crate::outside::Place;
@@ -19,7 +19,7 @@ impl CoreState {
         if self.engine.is_pinned(self.engine.storage(tensor)) {
             return Ok(());
         }
-        self.replaying(py, |core| {
+        replaying(py, self, |core| {
             core.engine.pin(tensor).map_err(|e| core.refusal(py, &e))?;
             core.perform(py)
         })?;

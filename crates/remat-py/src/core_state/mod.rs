@@ -7,7 +7,7 @@ mod records;
 
 use std::sync::Arc;
 
-pub use placed::{is_exhausted, PLACED};
+pub use placed::{is_exhausted, replaying, PLACED};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use remat_core::{Engine, Error, Observed, OpId, Placement, PoolId, Step, StorageId, TensorId};

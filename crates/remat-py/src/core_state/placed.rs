@@ -29,6 +29,31 @@ fn asked_for(py: Python<'_>, error: &PyErr) -> u64 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
+/// Does what may replay, once more when a replay finds no block: its workspace is known better then.
+pub fn replaying<S: AsMut<CoreState>, T>(
+    py: Python<'_>,
+    state: &mut S,
+    mut action: impl FnMut(&mut S) -> PyResult<T>,
+) -> PyResult<T> {
+    const ATTEMPTS: u32 = 16;
+    for _ in 0..ATTEMPTS {
+        state.as_mut().sync(py)?;
+        match action(state) {
+            Err(e) if state.as_mut().arena.is_some() && is_exhausted(py, &e) => {
+                state.as_mut().note_exhausted(py, &e)
+            }
+            done => return done,
+        };
+    }
+    Err(state.as_mut().no_block(py))
+}
+
+impl AsMut<CoreState> for CoreState {
+    fn as_mut(&mut self) -> &mut CoreState {
+        self
+    }
+}
+
 impl CoreState {
     /// Tells the engine where blocks are, if it knows otherwise.
     pub fn sync(&mut self, py: Python<'_>) -> PyResult<()> {
@@ -229,25 +254,6 @@ impl CoreState {
             arena.stale = true;
         }
         bytes
-    }
-
-    /// Does what may replay, once more when a replay finds no block: its workspace is known better then.
-    pub fn replaying<T>(
-        &mut self,
-        py: Python<'_>,
-        mut action: impl FnMut(&mut Self) -> PyResult<T>,
-    ) -> PyResult<T> {
-        const ATTEMPTS: u32 = 16;
-        for _ in 0..ATTEMPTS {
-            self.sync(py)?;
-            match action(self) {
-                Err(e) if self.arena.is_some() && is_exhausted(py, &e) => {
-                    self.note_exhausted(py, &e)
-                }
-                done => return done,
-            };
-        }
-        Err(self.no_block(py))
     }
 
     /// `remat.BudgetError`: the arena has no block, and nothing more can be evicted.

@@ -83,6 +83,7 @@ impl State {
         let evicted = core.engine.counters().evicted_bytes - before;
         if let Some(arena) = &mut core.arena {
             arena.evicted_inside += evicted;
+            arena.stale = true; // blocks kept for the op that runs are its outputs' still
         }
         if let Err(error) = &made {
             if error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {

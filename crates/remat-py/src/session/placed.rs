@@ -6,7 +6,7 @@ use remat_core::{Bytes, OpId, OpSpec, PoolId};
 use super::State;
 use crate::arena::Arena;
 use crate::arguments::Walk;
-use crate::core_state::{is_exhausted, PLACED};
+use crate::core_state::{is_exhausted, replaying, CoreState, PLACED};
 use crate::func::Func;
 use crate::signature::Signature;
 
@@ -19,6 +19,12 @@ const LARGEST_CRUMB: u64 = 33 << 10;
 #[derive(Clone, Copy)]
 pub(super) struct Before {
     in_use: u64,
+}
+
+impl AsMut<CoreState> for State {
+    fn as_mut(&mut self) -> &mut CoreState {
+        &mut self.core
+    }
 }
 
 impl State {
@@ -55,7 +61,7 @@ impl State {
     /// Announces an op, performs what must come first and keeps blocks for what it makes.
     pub(super) fn begin_placed(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
         self.core.expect_no_more();
-        let op = self.replaying(py, |state| state.begin_counted(py, spec))?;
+        let op = replaying(py, self, |state| state.begin_counted(py, spec))?;
         self.core.expect_outputs(self.core.engine.steps().len());
         Ok(op)
     }
@@ -66,26 +72,10 @@ impl State {
         match self.begin_counted(py, spec) {
             Err(e) if self.core.arena.is_some() && is_exhausted(py, &e) => {
                 self.core.note_exhausted(py, &e);
-                self.replaying(py, |state| state.begin_counted(py, spec))
+                replaying(py, self, |state| state.begin_counted(py, spec))
             }
             begun => begun,
         }
-    }
-
-    fn replaying<T>(
-        &mut self,
-        py: Python<'_>,
-        mut action: impl FnMut(&mut Self) -> PyResult<T>,
-    ) -> PyResult<T> {
-        const ATTEMPTS: u32 = 16;
-        for _ in 0..ATTEMPTS {
-            self.core.sync(py)?;
-            match action(self) {
-                Err(e) if is_exhausted(py, &e) => self.core.note_exhausted(py, &e),
-                done => return done,
-            };
-        }
-        Err(self.core.no_block(py))
     }
 
     /// Looks at the allocator before an op that is to be measured.
