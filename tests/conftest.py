@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import signal
 from collections.abc import Iterator
 from types import FrameType
@@ -41,6 +43,10 @@ def pytest_sessionstart() -> None:
     """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if size := os.environ.get("REMAT_TEST_ARENA"):
+        # `scripts/checker`: all tensors of all tests lie in an arena of so many bytes.
+        opened: int = ctypes.CDLL(None).remat_arena_open(ctypes.c_uint64(int(size)), ctypes.c_uint64(64))
+        assert opened == 0, f"no arena of {size} bytes: {os.strerror(opened)}"
     with true_peak():
         torch.zeros(1)
     gc.collect()

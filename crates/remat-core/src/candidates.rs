@@ -195,9 +195,16 @@ impl State {
         if self.ahead.on {
             return self.victim_ahead(pool);
         }
-        let accesses = self.refresh_numerators(index) + count as u64;
+        let mut accesses = self.bound_numerators(pool) + count as u64;
         let salt = self.salt();
-        let winner = self.best(index, salt)?;
+        // Who is first by bounds, and has none, is first: all others score as much as by their bounds or more.
+        let winner = loop {
+            let winner = self.best(index, salt)?;
+            match self.settle_numerator(winner) {
+                Some(seen) => accesses += seen,
+                None => break winner,
+            }
+        };
         self.journal.write(Entry::Searched(count as u32, accesses));
         self.counters.searches += 1;
         self.counters.score_evaluations += count as u64;
@@ -274,19 +281,22 @@ impl State {
         stale
     }
 
-    /// What goes before a comparison of windows: a valid numerator or a lower bound of it for each candidate.
-    pub(crate) fn bound_numerators(&mut self, pool: u8) {
+    /// What goes before a comparison by bounds: a valid numerator or a lower bound of it for each candidate. Returns how many other
+    /// storages were looked at.
+    pub(crate) fn bound_numerators(&mut self, pool: u8) -> u64 {
         let (pool, few) = (usize::from(pool), self.candidates.few);
         if pool >= self.candidates.pools.len() {
-            return;
+            return 0;
         }
-        if self.rule.numerator != Numerator::NearAncestors {
-            self.refresh_numerators(pool);
-            return;
+        // Bounds of costs are none of ages.
+        if self.rule.numerator != Numerator::NearAncestors || self.ages_together {
+            return self.refresh_numerators(pool);
         }
         let stale = self.take_stale(pool);
+        let mut accesses = 0;
         for &s in &stale {
             let counted = self.numerator_of_few(s, few);
+            accesses += counted.seen;
             self.keep_numerator(s, &counted);
             if counted.seen >= few {
                 self.graph.storages[s.index()].bounded = true;
@@ -296,16 +306,17 @@ impl State {
         self.stale = stale;
         #[cfg(debug_assertions)]
         self.check_numerators(pool);
+        accesses
     }
 
-    /// Counts the whole numerator where there is a bound; whether there was one.
-    pub(crate) fn settle_numerator(&mut self, s: StorageId) -> bool {
-        let bounded = self.graph.storages[s.index()].bounded;
-        if bounded {
-            let counted = self.numerator(s);
-            self.keep_numerator(s, &counted);
+    /// Counts the whole numerator where there is a bound; how many other storages were looked at then.
+    pub(crate) fn settle_numerator(&mut self, s: StorageId) -> Option<u64> {
+        if !self.graph.storages[s.index()].bounded {
+            return None;
         }
-        bounded
+        let counted = self.numerator(s);
+        self.keep_numerator(s, &counted);
+        Some(counted.seen)
     }
 
     fn count_afresh(&mut self, stale: &[StorageId]) -> u64 {

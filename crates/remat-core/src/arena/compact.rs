@@ -6,15 +6,29 @@ use crate::pool::{End, NIL};
 use crate::state::{State, Stop};
 use crate::{Moves, Step, StorageId};
 
-/// Windows tried: those with the fewest bytes to move.
+/// Ranges tried: those with the fewest bytes to move.
 const TRIED: usize = 8;
+
+/// What a search for moves found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Moves that make room.
+    Moves,
+    /// More bytes than asked for would have to be moved, wherever room is made.
+    Dearer,
+    /// Too few bytes are free, or what is in the way has nowhere to go.
+    Nothing,
+}
 
 /// Scratch of searches for moves.
 #[derive(Default)]
 pub(super) struct Compaction {
     /// The blocks since the last one that stays: slot, bytes, bytes to move.
     run: Vec<(u32, u64, u64)>,
-    windows: Vec<Range>,
+    ranges: Vec<Range>,
+    /// The free blocks: address, bytes.
+    free: Vec<(u64, u64)>,
+    /// Those outside of a range, and what is left of them: bytes, address.
     holes: Vec<(u64, u64)>,
     /// What the plan found moves, and to where: the largest first.
     moves: Vec<(StorageId, u64, u64)>,
@@ -34,20 +48,23 @@ impl State {
         matches!(self.arenas.moves, Moves::Copied { .. }) && !self.unlimited
     }
 
-    /// What moving so many bytes costs, in nanoseconds.
-    pub(super) fn cost_of_moving(&self, bytes: u64) -> u64 {
+    /// How many bytes can be moved in so many nanoseconds.
+    pub(super) fn bytes_moved_in(&self, nanoseconds: u64) -> u64 {
         match self.arenas.moves {
-            Moves::Never => u64::MAX,
+            Moves::Never => 0,
             Moves::Copied {
                 bytes_per_microsecond,
-            } => bytes.saturating_mul(1000) / u64::from(bytes_per_microsecond.get()),
+            } => {
+                let bytes = u128::from(nanoseconds) * u128::from(bytes_per_microsecond.get());
+                u64::try_from(bytes / 1000).unwrap_or(u64::MAX)
+            }
         }
     }
 
-    /// Finds moves after which so many bytes are free side by side; how many bytes they move. Nothing is evicted.
+    /// Finds moves of at most so many bytes (`most`) after which so many are free side by side. Nothing is evicted.
     ///
-    /// Takes O(n log n) for n blocks, and O(n) for each block moved.
-    pub(super) fn find_moves(&mut self, pool: u8, bytes: u64) -> Option<u64> {
+    /// Takes O(n) for n blocks, and for each block moved O(log m + h) for m of them and h free blocks.
+    pub(super) fn find_moves(&mut self, pool: u8, bytes: u64, most: u64) -> Found {
         let mut compaction = std::mem::take(&mut self.arenas.compaction);
         let found = self.arenas.get(pool).and_then(|arena| {
             let bytes = bytes.checked_next_multiple_of(arena.pool.alignment())?;
@@ -55,26 +72,32 @@ impl State {
                 return None;
             }
             self.list_ranges(arena, bytes, &mut compaction);
-            let Compaction {
-                windows,
-                holes,
-                moves,
-                ..
-            } = &mut compaction;
-            let packed = windows
+            let ranges = std::mem::take(&mut compaction.ranges);
+            let fitting = |range: &&Range| range.moved <= most;
+            let packed = ranges
                 .iter()
-                .find(|window| self.pack(arena, window, holes, moves));
-            packed.map(|window| window.moved)
+                .take_while(fitting)
+                .find(|range| self.pack(arena, range, &mut compaction));
+            let found = match (packed, ranges.first()) {
+                (Some(_), _) => Found::Moves,
+                (None, Some(range)) if range.moved > most => Found::Dearer,
+                _ => Found::Nothing,
+            };
+            compaction.ranges = ranges;
+            Some(found)
         });
         self.arenas.compaction = compaction;
-        found
+        found.unwrap_or(Found::Nothing)
     }
 
-    /// The ranges with the fewest bytes to move, in that order; of equals the lowest.
+    /// The ranges with the fewest bytes to move, in that order, of equals the lowest; and what is free.
     fn list_ranges(&self, arena: &Arena, bytes: u64, compaction: &mut Compaction) {
-        let Compaction { run, windows, .. } = compaction;
+        let Compaction {
+            run, ranges, free, ..
+        } = compaction;
         run.clear();
-        windows.clear();
+        ranges.clear();
+        free.clear();
         let (mut left, mut room, mut moved) = (0, 0u64, 0u64);
         let mut slot = arena.pool.lowest();
         while slot != NIL {
@@ -86,6 +109,9 @@ impl State {
                 slot = next;
                 continue;
             }
+            if !block.taken {
+                free.push((block.address, block.bytes));
+            }
             let moves = if block.taken { block.bytes } else { 0 };
             run.push((slot, block.bytes, moves));
             room += block.bytes;
@@ -96,16 +122,15 @@ impl State {
                 left += 1;
             }
             if room >= bytes {
-                windows.push(Range {
-                    moved,
-                    first: run[left].0,
-                    last: slot,
-                });
+                let place = ranges.partition_point(|range| range.moved <= moved);
+                if place < TRIED {
+                    ranges.truncate(TRIED - 1);
+                    let (first, last) = (run[left].0, slot);
+                    ranges.insert(place, Range { moved, first, last });
+                }
             }
             slot = next;
         }
-        windows.sort_by_key(|window| window.moved);
-        windows.truncate(TRIED);
     }
 
     /// Whether a taken block may be copied elsewhere now.
@@ -118,33 +143,33 @@ impl State {
     }
 
     /// Finds a hole outside of a range for each block in it, the largest first, each in the smallest hole that holds it.
-    fn pack(
-        &self,
-        arena: &Arena,
-        range: &Range,
-        holes: &mut Vec<(u64, u64)>,
-        moves: &mut Vec<(StorageId, u64, u64)>,
-    ) -> bool {
-        holes.clear();
+    fn pack(&self, arena: &Arena, range: &Range, compaction: &mut Compaction) -> bool {
+        let Compaction {
+            free, holes, moves, ..
+        } = compaction;
         moves.clear();
-        let mut inside = false;
-        let mut slot = arena.pool.lowest();
-        while slot != NIL {
+        let mut slot = range.first;
+        loop {
             let block = arena.pool.block(slot);
-            inside |= slot == range.first;
-            match (inside, block.taken) {
-                (true, true) => {
-                    let Some(owner) = arena.owner(slot) else {
-                        return false;
-                    };
-                    moves.push((owner, block.bytes, NOWHERE));
-                }
-                (false, false) => holes.push((block.bytes, block.address)),
-                _ => {}
+            if block.taken {
+                let Some(owner) = arena.owner(slot) else {
+                    return false;
+                };
+                moves.push((owner, block.bytes, NOWHERE));
             }
-            inside &= slot != range.last;
+            if slot == range.last {
+                break;
+            }
             slot = block.above;
         }
+        let (first, last) = (arena.pool.block(range.first), arena.pool.block(range.last));
+        let inside = first.address..=last.address;
+        let outside = free
+            .iter()
+            .filter(|(address, _)| !inside.contains(address))
+            .map(|&(address, bytes)| (bytes, address));
+        holes.clear();
+        holes.extend(outside);
         moves.sort_by_key(|&(_, bytes, _)| std::cmp::Reverse(bytes));
         for (_, bytes, to) in moves.iter_mut() {
             let fitting = holes.iter_mut().filter(|hole| hole.0 >= *bytes);

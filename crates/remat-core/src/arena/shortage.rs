@@ -1,5 +1,6 @@
 //! No free block is large enough: evicting until there is one, and what that did to the arena.
 
+use super::compact::Found;
 use super::{Arenas, NOWHERE};
 use crate::pool::{End, Fit};
 use crate::state::{State, Stop};
@@ -30,28 +31,18 @@ impl State {
     /// The cheapest of three: moves alone, if enough bytes are free; a window; or evicting no more bytes than are missing, wherever they
     /// are, and moves then.
     fn evict_or_move(&mut self, pool: u8, bytes: u64, end: End, price: Price) -> Result<u64, Stop> {
-        let moved = Arenas::time(self, |state| state.find_moves(pool, bytes));
         let window = match self.ahead.on {
             true => None,
             false => self.find_window(pool, bytes, price),
         };
         let cost = window.map_or(u64::MAX, |window| self.cost_of_window(pool, window));
-        if let Some(moved) = moved {
-            if self.cost_of_moving(moved) <= cost {
-                return self.make_moves(pool, bytes, end);
+        let most = self.bytes_moved_in(cost);
+        match Arenas::time(self, |state| state.find_moves(pool, bytes, most)) {
+            Found::Moves => return self.make_moves(pool, bytes, end),
+            Found::Nothing if self.evict_until_moved(pool, bytes, cost / MARGIN) => {
+                return self.take_or_move(pool, bytes, end);
             }
-        } else if self.evict_until_moved(pool, bytes, cost / MARGIN) {
-            return match self
-                .arenas
-                .arena(pool)
-                .and_then(|arena| arena.pool.allocate(bytes, Fit::First, end))
-            {
-                Some(address) => {
-                    self.note_taken(pool, address);
-                    Ok(address)
-                }
-                None => self.make_moves(pool, bytes, end),
-            };
+            Found::Dearer | Found::Nothing => {}
         }
         let window = window.ok_or(Stop::Short(pool))?;
         self.evict_window(pool, window, bytes, end)
@@ -67,24 +58,26 @@ impl State {
         );
         let (evicted, chosen) = (self.arenas.evicted.len(), self.arenas.chosen.len());
         let mut cost = 0u64;
-        while let Some(victim) = Arenas::time(self, |state| state.victim(pool)) {
+        while cost < most {
+            let Some(victim) = Arenas::time(self, |state| state.victim(pool)) else {
+                break;
+            };
             let own = self.graph.storages[victim.index()].numerator.max(0) as u64;
             cost = cost.saturating_add(own);
-            self.counters.evictions += 1;
-            self.evict_for_room(victim);
+            self.counters.evictions += 1; // undone with the search
             if cost >= most {
                 break;
             }
+            self.evict_for_room(victim);
             let arena = self.arenas.get(pool);
             if arena.is_some_and(|arena| arena.pool.largest_free() >= bytes) {
                 return true;
             }
-            let moved = Arenas::time(self, |state| state.find_moves(pool, bytes));
-            if let Some(moved) = moved {
-                if cost.saturating_add(self.cost_of_moving(moved)) < most {
-                    return true;
-                }
-                break;
+            let moved = self.bytes_moved_in(most - cost - 1);
+            match Arenas::time(self, |state| state.find_moves(pool, bytes, moved)) {
+                Found::Moves => return true,
+                Found::Dearer => break,
+                Found::Nothing => {}
             }
         }
         if most < u64::MAX {
@@ -95,6 +88,18 @@ impl State {
             self.arenas.chosen.truncate(chosen);
         }
         false
+    }
+
+    /// Takes a block, after the moves found last if there is none yet.
+    fn take_or_move(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+        let arena = self.arenas.arena(pool).ok_or(Stop::Short(pool))?;
+        match arena.pool.allocate(bytes, Fit::First, end) {
+            Some(address) => {
+                self.note_taken(pool, address);
+                Ok(address)
+            }
+            None => self.make_moves(pool, bytes, end),
+        }
     }
 
     fn evict_until_free(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {

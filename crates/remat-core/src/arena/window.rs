@@ -120,7 +120,7 @@ impl State {
             let block = arena.pool.block(slot);
             let owner = arena.owner(slot).filter(|_| block.taken);
             let above = block.above;
-            settled |= owner.is_some_and(|s| self.settle_numerator(s));
+            settled |= owner.is_some_and(|s| self.settle_numerator(s).is_some());
             if slot == window.last {
                 break;
             }
