@@ -6,7 +6,7 @@ Every run is a process of its own. The true peak is the high-water mark of an ar
 it, and contenders at one share have the same bytes. `coop`, `dte` and `dtr-eq` place all tensors in a preloaded arena;
 `counted` counts bytes under `dtr-eq`, with the system's allocator. Losses and weights must be those of the plain run,
 bit for bit. Times are medians of steps over the plain run's, rounds in alternating order. The lowest working budget is
-found by bisection; runs that take more than 40 s are given up.
+found by bisection; runs that take more than 60 s are given up.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODELS = {
     "unet": ["--batch", "4"],
     "gpt": ["--batch", "8"],
     "lstm": ["--batch", "16", "--context", "32", "--depth", "8", "--width", "96"],
-    "treelstm": ["--batch", "4", "--width", "256", "--smallest", "40", "--optimizer", "sgd"],
+    "treelstm": ["--batch", "16", "--width", "256", "--smallest", "40", "--optimizer", "sgd"],
 }
 # Contender -> pool and policy.
 CONTENDERS = {
@@ -48,7 +48,7 @@ CONTENDERS = {
 }
 WARMUP = 1
 # Seconds after which a run that does little but recompute is given up.
-LIMIT = 40
+LIMIT = 60
 
 
 @dataclass

@@ -185,7 +185,8 @@ impl State {
             .is_some_and(|budget| pool.memory.saturating_add(bytes) > budget)
     }
 
-    /// The candidate with the smallest score. Counted as the paper does: an exhaustive search, whatever the search looked at.
+    /// The candidate with the smallest score. Counted as the paper does: an exhaustive search, whatever the search looked at. Ancestors
+    /// are counted that were looked at: of most candidates a few, for a bound.
     pub(crate) fn victim(&mut self, pool: u8) -> Option<StorageId> {
         let index = usize::from(pool);
         let count = self.candidates.pools.get(index).map_or(0, List::len);

@@ -80,13 +80,11 @@ impl State {
                 Found::Nothing => {}
             }
         }
-        if most < u64::MAX {
-            self.undo_to(entries);
-            self.steps.truncate(steps);
-            self.journal.marks.truncate(marks);
-            self.arenas.evicted.truncate(evicted);
-            self.arenas.chosen.truncate(chosen);
-        }
+        self.undo_to(entries);
+        self.steps.truncate(steps);
+        self.journal.marks.truncate(marks);
+        self.arenas.evicted.truncate(evicted);
+        self.arenas.chosen.truncate(chosen);
         false
     }
 
