@@ -185,8 +185,8 @@ impl State {
             .is_some_and(|budget| pool.memory.saturating_add(bytes) > budget)
     }
 
-    /// The candidate with the smallest score. Counted as the paper does: an exhaustive search, whatever the search looked at. Ancestors
-    /// are counted that were looked at: of most candidates a few, for a bound.
+    /// The candidate with the smallest score. Counted as the paper does: an exhaustive search, whatever the search looked at. In
+    /// arenas ancestors are counted that were looked at: of most candidates a few, for a bound.
     pub(crate) fn victim(&mut self, pool: u8) -> Option<StorageId> {
         let index = usize::from(pool);
         let count = self.candidates.pools.get(index).map_or(0, List::len);
@@ -196,7 +196,12 @@ impl State {
         if self.ahead.on {
             return self.victim_ahead(pool);
         }
-        let mut accesses = self.bound_numerators(pool) + count as u64;
+        // Plans for counted bytes are weighed by what is known at their end, and so by whole costs.
+        let mut accesses = count as u64;
+        accesses += match self.arenas.has(pool) {
+            true => self.bound_numerators(pool),
+            false => self.refresh_numerators(index),
+        };
         let salt = self.salt();
         // Who is first by bounds, and has none, is first: all others score as much as by their bounds or more.
         let winner = loop {
@@ -308,6 +313,16 @@ impl State {
         #[cfg(debug_assertions)]
         self.check_numerators(pool);
         accesses
+    }
+
+    /// What bringing a candidate back costs as things are, however it was chosen: with an eye to what is read next nothing is counted.
+    pub(crate) fn cost_now(&mut self, s: StorageId) -> i64 {
+        let storage = &self.graph.storages[s.index()];
+        if !storage.scored || storage.bounded {
+            let counted = self.numerator(s);
+            self.keep_numerator(s, &counted);
+        }
+        self.graph.storages[s.index()].numerator
     }
 
     /// Counts the whole numerator where there is a bound; how many other storages were looked at then.

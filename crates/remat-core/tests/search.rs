@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use remat_core::*;
+use std::num::NonZeroU32;
 
 /// SplitMix64.
 struct Random(u64);
@@ -19,7 +20,7 @@ impl Random {
 /// Two engines that are told the same; one scans, and counts all costs whole.
 struct Twins {
     engines: [Engine; 2],
-    /// The other compares by bounds first.
+    /// The other compares by bounds first, as in arenas.
     bounds: bool,
 }
 
@@ -28,16 +29,18 @@ impl Twins {
         let mut twins = [Engine::new(config.clone()), Engine::new(config.clone())];
         twins[0].search_exhaustively_below(0);
         twins[1].search_exhaustively_below(usize::MAX);
-        let bounds = matches!(
-            config.policy,
-            Policy::Dtr {
-                cost: CostTerm::Ancestors,
-                ..
-            } | Policy::Coop {
-                cost: CostTerm::Ancestors,
-                ..
-            }
-        );
+        let addressed = !matches!(config.memory, Memory::Fungible);
+        let bounds = addressed
+            && matches!(
+                config.policy,
+                Policy::Dtr {
+                    cost: CostTerm::Ancestors,
+                    ..
+                } | Policy::Coop {
+                    cost: CostTerm::Ancestors,
+                    ..
+                }
+            );
         Twins {
             engines: twins,
             bounds,
@@ -112,12 +115,18 @@ fn settings() -> impl Strategy<Value = Setting> {
 
 /// Windows of storages, in arenas.
 fn in_arenas() -> impl Strategy<Value = Setting> {
-    let windows = ["coop", "coop-sum", "coop-eq", "coop-exact"];
+    let windows = ["coop", "coop-sum", "coop-eq", "coop-exact", "dtr-anc"];
     let ends = [Ends::Low, Ends::BySize];
-    (settings(), 0..windows.len(), 0..ends.len()).prop_map(move |(setting, policy, end)| {
+    let copied = Moves::Copied {
+        bytes_per_microsecond: NonZeroU32::new(1).expect("not 0"),
+    };
+    let moves = [Moves::Never, copied];
+    let choices = (0..windows.len(), 0..ends.len(), 0..moves.len());
+    (settings(), choices).prop_map(move |(setting, (policy, end, moved))| {
         let arena = Arena {
             alignment: Alignment::new(1).expect("a power of two"),
             ends: ends[end],
+            moves: moves[moved],
             ..Arena::default()
         };
         let config = Config {

@@ -62,8 +62,8 @@ impl State {
             let Some(victim) = Arenas::time(self, |state| state.victim(pool)) else {
                 break;
             };
-            let own = self.graph.storages[victim.index()].numerator.max(0) as u64;
-            cost = cost.saturating_add(own);
+            let own = self.cost_now(victim);
+            cost = cost.saturating_add(own.max(0) as u64);
             self.counters.evictions += 1; // undone with the search
             if cost >= most {
                 break;
@@ -123,8 +123,9 @@ impl State {
 
     /// Evicts, and remembers where.
     pub(super) fn evict_for_room(&mut self, s: StorageId) {
+        let cost = self.cost_now(s);
+        self.arenas.chosen.push((s, cost));
         let storage = &self.graph.storages[s.index()];
-        self.arenas.chosen.push((s, storage.numerator));
         let (pool, address) = (storage.pool, storage.address);
         if address != NOWHERE {
             let arena = self.arenas.get(pool);
