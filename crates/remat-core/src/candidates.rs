@@ -319,29 +319,29 @@ impl State {
     pub(crate) fn cost_now(&mut self, s: StorageId) -> i64 {
         let storage = &self.graph.storages[s.index()];
         if !storage.scored || storage.bounded {
-            let counted = self.numerator(s);
-            self.keep_numerator(s, &counted);
+            self.count_whole(s);
         }
         self.graph.storages[s.index()].numerator
     }
 
     /// Counts the whole numerator where there is a bound; how many other storages were looked at then.
     pub(crate) fn settle_numerator(&mut self, s: StorageId) -> Option<u64> {
-        if !self.graph.storages[s.index()].bounded {
-            return None;
-        }
+        let bounded = self.graph.storages[s.index()].bounded;
+        bounded.then(|| self.count_whole(s))
+    }
+
+    /// Counts a candidate's numerator afresh and keeps it; how many other storages were looked at.
+    fn count_whole(&mut self, s: StorageId) -> u64 {
         let counted = self.numerator(s);
         self.keep_numerator(s, &counted);
-        Some(counted.seen)
+        counted.seen
     }
 
     fn count_afresh(&mut self, stale: &[StorageId]) -> u64 {
         let mut accesses = 0;
         if stale.len() < WORTH_SHARING || !self.rule.numerator.is_whole() {
             for &s in stale {
-                let counted = self.numerator(s);
-                accesses += counted.seen;
-                self.keep_numerator(s, &counted);
+                accesses += self.count_whole(s);
             }
             return accesses;
         }
