@@ -1,7 +1,7 @@
 //! What a sequence is worth, computed from table 1 of the paper alone: nothing here is shared with the planners.
 
-use super::model::Chain;
-use super::sequence::{Action, Op};
+use crate::chain::model::chain::Chain;
+use crate::chain::model::sequence::{Action, Op};
 use std::collections::BTreeSet;
 use std::fmt;
 

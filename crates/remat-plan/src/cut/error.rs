@@ -1,6 +1,6 @@
 //! What is wrong with a joint graph, or stands against a plan of it.
 
-use super::description::Quantity;
+use crate::cut::graph::description::Quantity;
 use std::fmt;
 
 /// Why a joint graph cannot be planned. Nodes are told by name.
@@ -280,7 +280,7 @@ impl fmt::Display for CutError {
 impl std::error::Error for CutError {}
 
 /// A name in quotes, shortened if it is very long.
-pub(super) struct Short<'a>(pub(super) &'a str);
+pub(crate) struct Short<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Short<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
