@@ -27,16 +27,18 @@
 //! | `verify.rs` | what a plan is worth, computed apart from all of these |
 
 mod baselines;
+mod liveness;
 mod model;
 mod planner;
 mod recurrences;
 mod tables;
 mod verify;
 
+pub use liveness::{needed_later, peak_of_run};
 pub use model::chain::{Chain, Description, Stage};
-pub use model::error::{ChainError, PlanError};
+pub use model::error::{ChainError, Fault, PlanError};
 pub use model::sequence::{Action, Op, Plan};
 pub use model::strategy::{Resolution, Strategy};
 pub use planner::{curve, overhead, plan, Point};
 pub use tables::table::Progress;
-pub use verify::{verify, Fault, Verified};
+pub use verify::{verify, Verified};

@@ -36,6 +36,11 @@ pub struct Stage {
     /// with it all the same; free ones are not always.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub released_bytes: u64,
+    /// Beyond the paper: bytes that the backward operation takes while it runs, gradients of output and input among them, beside
+    /// the saved set less what was released; these gradients and `o_b` if not given. It may be less than both gradients where one
+    /// is written over the other. Read by [`peak_of_run`](crate::chain::peak_of_run) only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backward_bytes: Option<u64>,
     /// Beyond the paper: bytes that the backward operation leaves behind for good, the gradients of the stage's parameters.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub parameter_gradient_bytes: u64,
@@ -126,6 +131,7 @@ impl Chain {
                 stage.forward_overhead_bytes,
                 stage.backward_overhead_bytes,
                 stage.saving_overhead(),
+                stage.backward_bytes.unwrap_or(0),
                 stage.parameter_gradient_bytes,
             ] {
                 bytes += u128::from(part);

@@ -1,5 +1,6 @@
 //! What is wrong with a chain, a plan or a budget.
 
+use crate::chain::model::sequence::Op;
 use std::fmt;
 
 /// Why a chain cannot be planned.
@@ -167,3 +168,25 @@ impl fmt::Display for PlanError {
 }
 
 impl std::error::Error for PlanError {}
+
+/// Why a sequence is not valid.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// Position of the operation, from 1 on; one more than there are if something is missing in the end.
+    pub position: usize,
+    /// The operation, unless the end is at fault.
+    pub op: Option<Op>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.op {
+            Some(op) => write!(f, "operation {} ({op}): {}", self.position, self.reason),
+            None => write!(f, "after operation {}: {}", self.position - 1, self.reason),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
