@@ -15,6 +15,13 @@ pub enum GraphError {
         /// The most that there may be.
         most: usize,
     },
+    /// A kernel is said to read more values in place of one than can be handled.
+    SharedReads {
+        /// `shared_reads`.
+        found: u32,
+        /// The most that there may be.
+        most: u32,
+    },
     /// Two nodes have this name.
     Duplicate {
         /// The name.
@@ -106,6 +113,9 @@ impl fmt::Display for GraphError {
                 f,
                 "{found} nodes and inputs of nodes, more than the {most} that can be handled; split the graph"
             ),
+            GraphError::SharedReads { found, most } => {
+                write!(f, "shared_reads is {found}; wanted is at most {most}")
+            }
             GraphError::Duplicate { name } => {
                 write!(f, "two nodes are called {}; give them names of their own", Short(name))
             }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import fx
 
 from ._compile_seam import LoweringRules, NodeKinds
@@ -29,7 +28,7 @@ class Buffers:
 
     def __init__(self, kinds: NodeKinds, inside: set[fx.Node]) -> None:
         self._kinds, self._inside = kinds, inside
-        self.rules = LoweringRules.of_inductor(_on_cpu(kinds.graph))
+        self.rules = LoweringRules.of_inductor(kinds.on_cpu())
         #: What is written, or there from the beginning.
         self.written: set[fx.Node] = set()
         self._inlined: dict[fx.Node, Inlined] = {}
@@ -71,8 +70,3 @@ class Buffers:
         if len(found.reads) > self.rules.reads or found.ops > self.rules.ops:
             return True
         return len(node.users) > 1 and (found.heavy or len(found.reads) > self.rules.reads_shared)
-
-
-def _on_cpu(graph: fx.Graph) -> bool:
-    values = (node.meta.get("val") for node in graph.nodes)
-    return all(value.device.type == "cpu" for value in values if isinstance(value, torch.Tensor))

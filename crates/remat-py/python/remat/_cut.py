@@ -87,7 +87,7 @@ def plans(flat: FlatGraph) -> list[Cut]:
 
 def _planned(flat: FlatGraph, frontier: bool) -> str:
     try:
-        return _native.plan_cut(flat.json(), ban=flat.fixed, allow=flat.allowed, frontier=frontier)
+        return _native.plan_cut(flat.json(), allow=flat.allowed, frontier=frontier)
     except ValueError as error:
         raise RematError(f"the graph cannot be cut: {error}") from error
 

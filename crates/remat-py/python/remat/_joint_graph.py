@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import fx
 
-from ._compile_seam import Kind, NodeKinds, Rules
+from ._compile_seam import Kind, LoweringRules, NodeKinds, Rules
 from ._errors import RematError
-from ._recompute_bans import bannable, bans
+from ._recompute_bans import bannable, run_once
 
 #: Stands for "only in the backward pass" where an op writes there and reads no tangent.
 _BACKWARD = "(backward)"
@@ -22,10 +22,8 @@ class FlatGraph:
     """GRAPH.json and what goes with it."""
 
     description: dict[str, Any]
-    #: Not to be recomputed beside what the rules of the planner say: name and reason.
+    #: Never to be recomputed, whatever the budget: name and reason.
     banned: dict[str, str]
-    #: Those of them that no budget lifts.
-    fixed: list[str]
     #: May be recomputed whatever they say.
     allowed: list[str]
     #: Ops that the forward pass runs; computing them in the backward pass is recomputing.
@@ -52,11 +50,11 @@ def flat_graph(
     Raises ``RematError`` that names a node for what the planner cannot be told.
     """
     rules = Rules.of_torch()
-    reasons = bans(kinds, rules)
+    reasons = run_once(kinds)
     nodes = [_node(kinds, node, rules) for node in kinds.nodes()]
     for entry, node in zip(nodes, kinds.nodes(), strict=True):
-        # A ban that a budget may lift is told as one for the time that the op takes.
-        entry["compute_bound"] |= node in reasons
+        if node in reasons:
+            entry.update(recomputable=False, compute_bound=True)
         entry["cost"] = kinds.nanoseconds(node) if workspace is not None else 0
         if workspace is not None and kinds[node].long:
             entry["workspace"] = workspace(node)
@@ -72,12 +70,13 @@ def flat_graph(
         # Torch itself replaces outputs of the forward pass that only the backward pass could make.
         "forward_outputs": [node.name for node in _real(forward_outputs) if not kinds.in_backward(node)],
         "backward_outputs": [node.name for node in _real(backward_outputs)],
+        "shared_reads": LoweringRules.of_inductor(kinds.on_cpu()).reads_shared,
+        "fusion_rules": rules.of_fusion(),
     }
     banned = {node.name: reason for node, reason in reasons.items()}
     allowed = [node.name for node in kinds.nodes() if _allowed(kinds, node) and node.name not in banned]
     forward = {node.name for node in kinds.nodes() if bannable(kinds, node) or kinds[node].must_recompute}
-    fixed = [node.name for node in reasons if kinds[node].once or kinds[node].must_save]
-    return FlatGraph(description, banned, fixed, allowed, forward, _crossing(kinds, backward_outputs))
+    return FlatGraph(description, banned, allowed, forward, _crossing(kinds, backward_outputs))
 
 
 def _crossing(kinds: NodeKinds, backward_outputs: Iterable[Any]) -> set[str]:
@@ -112,7 +111,10 @@ def _node(kinds: NodeKinds, node: fx.Node, rules: Rules) -> dict[str, Any]:
         **({"heavy": True} if kind.heavy else {}),
         "compute_bound": judged and _dear(kind, rules),
         "random": judged and kind.random,
-        "reduction": judged and rules.reductions and _reduces(kinds, node),
+        **(_sizes(kinds, node) if judged and rules.reductions else {}),
+        "forward": kinds.in_forward(node),
+        **({} if judged else {"free": True}),
+        **({"fuses_as_reader": True} if kinds.gathers(node) else {}),
         "savable": kind.savable and not kind.must_recompute,
     }
 
@@ -138,10 +140,10 @@ def _weight(kinds: NodeKinds, node: fx.Node, kind: Kind) -> int:
     return kind.bytes
 
 
-def _reduces(kinds: NodeKinds, node: fx.Node) -> bool:
-    """What it reads is more than four times as large (section 3.4)."""
+def _sizes(kinds: NodeKinds, node: fx.Node) -> dict[str, Any]:
+    """For the planner to tell whether it is a reduction: parameters are free to save, tuples cannot be."""
     read = sum(kinds[argument].bytes for argument in node.args if isinstance(argument, fx.Node))
-    return 4 * kinds[node].bytes < read
+    return {"reduction": True, "operand_bytes": read, "result_bytes": kinds[node].bytes}
 
 
 def _inputs(kinds: NodeKinds, node: fx.Node) -> list[str]:

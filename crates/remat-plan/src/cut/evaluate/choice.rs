@@ -5,9 +5,10 @@ use crate::cut::evaluate::capacity::capacity;
 use crate::cut::evaluate::recompute::Recompute;
 use crate::cut::evaluate::timeline::Timeline;
 use crate::cut::flow::network::Capacity;
-use crate::cut::graph::ban::{bans, Ban, Wishes};
+use crate::cut::graph::ban::Ban;
+use crate::cut::graph::ban_rules::{bans, lasting_ban, Wishes};
 use crate::cut::graph::joint_graph::JointGraph;
-use crate::cut::graph::phases::Phases;
+use crate::cut::graph::phases::{forward_ancestors, Phases};
 
 /// A joint graph with all that is known before anything is chosen.
 pub(crate) struct Question<'a> {
@@ -34,7 +35,7 @@ impl<'a> Question<'a> {
         Ok(Question {
             capacities: (0..graph.len()).map(|id| capacity(graph, id)).collect(),
             fixed: fixed(graph, &bans),
-            always_forward: always_forward(graph),
+            always_forward: forward_ancestors(graph),
             graph,
             phases,
             bans,
@@ -99,20 +100,11 @@ fn fixed(graph: &JointGraph, bans: &[Option<Ban>]) -> Vec<bool> {
     for id in 0..graph.len() {
         let lost = |&read: &u32| fixed[read as usize] && !graph.nodes[read as usize].savable;
         fixed[id] = graph.nodes[id].input
-            || matches!(bans[id], Some(Ban::Random | Ban::Caller))
+            || bans[id] == Some(Ban::Caller)
+            || (bans[id].is_some() && lasting_ban(&graph.nodes[id]).is_some())
             || graph.inputs.of(id).iter().any(lost);
     }
     fixed
-}
-
-/// What the forward outputs are computed from.
-fn always_forward(graph: &JointGraph) -> Vec<bool> {
-    let mut runs = vec![false; graph.len()];
-    for id in (0..graph.len()).rev() {
-        let mut users = graph.users.of(id).iter();
-        runs[id] = graph.nodes[id].forward_output || users.any(|&user| runs[user as usize]);
-    }
-    runs
 }
 
 /// A valid choice.

@@ -4,13 +4,10 @@
 //! memory. It is written where the pass hands it on, where an op that is part of no such kernel reads it, and where it is a reduction,
 //! which those that read it would have to begin again for each of their elements (section 3.1 of the paper; Inductor does so). It is
 //! written, too, if kernels read it that cannot be one, since one needs what an op between them makes, and computing it twice is heavy or
-//! would read more than [`READS`] values: else the sum of residual connections would be computed anew in every layer from those of all
+//! would read more values than the description allows (`shared_reads`): else the sum of residual connections would be computed anew in every layer from those of all
 //! before.
 
 use crate::cut::graph::joint_graph::JointGraph;
-
-/// Values that may be read in place of one, by each kernel of several; Inductor's `realize_reads_threshold`.
-pub(crate) const READS: usize = 4;
 
 /// Where a value is, as far as is known.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +31,7 @@ pub(crate) fn inside(
 ) -> Vec<bool> {
     let mut inside = fused(graph, pass, runs, keeps);
     let readers = Readers::of(graph, pass, runs);
-    let mut sources = Sources::new(graph.len());
+    let mut sources = Sources::new(graph);
     for id in pass.iter().map(|&id| id as usize) {
         match graph.nodes[id].view_of {
             Some(base) => inside[id] &= inside[base as usize],
@@ -102,30 +99,39 @@ impl Readers {
 
 /// What each value inside kernels is computed from.
 struct Sources {
-    /// The values in memory, up to one more than [`READS`].
-    values: Vec<[u32; READS + 1]>,
+    /// Values that kernels which cannot be one may read in place of one.
+    limit: usize,
+    /// Of each node the values in memory, up to one more than the limit.
+    values: Vec<u32>,
     count: Vec<u8>,
     /// A heavy op is among those in between, or it is one.
     heavy: Vec<bool>,
 }
 
 impl Sources {
-    fn new(count: usize) -> Sources {
+    fn new(graph: &JointGraph) -> Sources {
+        let (count, limit) = (graph.len(), graph.shared_reads);
         Sources {
-            values: vec![[0; READS + 1]; count],
+            limit,
+            values: vec![0; count * (limit + 1)],
             count: vec![0; count],
             heavy: vec![false; count],
         }
     }
 
+    /// Where the values of a node begin.
+    fn start(&self, id: usize) -> usize {
+        id * (self.limit + 1)
+    }
+
     fn of(&self, id: usize) -> &[u32] {
-        &self.values[id][..usize::from(self.count[id])]
+        &self.values[self.start(id)..][..usize::from(self.count[id])]
     }
 
     /// Whether computing the value is heavy or reads too many others.
     fn exceed(&mut self, graph: &JointGraph, id: usize, inside: &[bool]) -> bool {
         self.found(graph, id, inside);
-        self.heavy[id] || self.of(id).len() > READS
+        self.heavy[id] || self.of(id).len() > self.limit
     }
 
     /// Notes what the value is computed from, itself if it is in memory.
@@ -144,15 +150,16 @@ impl Sources {
             }
             self.heavy[id] |= self.heavy[place];
             for k in 0..usize::from(self.count[place]) {
-                self.add(id, self.values[place][k]);
+                self.add(id, self.values[self.start(place) + k]);
             }
         }
     }
 
     fn add(&mut self, id: usize, value: u32) {
         let known = self.of(id);
-        if known.len() <= READS && !known.contains(&value) {
-            self.values[id][usize::from(self.count[id])] = value;
+        if known.len() <= self.limit && !known.contains(&value) {
+            let next = self.start(id) + known.len();
+            self.values[next] = value;
             self.count[id] += 1;
         }
     }

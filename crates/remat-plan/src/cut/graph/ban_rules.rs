@@ -1,77 +1,57 @@
-//! What is not to be recomputed, and why (sections 3.1 and 3.4 of the paper).
+//! The rules that ban nodes from being recomputed (sections 3.1 and 3.4 of the paper), and what the caller adds or lifts.
 
 use crate::cut::error::CutError;
-use crate::cut::graph::joint_graph::JointGraph;
-use std::fmt;
-
-/// Why a node is not to be recomputed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ban {
-    /// Its op is random: it would not come out the same.
-    Random,
-    /// Its op takes long.
-    ComputeBound,
-    /// It is a reduction to less than a quarter.
-    Reduction,
-    /// An op of the backward pass that it does not fuse with reads it, so it would be written and read anyway (lemma 3.1).
-    Unfusible,
-    /// The caller said so.
-    Caller,
-}
-
-impl Ban {
-    /// A word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Ban::Random => "random",
-            Ban::ComputeBound => "compute-bound",
-            Ban::Reduction => "reduction",
-            Ban::Unfusible => "unfusible",
-            Ban::Caller => "caller",
-        }
-    }
-}
-
-impl fmt::Display for Ban {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+use crate::cut::graph::ban::Ban;
+use crate::cut::graph::joint_graph::{JointGraph, Properties};
 
 /// The ban of each node, `None` for those that may be recomputed. Inputs have none: there is no op that makes them.
 pub(crate) fn bans(graph: &JointGraph, forward: &[bool]) -> Vec<Option<Ban>> {
-    let ban = |id: usize| match forward[id] && !graph.nodes[id].input {
-        true => ban(graph, forward, id),
-        false => None,
+    let banned = |id: usize| {
+        let made = forward[id] && !graph.nodes[id].input;
+        made.then(|| ban(graph, forward, id)).flatten()
     };
-    (0..graph.len()).map(ban).collect()
+    (0..graph.len()).map(banned).collect()
 }
 
 fn ban(graph: &JointGraph, forward: &[bool], id: usize) -> Option<Ban> {
     let node = &graph.nodes[id];
     let fuses = |&user: &u32| node.fusible && graph.nodes[user as usize].fusible;
     let backward = |user: &&u32| !forward[**user as usize];
-    let rules = [
-        (Ban::Random, node.random),
-        (Ban::Caller, !node.recomputable),
-        (Ban::ComputeBound, node.compute_bound),
-        (Ban::Reduction, node.reduction && reduces(graph, id)),
-        (
-            Ban::Unfusible,
-            !graph.users.of(id).iter().filter(backward).all(fuses),
-        ),
-    ];
-    rules
-        .iter()
-        .find(|(_, applies)| *applies)
-        .map(|&(ban, _)| ban)
+    if node.fusion_ban.is_some() {
+        node.fusion_ban
+    } else if let Some(lasting) = lasting_ban(node) {
+        Some(lasting)
+    } else if node.compute_bound {
+        Some(Ban::ComputeBound)
+    } else if node.reduction && reduces(graph, id) {
+        Some(Ban::Reduction)
+    } else if !graph.users.of(id).iter().filter(backward).all(fuses) {
+        Some(Ban::Unfusible)
+    } else {
+        None
+    }
 }
 
-/// It is smaller than a quarter of what it reads.
+/// The ban that neither a caller nor a budget lifts, if the node has one.
+pub(crate) fn lasting_ban(node: &Properties) -> Option<Ban> {
+    if node.random {
+        Some(Ban::Random)
+    } else if !node.recomputable {
+        Some(Ban::Caller)
+    } else {
+        None
+    }
+}
+
 fn reduces(graph: &JointGraph, id: usize) -> bool {
     let reads = graph.inputs.of(id).iter();
-    let read: u64 = reads.map(|&read| graph.nodes[read as usize].bytes).sum();
-    4 * u128::from(graph.nodes[id].bytes) < u128::from(read)
+    let read = reads.map(|&read| graph.nodes[read as usize].bytes).sum();
+    below_a_quarter(graph.nodes[id].bytes, read)
+}
+
+/// What an op makes is smaller than a quarter of what it reads.
+pub(crate) fn below_a_quarter(made: u64, read: u64) -> bool {
+    4 * u128::from(made) < u128::from(read)
 }
 
 /// Bans beside those of the rules, by name.
@@ -110,21 +90,19 @@ impl Wishes {
             }
         };
         for id in graph.find(&self.allow).map_err(unknown("allow"))? {
-            let ban = &mut bans[id as usize];
-            if let Some(reason @ (Ban::Random | Ban::Caller)) = *ban {
+            let id = id as usize;
+            if let (Some(_), Some(lasting)) = (bans[id], lasting_ban(&graph.nodes[id])) {
                 return Err(CutError::NotLifted {
-                    node: graph.names[id as usize].clone(),
-                    reason: reason.name(),
+                    node: graph.names[id].clone(),
+                    reason: lasting.name(),
                 });
             }
-            *ban = None;
+            bans[id] = None;
         }
         for id in graph.find(&self.ban).map_err(unknown("ban"))? {
-            let id = id as usize;
-            if forward[id] && !graph.nodes[id].input {
-                bans[id] = bans[id]
-                    .filter(|&ban| ban == Ban::Random)
-                    .or(Some(Ban::Caller));
+            let (id, node) = (id as usize, &graph.nodes[id as usize]);
+            if forward[id] && !node.input && !node.random {
+                bans[id] = Some(Ban::Caller);
             }
         }
         Ok(())

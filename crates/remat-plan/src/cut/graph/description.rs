@@ -18,9 +18,35 @@ pub struct Description {
     pub forward_outputs: Vec<String>,
     /// Names of what the backward pass returns.
     pub backward_outputs: Vec<String>,
+    /// Values that each of several kernels may read in place of one: a compiler writes a value that is computed from more and read
+    /// by kernels that cannot be one. 4 if not given, as Inductor's `realize_reads_threshold` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_reads: Option<u32>,
+    /// Bans beside those of the paper.
+    #[serde(default, skip_serializing_if = "FusionRules::are_off")]
+    pub fusion_rules: FusionRules,
     /// Anything; not read.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub about: serde_json::Value,
+}
+
+/// Bans that follow from which ops fuse, of ops that are cheap each by itself. They are those of PyTorch's partitioner and have the
+/// names of its switches; all are off by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FusionRules {
+    /// Bans a value that an op outside of the forward pass reads, directly or as a view, with which it cannot be one kernel.
+    pub materialized_backward: bool,
+    /// Bans an op that reads a value after an op that cannot be fused with what read the value before: it would be in another kernel.
+    pub used_far_apart: bool,
+    /// Bans the last of every hundred ops of a chain that could all be recomputed at once.
+    pub long_fusible_chains: bool,
+}
+
+impl FusionRules {
+    fn are_off(&self) -> bool {
+        *self == FusionRules::default()
+    }
 }
 
 /// A value and the op that makes it.
@@ -47,9 +73,26 @@ pub struct Node {
     /// Running it again gives something else.
     #[serde(default)]
     pub random: bool,
-    /// It may be much smaller than what it reads.
+    /// It may be much smaller than what it reads. With `operand_bytes` and `result_bytes` it counts as a reduction only if it is
+    /// smaller than a quarter by these.
     #[serde(default)]
     pub reduction: bool,
+    /// Bytes that the op reads, where that is not the sum of the `bytes` of its inputs: parameters may be free to save.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operand_bytes: Option<Quantity>,
+    /// Bytes that the op makes, where that is not its `bytes`: tuples cannot be saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_bytes: Option<Quantity>,
+    /// Whether the forward pass runs it for the sake of its outputs, if the caller knows; by itself it is what these are computed
+    /// from. Read by [`FusionRules`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forward: Option<bool>,
+    /// Running it again costs nothing or was asked for, as of views, sizes and items of tuples: no [`FusionRules`] ban it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub free: bool,
+    /// It can be one kernel with whatever it reads, as a concatenation can. Read by [`FusionRules`].
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub fuses_as_reader: bool,
     /// Nanoseconds that the op takes by itself; read by plans within a budget.
     #[serde(default)]
     pub cost: Quantity,
@@ -90,6 +133,11 @@ impl Node {
             compute_bound: false,
             random: false,
             reduction: false,
+            operand_bytes: None,
+            result_bytes: None,
+            forward: None,
+            free: false,
+            fuses_as_reader: false,
             cost: Quantity::Whole(0),
             savable: true,
             recomputable: true,

@@ -1,9 +1,7 @@
 //! The joint graph that is planned.
 
-use crate::cut::error::GraphError;
 use crate::cut::graph::adjacency::Adjacency;
-use crate::cut::graph::description::Description;
-use crate::cut::graph::validate;
+use crate::cut::graph::ban::Ban;
 use std::collections::HashMap;
 
 /// What is known of a node beside its neighbours; see [`crate::cut::Node`] for the fields.
@@ -17,6 +15,8 @@ pub(crate) struct Properties {
     pub(crate) reduction: bool,
     pub(crate) savable: bool,
     pub(crate) recomputable: bool,
+    /// Its ban by the description's fusion rules; such a node counts as compute-bound, so that a budget lifts the ban for its time.
+    pub(crate) fusion_ban: Option<Ban>,
     pub(crate) written: Option<bool>,
     pub(crate) heavy: bool,
     pub(crate) workspace: u64,
@@ -64,14 +64,11 @@ pub struct JointGraph {
     pub(crate) inputs: Adjacency,
     /// What reads each node.
     pub(crate) users: Adjacency,
+    /// Values that each of several kernels may read in place of one.
+    pub(crate) shared_reads: usize,
 }
 
 impl JointGraph {
-    /// Validates a description. Takes time `O(size log nodes)`.
-    pub fn new(description: Description) -> Result<JointGraph, GraphError> {
-        validate::joint_graph(description)
-    }
-
     /// Number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -107,16 +104,5 @@ impl JointGraph {
     pub(crate) fn names_of(&self, nodes: &[u32]) -> Vec<String> {
         let name = |&node: &u32| self.names[node as usize].clone();
         nodes.iter().map(name).collect()
-    }
-}
-
-impl std::str::FromStr for JointGraph {
-    type Err = GraphError;
-
-    /// Reads GRAPH.json.
-    fn from_str(json: &str) -> Result<JointGraph, GraphError> {
-        let description =
-            serde_json::from_str(json).map_err(|error| GraphError::Json(error.to_string()))?;
-        JointGraph::new(description)
     }
 }

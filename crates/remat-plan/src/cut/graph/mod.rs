@@ -2,7 +2,9 @@
 
 pub(crate) mod adjacency;
 pub(crate) mod ban;
+pub(crate) mod ban_rules;
 pub(crate) mod description;
+pub(crate) mod fusion_bans;
 pub(crate) mod joint_graph;
 pub(crate) mod phases;
 pub(crate) mod topology;

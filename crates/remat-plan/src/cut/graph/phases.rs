@@ -45,3 +45,13 @@ fn forward(graph: &JointGraph) -> Vec<bool> {
     }
     forward
 }
+
+/// Whether the forward outputs are computed from each node; they themselves are among them.
+pub(crate) fn forward_ancestors(graph: &JointGraph) -> Vec<bool> {
+    let mut runs = vec![false; graph.len()];
+    for id in (0..graph.len()).rev() {
+        let mut users = graph.users.of(id).iter();
+        runs[id] = graph.nodes[id].forward_output || users.any(|&user| runs[user as usize]);
+    }
+    runs
+}

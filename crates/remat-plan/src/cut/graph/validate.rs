@@ -2,7 +2,9 @@
 
 use crate::cut::error::GraphError;
 use crate::cut::graph::adjacency::Adjacency;
+use crate::cut::graph::ban_rules::below_a_quarter;
 use crate::cut::graph::description::{Description, Node, Quantity};
+use crate::cut::graph::fusion_bans::{fusion_bans, Facts};
 use crate::cut::graph::joint_graph::{JointGraph, Properties};
 use crate::cut::graph::topology;
 use std::collections::HashMap;
@@ -12,18 +14,62 @@ const MOST: usize = 1 << 28;
 /// Sums of bytes, of costs, and of workspaces are below this: capacities are twice the bytes, and infinity is 2^62.
 const MOST_SUM: u128 = 1 << 61;
 
-/// The graph of a description.
-pub(crate) fn joint_graph(description: Description) -> Result<JointGraph, GraphError> {
-    let size = |node: &Node| 1 + node.inputs.len();
-    let found: usize = description.nodes.iter().map(size).sum();
-    if found > MOST {
-        return Err(GraphError::TooMany { found, most: MOST });
+/// Values that each of several kernels may read in place of one, if the description does not say: Inductor's
+/// `realize_reads_threshold`.
+pub(crate) const SHARED_READS: u32 = 4;
+/// The most of them that a description may name.
+const MOST_SHARED_READS: u32 = 64;
+
+impl JointGraph {
+    /// Validates a description. Takes time `O(size log nodes)`, and more where fusion rules are on.
+    pub fn new(description: Description) -> Result<JointGraph, GraphError> {
+        let size = |node: &Node| 1 + node.inputs.len();
+        let found: usize = description.nodes.iter().map(size).sum();
+        if found > MOST {
+            return Err(GraphError::TooMany { found, most: MOST });
+        }
+        match description.shared_reads {
+            Some(found) if found > MOST_SHARED_READS => {
+                let most = MOST_SHARED_READS;
+                return Err(GraphError::SharedReads { found, most });
+            }
+            _ => {}
+        }
+        let ids = ids(&description.nodes)?;
+        let (nodes, inputs) = properties(&description, &ids)?;
+        let (facts, rules) = (facts(&description), description.fusion_rules);
+        let (mut graph, order) = arranged(description, nodes, &inputs)?;
+        connected(&graph)?;
+        let facts: Vec<Facts> = order.iter().map(|&old| facts[old as usize]).collect();
+        let bans = fusion_bans(&graph, rules, &facts);
+        for (node, ban) in graph.nodes.iter_mut().zip(bans) {
+            node.fusion_ban = ban;
+            node.compute_bound |= ban.is_some();
+        }
+        Ok(graph)
     }
-    let ids = ids(&description.nodes)?;
-    let (nodes, inputs) = properties(&description, &ids)?;
-    let graph = arranged(description, nodes, &inputs)?;
-    connected(&graph)?;
-    Ok(graph)
+}
+
+impl std::str::FromStr for JointGraph {
+    type Err = GraphError;
+
+    /// Reads GRAPH.json.
+    fn from_str(json: &str) -> Result<JointGraph, GraphError> {
+        let description =
+            serde_json::from_str(json).map_err(|error| GraphError::Json(error.to_string()))?;
+        JointGraph::new(description)
+    }
+}
+
+/// What fusion rules read of each node, in the order of the description.
+fn facts(description: &Description) -> Vec<Facts> {
+    let facts = |(position, node): (u32, &Node)| Facts {
+        position,
+        forward: node.forward,
+        free: node.free,
+        fuses_as_reader: node.fuses_as_reader,
+    };
+    (0..).zip(&description.nodes).map(facts).collect()
 }
 
 /// Numbers of the names.
@@ -106,9 +152,10 @@ fn property(
         fusible: node.fusible,
         compute_bound: node.compute_bound,
         random: node.random,
-        reduction: node.reduction,
+        reduction: node.reduction && shrinks(node)?,
         savable: node.savable,
         recomputable: node.recomputable,
+        fusion_ban: None,
         written: node.written,
         heavy: node.heavy,
         workspace: number(node, "workspace", node.workspace)?,
@@ -121,6 +168,16 @@ fn property(
         group: node.group,
         made: !node.op.is_empty() && node.op != "placeholder",
     })
+}
+
+/// The op makes less than a quarter of what it reads, as far as the description says how much that is.
+fn shrinks(node: &Node) -> Result<bool, GraphError> {
+    let sizes = (node.result_bytes, node.operand_bytes);
+    let (Some(made), Some(read)) = sizes else {
+        return Ok(true);
+    };
+    let made = number(node, "result_bytes", made)?;
+    Ok(below_a_quarter(made, number(node, "operand_bytes", read)?))
 }
 
 fn view(node: &Node, base: &str, inputs: &[u32], ids: &Ids<'_>) -> Result<u32, GraphError> {
@@ -227,12 +284,12 @@ fn given(node: &Node, properties: &Properties) -> Result<(), GraphError> {
     }
 }
 
-/// The graph with its nodes in an order in which they can run.
+/// The graph with its nodes in an order in which they can run, and that order.
 fn arranged(
     description: Description,
     nodes: Vec<Properties>,
     pairs: &[(u32, u32)],
-) -> Result<JointGraph, GraphError> {
+) -> Result<(JointGraph, Vec<u32>), GraphError> {
     let (inputs, users) = adjacencies(nodes.len(), pairs);
     let part_of: Vec<Option<u32>> = nodes.iter().map(|node| node.part_of).collect();
     let order = topology::order(&inputs, &users, &part_of).map_err(|circle| {
@@ -263,11 +320,9 @@ fn arranged(
     };
     let name = |&old: &u32| std::mem::take(&mut names[old as usize]);
     let names = order.iter().map(name).collect();
-    Ok(assembled(
-        names,
-        order.iter().map(arranged).collect(),
-        &pairs,
-    ))
+    let nodes = order.iter().map(arranged).collect();
+    let shared_reads = description.shared_reads.unwrap_or(SHARED_READS) as usize;
+    Ok((assembled(names, nodes, &pairs, shared_reads), order))
 }
 
 /// A graph of nodes in an order in which they can run; pairs are of an input and what reads it.
@@ -275,6 +330,7 @@ pub(crate) fn assembled(
     names: Vec<String>,
     nodes: Vec<Properties>,
     pairs: &[(u32, u32)],
+    shared_reads: usize,
 ) -> JointGraph {
     let (inputs, users) = adjacencies(nodes.len(), pairs);
     JointGraph {
@@ -282,6 +338,7 @@ pub(crate) fn assembled(
         nodes,
         inputs,
         users,
+        shared_reads,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::{Choice, Question};
-use crate::cut::graph::ban::Wishes;
+use crate::cut::graph::ban_rules::Wishes;
 use crate::cut::graph::joint_graph::JointGraph;
 use crate::cut::search::bound::bound;
 use crate::cut::search::frontier_search::{search, Found, Progress};

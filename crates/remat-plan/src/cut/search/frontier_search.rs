@@ -7,7 +7,7 @@
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::{Choice, Question};
-use crate::cut::graph::ban::Nearest;
+use crate::cut::graph::ban_rules::Nearest;
 use crate::cut::search::frontier::Frontier;
 use crate::cut::search::lagrangian::priced;
 use crate::cut::search::partition::cheapest;

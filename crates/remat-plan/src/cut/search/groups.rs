@@ -4,7 +4,7 @@ use crate::cut::error::CutError;
 use crate::cut::evaluate::capacity::capacity;
 use crate::cut::evaluate::choice::Question;
 use crate::cut::flow::network::Capacity;
-use crate::cut::graph::ban::Wishes;
+use crate::cut::graph::ban_rules::Wishes;
 use crate::cut::graph::joint_graph::{JointGraph, Properties};
 use crate::cut::graph::validate::assembled;
 use crate::cut::search::partition::{cheapest, Cut};
@@ -117,5 +117,6 @@ fn pair(graph: &JointGraph, makes: &[u32], reads: &[u32]) -> JointGraph {
         graph.names_of(&nodes),
         nodes.iter().map(properties).collect(),
         &pairs,
+        graph.shared_reads,
     )
 }

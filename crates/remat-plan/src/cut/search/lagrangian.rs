@@ -7,7 +7,7 @@
 use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::Question;
 use crate::cut::flow::network::Capacity;
-use crate::cut::graph::ban::Nearest;
+use crate::cut::graph::ban_rules::Nearest;
 use crate::cut::search::partition::{Split, Weights};
 
 /// What is there at a moment of the backward pass.

@@ -7,9 +7,6 @@ use serde::Deserialize;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 
-/// Values that each of several kernels may read in place of one, of which they were computed.
-const READS: usize = 4;
-
 /// What a plan says of itself; only `saved` must be there.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Claim {
@@ -441,12 +438,12 @@ impl<'a> Check<'a> {
                 let readers = readers.filter(|user| runs[*user] && !all.contains(user));
                 let readers: Vec<usize> = readers.collect();
                 let apart = readers.iter().any(|user| depth[user] > depth[&id]);
-                let dear = heavy.contains(&id) || read.len() > READS;
+                let dear = heavy.contains(&id) || read.len() > self.graph.shared_reads;
                 if readers.len() > 1 && apart && dear {
                     all.iter().for_each(|shared| _ = found.remove(shared));
                 }
             }
-            read = read.into_iter().take(READS + 1).collect();
+            read = read.into_iter().take(self.graph.shared_reads + 1).collect();
             sources.insert(id, read);
         }
         found

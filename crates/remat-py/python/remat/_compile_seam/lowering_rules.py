@@ -8,7 +8,7 @@ from torch._inductor import config
 
 # On a CPU, what takes long there is written (``StorageBox.should_realize_on_reuse``): each with the bytes that are read
 # in about the time that one element takes. Fixed, so that plans do not change from machine to machine.
-_HEAVY = {"exp": 8, "log": 8, "log10": 8, "log1p": 8, "log2": 8, "sigmoid": 8, "tanh": 24}
+HEAVY = {"exp": 8, "log": 8, "log10": 8, "log1p": 8, "log2": 8, "sigmoid": 8, "tanh": 24}
 
 
 @dataclass(frozen=True)
@@ -35,4 +35,4 @@ class LoweringRules:
             default = getattr(config, f"_realize_{name}_threshold_default")
             return int(getattr(config, f"realize_cpu_{name}_threshold", default) if cpu else default)
 
-        return cls(limit("reads"), limit("acc_reads"), limit("opcount"), _HEAVY if cpu else {})
+        return cls(limit("reads"), limit("acc_reads"), limit("opcount"), HEAVY if cpu else {})
