@@ -1,20 +1,20 @@
-//! One pass over an op's arguments: which storages it reads and writes, its signature, and the record to
-//! replay it by.
+//! One pass over an op's arguments finds the storages that it reads and writes, its signature, and the description of
+//! its arguments for a replay.
 
 use std::hash::Hasher;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyString, PyTuple};
 use remat_core::TensorId;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::fastcall::call_one;
-use crate::func::Func;
-use crate::record::{Arg, View};
-use crate::storages::LiveId;
+use super::invocation::Invocation;
+use super::view::{Arg, View};
+use crate::ffi::fastcall::call_one;
+use crate::tracking::storages::LiveId;
 
-/// How values of one Python type are treated as arguments.
+/// The class of a Python type, as far as arguments are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// A tensor of torch's own class or a subclass that does not intercept ops.
@@ -31,7 +31,7 @@ pub enum Class {
 pub struct Torch {
     /// `TensorBase.untyped_storage`.
     pub untyped_storage: Py<PyAny>,
-    /// `part_storages(tensor) -> list`: what a sparse tensor is made of.
+    /// `part_storages(tensor) -> list`: the storages of a sparse tensor's parts.
     pub part_storages: Py<PyAny>,
     /// `TensorBase.stride`.
     pub stride: Py<PyAny>,
@@ -43,15 +43,36 @@ pub struct Torch {
     pub is_neg: Py<PyAny>,
     /// `classify(type) -> int`: 0 tensor, 1 wrapper, 2 other, 3 parameter.
     pub classify: Py<PyAny>,
-    /// Types seen so far, by address (types of tensors are kept alive by the entry).
+    /// Types seen so far, by address. The entry keeps the type alive.
     pub classes: FxHashMap<usize, (Class, Py<PyAny>)>,
     /// Whether dtypes are complex, by address.
     pub complex: FxHashMap<usize, bool>,
-    /// Whether any complex tensor was seen: only then can a tensor carry a lazy negation.
+    /// Whether any complex tensor was seen. Only then can a tensor carry a lazy negation.
     pub any_complex: bool,
 }
 
 impl Torch {
+    /// Looks the methods up in the Python module `torch_internals`.
+    ///
+    /// # Errors
+    /// `AttributeError` for a method that is not there.
+    pub fn of(module: &Bound<'_, PyAny>) -> PyResult<Torch> {
+        let base = module.getattr("TensorBase")?;
+        let method = |name: &str| -> PyResult<Py<PyAny>> { Ok(base.getattr(name)?.unbind()) };
+        Ok(Torch {
+            untyped_storage: method("untyped_storage")?,
+            part_storages: module.getattr("part_storages")?.unbind(),
+            stride: method("stride")?,
+            storage_offset: method("storage_offset")?,
+            is_conj: method("is_conj")?,
+            is_neg: method("is_neg")?,
+            classify: module.getattr("classify")?.unbind(),
+            classes: FxHashMap::default(),
+            complex: FxHashMap::default(),
+            any_complex: true,
+        })
+    }
+
     /// The class of a value.
     #[inline]
     pub fn class_of(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Class> {
@@ -95,14 +116,14 @@ impl Torch {
     }
 }
 
-/// What one pass over the arguments found.
+/// The findings of one pass over the arguments.
 #[derive(Default)]
 pub struct Walk {
     /// Distinct storages read, in order of appearance.
     pub inputs: Vec<TensorId>,
     /// Their live ids.
     pub lives: Vec<LiveId>,
-    /// Which of them are written (indices into `inputs`).
+    /// Inputs that are written, as indices into `inputs`.
     pub written: Vec<u32>,
     /// Storages of running statistics that the op updates on the side.
     pub stats: Vec<LiveId>,
@@ -112,21 +133,22 @@ pub struct Walk {
     pub args: Vec<Arg>,
     /// Keyword arguments.
     pub kwargs: Vec<(Py<PyAny>, Arg)>,
-    /// A tensor of which Remat cannot tell what it is made of, or that changes its parts, is among the arguments.
+    /// Whether a tensor is among the arguments whose parts Remat cannot tell, or whose parts the op may exchange.
     pub opaque: bool,
-    /// A parameter of a module is among the arguments.
+    /// Whether a parameter of a module is among the arguments.
     pub parameters: bool,
-    /// Storages that sparse arguments are made of.
+    /// Storages of the parts of sparse arguments.
     pub parts: Vec<LiveId>,
-    /// A tensor subclass that intercepts ops is among the arguments.
+    /// Whether a tensor subclass that intercepts ops is among the arguments.
     pub wrapper: bool,
     /// Signature of the call.
     pub signature: u64,
 }
 
-/// Finds or registers the live storage of a tensor; the session provides it.
+/// The table in which a walk finds the live storage of a tensor.
 pub trait Registry {
-    /// The live id and tensor of a storage; `None` if it is not on a device with memory of its own (meta).
+    /// The live id and tensor of a storage, which is registered if it is new; `None` if it is not on a device with memory
+    /// of its own (meta).
     fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<(LiveId, TensorId)>>;
 }
 
@@ -136,27 +158,40 @@ struct Walker<'a, R: Registry> {
     hash: FxHasher,
     out: Walk,
     tensors: usize,
-    numbers: Vec<u64>,
+    /// Scalars among the arguments, which are part of the signature only if no argument is a tensor.
+    scalars: Vec<u64>,
 }
 
+/// The meaning of an integer argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    /// It may change the size of a result.
+    Sizes,
+    /// It is a value to compute with.
+    Scalars,
+}
+
+/// An op's use of an argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
     Read,
     Write,
-    /// Not read: statistics that the op updates on the side.
+    /// Statistics that the op updates on the side, without reading them.
     Side,
-    /// Not read and not updated.
+    /// Statistics that the op neither reads nor updates.
     Skip,
 }
 
 /// Walks the arguments of a call.
+///
+/// # Errors
+/// An error of Python's, or of the registry.
 pub fn walk<R: Registry>(
     torch: &mut Torch,
     registry: &mut R,
-    func: &Func,
-    args: &Bound<'_, PyTuple>,
-    kwargs: Option<&Bound<'_, PyDict>>,
+    call: &Invocation<'_, '_>,
 ) -> PyResult<Walk> {
+    let Invocation { func, args, kwargs } = *call;
     let stats = match func.stats {
         Some(stats)
             if args.len() > stats.training && args.get_item(stats.training)?.is_truthy()? =>
@@ -171,7 +206,7 @@ pub fn walk<R: Registry>(
         hash: FxHasher::default(),
         out: Walk::default(),
         tensors: 0,
-        numbers: Vec::new(),
+        scalars: Vec::new(),
     };
     w.hash.write_usize(func.overload.as_ptr() as usize);
     w.out.args.reserve(args.len());
@@ -187,8 +222,12 @@ pub fn walk<R: Registry>(
             _ if func.writes.contains(&i) => Access::Write,
             _ => Access::Read,
         };
-        let scalar = i < 64 && func.scalars >> i & 1 == 1;
-        let arg = w.value(&value, access, scalar)?;
+        let numbers = if i < 64 && func.scalars >> i & 1 == 1 {
+            Numbers::Scalars
+        } else {
+            Numbers::Sizes
+        };
+        let arg = w.value(&value, access, numbers)?;
         w.out.args.push(arg);
     }
     if let Some(kwargs) = kwargs {
@@ -205,13 +244,13 @@ pub fn walk<R: Registry>(
                 }
                 found
             };
-            let arg = w.value(&value, access, false)?;
+            let arg = w.value(&value, access, Numbers::Sizes)?;
             w.out.kwargs.push((name.unbind(), arg));
         }
     }
     if w.tensors == 0 {
         // A factory: its numbers are its sizes (`arange(0, 1, 0.1)`).
-        for n in std::mem::take(&mut w.numbers) {
+        for n in std::mem::take(&mut w.scalars) {
             w.hash.write_u64(n);
         }
     }
@@ -220,7 +259,12 @@ pub fn walk<R: Registry>(
 }
 
 impl<R: Registry> Walker<'_, R> {
-    fn value(&mut self, value: &Bound<'_, PyAny>, access: Access, scalar: bool) -> PyResult<Arg> {
+    fn value(
+        &mut self,
+        value: &Bound<'_, PyAny>,
+        access: Access,
+        numbers: Numbers,
+    ) -> PyResult<Arg> {
         if value.is_none() {
             self.hash.write_u8(1);
         } else if value.is_exact_instance_of::<PyBool>() {
@@ -230,12 +274,12 @@ impl<R: Registry> Walker<'_, R> {
             let n = value
                 .extract::<i64>()
                 .map_or_else(|_| value.hash().map(|h| h as u64), |n| Ok(n as u64))?;
-            self.number(n, scalar, 4);
+            self.number(n, numbers, 4);
         } else if value.is_exact_instance_of::<PyFloat>() {
-            self.number(value.hash()? as u64, true, 5);
+            self.number(value.hash()? as u64, Numbers::Scalars, 5);
         } else if value.is_exact_instance_of::<PyList>() || value.is_exact_instance_of::<PyTuple>()
         {
-            return self.list(value, access, scalar);
+            return self.list(value, access, numbers);
         } else if value.is_exact_instance_of::<PyString>() {
             self.hash.write_isize(value.hash()?);
         } else {
@@ -255,22 +299,26 @@ impl<R: Registry> Walker<'_, R> {
         Ok(Arg::Object(value.clone().unbind()))
     }
 
-    fn number(&mut self, n: u64, scalar: bool, tag: u8) {
+    fn number(&mut self, n: u64, numbers: Numbers, tag: u8) {
         self.hash.write_u8(tag);
-        if scalar {
-            self.numbers.push(n);
-        } else {
-            self.hash.write_u64(n);
+        match numbers {
+            Numbers::Scalars => self.scalars.push(n),
+            Numbers::Sizes => self.hash.write_u64(n),
         }
     }
 
-    fn list(&mut self, value: &Bound<'_, PyAny>, access: Access, scalar: bool) -> PyResult<Arg> {
+    fn list(
+        &mut self,
+        value: &Bound<'_, PyAny>,
+        access: Access,
+        numbers: Numbers,
+    ) -> PyResult<Arg> {
         let length = value.len()?;
         self.hash.write_usize(length ^ 0x5bd1_e995);
         let before = self.tensors;
         let mut items = Vec::with_capacity(length);
         for item in value.try_iter()? {
-            items.push(self.value(&item?, access, scalar)?);
+            items.push(self.value(&item?, access, numbers)?);
         }
         if self.tensors == before {
             return Ok(Arg::Object(value.clone().unbind()));
@@ -278,7 +326,7 @@ impl<R: Registry> Walker<'_, R> {
         Ok(Arg::List(items))
     }
 
-    /// Sparse and other layouts have no storage of their own: passed as they are, and their parts stay.
+    /// Sparse and other layouts have no storage of their own. They are passed as they are, and their parts stay in memory.
     fn sparse(&mut self, tensor: &Bound<'_, PyAny>, access: Access) -> PyResult<Arg> {
         let py = tensor.py();
         let parts = self.torch.parts(tensor)?;
@@ -300,7 +348,7 @@ impl<R: Registry> Walker<'_, R> {
         Ok(Arg::Object(tensor.clone().unbind()))
     }
 
-    /// Index of an input, which is taken in when it is new.
+    /// The index of an input, which is added when it is new.
     fn input(&mut self, live: LiveId, id: TensorId, access: Access) -> u32 {
         let input = match self.out.inputs.iter().position(|&t| t == id) {
             Some(i) => i,

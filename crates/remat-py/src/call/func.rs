@@ -1,10 +1,10 @@
-//! What is known of a torch op before it is called: its kind, what it writes, whether it is random.
-//! Filled once per op from its schema by `remat._torch_seam.describe`.
+//! The description of a torch op, independent of arguments: its kind, the arguments it writes, whether it is random.
+//! `describe` of torch internals reads it off the op's schema, once per op.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-/// How the session treats an op.
+/// The session's treatment of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Makes a view: touches no data, runs as it is even on evicted storages.
@@ -15,9 +15,9 @@ pub enum Kind {
     Plain,
     /// Reads data and returns no tensor: nothing to replay.
     Read,
-    /// Changes what a tensor's storage is or how large: afterwards the storages are registered anew, pinned.
+    /// Gives a tensor another storage or its storage another size. Afterwards the storages are registered anew, pinned.
     Restructure,
-    /// Not an `aten` op: it may keep or share its arguments, so what it touches is pinned.
+    /// Not an `aten` op: it may keep or share its arguments, so the storages that it touches are pinned.
     Foreign,
 }
 
@@ -29,19 +29,19 @@ pub struct RunningStats {
     pub args: [usize; 2],
     /// Position of the `training` flag.
     pub training: usize,
-    /// Whether the op updates them (forward) or merely names them (backward).
+    /// Whether the op updates them (forward) or only reads them (backward).
     pub updates: bool,
 }
 
 /// An op, described.
 pub struct Func {
-    /// The overload object; kept so that its address stays a valid key.
+    /// The overload object, kept so that its address stays a valid key.
     pub overload: Py<PyAny>,
     /// The C function behind it.
     pub call: Py<PyAny>,
     /// `aten.add.Tensor`.
     pub name: String,
-    /// How it is treated.
+    /// The session's treatment of it.
     pub kind: Kind,
     /// Positions of arguments it writes into.
     pub writes: Vec<usize>,
@@ -49,17 +49,17 @@ pub struct Func {
     pub writes_by_name: Vec<Py<PyString>>,
     /// Bit `i`: positional argument `i` is a number whose value cannot change a size.
     pub scalars: u64,
-    /// Draws random numbers from a generator.
+    /// Whether it draws random numbers from a generator.
     pub random: bool,
-    /// The sizes of its outputs depend on data.
+    /// Whether the sizes of its outputs depend on data.
     pub data_dependent: bool,
-    /// Returns memory that nothing has been written to yet.
+    /// Whether it returns memory that nothing has been written to yet.
     pub blank: bool,
-    /// Overwrites all of its first argument, whatever that held.
+    /// Whether it overwrites all of its first argument, whatever that held.
     pub fills: bool,
-    /// Its results are pinned: code above the dispatcher reads them by raw pointer.
+    /// Whether its results are pinned, because code above the dispatcher reads them by raw pointer.
     pub pins_results: bool,
-    /// Autograd may use it to leave a gradient in a leaf: such a gradient is pinned.
+    /// Whether autograd may use it to leave a gradient in a leaf; such a gradient is pinned.
     pub accumulates: bool,
     /// Batch normalisation's side effect.
     pub stats: Option<RunningStats>,

@@ -1,12 +1,12 @@
-//! What was learned of signatures, kept from one session to the next within the process.
+//! Signatures and their measurements, kept from one session to the next within the process.
 
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::core_state::Pool;
-use crate::signature::Signature;
+use super::signature::Signature;
+use crate::tracking::devices::Pool;
 
 /// Signatures by hash. A later session starts with what an earlier one measured.
 #[derive(Default)]
@@ -21,8 +21,8 @@ static KEPT: Mutex<Option<(Knowledge, Vec<Pool>)>> = Mutex::new(None);
 const LIMIT: usize = 200_000;
 
 impl Knowledge {
-    /// What earlier sessions left, if `pools` (the devices with budgets) come first in its list of devices;
-    /// pool ids in signatures are positions in that list, so the list is taken over with them.
+    /// The knowledge that earlier sessions left, if `pools` (the devices with budgets) come first in its list of devices.
+    /// Pool ids in signatures are positions in that list, so the session takes over the list too.
     pub fn take(pools: &mut Vec<Pool>) -> Knowledge {
         let Some(kept) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Knowledge::default();
@@ -40,7 +40,7 @@ impl Knowledge {
         knowledge
     }
 
-    /// Leaves it for the next session.
+    /// Leaves the knowledge for the next session.
     pub fn put_back(&mut self, py: Python<'_>, pools: &[Pool]) {
         let mut mine = std::mem::take(self);
         if mine.signatures.len() > LIMIT {

@@ -1,55 +1,50 @@
-//! An op as it was called, with every tensor replaced by a description of the view: enough to call it again,
-//! and nothing that keeps a tensor alive.
+//! An op as it was called: enough to call it again, and nothing that keeps a tensor alive.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 use remat_core::PoolId;
 
-use crate::arguments::Walk;
-use crate::func::Func;
-use crate::signature::Signature;
-use crate::storages::LiveId;
-
-/// In place of an input: a storage not written to yet, which the op overwrites entirely.
-pub const BLANK: u32 = u32::MAX;
-
-/// A view of one of the op's input storages.
-pub struct View {
-    /// Index into the op's inputs in the engine, or [`BLANK`].
-    pub input: u32,
-    /// `torch.Size`.
-    pub shape: Py<PyAny>,
-    /// Strides, in elements.
-    pub stride: Py<PyAny>,
-    /// Offset, in elements.
-    pub offset: Py<PyAny>,
-    /// `torch.dtype`.
-    pub dtype: Py<PyAny>,
-    /// Lazy conjugation.
-    pub conj: bool,
-    /// Lazy negation.
-    pub neg: bool,
-}
+use super::arguments::Walk;
+use super::func::Func;
+use super::signature::Signature;
+use super::view::{Arg, View};
+use crate::tracking::storages::LiveId;
 
 /// A storage that a record keeps from being freed. Ids are used again; serial numbers are not.
 #[derive(Clone, Copy, Debug)]
 pub struct Hold {
-    /// Its place in the table.
+    /// Its index in the table.
     pub id: LiveId,
-    /// Its number.
+    /// Its serial number.
     pub serial: u64,
 }
 
-/// One argument.
-pub enum Arg {
-    /// Index into [`Record::views`].
-    Tensor(u32),
-    /// Anything without tensors.
-    Object(Py<PyAny>),
-    /// A list with tensors in it.
-    List(Vec<Arg>),
-    /// Left out of the replay (running statistics).
-    Absent,
+/// Whether autograd records ops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GradMode {
+    /// It does.
+    On,
+    /// It does not.
+    Off,
+}
+
+impl GradMode {
+    /// The mode, from Python's boolean.
+    pub fn of(on: bool) -> GradMode {
+        if on {
+            GradMode::On
+        } else {
+            GradMode::Off
+        }
+    }
+}
+
+/// The circumstances of a call, beside its arguments.
+pub struct Context {
+    /// The grad mode. A few kernels return more when it is on.
+    pub grad: GradMode,
+    /// State of the random generators before the op drew from them.
+    pub rng: Option<Py<PyAny>>,
 }
 
 /// A recorded call.
@@ -62,33 +57,25 @@ pub struct Record {
     pub kwargs: Vec<(Py<PyAny>, Arg)>,
     /// Views of the input storages.
     pub views: Vec<View>,
-    /// Which inputs are written, as indices into the op's inputs, in the order of the engine's in-place outputs.
+    /// Inputs that are written, as indices into the op's inputs, in the order of the engine's in-place outputs.
     pub written: Vec<u32>,
-    /// Flattened results: index into the op's outputs for each, if it has a storage of its own.
+    /// For each flattened result the index into the op's outputs, if it has a storage of its own.
     pub results: Vec<Option<u32>>,
-    /// Size and place of the blank storage, where a view is of one.
+    /// Size and device of the blank storage, if a view is of one.
     pub blank: Option<(u64, PoolId)>,
-    /// State of the random generator before the op drew from it.
-    pub rng: Option<Py<PyAny>>,
-    /// Grad mode at the time: a few kernels return more when it is on.
-    pub grad: bool,
-    /// Bytes it needs while it runs, beyond inputs and outputs.
+    /// The circumstances under which the replay runs.
+    pub context: Context,
+    /// Bytes that it needs while it runs, beyond inputs and outputs.
     pub workspace: u64,
-    /// Where those are.
+    /// The device of the workspace.
     pub workspace_pool: PoolId,
     /// Storages of constants that this record keeps from being freed.
     pub holds: Vec<Hold>,
 }
 
 impl Record {
-    /// The record of a call whose arguments were walked; takes them over. Its results are still to be named.
-    pub fn of(
-        func: &Func,
-        walked: &mut Walk,
-        signature: &Signature,
-        grad: bool,
-        rng: Option<Py<PyAny>>,
-    ) -> Record {
+    /// The record of a call whose arguments were walked; takes them over. The caller fills in the results.
+    pub fn of(func: &Func, walked: &mut Walk, signature: &Signature, context: Context) -> Record {
         Record {
             func: func.overload.as_ptr() as usize,
             args: std::mem::take(&mut walked.args),
@@ -97,38 +84,13 @@ impl Record {
             written: std::mem::take(&mut walked.written),
             results: Vec::new(),
             blank: None,
-            rng,
-            grad,
+            context,
             workspace: signature.workspace.0,
             workspace_pool: signature.workspace_pool,
             holds: Vec::new(),
         }
     }
-}
 
-impl Arg {
-    /// Builds the Python argument.
-    pub fn build<'py>(
-        &self,
-        py: Python<'py>,
-        tensors: &[Bound<'py, PyAny>],
-    ) -> PyResult<Bound<'py, PyAny>> {
-        Ok(match self {
-            Arg::Tensor(i) => tensors[*i as usize].clone(),
-            Arg::Object(o) => o.bind(py).clone(),
-            Arg::Absent => py.None().into_bound(py),
-            Arg::List(items) => {
-                let items = items
-                    .iter()
-                    .map(|a| a.build(py, tensors))
-                    .collect::<PyResult<Vec<_>>>()?;
-                PyList::new(py, items)?.into_any()
-            }
-        })
-    }
-}
-
-impl Record {
     /// Builds the positional arguments.
     pub fn build_args<'py>(
         &self,
@@ -141,5 +103,18 @@ impl Record {
             .map(|a| a.build(py, tensors))
             .collect::<PyResult<Vec<_>>>()?;
         PyTuple::new(py, args)
+    }
+
+    /// Builds the keyword arguments.
+    pub fn build_kwargs<'py>(
+        &self,
+        py: Python<'py>,
+        tensors: &[Bound<'py, PyAny>],
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let kwargs = PyDict::new(py);
+        for (name, value) in &self.kwargs {
+            kwargs.set_item(name, value.build(py, tensors)?)?;
+        }
+        Ok(kwargs)
     }
 }

@@ -1,8 +1,8 @@
-//! What is known of a call before it runs: output sizes, workspace and cost, by signature.
+//! A call's output sizes, workspace and cost, known by its signature before it runs.
 //!
 //! A signature is the op and everything about its arguments that can change a size: shapes, strides and dtypes
-//! of tensors, integers, flags; not the values of floats and of `Scalar` arguments (a learning rate that
-//! changes every step is one signature).
+//! of tensors, integers, flags. The values of floats and of `Scalar` arguments are no part of it, so a learning rate
+//! that changes every step makes one signature.
 
 use remat_core::{Bytes, PoolId};
 
@@ -13,28 +13,29 @@ pub enum Predicted {
     Fresh {
         /// Size of the storage; an upper bound where the size depends on data.
         bytes: Bytes,
-        /// Where it lives.
+        /// The device that holds it.
         pool: PoolId,
     },
     /// A view of an argument, or nothing.
     Shared,
 }
 
-/// How many timed runs it takes until the cost of a signature is frozen.
+/// Timed runs after which the cost of a signature is frozen.
 pub const SAMPLES: u8 = 3;
 
-/// Everything known of a signature.
+/// The knowledge of one signature.
 #[derive(Clone, Debug)]
 pub struct Signature {
-    /// Its outputs.
+    /// The results of a call.
     pub outputs: Vec<Predicted>,
-    /// Bytes needed while it runs beyond inputs and outputs.
+    /// Bytes needed while a call runs, beyond inputs and outputs.
     pub workspace: Bytes,
-    /// Bytes that stay when it is done and are no output: of an `out=` that grew, of a sparse result's parts.
+    /// Bytes that a call leaves behind beside its outputs: those by which an `out=` grew, those of a sparse result's
+    /// parts.
     pub leaves: Bytes,
-    /// Whether `leaves` was seen; until then it is a safe estimate.
+    /// Whether `leaves` was measured; until then it is a safe estimate.
     pub left: bool,
-    /// Where the workspace lives.
+    /// The device of the workspace.
     pub workspace_pool: PoolId,
     /// Whether `workspace` was measured; until then it is a safe estimate.
     pub measured: bool,
@@ -45,12 +46,12 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// What a call needs beyond inputs and outputs.
+    /// Bytes that a call needs beyond inputs and outputs.
     pub fn room(&self) -> Bytes {
         Bytes(self.workspace.0 + self.leaves.0)
     }
 
-    /// What a call left behind.
+    /// Takes into account how many bytes a call left behind.
     pub fn leave(&mut self, bytes: u64) {
         self.leaves = if self.left {
             self.leaves.max(Bytes(bytes))
@@ -60,14 +61,14 @@ impl Signature {
         self.left = true;
     }
 
-    /// The true size of an output: shape functions are sometimes wrong (oneDNN's recurrent layers).
+    /// Takes in the true size of an output: shape functions are sometimes wrong (oneDNN's recurrent layers).
     pub fn learn(&mut self, index: usize, size: Bytes) {
         if let Some(Predicted::Fresh { bytes, .. }) = self.outputs.get_mut(index) {
             *bytes = size;
         }
     }
 
-    /// An output has a storage of its own that the prediction did not know of.
+    /// Takes in an output with a storage of its own that the prediction did not foresee.
     pub fn discover(&mut self, index: usize, bytes: Bytes, pool: PoolId) {
         if self.outputs.len() <= index {
             self.outputs.resize(index + 1, Predicted::Shared);

@@ -1,19 +1,33 @@
 //! Memory that was allocated and not written to, and the op that gives it its first value.
 
-use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use remat_core::{Bytes, Finished, OpSpec, Output, Replay};
+use std::cmp::Ordering;
 
-use super::State;
-use crate::arguments::Walk;
-use crate::func::Func;
-use crate::record::{Record, BLANK};
-use crate::signature::Signature;
-use crate::storages::{Buffer, LiveId};
+use pyo3::prelude::*;
+use remat_core::{Bytes, Cost, Finished, OpSpec, Output, PoolId, Replay, TensorId};
+
+use super::op::{Prepared, Ran};
+use super::state::State;
+use crate::call::arguments::Walk;
+use crate::call::func::Func;
+use crate::call::invocation::Invocation;
+use crate::call::record::{Context, Record};
+use crate::call::view::{View, BLANK};
+use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::trace::RanOp;
+
+/// A blank storage that is being filled.
+#[derive(Clone, Copy)]
+struct Blank {
+    id: LiveId,
+    /// The constant that stands for it.
+    tensor: TensorId,
+    bytes: u64,
+    pool: PoolId,
+}
 
 impl State {
-    /// If the op overwrites all of a blank storage, that input. Blank storages touched otherwise stay pinned:
-    /// something may have written to them by raw pointer.
+    /// The input that the op overwrites entirely, if that is a blank storage. Blank storages that are used otherwise stay
+    /// pinned: something may have written to them by raw pointer.
     pub(super) fn filled(
         &mut self,
         py: Python<'_>,
@@ -22,146 +36,190 @@ impl State {
     ) -> PyResult<Option<u32>> {
         let mut filled = None;
         for (i, &id) in walked.lives.iter().enumerate() {
-            let Some(live) = self.core.storages.live_mut(id).filter(|live| live.blank) else {
+            let live = self.executor.storages.live_mut(id);
+            let Some(live) = live.filter(|live| live.blank) else {
                 continue;
             };
             live.blank = false;
             let bytes = live.bytes;
             let mut views = walked.views.iter().filter(|v| v.input == i as u32);
-            if let (true, [written], Some(view), None) =
-                (func.fills, &walked.written[..], views.next(), views.next())
-            {
-                let mut covered: u64 = view.dtype.bind(py).getattr("itemsize")?.extract()?;
-                for size in view.shape.bind(py).try_iter()? {
-                    covered *= size?.extract::<u64>()?;
-                }
-                if *written == i as u32 && covered == bytes && bytes > self.tiny {
-                    filled = Some(*written);
-                }
+            let (Some(view), None) = (views.next(), views.next()) else {
+                continue;
+            };
+            let only_written = func.fills && walked.written[..] == [i as u32];
+            if only_written && bytes > self.tiny && covered(py, view)? == bytes {
+                filled = Some(i as u32);
             }
         }
         Ok(filled)
     }
 
-    /// Runs an op that gives a blank storage its first value: to the engine, an op with a fresh output.
-    #[allow(clippy::too_many_arguments)]
+    /// Runs an op that gives a blank storage its first value. To the engine it is an op with a fresh output.
     pub(super) fn fill(
         &mut self,
-        py: Python<'_>,
-        func: &Func,
-        args: &Bound<'_, PyTuple>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-        walked: &mut Walk,
-        signature: &mut Signature,
-        grad: bool,
+        call: &Invocation<'_, '_>,
+        prepared: &mut Prepared,
         filled: u32,
     ) -> PyResult<Py<PyAny>> {
-        let id = walked.lives.remove(filled as usize);
-        walked.inputs.remove(filled as usize);
-        for view in &mut walked.views {
-            match view.input.cmp(&filled) {
-                std::cmp::Ordering::Equal => view.input = BLANK,
-                std::cmp::Ordering::Greater => view.input -= 1,
-                std::cmp::Ordering::Less => {}
-            }
-        }
-        let Some((old, bytes, pool)) = self
-            .core
-            .storages
-            .live(id)
-            .map(|l| (l.tensor, l.bytes, l.pool))
-        else {
-            return Ok(func.call.bind(py).call(args, kwargs)?.unbind());
+        let py = call.py();
+        let id = take_out(&mut prepared.walked, filled);
+        let Some(live) = self.executor.storages.live(id) else {
+            return Ok(call.call()?.unbind());
         };
-        self.core.sync(py)?;
+        let blank = Blank {
+            id,
+            tensor: live.tensor,
+            bytes: live.bytes,
+            pool: live.pool,
+        };
+        self.executor.sync(py)?;
         // The blank constant gives way to the op's output, byte for byte.
-        let old_sid = self.core.engine.storage(old);
-        self.core.storages.set_buffer(old_sid, Buffer::Empty);
-        self.core.release(py, old)?;
+        let sid = self.executor.engine.storage(blank.tensor);
+        self.executor.storages.set_buffer(sid, Buffer::Empty);
+        self.executor.release(py, blank.tensor)?;
         let outputs = [Output::Fresh {
-            bytes: Bytes(bytes),
-            pool,
+            bytes: Bytes(blank.bytes),
+            pool: blank.pool,
         }];
-        let spec = OpSpec {
-            inputs: &walked.inputs,
-            outputs: &outputs,
-            workspace: signature.room(),
-            workspace_pool: signature.workspace_pool,
-            replay: Replay::Allowed,
-        };
-        let rng = if func.random {
-            Some(self.draw_from(py, args, kwargs)?)
+        let rng = if call.func.random {
+            Some(self.rng_state(call)?)
         } else {
             None
         };
-        let chain = self.core.chain(&walked.inputs);
-        // Its bytes are there already: no block is kept for them.
-        let run = match self.begin_filled(py, &spec) {
-            Ok(op) => match self.call(py, func, args, kwargs, signature) {
-                Ok((result, cost)) => Ok((op, result, cost)),
-                Err(e) => self.core.cancel(py, op).and(Err(e)),
-            },
-            Err(e) => Err(e),
-        };
-        let (op, result, cost) = match run {
-            Ok(done) => done,
+        let chain = self.executor.chain(&prepared.walked.inputs);
+        let ran = match self.run_filling(call, prepared, &outputs, rng) {
+            Ok(ran) => ran,
             Err(e) => {
                 self.readopt(py, id)?;
                 return Err(e);
             }
         };
-        let made = self.core.engine.outputs(op).to_vec();
-        if let Some(tracing) = &mut self.core.tracing {
-            let (workspace, workspace_pool) = (signature.workspace.0, signature.workspace_pool);
-            tracing.op(
-                &func.name,
-                &walked.inputs,
-                &outputs,
-                &made,
-                workspace,
-                workspace_pool,
-                cost,
-                true,
-                None,
-            )?;
-        }
-        let finished = self.core.engine.finish(
-            op,
-            &Finished {
-                cost: remat_core::Cost(cost),
-                bytes: None,
-            },
-        );
-        self.core.perform(py)?;
-        finished.map_err(|e| self.core.refusal(py, &e))?;
-        let sid = self.core.engine.storage(made[0]);
-        if let Some(live) = self.core.storages.live_mut(id) {
-            live.tensor = made[0];
-        }
-        self.core.storages.set_buffer(sid, Buffer::Live(id));
-        if let Some(arena) = &mut self.core.arena {
-            arena.stale = true; // it is where the blank storage was, not where the engine would have it
-        }
+        let made = self.finish_filling(call, prepared, &outputs, &ran)?;
+        self.fill_buffer(blank, made[0]);
+        let context = Context {
+            grad: prepared.grad,
+            rng: ran.rng,
+        };
+        let Prepared {
+            walked, signature, ..
+        } = prepared;
         let record = Record {
             written: Vec::new(),
             results: vec![Some(0)],
-            blank: Some((bytes, pool)),
-            ..Record::of(func, walked, signature, grad, rng)
+            blank: Some((blank.bytes, blank.pool)),
+            ..Record::of(call.func, walked, signature, context)
         };
-        self.core.keep(py, op, record, &walked.lives)?;
-        self.core.note_chain(&made, chain);
-        self.core.collect();
-        Ok(result.unbind())
+        self.executor.keep(py, ran.op, record, &walked.lives)?;
+        self.executor.note_chain(&made, chain);
+        self.executor.collect();
+        Ok(ran.result.unbind())
+    }
+
+    /// Announces and runs an op that fills a blank storage. No block is kept for the bytes, which have theirs.
+    fn run_filling<'py>(
+        &mut self,
+        call: &Invocation<'_, 'py>,
+        prepared: &mut Prepared,
+        outputs: &[Output],
+        rng: Option<Py<PyAny>>,
+    ) -> PyResult<Ran<'py>> {
+        let signature = &mut prepared.signature;
+        let spec = OpSpec {
+            inputs: &prepared.walked.inputs,
+            outputs,
+            workspace: signature.room(),
+            workspace_pool: signature.workspace_pool,
+            replay: Replay::Allowed,
+        };
+        let op = self.begin_filled(call.py(), &spec)?;
+        match self.call(call, signature) {
+            Ok((result, cost)) => Ok(Ran {
+                op,
+                result,
+                cost,
+                rng,
+            }),
+            Err(e) => self.executor.cancel(call.py(), op).and(Err(e)),
+        }
+    }
+
+    /// Tells the trace and the engine that the op ran; returns the tensor that it made.
+    fn finish_filling(
+        &mut self,
+        call: &Invocation<'_, '_>,
+        prepared: &Prepared,
+        outputs: &[Output],
+        ran: &Ran<'_>,
+    ) -> PyResult<Vec<TensorId>> {
+        let made = self.executor.engine.outputs(ran.op).to_vec();
+        if let Some(trace) = &mut self.executor.trace {
+            trace.op(&RanOp {
+                name: &call.func.name,
+                inputs: &prepared.walked.inputs,
+                outputs,
+                made: &made,
+                workspace: prepared.signature.workspace.0,
+                workspace_pool: prepared.signature.workspace_pool,
+                cost: ran.cost,
+                replay: Replay::Allowed,
+                sizes: None,
+            })?;
+        }
+        let finished = self.executor.engine.finish(
+            ran.op,
+            &Finished {
+                cost: Cost(ran.cost),
+                bytes: None,
+            },
+        );
+        self.executor.perform(call.py())?;
+        finished.map_err(|e| self.executor.refusal(call.py(), &e))?;
+        Ok(made)
+    }
+
+    /// Notes that a storage has the value of a tensor now.
+    fn fill_buffer(&mut self, blank: Blank, tensor: TensorId) {
+        let sid = self.executor.engine.storage(tensor);
+        if let Some(live) = self.executor.storages.live_mut(blank.id) {
+            live.tensor = tensor;
+        }
+        let buffer = Buffer::Live(blank.id);
+        self.executor.storages.set_buffer(sid, buffer);
+        if let Some(arena) = &mut self.executor.arena {
+            arena.stale = true; // the bytes are at the blank storage's place, not at the one that the engine chose
+        }
     }
 
     /// Takes a storage back in as a constant, after the op that was to fill it did not run.
-    pub(super) fn readopt(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
-        if let Some(live) = self.core.storages.forget(id) {
-            self.core.uncount(py, &live)?;
+    fn readopt(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        if let Some(live) = self.executor.storages.forget(id) {
+            self.executor.uncount(py, &live)?;
             if let Some(object) = live.upgrade(py)? {
-                self.core.constant(&object, live.pool)?;
+                self.executor.constant(&object, live.pool)?;
             }
         }
         Ok(())
     }
+}
+
+/// Bytes of a view's elements.
+fn covered(py: Python<'_>, view: &View) -> PyResult<u64> {
+    let mut covered: u64 = view.dtype.bind(py).getattr("itemsize")?.extract()?;
+    for size in view.shape.bind(py).try_iter()? {
+        covered *= size?.extract::<u64>()?;
+    }
+    Ok(covered)
+}
+
+/// Takes an input out of a walk; its view becomes one of a blank storage.
+fn take_out(walked: &mut Walk, filled: u32) -> LiveId {
+    walked.inputs.remove(filled as usize);
+    for view in &mut walked.views {
+        match view.input.cmp(&filled) {
+            Ordering::Equal => view.input = BLANK,
+            Ordering::Greater => view.input -= 1,
+            Ordering::Less => {}
+        }
+    }
+    walked.lives.remove(filled as usize)
 }

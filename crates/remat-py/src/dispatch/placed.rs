@@ -1,132 +1,118 @@
-//! An op in an arena: its outputs lie where the engine placed them, and it is tried again where it found no room.
+//! An op in an arena: its outputs lie at the places that the engine chose, and it is tried again if it found no room.
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, OpId, OpSpec, PoolId};
+use remat_core::{Bytes, OpId, OpSpec};
 
-use super::State;
-use crate::arena::Arena;
-use crate::arguments::Walk;
-use crate::core_state::{is_exhausted, replaying, CoreState, PLACED};
-use crate::func::Func;
-use crate::signature::Signature;
+use super::evictor;
+use super::state::State;
+use crate::call::arguments::Walk;
+use crate::call::func::Func;
+use crate::call::signature::Signature;
+use crate::executor::{is_exhausted, replaying};
+use crate::ffi::arena::Arena;
+use crate::ffi::errors::remat_error;
+use crate::tracking::devices::PLACED;
 
-/// A block of this part of the arena or less is left to the system where no op is known to make it, up to so many bytes: what oneDNN
-/// caches (512 bytes to 32 KiB) stays as long as the program runs.
-const CRUMBS: u64 = 512;
-const LARGEST_CRUMB: u64 = 33 << 10;
-
-/// What the allocator had before an op.
-#[derive(Clone, Copy)]
-pub(super) struct Before {
-    in_use: u64,
-}
-
-impl AsMut<CoreState> for State {
-    fn as_mut(&mut self) -> &mut CoreState {
-        &mut self.core
-    }
-}
+/// Blocks below this part of the arena are left to the system where the engine did not place them, but none above
+/// [`LARGEST_SMALL_BLOCK`]: oneDNN caches blocks (512 bytes to 32 KiB) for as long as the program runs.
+const SMALL_PART: u64 = 512;
+const LARGEST_SMALL_BLOCK: u64 = 33 << 10;
 
 impl State {
+    /// Starts placing tensors in the arena that is open.
     pub(super) fn enter_arena(&mut self, py: Python<'_>, bytes: u64) -> PyResult<()> {
-        let core = &mut self.core;
-        core.arena = Arena::open();
-        let Some(arena) = &core.arena else {
-            return Err(super::remat_error(
+        let executor = &mut self.executor;
+        executor.arena = Arena::open();
+        let Some(arena) = &executor.arena else {
+            return Err(remat_error(
                 py,
                 "no arena is open: the allocator is not preloaded",
             ));
         };
-        arena.set_evictor(Some(super::evictor::make_room));
-        arena.leave_crumbs((bytes / CRUMBS).min(LARGEST_CRUMB));
-        core.engine
+        arena.set_evictor(Some(evictor::make_room));
+        arena.set_small_block_limit((bytes / SMALL_PART).min(LARGEST_SMALL_BLOCK));
+        executor
+            .engine
             .set_budget(PLACED, Some(Bytes(bytes)))
-            .map_err(|e| core.refusal(py, &e))
+            .map_err(|e| executor.refusal(py, &e))
     }
 
+    /// Stops placing tensors in the arena.
     pub(super) fn leave_arena(&mut self) {
         self.arena_peak = self.high_water();
-        if let Some(arena) = self.core.arena.take() {
+        if let Some(arena) = self.executor.arena.take() {
             arena.set_evictor(None);
-            arena.leave_crumbs(0);
+            arena.set_small_block_limit(0);
         }
     }
 
-    /// The most bytes of the arena that were in use at a time.
-    pub(super) fn high_water(&self) -> u64 {
-        let arena = self.core.arena.as_ref();
-        arena.map_or(self.arena_peak, Arena::high_water)
-    }
-
-    /// Announces an op, performs what must come first and keeps blocks for what it makes.
+    /// Announces an op, performs the engine's steps and keeps blocks for the op's outputs.
     pub(super) fn begin_placed(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
-        self.core.expect_no_more();
+        self.executor.expect_no_more();
         let op = replaying(py, self, |state| state.begin_counted(py, spec))?;
-        self.core.expect_outputs(self.core.engine.steps().len());
+        self.executor
+            .expect_outputs(self.executor.engine.steps().len());
         Ok(op)
     }
 
-    /// Announces an op that fills a storage which is there already: the engine thinks its block free.
+    /// Announces an op that fills a storage which exists already, although the engine takes its block for free.
     pub(super) fn begin_filled(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
-        self.core.expect_no_more();
+        self.executor.expect_no_more();
         match self.begin_counted(py, spec) {
-            Err(e) if self.core.arena.is_some() && is_exhausted(py, &e) => {
-                self.core.note_exhausted(py, &e);
+            Err(e) if self.executor.arena.is_some() && is_exhausted(py, &e) => {
+                self.executor.note_exhausted(py, &e);
                 replaying(py, self, |state| state.begin_counted(py, spec))
             }
             begun => begun,
         }
     }
 
-    /// Looks at the allocator before an op that is to be measured.
-    pub(super) fn look(&mut self) -> Option<Before> {
-        let arena = self.core.arena.as_mut()?;
+    /// Bytes in use in the arena before an op that is to be measured. Its peak starts anew here.
+    pub(super) fn start_measuring(&mut self) -> Option<Bytes> {
+        let arena = self.executor.arena.as_mut()?;
         arena.restart_peak();
         arena.evicted_inside = 0;
-        Some(Before {
-            in_use: arena.statistics().in_use,
-        })
+        Some(Bytes(arena.statistics().in_use))
     }
 
-    /// The workspace of the op that ran since: the peak of what it took beyond what it left.
-    pub(super) fn workspace_since(&mut self, before: &Before) -> u64 {
-        let Some(arena) = &self.core.arena else {
+    /// The workspace of the op that ran since the measurement started: the peak of its bytes beyond those it left.
+    pub(super) fn workspace_since(&mut self, in_use_before: Bytes) -> u64 {
+        let Some(arena) = &self.executor.arena else {
             return 0;
         };
         let now = arena.statistics();
-        // What was evicted for it made room that does not show.
-        let begun = before.in_use.saturating_sub(arena.evicted_inside);
+        // Evictions for the op made room that the two numbers do not show.
+        let begun = in_use_before.0.saturating_sub(arena.evicted_inside);
         let left = now.in_use.max(begun);
         now.high_water.saturating_sub(left)
     }
-}
 
-/// Whether an op can be run once more after it failed.
-pub(super) fn repeatable(func: &Func, walked: &Walk) -> bool {
-    !func.random && walked.written.is_empty()
-}
-
-impl State {
-    /// An op found no memory for a tensor. What it takes is known better now; if it can be run again, it is to be.
+    /// Learns from an op that found no memory for a tensor: its workspace is larger than was known. Returns whether that
+    /// was the reason of the error.
     pub(super) fn learn_from(
         &mut self,
         py: Python<'_>,
         error: &PyErr,
         signature: &mut Signature,
     ) -> bool {
-        if self.core.arena.is_none()
-            || signature.workspace_pool != PoolId(0)
+        if self.executor.arena.is_none()
+            || signature.workspace_pool != PLACED
             || !is_exhausted(py, error)
         {
             return false;
         }
-        let bytes = self.core.note_exhausted(py, error);
-        let seen = match self.before.take() {
-            Some(before) => self.workspace_since(&before),
+        let bytes = self.executor.note_exhausted(py, error);
+        let seen = match self.in_use_before.take() {
+            Some(before) => self.workspace_since(before),
             None => 0,
         };
         let known = signature.workspace.0.max(seen);
         signature.workspace = Bytes(known.saturating_add(bytes));
         true
     }
+}
+
+/// Whether an op can be run once more after it failed.
+pub(super) fn repeatable(func: &Func, walked: &Walk) -> bool {
+    !func.random && walked.written.is_empty()
 }

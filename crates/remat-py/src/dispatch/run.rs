@@ -1,87 +1,73 @@
-//! One op under the budget: its inputs are brought back and room is made, it runs, and what it made is taken in.
+//! One op under the budget: its inputs are brought back and room is made, it runs, and its results are taken in.
 
 use std::sync::PoisonError;
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
-use remat_core::{Bytes, Error, Finished, OpId, OpSpec, Output, Replay, TensorId};
+use remat_core::{Bytes, Error, OpId, OpSpec, Output, Replay};
 
+use super::op::{Announced, Prepared, Ran};
 use super::placed::repeatable;
-use super::{as_torch_raises, Outcome, State};
-use crate::arguments::{walk, Walk};
-use crate::core_state::PLACED;
-use crate::fastcall::call_one;
-use crate::func::{Func, Kind};
-use crate::layout::Guard;
-use crate::let_go::Yield;
-use crate::record::Record;
-use crate::signature::{Predicted, Signature, SAMPLES};
-use crate::storages::{Buffer, LiveId};
+use super::state::{Outcome, State};
+use crate::call::arguments::{walk, Walk};
+use crate::call::func::Kind;
+use crate::call::invocation::Invocation;
+use crate::call::record::{Context, GradMode, Record};
+use crate::call::signature::{Predicted, Signature};
+use crate::executor::Yield;
+use crate::ffi::fastcall::call_one;
+use crate::ffi::layout::Guard;
+use crate::tracking::storages::{Buffer, LiveId};
 
-/// Times that an op is run which finds no room in the arena: each time more is evicted before.
+/// Runs of an op that finds no room in the arena; before each, more is evicted.
 const ATTEMPTS: u32 = 8;
 
 impl State {
-    pub(super) fn run(
-        &mut self,
-        py: Python<'_>,
-        func: &Func,
-        args: &Bound<'_, PyTuple>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Outcome> {
-        self.core.current.clear();
-        self.core.current.push_str(&func.name);
-        let mut walked = walk(&mut self.torch, &mut self.core, func, args, kwargs)?;
+    /// Runs an op under the budget, unless a tensor subclass among its arguments wants to see the call itself.
+    pub(super) fn run(&mut self, call: &Invocation<'_, '_>) -> PyResult<Outcome> {
+        let (py, func) = (call.py(), call.func);
+        self.set_current(&func.name);
+        let mut walked = walk(&mut self.torch, &mut self.executor, call)?;
         if walked.wrapper {
             return Ok(Outcome::Redispatch);
         }
-        let grad: bool = self.grad_enabled.bind(py).call0()?.is_truthy()?;
-        walked.signature ^= u64::from(grad).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let grad = self.grad_mode(py)?;
+        walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.write_aliases(&mut walked);
         let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
-        if walked.parameters && grad {
-            self.pin_parameters(py, func, args)?;
+        if walked.parameters && grad == GradMode::On {
+            self.pin_parameters(call)?;
         }
         if pinning {
-            for i in 0..walked.lives.len() {
-                self.core.pin_in_place(py, walked.lives[i])?;
-                // Pinning may have replayed; the tensor of a storage does not change by it.
-            }
+            self.pin_all_in_place(py, &walked.lives)?;
         }
-        let chain = self.core.chain(&walked.inputs);
-        self.core.cut_chains(py, chain)?;
-        for i in 0..walked.parts.len() {
-            self.core.pin_in_place(py, walked.parts[i])?;
+        let chain = self.executor.chain(&walked.inputs);
+        self.executor.cut_chains(py, chain)?;
+        self.pin_all_in_place(py, &walked.parts)?;
+        match func.kind {
+            Kind::Restructure => self.lower_guards_of_freed(py, &walked.lives)?,
+            Kind::Foreign => self.list_writing(&walked),
+            _ => {}
         }
-        if func.kind == Kind::Restructure {
-            for &id in &walked.lives {
-                if let Some(live) = self.core.storages.live(id).filter(|live| live.freed) {
-                    self.core.layout.set_guard(py, live.imp, Guard::Down);
-                }
-            }
-        }
-        if func.kind == Kind::Foreign {
-            let written = walked.written.iter();
-            let lives = written.filter_map(|&i| self.core.storages.live(walked.lives[i as usize]));
-            let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-            writing.clear();
-            writing.extend(lives.map(|live| live.address()));
-        }
-        let mut signature = match self.knowledge.signatures.remove(&walked.signature) {
+        let signature = match self.knowledge.signatures.remove(&walked.signature) {
             Some(known) => known,
-            None => self.predict(py, func, args, kwargs)?,
+            None => self.predict(call)?,
         };
-        let result = self.run_signed(
-            py,
-            func,
-            args,
-            kwargs,
-            &mut walked,
-            &mut signature,
+        let replay = if pinning || func.blank {
+            Replay::Forbidden
+        } else {
+            Replay::Allowed
+        };
+        let mut prepared = Prepared {
+            walked,
+            signature,
             grad,
-            pinning,
-        );
+            replay,
+        };
+        let result = self.run_signed(call, &mut prepared);
+        let Prepared {
+            walked, signature, ..
+        } = prepared;
         if !func.data_dependent {
             self.knowledge
                 .signatures
@@ -93,11 +79,11 @@ impl State {
         result.map(Outcome::Done)
     }
 
-    /// A write into memory that torch did not allocate changes every storage over it.
-    pub(super) fn write_aliases(&self, walked: &mut Walk) {
+    /// Adds the storages that a write changes beside its target: those over the same memory, which torch did not allocate.
+    fn write_aliases(&self, walked: &mut Walk) {
         for k in 0..walked.written.len() {
             let written = walked.lives[walked.written[k] as usize];
-            for (id, tensor) in self.core.storages.aliases(written) {
+            for (id, tensor) in self.executor.storages.aliases(written) {
                 let input = match walked.inputs.iter().position(|&t| t == tensor) {
                     Some(input) => input,
                     None => {
@@ -113,31 +99,59 @@ impl State {
         }
     }
 
-    pub(super) fn predict(
-        &mut self,
-        py: Python<'_>,
-        func: &Func,
-        args: &Bound<'_, PyTuple>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Signature> {
+    /// Pins storages whose addresses are known outside of the session. Replays that this takes change no storage's tensor.
+    fn pin_all_in_place(&mut self, py: Python<'_>, lives: &[LiveId]) -> PyResult<()> {
+        for &id in lives {
+            self.executor.pin_in_place(py, id)?;
+        }
+        Ok(())
+    }
+
+    /// Lets an op touch storages whose bytes the program took away, because it may give them bytes again.
+    fn lower_guards_of_freed(&self, py: Python<'_>, lives: &[LiveId]) -> PyResult<()> {
+        for &id in lives {
+            let live = self.executor.storages.live(id).filter(|live| live.freed);
+            let Some(live) = live else { continue };
+            let Some(_object) = live.upgrade(py)? else {
+                continue;
+            };
+            // SAFETY: `_object` is in scope and owns the storage. A freed storage has no bytes, and a size of 0.
+            unsafe {
+                let layout = self.executor.internals.layout;
+                layout.set_guard(py, live.imp, Guard::Down);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the storages that an op declares to write, for calls from within it.
+    fn list_writing(&self, walked: &Walk) {
+        let storages = &self.executor.storages;
+        let written = walked.written.iter();
+        let lives = written.filter_map(|&i| storages.live(walked.lives[i as usize]));
+        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        writing.clear();
+        writing.extend(lives.map(|live| live.address()));
+    }
+
+    /// The signature of a call that was not seen before, with estimates in place of measurements.
+    fn predict(&mut self, call: &Invocation<'_, '_>) -> PyResult<Signature> {
         type Device<'py> = (String, Bound<'py, PyAny>);
         type Prediction<'py> = (Vec<Option<(u64, Device<'py>)>>, u64, u64, Device<'py>, bool);
-        let found = self
-            .predict
-            .bind(py)
-            .call1((&func.overload, args, kwargs))?;
+        let predict = self.executor.internals.predict.bind(call.py());
+        let found = predict.call1((&call.func.overload, call.args, call.kwargs))?;
         let (outputs, workspace, leaves, device, exact): Prediction<'_> = found.extract()?;
         let mut predicted = Vec::with_capacity(outputs.len());
         for output in outputs {
             predicted.push(match output {
                 Some((bytes, (name, device))) => Predicted::Fresh {
                     bytes: Bytes(bytes),
-                    pool: self.core.pool(&name, &device)?,
+                    pool: self.executor.pool(&name, &device)?,
                 },
                 None => Predicted::Shared,
             });
         }
-        let workspace_pool = self.core.pool(&device.0, &device.1)?;
+        let workspace_pool = self.executor.pool(&device.0, &device.1)?;
         Ok(Signature {
             outputs: predicted,
             workspace: Bytes(workspace),
@@ -150,371 +164,178 @@ impl State {
         })
     }
 
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn run_signed(
+    /// Runs a call whose signature is known, and keeps its record.
+    fn run_signed(
         &mut self,
-        py: Python<'_>,
-        func: &Func,
-        args: &Bound<'_, PyTuple>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-        walked: &mut Walk,
-        signature: &mut Signature,
-        grad: bool,
-        pinning: bool,
+        call: &Invocation<'_, '_>,
+        prepared: &mut Prepared,
     ) -> PyResult<Py<PyAny>> {
-        if !walked.stats.is_empty() {
-            self.overwrite(py, "remat.update_stats", &walked.stats, 0)?;
+        let py = call.py();
+        if !prepared.walked.stats.is_empty() {
+            self.overwrite(py, "remat.update_stats", &prepared.walked.stats, 0)?;
         }
-        if let Some(filled) = self.filled(py, func, walked)? {
-            return self.fill(py, func, args, kwargs, walked, signature, grad, filled);
+        if let Some(filled) = self.filled(py, call.func, &prepared.walked)? {
+            return self.fill(call, prepared, filled);
         }
-        let chain = self.core.chain(&walked.inputs);
-        // In-place outputs first, then the fresh ones in the order of the results.
-        let mut outputs: Vec<Output> =
-            Vec::with_capacity(walked.written.len() + signature.outputs.len());
-        outputs.extend(
-            walked
-                .written
-                .iter()
-                .map(|&of| Output::InPlace { of: of as usize }),
-        );
-        let mut results: Vec<Option<u32>> = Vec::with_capacity(signature.outputs.len());
-        let mut all_tiny = walked.written.is_empty();
-        for predicted in &signature.outputs {
-            results.push(match *predicted {
-                Predicted::Fresh { bytes, pool } => {
-                    outputs.push(Output::Fresh { bytes, pool });
-                    all_tiny &= bytes.0 <= self.tiny;
-                    Some((outputs.len() - 1) as u32)
-                }
-                Predicted::Shared => None,
-            });
+        let chain = self.executor.chain(&prepared.walked.inputs);
+        let announced = Announced::of(&prepared.walked, &prepared.signature);
+        let replay = self.replay_of(prepared, &announced);
+        if prepared.grad == GradMode::On {
+            self.executor.storages.note_forward();
         }
-        let carried = !grad
-            && self
-                .core
-                .storages
-                .any_carried(&walked.lives, &walked.written);
-        if grad {
-            self.core.storages.note_forward();
+        let ran = self.attempt(call, prepared, &announced, replay)?;
+        let dense = self.finish(prepared, &announced, &ran)?;
+        let op = ran.op;
+        if replay == Replay::Allowed && !dense {
+            self.pin_outputs(py, op)?;
+        } else if replay == Replay::Allowed && !announced.outputs.is_empty() {
+            let context = Context {
+                grad: prepared.grad,
+                rng: ran.rng,
+            };
+            let Prepared {
+                walked, signature, ..
+            } = prepared;
+            let record = Record {
+                results: announced.results,
+                ..Record::of(call.func, walked, signature, context)
+            };
+            self.executor.keep(py, op, record, &walked.lives)?;
+            let made = self.executor.engine.outputs(op).to_vec();
+            self.executor.note_chain(&made, chain);
         }
-        let replay = if pinning || all_tiny || func.blank || carried {
+        if call.func.blank {
+            self.note_blank(&ran.result);
+        }
+        self.executor.collect();
+        Ok(ran.result.unbind())
+    }
+
+    /// Whether the engine may replay a call. It may not where all results are tiny, or where a storage is written without
+    /// autograd that was carried into a forward pass.
+    fn replay_of(&self, prepared: &Prepared, announced: &Announced) -> Replay {
+        let walked = &prepared.walked;
+        let all_tiny = announced.outputs.iter().all(|output| match output {
+            Output::Fresh { bytes, .. } => bytes.0 <= self.tiny,
+            _ => false,
+        });
+        let storages = &self.executor.storages;
+        let carried =
+            prepared.grad == GradMode::Off && storages.any_carried(&walked.lives, &walked.written);
+        if all_tiny || carried {
             Replay::Forbidden
         } else {
-            Replay::Allowed
-        };
-        let spec = OpSpec {
-            inputs: &walked.inputs,
-            outputs: &outputs,
-            workspace: signature.room(),
-            workspace_pool: signature.workspace_pool,
-            replay,
-        };
-        let mut rng = None;
+            prepared.replay
+        }
+    }
+
+    /// Announces an op and runs it, again with more room if it finds none in the arena.
+    fn attempt<'py>(
+        &mut self,
+        call: &Invocation<'_, 'py>,
+        prepared: &mut Prepared,
+        announced: &Announced,
+        replay: Replay,
+    ) -> PyResult<Ran<'py>> {
+        let py = call.py();
+        let Prepared {
+            walked, signature, ..
+        } = prepared;
         let mut attempts = 0;
-        let (op, result, cost) = loop {
+        loop {
             let op = self.begin(
                 py,
                 &OpSpec {
+                    inputs: &walked.inputs,
+                    outputs: &announced.outputs,
                     workspace: signature.room(),
-                    ..spec
+                    workspace_pool: signature.workspace_pool,
+                    replay,
                 },
             )?;
-            if func.random {
-                rng = Some(self.draw_from(py, args, kwargs)?);
-            }
-            let error = match self.call(py, func, args, kwargs, signature) {
-                Ok((result, cost)) => break (op, result, cost),
+            let rng = if call.func.random {
+                Some(self.rng_state(call)?)
+            } else {
+                None
+            };
+            let error = match self.call(call, signature) {
+                Ok((result, cost)) => {
+                    return Ok(Ran {
+                        op,
+                        result,
+                        cost,
+                        rng,
+                    })
+                }
                 Err(error) => error,
             };
-            self.core.cancel(py, op)?;
+            self.executor.cancel(py, op)?;
             attempts += 1;
             if !self.learn_from(py, &error, signature) {
                 return Err(error);
             }
-            if attempts == ATTEMPTS || !repeatable(func, walked) {
-                return Err(self.core.no_block(py));
-            }
-        };
-        let dense = self.finish(py, op, walked, signature, &outputs, &results, &result, cost)?;
-        if replay == Replay::Allowed && !dense {
-            for tensor in self.core.engine.outputs(op).to_vec() {
-                let sid = self.core.engine.storage(tensor);
-                if let Buffer::Live(id) = *self.core.storages.buffer(sid) {
-                    self.core.pin(py, id)?;
-                }
-            }
-        } else if replay == Replay::Allowed && !outputs.is_empty() {
-            let record = Record {
-                results,
-                ..Record::of(func, walked, signature, grad, rng)
-            };
-            self.core.keep(py, op, record, &walked.lives)?;
-            let made = self.core.engine.outputs(op).to_vec();
-            self.core.note_chain(&made, chain);
-        }
-        if func.blank {
-            if let Ok(storage) = call_one(&self.torch.untyped_storage, &result) {
-                let id = self.core.storages.find(&storage);
-                if let Some(live) = id.and_then(|id| self.core.storages.live_mut(id)) {
-                    live.blank = true;
-                }
+            if attempts == ATTEMPTS || !repeatable(call.func, walked) {
+                return Err(self.executor.no_block(py));
             }
         }
-        self.core.collect();
-        Ok(result.unbind())
     }
 
-    /// Announces an op and performs what must come first.
+    /// Pins the outputs of an op that cannot be replayed, because a result has no storage of its own.
+    fn pin_outputs(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
+        for tensor in self.executor.engine.outputs(op).to_vec() {
+            let sid = self.executor.engine.storage(tensor);
+            if let Buffer::Live(id) = *self.executor.storages.buffer(sid) {
+                self.executor.pin(py, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that nothing was written to a result's storage yet.
+    fn note_blank(&mut self, result: &Bound<'_, PyAny>) {
+        if let Ok(storage) = call_one(&self.torch.untyped_storage, result) {
+            let storages = &mut self.executor.storages;
+            let id = storages.find(&storage);
+            if let Some(live) = id.and_then(|id| storages.live_mut(id)) {
+                live.blank = true;
+            }
+        }
+    }
+
+    /// Announces an op and performs the engine's steps.
     pub(super) fn begin(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
-        match self.core.arena {
+        match self.executor.arena {
             Some(_) => self.begin_placed(py, spec),
             None => self.begin_counted(py, spec),
         }
     }
 
-    /// As [`begin`](Self::begin), with no eye to addresses.
+    /// As [`begin`](Self::begin), without regard to addresses.
     pub(super) fn begin_counted(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
-        let severs = spec.outputs.iter().any(|output| {
+        let detaches = spec.outputs.iter().any(|output| {
             let Output::InPlace { of } = output else {
                 return false;
             };
-            let engine = &self.core.engine;
+            let engine = &self.executor.engine;
             engine.is_pinned(engine.storage(spec.inputs[*of]))
         });
-        self.core.let_go_if_many(py)?;
+        self.executor.drop_unreferenced_if_many(py)?;
         let started = Instant::now();
-        let mut begun = self.core.engine.begin(spec);
-        if matches!(begun, Err(Error::Budget { .. })) && self.core.let_go(py, Yield::Some)? {
-            begun = self.core.engine.begin(spec);
+        let mut begun = self.executor.engine.begin(spec);
+        if matches!(begun, Err(Error::Budget { .. }))
+            && self.executor.drop_unreferenced(py, Yield::Some)?
+        {
+            begun = self.executor.engine.begin(spec);
         }
-        let op = begun.map_err(|e| self.core.refusal(py, &e))?;
-        if !self.core.engine.steps().is_empty() {
-            self.core.decide_ns += started.elapsed().as_nanos() as u64;
-            self.core.perform(py)?;
+        let op = begun.map_err(|e| self.executor.refusal(py, &e))?;
+        if !self.executor.engine.steps().is_empty() {
+            self.executor.decide_ns += started.elapsed().as_nanos() as u64;
+            self.executor.perform(py)?;
         }
-        if severs {
-            self.core.hold_all_pinned(py)?;
+        if detaches {
+            self.executor.hold_all_pinned(py)?;
         }
-        self.core.running = Some(op);
+        self.executor.running = Some(op);
         Ok(op)
-    }
-
-    /// The state that a random op draws from.
-    pub(super) fn draw_from(
-        &mut self,
-        py: Python<'_>,
-        args: &Bound<'_, PyTuple>,
-        kwargs: Option<&Bound<'_, PyDict>>,
-    ) -> PyResult<Py<PyAny>> {
-        let rng_state = self.rng_state.clone_ref(py);
-        let state = self.lending(py, || rng_state.bind(py).call1((args, kwargs)))?;
-        Ok(state.unbind())
-    }
-
-    /// Runs the op; the first time measured, a few more times timed.
-    pub(super) fn call<'py>(
-        &mut self,
-        py: Python<'py>,
-        func: &Func,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-        signature: &mut Signature,
-    ) -> PyResult<(Bound<'py, PyAny>, u64)> {
-        let called = self.call_within(py, func, args, kwargs, signature);
-        self.core.expect_no_more();
-        called
-    }
-
-    fn call_within<'py>(
-        &mut self,
-        py: Python<'py>,
-        func: &Func,
-        args: &Bound<'py, PyTuple>,
-        kwargs: Option<&Bound<'py, PyDict>>,
-        signature: &mut Signature,
-    ) -> PyResult<(Bound<'py, PyAny>, u64)> {
-        let placed = signature.workspace_pool == PLACED && !signature.measured;
-        if let Some(before) = placed.then(|| self.look()).flatten() {
-            let started = Instant::now();
-            self.before = Some(before);
-            let result = self.lending(py, || func.call.bind(py).call(args, kwargs))?;
-            self.before = None;
-            let cost = started.elapsed().as_nanos() as u64;
-            // Saving and restoring a generator's state takes memory too.
-            let drawn = if func.random { self.rng_bytes } else { 0 };
-            signature.workspace = Bytes(self.workspace_since(&before).max(drawn));
-            signature.measured = true;
-            return Ok((result, cost));
-        }
-        if !signature.measured {
-            let started = Instant::now();
-            let (result, workspace): (Bound<'py, PyAny>, Option<u64>) = self
-                .measured_call
-                .bind(py)
-                .call1((&func.call, args, kwargs))
-                .map_err(|e| as_torch_raises(self.own_frames_dropped.bind(py), e))?
-                .extract()?;
-            if let Some(workspace) = workspace {
-                // Saving and restoring a generator's state takes memory too.
-                let drawn = if func.random { self.rng_bytes } else { 0 };
-                signature.workspace = Bytes(workspace + drawn);
-                signature.measured = true;
-            }
-            return Ok((result, started.elapsed().as_nanos() as u64));
-        }
-        if signature.samples >= SAMPLES {
-            let result = self.lending(py, || func.call.bind(py).call(args, kwargs))?;
-            return Ok((result, signature.cost));
-        }
-        let sync = |s: &State| match &s.synchronize {
-            Some(f) => f.bind(py).call0().map(|_| ()),
-            None => Ok(()),
-        };
-        sync(self)?;
-        let started = Instant::now();
-        let result = self.lending(py, || func.call.bind(py).call(args, kwargs))?;
-        sync(self)?;
-        signature.sample(started.elapsed().as_nanos() as u64);
-        Ok((result, signature.cost))
-    }
-
-    /// Tells the engine what an op made, and takes it in. Returns whether every result has a storage of its own.
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn finish(
-        &mut self,
-        py: Python<'_>,
-        op: OpId,
-        walked: &Walk,
-        signature: &mut Signature,
-        outputs: &[Output],
-        results: &[Option<u32>],
-        result: &Bound<'_, PyAny>,
-        cost: u64,
-    ) -> PyResult<bool> {
-        let made: Vec<TensorId> = self.core.engine.outputs(op).to_vec();
-        let flat = self.flatten(py, result, results.len())?;
-        // Sizes first: the engine must know them before storages are looked up again.
-        let mut bytes: Vec<Bytes> = outputs
-            .iter()
-            .map(|o| match o {
-                Output::Fresh { bytes, .. } => *bytes,
-                _ => Bytes(0),
-            })
-            .collect();
-        let mut fresh: Vec<(u32, Bound<'_, PyAny>)> = Vec::with_capacity(flat.len());
-        let mut strangers: Vec<Bound<'_, PyAny>> = Vec::new();
-        let mut left = 0;
-        let mut shared: Vec<LiveId> = Vec::new();
-        let mut dense = true;
-        for (i, tensor) in flat.iter().enumerate() {
-            let Some(tensor) = tensor else { continue };
-            let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) else {
-                dense = false;
-                left += self.take_parts(tensor, &mut strangers, &mut shared)?;
-                continue;
-            };
-            let seen = self.core.storages.find(&storage).is_some()
-                || fresh.iter().any(|(_, s)| s.is(&storage));
-            if seen {
-                continue;
-            }
-            match results.get(i).copied().flatten() {
-                Some(k) => {
-                    let size = Bytes(
-                        storage
-                            .call_method0(pyo3::intern!(py, "nbytes"))?
-                            .extract()?,
-                    );
-                    bytes[k as usize] = size;
-                    signature.learn(i, size);
-                    fresh.push((k, storage));
-                }
-                None => {
-                    let size = Bytes(
-                        storage
-                            .call_method0(pyo3::intern!(py, "nbytes"))?
-                            .extract()?,
-                    );
-                    if let Some(pool) = self.core.device_of(&storage)? {
-                        signature.discover(i, size, pool);
-                    }
-                    strangers.push(storage);
-                }
-            }
-        }
-        for (k, output) in outputs.iter().enumerate() {
-            // Announced and not returned: nothing is there.
-            if matches!(output, Output::Fresh { .. }) && !fresh.iter().any(|(f, _)| *f == k as u32)
-            {
-                bytes[k] = Bytes(0);
-            }
-        }
-        if let Some(tracing) = &mut self.core.tracing {
-            tracing.op(
-                &self.core.current,
-                &walked.inputs,
-                outputs,
-                &made,
-                signature.room().0,
-                signature.workspace_pool,
-                cost,
-                true,
-                Some(&bytes),
-            )?;
-        }
-        let finished = self.core.engine.finish(
-            op,
-            &Finished {
-                cost: remat_core::Cost(cost),
-                bytes: Some(&bytes),
-            },
-        );
-        self.core.perform(py)?;
-        for (k, storage) in &fresh {
-            let pool = match outputs[*k as usize] {
-                Output::Fresh { pool, .. } => pool,
-                _ => self.core.budget_pool,
-            };
-            let size = bytes[*k as usize].0;
-            let tensor = made[*k as usize];
-            let sid = self.core.engine.storage(tensor);
-            self.core.ledger.add(pool, size);
-            self.core
-                .storages
-                .insert(storage, tensor, sid, size, pool)?;
-        }
-        self.core.ledger.spike(
-            signature.workspace_pool,
-            if signature.measured {
-                signature.workspace.0
-            } else {
-                0
-            },
-        );
-        self.core.check_outputs(py, op);
-        for (k, &input) in walked.written.iter().enumerate() {
-            self.supersede(py, walked.lives[input as usize], made[k])?;
-        }
-        for (k, output) in outputs.iter().enumerate() {
-            if matches!(output, Output::Fresh { .. }) && !fresh.iter().any(|(f, _)| *f == k as u32)
-            {
-                self.core.release(py, made[k])?;
-            }
-        }
-        finished.map_err(|e| self.core.refusal(py, &e))?;
-        for storage in strangers {
-            crate::arguments::Registry::resolve(&mut self.core, &storage)?;
-        }
-        for id in shared {
-            self.core.pin_in_place(py, id)?;
-        }
-        for &input in &walked.written {
-            left += self
-                .check_size(py, walked.lives[input as usize])?
-                .unwrap_or(0);
-        }
-        signature.leave(left);
-        Ok(dense)
     }
 }

@@ -1,58 +1,74 @@
-//! Storages that change their size, results without a storage of their own, and ops that do what they do not declare.
+//! Storages that change their size, results without a storage of their own, and effects that ops do not declare.
 
 use pyo3::prelude::*;
 
-use super::{remat_error, State};
-use crate::arguments::Walk;
-use crate::fastcall::call_one;
-use crate::func::Func;
-use crate::layout::Guard;
-use crate::storages::{Buffer, LiveId};
+use super::state::State;
+use crate::call::arguments::Walk;
+use crate::call::func::Func;
+use crate::ffi::errors::remat_error;
+use crate::ffi::fastcall::call_one;
+use crate::ffi::layout::{Guard, Impl};
+use crate::tracking::storages::{Buffer, LiveId};
+
+/// The parts of sparse results.
+#[derive(Default)]
+pub(super) struct Parts<'py> {
+    /// Storages that the session does not know yet.
+    pub(super) strangers: Vec<Bound<'py, PyAny>>,
+    /// Storages that it knows.
+    pub(super) shared: Vec<LiveId>,
+    /// Bytes of the strangers among them.
+    pub(super) bytes: u64,
+}
 
 impl State {
-    /// A result without a storage of its own (sparse): its parts become constants, and room is made for them before
-    /// the next such op. Returns their bytes.
-    pub(super) fn take_parts<'py>(
-        &mut self,
+    /// Lists the parts of a result without a storage of its own (sparse). They become constants, and the next such op
+    /// has room made for them first.
+    pub(super) fn list_parts<'py>(
+        &self,
         tensor: &Bound<'py, PyAny>,
-        strangers: &mut Vec<Bound<'py, PyAny>>,
-        shared: &mut Vec<LiveId>,
-    ) -> PyResult<u64> {
+        parts: &mut Parts<'py>,
+    ) -> PyResult<()> {
         let py = tensor.py();
-        let mut total = 0u64;
         for storage in self.torch.parts(tensor)? {
-            if let Some(id) = self.core.storages.find(&storage) {
-                shared.push(id);
+            if let Some(id) = self.executor.storages.find(&storage) {
+                parts.shared.push(id);
                 continue;
             }
-            total += storage
+            parts.bytes += storage
                 .call_method0(pyo3::intern!(py, "nbytes"))?
                 .extract::<u64>()?;
-            strangers.push(storage);
+            parts.strangers.push(storage);
         }
-        Ok(total)
+        Ok(())
     }
 
-    /// Prepares for a storage's being resized where no op is dispatched.
+    /// Prepares a storage for being resized where no op is dispatched. Returns whether the session knows it.
     pub(super) fn before_resize(
         &mut self,
         storage: &Bound<'_, PyAny>,
         bytes: u64,
     ) -> PyResult<bool> {
         let py = storage.py();
-        self.core.current = "resizing a storage".into();
-        self.core.drain_deaths(py)?;
-        let Some(id) = self.core.storages.find(storage) else {
+        self.set_current("resizing a storage");
+        self.executor.drain_deaths(py)?;
+        let Some(id) = self.executor.storages.find(storage) else {
             return Ok(false);
         };
         self.overwrite(py, "remat.resize", &[id], bytes)?;
-        if let Some(live) = self.core.storages.live(id) {
-            self.core.layout.set_guard(py, live.imp, Guard::Down);
-        }
+        let imp = Impl::of(storage)?;
+        // SAFETY: `storage` is in scope and owns the storage. The overwrite made it resident, so it has as many bytes as
+        // its size says.
+        unsafe {
+            self.executor
+                .internals
+                .layout
+                .set_guard(py, imp, Guard::Down)
+        };
         Ok(true)
     }
 
-    /// A foreign op may do to storages what it does not declare: sizes are looked at again.
+    /// Checks sizes again after a foreign op, which may have resized storages without declaring it.
     pub(super) fn check_foreign(
         &mut self,
         py: Python<'_>,
@@ -72,34 +88,40 @@ impl State {
             }
         }
         let Some(result) = result else { return Ok(()) };
-        for tensor in self.flatten(py, result.bind(py), 1)?.into_iter().flatten() {
+        for tensor in self.flatten(result.bind(py), 1)?.into_iter().flatten() {
             let Ok(storage) = call_one(&self.torch.untyped_storage, &tensor) else {
                 continue;
             };
             let elements: u64 = tensor.call_method0("numel")?.extract()?;
-            let Some(id) = self.core.storages.find(&storage) else {
+            let Some(id) = self.executor.storages.find(&storage) else {
                 continue;
             };
             if elements > 0 {
-                self.guard_freed(py, id);
+                self.guard_freed(&storage, id);
             }
         }
         Ok(())
     }
 
-    /// A storage without bytes: access to what is not there raises from now on, where plain torch would crash.
-    pub(super) fn guard_freed(&mut self, py: Python<'_>, id: LiveId) {
-        if let Some(live) = self.core.storages.live_mut(id).filter(|l| l.bytes == 0) {
+    /// Raises the guard of a storage without bytes, so that access raises where plain torch would crash.
+    fn guard_freed(&mut self, storage: &Bound<'_, PyAny>, id: LiveId) {
+        let live = self.executor.storages.live_mut(id);
+        if let Some(live) =
+            live.filter(|l| l.bytes == 0 && l.address() == storage.as_ptr() as usize)
+        {
             live.freed = true;
-            let imp = live.imp;
-            self.core.layout.set_guard(py, imp, Guard::Up);
+            // SAFETY: `storage` is in scope and owns the storage, whose address the table has. A raised guard asks for no
+            // bytes.
+            unsafe {
+                let layout = self.executor.internals.layout;
+                layout.set_guard(storage.py(), live.imp, Guard::Up);
+            }
         }
     }
 
-    /// A storage may have been resized: it is then taken in anew, as a constant. Returns by how many bytes
-    /// it grew if it was.
+    /// Takes a storage in anew, as a constant, if it was resized. Returns then by how many bytes it grew.
     pub(super) fn check_size(&mut self, py: Python<'_>, id: LiveId) -> PyResult<Option<u64>> {
-        let Some(live) = self.core.storages.live(id) else {
+        let Some(live) = self.executor.storages.live(id) else {
             return Ok(None);
         };
         let Some(object) = live.upgrade(py)? else {
@@ -110,19 +132,19 @@ impl State {
             .extract()?;
         if bytes == live.bytes {
             if live.freed {
-                self.guard_freed(py, id);
+                self.guard_freed(&object, id);
             }
             return Ok(None);
         }
         let mut grown = 0;
-        if let Some(live) = self.core.storages.forget(id) {
+        if let Some(live) = self.executor.storages.forget(id) {
             grown = bytes.saturating_sub(live.bytes);
-            self.core.uncount(py, &live)?;
-            let sid = self.core.engine.storage(live.tensor);
-            self.core.storages.set_buffer(sid, Buffer::Empty);
-            self.core.release(py, live.tensor)?;
-            let (id, _) = self.core.constant(&object, live.pool)?;
-            self.guard_freed(py, id);
+            self.executor.uncount(py, &live)?;
+            let sid = self.executor.engine.storage(live.tensor);
+            self.executor.storages.set_buffer(sid, Buffer::Empty);
+            self.executor.release(py, live.tensor)?;
+            let (id, _) = self.executor.constant(&object, live.pool)?;
+            self.guard_freed(&object, id);
         }
         Ok(Some(grown))
     }

@@ -1,14 +1,15 @@
-//! Storages that get new values: by in-place ops, and where no op declares it.
+//! New values of storages, written by in-place ops or where no op declares it.
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, Finished, OpSpec, Output, Replay, TensorId};
 
-use super::State;
-use crate::storages::{Buffer, LiveId};
+use super::state::State;
+use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::trace::RanOp;
 
 impl State {
-    /// Storages get new values where no op that declares it writes them (batch normalisation's running statistics,
-    /// resizing): what was computed from the old values is made independent of them.
+    /// Gives storages new values where no op declares that it writes them (batch normalisation's running statistics,
+    /// resizing). Tensors computed from the old values are made independent of them.
     pub(super) fn overwrite(
         &mut self,
         py: Python<'_>,
@@ -18,8 +19,8 @@ impl State {
     ) -> PyResult<()> {
         let mut inputs = Vec::with_capacity(written.len());
         for &id in written {
-            self.core.pin(py, id)?;
-            if let Some(live) = self.core.storages.live(id) {
+            self.executor.pin(py, id)?;
+            if let Some(live) = self.executor.storages.live(id) {
                 inputs.push(live.tensor);
             }
         }
@@ -28,25 +29,25 @@ impl State {
             inputs: &inputs,
             outputs: &outputs,
             workspace: Bytes(workspace),
-            workspace_pool: self.core.budget_pool,
+            workspace_pool: self.executor.budget_pool,
             replay: Replay::Forbidden,
         };
         let op = self.begin(py, &spec)?;
-        let made = self.core.engine.outputs(op).to_vec();
-        if let Some(tracing) = &mut self.core.tracing {
-            tracing.op(
+        let made = self.executor.engine.outputs(op).to_vec();
+        if let Some(trace) = &mut self.executor.trace {
+            trace.op(&RanOp {
                 name,
-                &inputs,
-                &outputs,
-                &made,
+                inputs: &inputs,
+                outputs: &outputs,
+                made: &made,
                 workspace,
-                self.core.budget_pool,
-                0,
-                false,
-                None,
-            )?;
+                workspace_pool: self.executor.budget_pool,
+                cost: 0,
+                replay: Replay::Forbidden,
+                sizes: None,
+            })?;
         }
-        self.core
+        self.executor
             .engine
             .finish(
                 op,
@@ -55,22 +56,22 @@ impl State {
                     bytes: None,
                 },
             )
-            .map_err(|e| self.core.refusal(py, &e))?;
-        self.core.perform(py)?;
+            .map_err(|e| self.executor.refusal(py, &e))?;
+        self.executor.perform(py)?;
         for (k, &id) in written.iter().enumerate() {
             self.supersede(py, id, made[k])?;
         }
         Ok(())
     }
 
-    /// A live storage has a new value.
+    /// Gives a live storage a new value.
     pub(super) fn supersede(
         &mut self,
         py: Python<'_>,
         id: LiveId,
         tensor: TensorId,
     ) -> PyResult<()> {
-        let Some(live) = self.core.storages.live_mut(id) else {
+        let Some(live) = self.executor.storages.live_mut(id) else {
             return Ok(());
         };
         let old = std::mem::replace(&mut live.tensor, tensor);
@@ -78,11 +79,11 @@ impl State {
             return Ok(());
         }
         let (old_sid, new_sid) = (
-            self.core.engine.storage(old),
-            self.core.engine.storage(tensor),
+            self.executor.engine.storage(old),
+            self.executor.engine.storage(tensor),
         );
-        self.core.storages.set_buffer(old_sid, Buffer::Empty);
-        self.core.storages.set_buffer(new_sid, Buffer::Live(id));
-        self.core.release(py, old)
+        self.executor.storages.set_buffer(old_sid, Buffer::Empty);
+        self.executor.storages.set_buffer(new_sid, Buffer::Live(id));
+        self.executor.release(py, old)
     }
 }

@@ -1,16 +1,18 @@
-//! What cannot be recomputed: storages made out of the session's sight, and those pinned.
+//! Constants, which no replay brings back: storages made out of the session's sight, and pinned ones.
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, PoolId, TensorId};
 
-use super::{replaying, CoreState, PLACED};
-use crate::arguments::Registry;
-use crate::layout::Impl;
-use crate::outside::Place;
-use crate::storages::LiveId;
+use super::placed::replaying;
+use super::state::Executor;
+use crate::call::arguments::Registry;
+use crate::ffi::layout::Impl;
+use crate::tracking::devices::PLACED;
+use crate::tracking::outside::Place;
+use crate::tracking::storages::{Contents, LiveId};
 
-impl CoreState {
-    /// Makes a live storage resident and pinned: its bytes were shown to something that torch does not tell us of.
+impl Executor {
+    /// Makes a live storage resident and pins it.
     pub fn pin(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
         let Some(live) = self.storages.live(id) else {
             return Ok(());
@@ -19,19 +21,20 @@ impl CoreState {
         if self.engine.is_pinned(self.engine.storage(tensor)) {
             return Ok(());
         }
-        replaying(py, self, |core| {
-            core.engine.pin(tensor).map_err(|e| core.refusal(py, &e))?;
-            core.perform(py)
+        replaying(py, self, |executor| {
+            let pinned = executor.engine.pin(tensor);
+            pinned.map_err(|e| executor.refusal(py, &e))?;
+            executor.perform(py)
         })?;
-        if let Some(tracing) = &mut self.tracing {
-            tracing.pin(tensor)?;
+        if let Some(trace) = &mut self.trace {
+            trace.pin(tensor)?;
         }
         self.hold_if_pinned(py, id)?;
         self.collect();
         Ok(())
     }
 
-    /// [`pin`](Self::pin) of a storage whose address somebody knows: it is not moved either.
+    /// Pins a live storage and forbids moving it, because code out of the session's sight knows its address.
     pub fn pin_in_place(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
         self.pin(py, id)?;
         if let Some(tensor) = self.storages.live(id).map(|live| live.tensor) {
@@ -56,7 +59,7 @@ impl CoreState {
         Ok(())
     }
 
-    /// Registers a storage made where the session could not see it: a constant.
+    /// Registers a storage as a constant, because it was made where the session could not see it.
     pub fn constant(
         &mut self,
         storage: &Bound<'_, PyAny>,
@@ -85,16 +88,22 @@ impl CoreState {
                 return Err(e);
             }
         };
-        let id = self
-            .storages
-            .insert(storage, tensor, self.engine.storage(tensor), bytes, pool)?;
+        let id = self.storages.insert(
+            storage,
+            Contents {
+                tensor,
+                sid: self.engine.storage(tensor),
+                bytes,
+                pool,
+            },
+        )?;
         if let Some(live) = self.storages.live_mut(id) {
             live.outside = outside;
         }
         Ok((id, tensor))
     }
 
-    /// Where the bytes of a storage are, if torch did not allocate them.
+    /// The region of a storage's bytes, if torch did not allocate them.
     fn place_outside(
         &self,
         storage: &Bound<'_, PyAny>,
@@ -104,15 +113,19 @@ impl CoreState {
         if bytes == 0 || self.pools[pool.0 as usize].name != "cpu" {
             return Ok(None);
         }
-        let origin = self.layout.origin(storage.py(), Impl::of(storage)?);
+        // SAFETY: `storage` is in scope and owns the storage.
+        let origin = unsafe {
+            let layout = &self.internals.layout;
+            layout.origin(storage.py(), Impl::of(storage)?)
+        };
         let outside = origin.data != 0 && origin.deleter != self.own_deleter;
         Ok(outside.then_some((origin.data, bytes)))
     }
 
-    /// Bytes that cannot be recomputed: to the account, the engine and the trace.
+    /// Counts bytes that cannot be recomputed: in the account, the engine and the trace.
     fn count_constant(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<TensorId> {
         self.ledger.add(pool, bytes);
-        // In an arena its bytes are where they are, and need no room.
+        // Bytes in an arena have their block already, and need no room.
         let made = match &mut self.arena {
             Some(arena) if pool == PLACED => {
                 arena.stale = true;
@@ -128,14 +141,14 @@ impl CoreState {
             }
         };
         self.perform(py)?;
-        if let Some(tracing) = &mut self.tracing {
-            tracing.constant(tensor, bytes, pool)?;
+        if let Some(trace) = &mut self.trace {
+            trace.constant(tensor, bytes, pool)?;
         }
         Ok(tensor)
     }
 }
 
-impl Registry for CoreState {
+impl Registry for Executor {
     fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<(LiveId, TensorId)>> {
         if let Some(id) = self.storages.find(storage) {
             if let Some(live) = self.storages.live(id) {

@@ -1,14 +1,15 @@
-//! Which recorded calls are kept, what they keep alive, and where chains of them are cut.
+//! The table of recorded calls: keeping and forgetting them, the storages that they keep alive, the cut of long chains.
 
 use pyo3::prelude::*;
 use remat_core::{OpId, TensorId};
 
-use super::{budget_error, CoreState};
-use crate::lineage::LONG;
-use crate::record::{Hold, Record};
-use crate::storages::{Buffer, LiveId};
+use super::state::Executor;
+use crate::call::record::{Hold, Record};
+use crate::ffi::errors::budget_error;
+use crate::tracking::lineage::LONG;
+use crate::tracking::storages::{Buffer, LiveId};
 
-impl CoreState {
+impl Executor {
     /// Forgets records of ops that the engine will not replay any more.
     pub fn collect(&mut self) {
         let collected = self.engine.collected();
@@ -45,8 +46,8 @@ impl CoreState {
         }
     }
 
-    /// Keeps the record of an op for its replays. Constants that it reads stay alive as long as it does, those that
-    /// become constants later included.
+    /// Keeps the record of an op for its replays. Constants that it reads stay alive as long as the record, and so do
+    /// storages that become constants later.
     pub fn keep(
         &mut self,
         py: Python<'_>,
@@ -56,7 +57,7 @@ impl CoreState {
     ) -> PyResult<()> {
         self.collect();
         if self.running != Some(op) {
-            return Ok(()); // forgotten as it finished: what it made are constants, or nobody holds it
+            return Ok(()); // forgotten as it finished: its outputs are constants, or nobody holds them
         }
         if self.unbounded {
             return Ok(()); // nothing is ever evicted, and a dropped constant must not live longer than without Remat
@@ -80,7 +81,7 @@ impl CoreState {
         Ok(())
     }
 
-    /// A constant that recorded ops read is kept alive: once dropped it could not be had again.
+    /// Keeps a constant alive while recorded ops read it: once dropped, nothing could bring it back.
     pub(super) fn hold_if_pinned(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
         let Some(live) = self.storages.live(id) else {
             return Ok(());
@@ -96,7 +97,8 @@ impl CoreState {
         Ok(())
     }
 
-    /// As an op overwrites a constant the engine pins what was computed from it: those are constants from now on.
+    /// Keeps all constants alive that recorded ops read. As an op overwrites a constant, the engine pins the tensors that
+    /// were computed from it, which are constants from then on.
     pub fn hold_all_pinned(&mut self, py: Python<'_>) -> PyResult<()> {
         let read: Vec<LiveId> = self
             .storages
@@ -110,7 +112,7 @@ impl CoreState {
         Ok(())
     }
 
-    /// The chain of ops behind the result of an op that reads these tensors.
+    /// Length of the chain of ops behind the result of an op that reads these tensors.
     pub fn chain(&self, inputs: &[TensorId]) -> u32 {
         let lengths = inputs.iter().map(|&input| {
             let sid = self.engine.storage(input);
@@ -123,15 +125,15 @@ impl CoreState {
         lengths.max().unwrap_or(0).saturating_add(1)
     }
 
-    /// Notes the chain of ops behind what an op made.
+    /// Notes the length of the chain of ops behind an op's outputs.
     pub fn note_chain(&mut self, made: &[TensorId], length: u32) {
         for &tensor in made {
             self.lineage.set(self.engine.storage(tensor), length);
         }
     }
 
-    /// Before an op: if chains have become long and the program holds as little as it does at its low points, what it
-    /// carries on is pinned.
+    /// Pins the tensors that the program carries on, before an op, if chains have become long and the program holds as
+    /// little as at its low points.
     pub fn cut_chains(&mut self, py: Python<'_>, length: u32) -> PyResult<()> {
         if !self
             .lineage

@@ -1,69 +1,29 @@
-//! The engine together with what performs its steps: storages, records, pools.
-
-mod constants;
-mod perform;
-mod placed;
-mod records;
+//! The engine together with the tables that its steps change: storages, records, devices.
 
 use std::sync::Arc;
 
-pub use placed::{is_exhausted, replaying, PLACED};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use remat_core::{Engine, Error, Observed, OpId, Placement, PoolId, Step, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
-use crate::arena::Arena;
-use crate::func::Func;
-use crate::layout::{Impl, Layout};
-use crate::ledger::Ledger;
-use crate::lineage::Lineage;
-use crate::outside::Outside;
-use crate::record::Record;
-use crate::session::slack;
-use crate::storages::{Buffer, Live, Storages};
-use crate::tracing::Tracing;
+use crate::call::func::Func;
+use crate::call::record::Record;
+use crate::ffi::arena::Arena;
+use crate::ffi::errors::{raised, remat_error};
+use crate::ffi::layout::Impl;
+use crate::ffi::torch_internals::TorchInternals;
+use crate::tracking::devices::{Follow, Pool, PLACED};
+use crate::tracking::ledger::Ledger;
+use crate::tracking::lineage::Lineage;
+use crate::tracking::outside::Outside;
+use crate::tracking::slack::with_slack;
+use crate::tracking::storages::{Buffer, Live, Storages};
+use crate::tracking::trace::Trace;
 
-/// A device with memory of its own.
-pub struct Pool {
-    /// Its name, as torch writes it (`cpu`, `cuda:0`).
-    pub name: String,
-    /// `torch.device`.
-    pub device: Py<PyAny>,
-}
-
-/// Which device a single budget without a device is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Follow {
-    /// The one it was given for.
-    Fixed,
-    /// The CPU until the program uses an accelerator, then that.
-    Accelerator,
-}
-
-/// Python functions of `remat._torch_seam` that the session calls on its slower paths.
-pub struct Seam {
-    /// `view(storage, dtype, device, offset, shape, stride, conj, neg) -> Tensor`.
-    pub view: Py<PyAny>,
-    /// `empty_storage(device) -> UntypedStorage`.
-    pub empty_storage: Py<PyAny>,
-    /// `blank_storage(device, bytes) -> UntypedStorage`.
-    pub blank_storage: Py<PyAny>,
-    /// `device_of(storage) -> (name, device) | None`.
-    pub device_of: Py<PyAny>,
-    /// `replay_random(call, args, kwargs, state) -> result`.
-    pub replay_random: Py<PyAny>,
-    /// `budget_error(op, needed, smallest, budget, device) -> exception`.
-    pub budget_error: Py<PyAny>,
-    /// `flatten(result) -> list[Tensor | None]`.
-    pub flatten: Py<PyAny>,
-    /// `use_count(storage) -> int`: owners of the storage in C++, its Python object counting as one.
-    pub use_count: Py<PyAny>,
-}
-
-/// The engine and the hands that perform what it says.
-pub struct CoreState {
-    /// Decides.
+/// The engine and everything that performing its steps needs.
+pub struct Executor {
+    /// The engine, which decides.
     pub engine: Engine,
     /// Torch storages.
     pub storages: Storages,
@@ -71,72 +31,66 @@ pub struct CoreState {
     pub records: Vec<Option<Record>>,
     /// Described ops, by address of the overload.
     pub funcs: FxHashMap<usize, Arc<Func>>,
-    /// The device that the budget in reports is of.
+    /// The device whose budget is reported.
     pub budget_pool: PoolId,
-    /// Where the CPU's tensors lie, if in one arena.
+    /// The arena in which the CPU's tensors lie, if there is one.
     pub arena: Option<Arena>,
-    /// Whether the engine's steps are being performed: what it says of storages is true only once they are.
+    /// Whether the engine's steps are being performed. Until they are, its account of storages is ahead of memory.
     pub performing: bool,
-    /// No device has a budget, nor will: the run is only watched.
+    /// Whether no device has a budget, nor ever will: the run is only watched.
     pub unbounded: bool,
     /// Whether the budget moves to the first accelerator seen.
     pub follow: Follow,
-    /// Devices.
+    /// Devices, by pool id.
     pub pools: Vec<Pool>,
-    /// Bytes as the allocator saw them.
+    /// The session's own account of bytes.
     pub ledger: Ledger,
     /// Chains of ops behind storages.
     pub lineage: Lineage,
-    /// Where `StorageImpl` keeps what is moved.
-    pub layout: Layout,
-    /// Slow paths in Python.
-    pub seam: Seam,
-    /// `TensorBase.untyped_storage`.
-    pub untyped_storage: Py<PyAny>,
-    /// `torch._C._set_grad_enabled`.
-    pub set_grad: Py<PyAny>,
+    /// Torch, as reached through Python.
+    pub internals: TorchInternals,
     /// The trace being recorded, if any.
-    pub tracing: Option<Tracing>,
+    pub trace: Option<Trace>,
     /// Nanoseconds spent replaying.
     pub replay_ns: u64,
     /// Nanoseconds spent in the engine under pressure.
     pub decide_ns: u64,
     /// Name of the op being prepared, for errors.
     pub current: String,
-    outside: Outside,
-    /// What frees memory that torch allocated for the CPU.
-    own_deleter: usize,
-    given: Vec<Option<u64>>,
-    steps: Vec<Step>,
-    /// Where what is being made is to lie.
-    placements: Vec<Placement>,
-    observed: Vec<Observed>,
-    owners: FxHashMap<u64, StorageId>,
     /// The op begun last, until the engine forgets it.
     pub running: Option<OpId>,
-    /// Records kept now.
-    live_records: usize,
-    dead_ops: Vec<OpId>,
-    dead_storages: Vec<StorageId>,
+    pub(super) outside: Outside,
+    /// Address of the function that frees memory which torch allocated for the CPU.
+    pub(super) own_deleter: usize,
+    /// Budgets as the user gave them, by pool id.
+    given: Vec<Option<u64>>,
+    /// Number of records kept now.
+    pub(super) live_records: usize,
+    /// Places of the outputs of the op or the replay that is under way.
+    pub(super) placements: Vec<Placement>,
+    // Buffers, kept for their capacity.
+    pub(super) steps: Vec<Step>,
+    pub(super) observed: Vec<Observed>,
+    pub(super) owners: FxHashMap<u64, StorageId>,
+    pub(super) dead_ops: Vec<OpId>,
+    pub(super) dead_storages: Vec<StorageId>,
 }
 
-impl CoreState {
-    /// Puts the parts together.
+impl Executor {
+    /// An executor that knows no storages and no devices yet.
     pub fn new(
         py: Python<'_>,
         engine: Engine,
-        layout: Layout,
-        seam: Seam,
-        untyped_storage: Py<PyAny>,
-        set_grad: Py<PyAny>,
-        tracing: Option<Tracing>,
-    ) -> PyResult<CoreState> {
-        let own = seam
+        internals: TorchInternals,
+        trace: Option<Trace>,
+    ) -> PyResult<Executor> {
+        let own = internals
             .blank_storage
             .bind(py)
             .call1((py.import("torch")?.call_method1("device", ("cpu",))?, 64))?;
-        let own_deleter = layout.origin(py, Impl::of(&own)?).deleter;
-        Ok(CoreState {
+        // SAFETY: `own` is in scope and owns the storage.
+        let own_deleter = unsafe { internals.layout.origin(py, Impl::of(&own)?) }.deleter;
+        Ok(Executor {
             outside: Outside::default(),
             own_deleter,
             engine,
@@ -151,11 +105,8 @@ impl CoreState {
             follow: Follow::Fixed,
             ledger: Ledger::default(),
             lineage: Lineage::default(),
-            layout,
-            seam,
-            untyped_storage,
-            set_grad,
-            tracing,
+            internals,
+            trace,
             replay_ns: 0,
             decide_ns: 0,
             current: String::new(),
@@ -208,7 +159,7 @@ impl CoreState {
         self.given.get(pool.0 as usize).copied().flatten()
     }
 
-    /// Notes the budget that the user gave a device.
+    /// Sets the budget that the user gave a device.
     pub fn set_given(&mut self, pool: PoolId, bytes: Option<u64>) {
         let i = pool.0 as usize;
         if self.given.len() <= i {
@@ -230,38 +181,26 @@ impl CoreState {
                     .pools
                     .get(pool.0 as usize)
                     .map_or("?", |p| p.name.as_str());
-                // In the user's terms: with the part of the budget that is kept back.
+                // The user's budget includes the part that is kept back.
                 let given = self.given(*pool).unwrap_or(budget.0);
                 let kept = given - budget.0.min(given);
                 let smallest = match self.arena {
                     Some(_) if *pool == PLACED => smallest.0 + kept,
                     _ => with_slack(smallest.0),
                 };
-                match self.seam.budget_error.bind(py).call1((
+                raised(self.internals.budget_error.bind(py).call1((
                     &self.current,
                     needed.0 + kept,
                     smallest,
                     given,
                     device,
-                )) {
-                    Ok(e) => PyErr::from_value(e),
-                    Err(e) => e,
-                }
+                )))
             }
-            other => match py
-                .import("remat._errors")
-                .and_then(|m| m.getattr("RematError"))
-            {
-                Ok(class) => match class.call1((format!("{}: {other}", self.current),)) {
-                    Ok(e) => PyErr::from_value(e),
-                    Err(e) => e,
-                },
-                Err(e) => e,
-            },
+            other => remat_error(py, &format!("{}: {other}", self.current)),
         }
     }
 
-    /// Tells the engine of storages that died since the last time.
+    /// Tells the engine which storages died since the last time.
     pub fn drain_deaths(&mut self, py: Python<'_>) -> PyResult<()> {
         while let Some(live) = self.storages.next_death() {
             let sid = self.engine.storage(live.tensor);
@@ -272,7 +211,7 @@ impl CoreState {
         Ok(())
     }
 
-    /// The bytes of a storage that left the table are not there any more.
+    /// Subtracts the bytes of a storage that left the table.
     pub fn uncount(&mut self, py: Python<'_>, live: &Live) -> PyResult<()> {
         match live.outside {
             Some(place) => {
@@ -287,10 +226,10 @@ impl CoreState {
         Ok(())
     }
 
-    /// Drops the reference that a live storage stands for.
+    /// Drops a live storage's reference to its tensor.
     pub fn release(&mut self, py: Python<'_>, tensor: TensorId) -> PyResult<()> {
-        if let Some(tracing) = &mut self.tracing {
-            tracing.release(tensor)?;
+        if let Some(trace) = &mut self.trace {
+            trace.release(tensor)?;
         }
         self.engine
             .release(tensor)
@@ -307,28 +246,14 @@ impl CoreState {
         self.perform(py)
     }
 
-    /// The pool a storage lives in; `None` for devices without memory of their own.
+    /// The pool of a storage; `None` for devices without memory of their own.
     pub fn device_of(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<PoolId>> {
         let py = storage.py();
-        let found = self.seam.device_of.bind(py).call1((storage,))?;
+        let found = self.internals.device_of.bind(py).call1((storage,))?;
         if found.is_none() {
             return Ok(None);
         }
         let (name, device): (String, Bound<'_, PyAny>) = found.extract()?;
         self.pool(&name, &device).map(Some)
     }
-}
-
-/// `remat.BudgetError`.
-pub fn budget_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    py.import("remat._errors")?.getattr("BudgetError")
-}
-
-/// The smallest budget whose part beyond the slack is so many bytes.
-fn with_slack(bytes: u64) -> u64 {
-    let mut budget = bytes + slack(bytes);
-    while budget - slack(budget) < bytes {
-        budget += bytes - (budget - slack(budget));
-    }
-    budget
 }

@@ -1,43 +1,16 @@
-//! Constants that the program dropped and only recorded ops still read: their bytes stay for the sake of later replays.
-//! When they have become many, or nothing else makes room, they are let go, and what hangs on them is pinned instead
-//! (banishing, DTR appendix C.5). A gradient that flowed into a running average is one: the average takes its place.
+//! Unreferenced constants: the program dropped them, and only recorded ops still read them. Their bytes stay for later
+//! replays. When they have become many, or nothing else makes room, they are dropped too, and the tensors that were
+//! computed from them are pinned instead (banishing, DTR appendix C.5). A gradient that flowed into a running average
+//! is one: the average takes its place.
 
 use pyo3::prelude::*;
 use remat_core::TensorId;
 
-use crate::core_state::CoreState;
-use crate::storages::{Buffer, LiveId};
+use super::state::Executor;
+use crate::ffi::errors::budget_error;
+use crate::tracking::storages::{Buffer, LiveId};
 
-/// Bytes held for records alone: when to look for those that the program dropped.
-#[derive(Default)]
-pub struct Holds {
-    bytes: u64,
-    looked_at: u64,
-}
-
-impl Holds {
-    /// A constant is held from now on.
-    pub fn add(&mut self, bytes: u64) {
-        self.bytes += bytes;
-    }
-
-    /// A constant is not held any more.
-    pub fn sub(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_sub(bytes);
-        self.looked_at = self.looked_at.min(self.bytes);
-    }
-
-    /// Whether a sixteenth of the budget has come to be held since the last look.
-    pub fn are_many(&self, budget: Option<u64>) -> bool {
-        budget.is_some_and(|budget| self.bytes - self.looked_at > budget / 16)
-    }
-
-    fn look(&mut self) {
-        self.looked_at = self.bytes;
-    }
-}
-
-/// What letting go must yield.
+/// The least that dropping constants must yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Yield {
     /// Anything at all: an op does not fit otherwise.
@@ -46,20 +19,25 @@ pub enum Yield {
     Twice,
 }
 
-impl CoreState {
-    /// Lets constants go if they have become many and little has to be pinned for them.
-    pub fn let_go_if_many(&mut self, py: Python<'_>) -> PyResult<()> {
-        if self.storages.holds.are_many(self.given(self.budget_pool)) {
-            self.let_go(py, Yield::Twice)?;
+impl Executor {
+    /// Drops unreferenced constants if they have become many and little has to be pinned for them.
+    pub fn drop_unreferenced_if_many(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self
+            .storages
+            .held_constants
+            .are_many(self.given(self.budget_pool))
+        {
+            self.drop_unreferenced(py, Yield::Twice)?;
         }
         Ok(())
     }
 
-    /// Lets go of the dropped constants, oldest first, that free most beyond what is pinned for them. Says whether any went.
-    pub fn let_go(&mut self, py: Python<'_>, least: Yield) -> PyResult<bool> {
-        self.storages.holds.look();
-        let dropped = self.dropped(py)?;
-        let tensors: Vec<TensorId> = dropped
+    /// Drops those unreferenced constants, oldest first, that free most beyond the bytes pinned for them. Returns whether
+    /// any was dropped.
+    pub fn drop_unreferenced(&mut self, py: Python<'_>, least: Yield) -> PyResult<bool> {
+        self.storages.held_constants.note_search();
+        let unreferenced = self.unreferenced(py)?;
+        let tensors: Vec<TensorId> = unreferenced
             .iter()
             .filter_map(|&id| self.storages.live(id).map(|live| live.tensor))
             .collect();
@@ -78,14 +56,12 @@ impl CoreState {
             let sid = self.engine.storage(heir);
             if let Buffer::Live(id) = *self.storages.buffer(sid) {
                 match self.pin(py, id) {
-                    Err(e) if e.is_instance(py, &crate::core_state::budget_error(py)?) => {
-                        return Ok(false)
-                    }
+                    Err(e) if e.is_instance(py, &budget_error(py)?) => return Ok(false),
                     done => done?,
                 }
             }
         }
-        for &id in &dropped[..heirs.constants] {
+        for &id in &unreferenced[..heirs.constants] {
             // The last record that read it may have gone with a pin, and the constant with it.
             let held = self.storages.live(id).is_some_and(|l| l.hold.is_some());
             if let Some(live) = held.then(|| self.storages.forget(id)).flatten() {
@@ -100,44 +76,28 @@ impl CoreState {
     }
 
     /// Constants that have no owner but the session, oldest first.
-    fn dropped(&mut self, py: Python<'_>) -> PyResult<Vec<LiveId>> {
-        let mut dropped = Vec::new();
+    fn unreferenced(&mut self, py: Python<'_>) -> PyResult<Vec<LiveId>> {
+        let mut unreferenced = Vec::new();
         for (id, live) in self.storages.all() {
             let (Some(hold), None) = (&live.hold, live.outside) else {
                 continue;
             };
-            // SAFETY: `hold` is a Python object, and the GIL is held: `py` proves it.
+            // SAFETY: `hold` owns a reference to a Python object, and the GIL is held, as `py` proves.
             let references = unsafe { pyo3::ffi::Py_REFCNT(hold.as_ptr()) };
             if references > 1 {
                 continue;
             }
-            let owners: usize = self.seam.use_count.bind(py).call1((hold,))?.extract()?;
+            let owners: usize = self
+                .internals
+                .use_count
+                .bind(py)
+                .call1((hold,))?
+                .extract()?;
             if owners == 1 {
-                dropped.push((live.serial, id));
+                unreferenced.push((live.serial, id));
             }
         }
-        dropped.sort_unstable();
-        Ok(dropped.into_iter().map(|(_, id)| id).collect())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_look_is_due_each_time_a_sixteenth_of_the_budget_has_come() {
-        let mut holds = Holds::default();
-        holds.add(16);
-        assert!(!holds.are_many(Some(256)) && !holds.are_many(None));
-        holds.add(1);
-        assert!(holds.are_many(Some(256)));
-        holds.look();
-        assert!(!holds.are_many(Some(256)));
-        holds.sub(10);
-        holds.add(16);
-        assert!(!holds.are_many(Some(256)));
-        holds.add(1);
-        assert!(holds.are_many(Some(256)));
+        unreferenced.sort_unstable();
+        Ok(unreferenced.into_iter().map(|(_, id)| id).collect())
     }
 }

@@ -1,4 +1,4 @@
-//! The arena of the preloaded allocator (`remat_arena.h`): what the session asks of it and tells it.
+//! The arena of the preloaded allocator, through the C functions of `remat_arena.h`.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,7 +10,7 @@ pub struct Statistics {
     pub capacity: u64,
     /// Bytes of taken blocks.
     pub in_use: u64,
-    /// The most since the peak was restarted.
+    /// Most bytes in use at a time since the peak was restarted.
     pub high_water: u64,
     /// `capacity - in_use`.
     pub free_bytes: u64,
@@ -18,17 +18,17 @@ pub struct Statistics {
     pub largest_free: u64,
     /// Taken blocks.
     pub blocks: u64,
-    /// Allocations that got one.
+    /// Allocations that got a block.
     pub allocations: u64,
-    /// Blocks given back.
+    /// Blocks given back so far.
     pub frees: u64,
-    /// Times that no block was large enough.
+    /// Times that no free block was large enough.
     pub exhaustions: u64,
-    /// Allocations that got none.
+    /// Allocations that got no block.
     pub refusals: u64,
     /// Allocations that the system served for want of room.
     pub spills: u64,
-    /// Frees of what was no block.
+    /// Frees of addresses at which no block begins.
     pub wrong_frees: u64,
     fragmentation_mean: f64,
     fragmentation_max: f64,
@@ -38,21 +38,21 @@ pub struct Statistics {
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Block {
-    /// Where it begins.
+    /// Its first address.
     pub address: u64,
-    /// Rounded to the alignment.
+    /// Its size, rounded to the alignment.
     pub bytes: u64,
-    /// False for what is free between two.
+    /// Whether it is in use; stretches between blocks are listed too.
     pub taken: bool,
 }
 
 /// `remat_make_room`.
 pub type MakeRoom = unsafe extern "C" fn(bytes: u64, context: *mut c_void) -> bool;
 
-/// Blocks below this size are the system's.
+/// Smaller blocks are the system's, in bytes.
 pub const SMALLEST: u64 = 1024;
 
-/// What sizes and addresses are rounded to.
+/// Sizes and addresses are multiples of so many bytes.
 pub const ALIGNMENT: u64 = 64;
 
 unsafe extern "C" {
@@ -65,7 +65,7 @@ type Base = unsafe extern "C" fn() -> *const c_void;
 type Expect = unsafe extern "C" fn(u64, u64) -> c_int;
 type ExpectNoMore = unsafe extern "C" fn() -> usize;
 type Spill = unsafe extern "C" fn(bool) -> bool;
-type Crumbs = unsafe extern "C" fn(u64) -> u64;
+type SmallBlockLimit = unsafe extern "C" fn(u64) -> u64;
 type RestartPeak = unsafe extern "C" fn();
 type OnExhausted = unsafe extern "C" fn(Option<MakeRoom>, *mut c_void);
 
@@ -78,7 +78,7 @@ struct Functions {
     expect: Expect,
     expect_no_more: ExpectNoMore,
     spill: Spill,
-    crumbs: Crumbs,
+    small_block_limit: SmallBlockLimit,
     restart_peak: RestartPeak,
     on_exhausted: OnExhausted,
 }
@@ -86,8 +86,8 @@ struct Functions {
 impl Functions {
     fn find() -> Option<Functions> {
         use std::mem::transmute;
-        // SAFETY: each function has the type that `remat_arena.h` gives the name; the library that has them is
-        // preloaded, and such libraries are never unloaded.
+        // SAFETY: each name has the type that `remat_arena.h` gives it. The library that defines the names is
+        // preloaded, and preloaded libraries are never unloaded.
         unsafe {
             Some(Functions {
                 read: transmute::<*mut c_void, Read>(symbol(c"remat_arena_read")?),
@@ -98,7 +98,9 @@ impl Functions {
                     c"remat_arena_expect_no_more",
                 )?),
                 spill: transmute::<*mut c_void, Spill>(symbol(c"remat_arena_spill")?),
-                crumbs: transmute::<*mut c_void, Crumbs>(symbol(c"remat_arena_crumbs")?),
+                small_block_limit: transmute::<*mut c_void, SmallBlockLimit>(symbol(
+                    c"remat_arena_small_block_limit",
+                )?),
                 restart_peak: transmute::<*mut c_void, RestartPeak>(symbol(
                     c"remat_arena_restart_peak",
                 )?),
@@ -110,11 +112,20 @@ impl Functions {
     }
 }
 
-/// A symbol among all that the process has loaded.
+/// The address of a symbol, searched in all libraries that the process has loaded.
 fn symbol(name: &std::ffi::CStr) -> Option<*mut c_void> {
-    // SAFETY: the handle is `RTLD_DEFAULT`, and the name ends in a zero byte.
+    // SAFETY: a null handle is `RTLD_DEFAULT`, and a `CStr` ends in a zero byte.
     let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
     (!found.is_null()).then_some(found)
+}
+
+/// Who serves an allocation for which the arena has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// Nobody: the caller gets no memory.
+    Nobody,
+    /// The system, beside the arena: for an op that must not fail halfway.
+    System,
 }
 
 /// The arena, as one session sees it.
@@ -122,20 +133,20 @@ pub struct Arena {
     functions: Functions,
     base: u64,
     listed: Vec<Block>,
-    /// The engine's blocks may be others than the allocator's.
+    /// Whether the engine's list of blocks may differ from the allocator's.
     pub stale: bool,
     high_water: u64,
-    /// Bytes evicted for the op that runs, by those it ran out of memory for.
+    /// Bytes evicted while the op that runs was allocating, to make room for it.
     pub evicted_inside: u64,
-    /// Bytes that were asked for when nobody could make room; 0 until then.
+    /// Bytes of the last allocation for which nobody could make room; 0 until then.
     pub short_of: u64,
 }
 
 impl Arena {
-    /// The arena that is open; `None` if the library is not preloaded, or no arena is open.
+    /// The open arena; `None` if the library is not preloaded or no arena is open.
     pub fn open() -> Option<Arena> {
         let functions = Functions::find()?;
-        // SAFETY: it takes nothing; null before an arena was opened.
+        // SAFETY: the function takes nothing and may be called at any time; it returns null before an arena was opened.
         let base = unsafe { (functions.base)() } as u64;
         (base != 0).then(|| Arena {
             functions,
@@ -151,7 +162,8 @@ impl Arena {
     /// Counts since the arena was opened.
     pub fn statistics(&self) -> Statistics {
         let mut found = Statistics::default();
-        // SAFETY: a struct as the header has it; without an arena it stays as it is.
+        // SAFETY: the pointer is to a struct of the header's layout, which lives until the call returns. Without an
+        // arena the function leaves it as it is.
         unsafe { (self.functions.read)(&raw mut found) };
         found
     }
@@ -160,7 +172,7 @@ impl Arena {
     pub fn taken(&mut self) -> impl Iterator<Item = (u64, u64)> + '_ {
         loop {
             let places = self.listed.len();
-            // SAFETY: as many places as are said.
+            // SAFETY: the vector holds `places` structs of the header's layout, and the function writes no more.
             let there = unsafe { (self.functions.blocks)(self.listed.as_mut_ptr(), places) };
             if there <= places {
                 let base = self.base;
@@ -171,52 +183,55 @@ impl Arena {
         }
     }
 
-    /// Where in the arena a pointer points to; what is not in it lies beyond every end.
+    /// The offset of a pointer from the arena's start. A pointer outside of the arena gives an offset beyond its size.
     pub fn offset(&self, pointer: usize) -> u64 {
         (pointer as u64).wrapping_sub(self.base)
     }
 
-    /// The next allocation of so many bytes is to lie there. If that is not free the engine knew wrong.
+    /// Keeps the block at an offset for this thread's next allocation of so many bytes. If the block is not free, the
+    /// engine's list of blocks is out of date.
     pub fn expect(&mut self, offset: u64, bytes: u64) {
-        // SAFETY: it takes numbers, and refuses those that are no place.
+        // SAFETY: the function takes any numbers, and refuses those that are no place in the arena.
         if unsafe { (self.functions.expect)(self.base + offset, bytes) } != 0 {
             self.stale = true;
         }
     }
 
-    /// What was expected and did not come is free again.
+    /// Frees the blocks that were kept for this thread and not allocated.
     pub fn expect_no_more(&mut self) {
-        // SAFETY: it takes nothing.
+        // SAFETY: the function takes nothing and may be called at any time.
         unsafe { (self.functions.expect_no_more)() };
     }
 
-    /// Small blocks that nobody placed are the system's from now on, or (0) lie wherever there is room.
-    pub fn leave_crumbs(&self, bytes: u64) {
-        // SAFETY: it takes any number.
-        unsafe { (self.functions.crumbs)(bytes) };
+    /// Leaves blocks below so many bytes to the system unless they are expected; 0 stands for the smallest limit.
+    pub fn set_small_block_limit(&self, bytes: u64) {
+        // SAFETY: the function takes any number.
+        unsafe { (self.functions.small_block_limit)(bytes) };
     }
 
-    /// Whether this thread's allocations that find no room are the system's from here on: amid an op that must not fail.
-    pub fn spill(&self, spill: bool) {
-        // SAFETY: it takes any boolean.
-        unsafe { (self.functions.spill)(spill) };
+    /// Says who serves this thread's allocations from here on if the arena has no room for them.
+    pub fn set_fallback(&self, fallback: Fallback) {
+        // SAFETY: the function takes any boolean.
+        unsafe { (self.functions.spill)(fallback == Fallback::System) };
     }
 
-    /// The high-water mark of what comes starts from here; that of what was is kept.
+    /// Starts the allocator's high-water mark anew from the bytes in use. [`high_water`](Self::high_water) keeps the
+    /// higher of the marks.
     pub fn restart_peak(&mut self) {
         self.high_water = self.high_water();
-        // SAFETY: it takes nothing.
+        // SAFETY: the function takes nothing and may be called at any time.
         unsafe { (self.functions.restart_peak)() };
     }
 
-    /// The most that was in use at a time.
+    /// Most bytes that were in use at a time.
     pub fn high_water(&self) -> u64 {
         self.high_water.max(self.statistics().high_water)
     }
 
-    /// Who makes room from now on, or nobody.
+    /// Registers the function that makes room, or none.
     pub fn set_evictor(&self, make_room: Option<MakeRoom>) {
-        // SAFETY: the function takes no context and may be called by any thread at any time.
+        // SAFETY: the registered function takes no context. It stays callable by any thread as long as the process lives,
+        // since the extension module is never unloaded.
         unsafe { (self.functions.on_exhausted)(make_room, std::ptr::null_mut()) };
     }
 }

@@ -1,8 +1,8 @@
-//! The session's own account of bytes, kept apart from the engine's: what the allocator must have seen.
+//! The session's own account of bytes, kept apart from the engine's: it follows the allocations themselves.
 
 use remat_core::PoolId;
 
-/// Bytes in use and the highest they ever were, for each pool.
+/// Bytes in use and their highest number so far, for each pool.
 #[derive(Default)]
 pub struct Ledger {
     used: Vec<u64>,
@@ -19,20 +19,20 @@ impl Ledger {
         i
     }
 
-    /// Bytes came to be.
+    /// Adds bytes that were allocated.
     pub fn add(&mut self, pool: PoolId, bytes: u64) {
         let i = self.entry(pool);
         self.used[i] += bytes;
         self.peak[i] = self.peak[i].max(self.used[i]);
     }
 
-    /// Bytes went.
+    /// Subtracts bytes that were freed.
     pub fn sub(&mut self, pool: PoolId, bytes: u64) {
         let i = self.entry(pool);
         self.used[i] = self.used[i].saturating_sub(bytes);
     }
 
-    /// Bytes that were there for a while, beside all in use now.
+    /// Counts bytes that were allocated for a while, beside all in use now.
     pub fn spike(&mut self, pool: PoolId, bytes: u64) {
         let i = self.entry(pool);
         self.peak[i] = self.peak[i].max(self.used[i] + bytes);

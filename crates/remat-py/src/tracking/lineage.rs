@@ -1,36 +1,36 @@
-//! Where lineage is cut although no op overwrote anything.
+//! The places at which lineage is cut although no op overwrote anything.
 //!
-//! A program that carries a state from step to step without an in-place update (a recurrent filter, an average kept by
-//! hand) would have each state remembered by all the ops since the first step. So that neither memory nor decisions
-//! grow with the number of steps, such chains of ops are cut: what the program carries on is pinned, becomes a constant,
-//! and the ops behind it are forgotten.
+//! A program may carry a state from step to step without an in-place update (a recurrent filter, an average kept by
+//! hand). Each state then depends on all ops since the first step. Such chains of ops are cut, so that neither memory
+//! nor decisions grow with the number of steps: the tensors that the program carries on are pinned and become constants,
+//! and the ops behind them are forgotten.
 //!
-//! Pinned in the middle of a step, that would be every activation; between two steps it is little. The place is found by
-//! the bytes that the program holds, evicted or not. Once a chain is [`LONG`], they are watched for as many ops as are
-//! remembered; the next time they are about as low as they ever were meanwhile is the place. A single deep step holds
-//! more and more while it is watched and comes down to that level only when it has been gone through backwards, so it
-//! is not cut in its middle.
+//! In the middle of a step the program carries every activation; between two steps it carries little. The bytes that
+//! the program holds, evicted or not, show the place. Once a chain is [`LONG`], they are watched for as many ops as are
+//! remembered. The chain is cut the next time they are about as low as their lowest then. A single deep step holds more
+//! and more while it is watched, and comes down to that level only at the end of its backward pass, so it is not cut in
+//! its middle.
 //!
-//! The rule looks at the order of ops and at sizes alone, never at a clock, so the same program is cut at the same places.
+//! The rule reads the order of ops and their sizes, never a clock, so the same program is cut at the same places.
 
 use remat_core::StorageId;
 
-/// Ops in a row from which on a chain is to be cut.
+/// Number of ops in a row from which on a chain is to be cut.
 pub const LONG: u32 = 1024;
 
-/// Where the search for the next place is.
+/// The state of the search for the next place.
 #[derive(Clone, Copy, Debug)]
 enum Search {
     /// No chain is long.
     Idle,
-    /// Looking how low the bytes held go, until so many more ops have run out of `span`.
+    /// Watching how low the bytes held go, for `left` more of `span` ops.
     Watching { left: u64, span: u64, low: u64 },
-    /// Waiting until they are about as low again.
+    /// Waiting until the bytes held are about as low again.
     Waiting { waited: u64, span: u64, low: u64 },
 }
 
-/// How low is low enough: an eighth above the lowest seen, and a 64th more for each span waited, since a program may
-/// hold a little more with every step.
+/// Whether the bytes held are low enough to cut: at most an eighth above the lowest seen, and a 64th more for each span
+/// waited, since a program may hold a little more with every step.
 fn low_enough(held: u64, low: u64, waited: u64, span: u64) -> bool {
     let more = u128::from(low) * u128::from(waited) / (64 * u128::from(span.max(1)));
     u128::from(held) <= u128::from(low + low / 8) + more
@@ -52,7 +52,7 @@ impl Default for Lineage {
 }
 
 impl Lineage {
-    /// Notes the chain behind a storage; ids are used again, so every new storage is noted.
+    /// Notes the length of the chain behind a storage. Ids are used again, so every new storage is noted.
     pub fn set(&mut self, sid: StorageId, length: u32) {
         if self.lengths.len() <= sid.index() {
             self.lengths.resize(sid.index() + 1, 0);
@@ -60,13 +60,13 @@ impl Lineage {
         self.lengths[sid.index()] = length;
     }
 
-    /// The chain behind a storage, as it was when it was made: ancestors pinned since do not shorten it.
+    /// The length of the chain behind a storage when it was made; ancestors pinned since do not shorten it.
     pub fn of(&self, sid: StorageId) -> u32 {
         self.lengths.get(sid.index()).copied().unwrap_or(0)
     }
 
-    /// Whether to cut now, before an op whose results have a chain of this length; so many ops are remembered and the
-    /// program holds so many bytes.
+    /// Whether to cut now, before an op whose results have a chain of `length`. The session remembers `remembered` ops,
+    /// and the program holds `held` bytes.
     pub fn is_time(&mut self, length: u32, remembered: usize, held: u64) -> bool {
         self.search = match self.search {
             Search::Idle if length < LONG => Search::Idle,
@@ -106,7 +106,7 @@ impl Lineage {
 mod tests {
     use super::*;
 
-    /// Places at which a program that holds these bytes before its ops is cut; every op makes the chain longer by one.
+    /// The ops before which a program is cut that holds these bytes before each op. Every op lengthens the chain by one.
     fn cuts(held: impl Iterator<Item = u64>) -> Vec<usize> {
         let mut lineage = Lineage::default();
         let mut length = 0;

@@ -1,5 +1,5 @@
-//! Memory that torch did not allocate (NumPy arrays, shared memory): each `from_numpy` makes a storage of its own over
-//! the same bytes, which count once, for as long as any of these storages lives.
+//! Memory that torch did not allocate (NumPy arrays, shared memory). Each `from_numpy` makes a storage of its own over
+//! the same bytes. They count once, for as long as any of these storages lives.
 
 use remat_core::{PoolId, TensorId};
 use rustc_hash::FxHashMap;
@@ -8,9 +8,9 @@ use rustc_hash::FxHashMap;
 pub struct Region {
     /// The constant that stands for the bytes in the engine.
     pub tensor: TensorId,
-    /// How many bytes are counted.
+    /// Its size.
     pub bytes: u64,
-    /// Where they are.
+    /// The device that holds them.
     pub pool: PoolId,
     storages: u32,
 }
@@ -30,7 +30,7 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// One more storage lies over these very bytes; `false` if they are not counted yet.
+    /// Notes one more storage over these very bytes. Returns `false` if they are not counted yet.
     pub fn share(&mut self, place: Place) -> bool {
         match self.regions.get_mut(&place) {
             Some(region) => {
@@ -41,7 +41,7 @@ impl Outside {
         }
     }
 
-    /// The first storage over these bytes.
+    /// Notes the first storage over these bytes.
     pub fn insert(&mut self, place: Place, tensor: TensorId, pool: PoolId) {
         let storages = 1;
         let region = Region {
@@ -53,7 +53,7 @@ impl Outside {
         self.regions.insert(place, region);
     }
 
-    /// One storage less; the region, if that was the last.
+    /// Notes one storage less over these bytes. Returns the region if that was the last.
     pub fn leave(&mut self, place: Place) -> Option<Region> {
         let region = self.regions.get_mut(&place)?;
         region.storages -= 1;

@@ -1,9 +1,8 @@
-//! The torch storages that the session knows, and where the bytes of each engine storage are.
+//! The torch storages that the session knows, and the place of each engine storage's bytes.
 //!
-//! A *live* storage is an `UntypedStorage` that something in the program still holds: the table keeps a weak
-//! reference whose callback tells of its death. Versions of a storage that an in-place op overwrote, and
-//! storages that died, may be recomputed on the way to something else: their bytes are in *scratch* storages
-//! that only the table holds.
+//! A *live* storage is an `UntypedStorage` that the program still holds. The table keeps a weak reference to it, whose
+//! callback reports its death. A replay may also need versions of a storage that an in-place op overwrote, or storages
+//! that died. Their recomputed bytes are in *scratch* storages that only the table holds.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,16 +13,29 @@ use pyo3::types::PyWeakrefReference;
 use remat_core::{PoolId, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
-use crate::fastcall::call_one;
-use crate::layout::Impl;
-use crate::let_go::Holds;
-use crate::outside::{overlap, Place};
+use super::held_constants::HeldConstants;
+use super::outside::{overlap, Place};
+use crate::ffi::fastcall::call_one;
+use crate::ffi::layout::Impl;
 
 /// `UntypedStorage._fix_weakref`, where it exists.
 static FIX_WEAKREF: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
 
-/// Index of a live storage in the table.
+/// Index of a live storage in the table. Indices are used again.
 pub type LiveId = u32;
+
+/// Description of a storage that has its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents {
+    /// The tensor in the engine whose value it has.
+    pub tensor: TensorId,
+    /// The engine's storage of that tensor.
+    pub sid: StorageId,
+    /// Its size.
+    pub bytes: u64,
+    /// The device that holds it.
+    pub pool: PoolId,
+}
 
 /// A torch storage that the program holds.
 pub struct Live {
@@ -31,10 +43,10 @@ pub struct Live {
     weak: Py<PyAny>,
     /// Address of the `UntypedStorage` object, its key.
     object: usize,
-    /// The C++ side.
+    /// Address of the C++ storage, which lives until the death of the object has been queued.
     pub imp: Impl,
-    /// A strong reference while recorded ops read a constant: a constant that the program drops must stay
-    /// until nothing can need it.
+    /// A strong reference while recorded ops read the storage as a constant: no replay could bring it back once the
+    /// program dropped it.
     pub hold: Option<Py<PyAny>>,
     /// Recorded ops that read this storage as a constant.
     pub readers: u32,
@@ -42,21 +54,21 @@ pub struct Live {
     pub tensor: TensorId,
     /// Size of the storage.
     pub bytes: u64,
-    /// Where it lives.
+    /// The device that holds it.
     pub pool: PoolId,
     /// Whether the bytes are there.
     pub present: bool,
-    /// The memory that torch did not allocate: its bytes are counted there.
+    /// The region of memory that torch did not allocate, if the storage lies over one. The region counts the bytes.
     pub outside: Option<Place>,
-    /// Nothing has been written to it by an op yet (it came from `empty`).
+    /// Whether no op has written to it yet (it came from `empty`).
     pub blank: bool,
-    /// The program took its bytes away (`resize_(0)`): access raises, as plain torch would crash.
+    /// Whether the program took its bytes away (`resize_(0)`). Access then raises, where plain torch would crash.
     pub freed: bool,
-    /// Tells it from storages that had the same id before.
+    /// A number that no other storage of the session has; ids are used again.
     pub serial: u64,
 }
 
-/// Where the bytes of an engine storage are.
+/// The place of an engine storage's bytes.
 pub enum Buffer {
     /// Nowhere.
     Empty,
@@ -66,7 +78,7 @@ pub enum Buffer {
     Scratch(Py<PyAny>),
 }
 
-/// Receives the deaths of storages, from whatever thread they die in.
+/// The queue of storages that died, in whatever thread. Python calls it under the GIL, before the storage is freed.
 #[pyclass(frozen, module = "remat._native")]
 pub struct Deaths {
     queue: Arc<Mutex<Vec<usize>>>,
@@ -92,11 +104,11 @@ pub struct Storages {
     queue: Arc<Mutex<Vec<usize>>>,
     on_death: Py<PyAny>,
     serial: u64,
-    /// Storages with a lower serial number were there before the latest op that autograd records.
+    /// Storages with a lower serial number existed before the latest op that autograd recorded.
     before_forward: u64,
     held: u64,
-    /// Constants held for records.
-    pub holds: Holds,
+    /// Bytes of constants held for records.
+    pub held_constants: HeldConstants,
 }
 
 impl Storages {
@@ -121,7 +133,7 @@ impl Storages {
             serial: 0,
             before_forward: 0,
             held: 0,
-            holds: Holds::default(),
+            held_constants: HeldConstants::default(),
         })
     }
 
@@ -131,16 +143,15 @@ impl Storages {
         self.by_object.get(&(storage.as_ptr() as usize)).copied()
     }
 
-    /// Takes in a storage whose bytes are there.
-    pub fn insert(
-        &mut self,
-        storage: &Bound<'_, PyAny>,
-        tensor: TensorId,
-        sid: StorageId,
-        bytes: u64,
-        pool: PoolId,
-    ) -> PyResult<LiveId> {
+    /// Takes in a storage that has its bytes.
+    pub fn insert(&mut self, storage: &Bound<'_, PyAny>, contents: Contents) -> PyResult<LiveId> {
         let py = storage.py();
+        let Contents {
+            tensor,
+            sid,
+            bytes,
+            pool,
+        } = contents;
         let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(py))?
             .into_any()
             .unbind();
@@ -178,7 +189,7 @@ impl Storages {
         Ok(id)
     }
 
-    /// The next storage that died, removed from the table (its buffer is left to the caller).
+    /// Removes the next storage that died from the table. The caller clears its buffer.
     pub fn next_death(&mut self) -> Option<Live> {
         loop {
             let weak = self
@@ -202,10 +213,10 @@ impl Storages {
     pub fn forget(&mut self, id: LiveId) -> Option<Live> {
         let live = self.lives.get_mut(id as usize)?.take()?;
         self.by_object.remove(&live.object);
-        self.by_weak.remove(&(live.weak.as_ptr() as usize));
+        self.by_weak.remove(&live.weak_key());
         self.held -= live.bytes;
         if live.hold.is_some() {
-            self.holds.sub(live.bytes);
+            self.held_constants.sub(live.bytes);
         }
         self.free.push(id);
         Some(live)
@@ -216,22 +227,22 @@ impl Storages {
         if let Some(live) = self.live_mut(id) {
             let bytes = live.bytes;
             if live.hold.replace(object).is_none() {
-                self.holds.add(bytes);
+                self.held_constants.add(bytes);
             }
         }
     }
 
-    /// No record reads it any more.
+    /// Stops keeping a storage alive, once no record reads it any more.
     pub fn unhold(&mut self, id: LiveId) {
         if let Some(live) = self.live_mut(id) {
             let bytes = live.bytes;
             if live.hold.take().is_some() {
-                self.holds.sub(bytes);
+                self.held_constants.sub(bytes);
             }
         }
     }
 
-    /// Whether deaths wait to be told.
+    /// Whether storages have died that are still in the table.
     #[inline]
     pub fn has_deaths(&self) -> bool {
         !self
@@ -241,7 +252,7 @@ impl Storages {
             .is_empty()
     }
 
-    /// An op that autograd records is about to run: what is here now has been carried into a forward pass.
+    /// Notes that an op which autograd records is about to run. The storages known now were carried into a forward pass.
     #[inline]
     pub fn note_forward(&mut self) {
         self.before_forward = self.serial;
@@ -258,19 +269,19 @@ impl Storages {
         self.held
     }
 
-    /// A live storage; ids come from this table and name storages that have not been removed.
+    /// A live storage, unless it was removed.
     #[inline]
     pub fn live(&self, id: LiveId) -> Option<&Live> {
         self.lives.get(id as usize).and_then(Option::as_ref)
     }
 
-    /// As [`live`](Self::live), to change.
+    /// A live storage to change, unless it was removed.
     #[inline]
     pub fn live_mut(&mut self, id: LiveId) -> Option<&mut Live> {
         self.lives.get_mut(id as usize).and_then(Option::as_mut)
     }
 
-    /// Every live storage.
+    /// Every storage in the table, those included whose death is queued.
     pub fn all(&self) -> impl Iterator<Item = (LiveId, &Live)> {
         self.lives
             .iter()
@@ -278,7 +289,23 @@ impl Storages {
             .filter_map(|(i, l)| l.as_ref().map(|l| (i as LiveId, l)))
     }
 
-    /// Every storage of the table's own, by the engine storage whose bytes it has.
+    /// Every storage in the table whose death is not queued. As long as the GIL is not released, each of them is alive in
+    /// C++ too, so its [`imp`](Live::imp) may be followed.
+    pub fn alive(&self, _gil: Python<'_>) -> impl Iterator<Item = (LiveId, &Live)> {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let dying = queue.clone(); // empty nearly always: no allocation
+        drop(queue);
+        self.all()
+            .filter(move |(_, live)| !dying.contains(&live.weak_key()))
+    }
+
+    /// Whether a storage is alive, as in [`alive`](Self::alive).
+    pub fn is_alive(&self, _gil: Python<'_>, live: &Live) -> bool {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        !queue.contains(&live.weak_key())
+    }
+
+    /// Every scratch storage, with the engine storage whose bytes it has.
     pub fn scratch(&self) -> impl Iterator<Item = (StorageId, &Py<PyAny>)> {
         let all = self.buffers.iter().enumerate();
         all.filter_map(|(index, buffer)| match buffer {
@@ -287,7 +314,7 @@ impl Storages {
         })
     }
 
-    /// Other storages over the same memory, which torch did not allocate.
+    /// Other storages over the same memory, if torch did not allocate it.
     pub fn aliases(&self, id: LiveId) -> Vec<(LiveId, TensorId)> {
         let Some(place) = self.live(id).and_then(|live| live.outside) else {
             return Vec::new();
@@ -299,12 +326,12 @@ impl Storages {
             .collect()
     }
 
-    /// Where an engine storage's bytes are.
+    /// The place of an engine storage's bytes.
     pub fn buffer(&self, sid: StorageId) -> &Buffer {
         self.buffers.get(sid.index()).unwrap_or(&Buffer::Empty)
     }
 
-    /// Says where an engine storage's bytes are; returns what was said before.
+    /// Sets the place of an engine storage's bytes; returns the place they had before.
     pub fn set_buffer(&mut self, sid: StorageId, buffer: Buffer) -> Buffer {
         if self.buffers.len() <= sid.index() {
             self.buffers.resize_with(sid.index() + 1, || Buffer::Empty);
@@ -312,7 +339,7 @@ impl Storages {
         std::mem::replace(&mut self.buffers[sid.index()], buffer)
     }
 
-    /// The Python object that holds an engine storage's bytes now, if they are there.
+    /// The Python object that holds an engine storage's bytes, if they are in memory.
     pub fn object<'py>(
         &self,
         py: Python<'py>,
@@ -330,6 +357,10 @@ impl Storages {
 }
 
 impl Live {
+    fn weak_key(&self) -> usize {
+        self.weak.as_ptr() as usize
+    }
+
     /// Address of the `UntypedStorage` object.
     pub fn address(&self) -> usize {
         self.object
@@ -341,7 +372,7 @@ impl Live {
         if object.is_none() {
             return Ok(None);
         }
-        // In older torch the new reference does not own the storage before it was told so.
+        // In older torch the new reference owns the storage only after this call.
         let base = object.get_type();
         let fix = FIX_WEAKREF.get_or_try_init(py, || {
             let method = base.getattr_opt(intern!(py, "_fix_weakref"))?;

@@ -1,21 +1,43 @@
-//! Recording a run as a trace: ids of the engine, which are reused, become ids that never are.
+//! The trace of a run. The engine uses ids again; the trace gives each tensor a number of its own.
 
 use std::path::Path;
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, Output, PoolId, TensorId};
+use remat_core::{Bytes, Output, PoolId, Replay, TensorId};
 use remat_trace::{Event, Header, TraceOutput, TraceOutputKind, TraceWriter};
 
+/// An op that ran, as the engine knows it.
+pub struct RanOp<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Tensors that it read.
+    pub inputs: &'a [TensorId],
+    /// Its outputs, as they were announced.
+    pub outputs: &'a [Output],
+    /// The tensors that the engine made for the outputs.
+    pub made: &'a [TensorId],
+    /// Bytes that it needed while it ran, beyond inputs and outputs.
+    pub workspace: u64,
+    /// The device of the workspace.
+    pub workspace_pool: PoolId,
+    /// Nanoseconds that it took.
+    pub cost: u64,
+    /// Whether it could be replayed.
+    pub replay: Replay,
+    /// True sizes of the outputs, if they may differ from the announced ones.
+    pub sizes: Option<&'a [Bytes]>,
+}
+
 /// A trace being written.
-pub struct Tracing {
+pub struct Trace {
     writer: TraceWriter,
     names: Vec<u64>,
     next: u64,
 }
 
-impl Tracing {
+impl Trace {
     /// Starts a trace file.
-    pub fn create(path: &Path, pools: &[String]) -> PyResult<Tracing> {
+    pub fn create(path: &Path, pools: &[String]) -> PyResult<Trace> {
         let header = Header {
             pools: pools.to_vec(),
             ..Header::default()
@@ -26,7 +48,7 @@ impl Tracing {
                 path.display()
             ))
         })?;
-        Ok(Tracing {
+        Ok(Trace {
             writer,
             names: Vec::new(),
             next: 1,
@@ -47,7 +69,7 @@ impl Tracing {
         self.names.get(tensor.index()).copied().unwrap_or(0)
     }
 
-    /// A constant came to be.
+    /// Records a new constant.
     pub fn constant(&mut self, tensor: TensorId, bytes: u64, pool: PoolId) -> PyResult<()> {
         let tensor = self.fresh(tensor);
         Ok(self.writer.write(&Event::Constant {
@@ -57,45 +79,35 @@ impl Tracing {
         })?)
     }
 
-    /// A storage was pinned.
+    /// Records that a storage was pinned.
     pub fn pin(&mut self, tensor: TensorId) -> PyResult<()> {
         Ok(self.writer.write(&Event::Pin {
             tensor: self.name(tensor),
         })?)
     }
 
-    /// A reference went.
+    /// Records that a reference was dropped.
     pub fn release(&mut self, tensor: TensorId) -> PyResult<()> {
         Ok(self.writer.write(&Event::Release {
             tensor: self.name(tensor),
         })?)
     }
 
-    /// A name for what follows.
+    /// Records a name for the events that follow.
     pub fn mark(&mut self, name: &str) -> PyResult<()> {
         Ok(self.writer.write(&Event::Mark {
             name: name.to_owned(),
         })?)
     }
 
-    /// An op ran. `bytes` are the true sizes of fresh outputs.
-    #[allow(clippy::too_many_arguments)]
-    pub fn op(
-        &mut self,
-        name: &str,
-        inputs: &[TensorId],
-        outputs: &[Output],
-        made: &[TensorId],
-        workspace: u64,
-        workspace_pool: PoolId,
-        cost: u64,
-        replay: bool,
-        bytes: Option<&[Bytes]>,
-    ) -> PyResult<()> {
-        let inputs = inputs.iter().map(|&t| self.name(t)).collect();
-        let outputs = outputs
+    /// Records an op that ran.
+    pub fn op(&mut self, op: &RanOp<'_>) -> PyResult<()> {
+        let inputs = op.inputs.iter().map(|&t| self.name(t)).collect();
+        let sizes = op.sizes;
+        let outputs = op
+            .outputs
             .iter()
-            .zip(made)
+            .zip(op.made)
             .enumerate()
             .map(|(k, (output, &tensor))| TraceOutput {
                 tensor: self.fresh(tensor),
@@ -104,7 +116,9 @@ impl Tracing {
                         bytes: announced,
                         pool,
                     } => TraceOutputKind::Fresh {
-                        bytes: bytes.and_then(|b| b.get(k)).map_or(announced.0, |b| b.0),
+                        bytes: sizes
+                            .and_then(|sizes| sizes.get(k))
+                            .map_or(announced.0, |b| b.0),
                         pool: pool.0,
                     },
                     Output::Alias { of } => TraceOutputKind::Alias { of },
@@ -113,13 +127,13 @@ impl Tracing {
             })
             .collect();
         Ok(self.writer.write(&Event::Op {
-            name: name.to_owned(),
+            name: op.name.to_owned(),
             inputs,
             outputs,
-            workspace,
-            workspace_pool: workspace_pool.0,
-            cost,
-            replay,
+            workspace: op.workspace,
+            workspace_pool: op.workspace_pool.0,
+            cost: op.cost,
+            replay: op.replay == Replay::Allowed,
         })?)
     }
 
