@@ -147,8 +147,8 @@ pub struct Walk {
 
 /// The table in which a walk finds the live storage of a tensor.
 pub trait Registry {
-    /// The live id and tensor of a storage, which is registered if it is new; `None` if it is not on a device with memory
-    /// of its own (meta).
+    /// The live id and tensor of a storage, which is registered if it is new; `None` if it is not on a device with
+    /// memory of its own (meta).
     fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<(LiveId, TensorId)>>;
 }
 
@@ -326,7 +326,8 @@ impl<R: Registry> Walker<'_, R> {
         Ok(Arg::List(items))
     }
 
-    /// Sparse and other layouts have no storage of their own. They are passed as they are, and their parts stay in memory.
+    /// Sparse and other layouts have no storage of their own. They are passed as they are, and their parts stay in
+    /// memory.
     fn sparse(&mut self, tensor: &Bound<'_, PyAny>, access: Access) -> PyResult<Arg> {
         let py = tensor.py();
         let parts = self.torch.parts(tensor)?;

@@ -26,8 +26,8 @@ struct Blank {
 }
 
 impl State {
-    /// The input that the op overwrites entirely, if that is a blank storage. Blank storages that are used otherwise stay
-    /// pinned: something may have written to them by raw pointer.
+    /// The input that the op overwrites entirely, if that is a blank storage. Blank storages that are used otherwise
+    /// stay pinned: something may have written to them by raw pointer.
     pub(super) fn filled(
         &mut self,
         py: Python<'_>,

@@ -75,7 +75,8 @@ impl Layout {
     ///
     /// # Safety
     /// - As for [`swap`](Self::swap), the first two points.
-    /// - Both storages lie in main memory and hold at least `bytes` bytes, which do not overlap unless they are the same.
+    /// - Both storages lie in main memory and hold at least `bytes` bytes, which do not overlap unless they are the
+    ///   same.
     pub unsafe fn copy(&self, gil: Python<'_>, from: Impl, to: Impl, bytes: usize) {
         // SAFETY: the caller promises that both storages are alive.
         let (from, to) = unsafe { (self.origin(gil, from).data, self.origin(gil, to).data) };
