@@ -312,7 +312,7 @@ impl State {
         }
     }
 
-    /// As [`begin`](Self::begin), without regard to addresses.
+    /// Announces an op and performs the engine's steps, without regard to addresses.
     pub(super) fn begin_counted(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
         let detaches = spec.outputs.iter().any(|output| {
             let Output::InPlace { of } = output else {

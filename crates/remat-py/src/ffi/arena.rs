@@ -119,7 +119,7 @@ fn symbol(name: &std::ffi::CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// Who serves an allocation for which the arena has no room.
+/// The server of allocations for which the arena has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
     /// Nobody: the caller gets no memory.
