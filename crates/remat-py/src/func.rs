@@ -1,5 +1,5 @@
 //! What is known of a torch op before it is called: its kind, what it writes, whether it is random.
-//! Filled once per op from its schema by `remat._torch_seam.describe`.
+//! Filled once per op from its schema by `remat._torch_internals.eager.describe`.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};

@@ -4,7 +4,7 @@
 //! freed crashes the process when an op outside the dispatch mode touches it. Both are solved inside
 //! `c10::StorageImpl`: three words hold its `DataPtr` (data, deleter, context), and three flags make every
 //! access to the data raise a Python error. Their offsets are not an interface, so they are never assumed:
-//! Python finds them on probe storages when the package is first used (`remat._torch_seam.probe_layout`),
+//! Python finds them on probe storages when the package is first used (`remat._torch_internals.eager.probe_layout`),
 //! verifies the effect of swapping and of the flags on those probes, and refuses to start if anything differs.
 
 use pyo3::exceptions::PyRuntimeError;

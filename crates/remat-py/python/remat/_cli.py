@@ -8,7 +8,7 @@ import sys
 def main() -> int:
     """Entry point of the command."""
     if sys.argv[1:2] == ["run"]:
-        from ._run import main as run
+        from ._online.run import main as run
 
         return run(sys.argv[2:])
     from ._native import cli

@@ -41,7 +41,7 @@ pub enum Follow {
     Accelerator,
 }
 
-/// Python functions of `remat._torch_seam` that the session calls on its slower paths.
+/// Python functions of `remat._torch_internals.eager` that the session calls on its slower paths.
 pub struct Seam {
     /// `view(storage, dtype, device, offset, shape, stride, conj, neg) -> Tensor`.
     pub view: Py<PyAny>,

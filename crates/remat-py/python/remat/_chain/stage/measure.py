@@ -1,0 +1,230 @@
+"""Measures a chain stage by stage (Beaumont et al. 2024, Rotor, section 5.1).
+
+Bytes are those that the allocator sees, times are medians of three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from ..._torch_internals import eager
+from ..run import forgetting
+from .costs import ChainCosts, StageCosts
+from .probe import Shape
+from .stage import Stage, allocated_bytes, apart, copied, distinct_bytes, tensors
+from .state import Place, at_places, in_place_of_buffers, random_again, random_state, where_changed
+
+_TIMES = 3
+
+# Of a forward and of a backward pass, measurement by measurement.
+_Seconds = list[tuple[float, float]]
+
+# Stages of the same bytes whose times differ by more are not alike.
+_ALIKE = 2.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was seen of a chain."""
+
+    costs: ChainCosts
+    #: The buffers that each stage changes.
+    changing: tuple[frozenset[Place], ...]
+
+
+def measure_chain(shape: Shape, sample: Any, loss: Callable[[Any], Any] | None) -> Measured:
+    """Runs every stage forward six times and backward four times; parameters, gradients, buffers and random streams
+    stay as they are. Raises ``RematError`` while a profiler is active."""
+    value, before_bytes = sample, 0
+    for position, stage in enumerate(shape.before):
+        copy = shape.writes_input and position == 0
+        entered = distinct_bytes(tensors(value)) if position else 0
+        value, _, peak = _allocations(stage, copied(value) if copy else value, shape.device, forgets=True)
+        before_bytes = max(before_bytes, entered + peak)
+    input_bytes, wanted = distinct_bytes(tensors(value)), _gradient_bytes(tensors(value))
+    rows: list[StageCosts] = []
+    seconds: list[_Seconds] = []
+    changing = []
+    known: dict[int, tuple[torch.Tensor, int]] = {}  # what gets gradients, and the last stage that uses it
+    for position, stage in enumerate(shape.stages):
+        copies = shape.writes_input and position == 0 and not shape.before
+        row, times, changes, leaves, value = _measure_stage(stage, value, shape.device, copies)
+        seconds.append(times)
+        # Autograd sums the gradients of what several stages use before it leaves them: the sum so far and the next one.
+        sums = sum(2 * allocated_bytes(leaf) for leaf in leaves if id(leaf) in known)
+        known.update((id(leaf), (leaf, position)) for leaf in leaves)
+        row = replace(row, kept_bytes=row.kept_bytes + sums)
+        rows.append(row)
+        changing.append(changes)
+    for leaf, position in known.values():
+        more = rows[position].parameter_gradient_bytes + leaf.numel() * leaf.element_size()
+        rows[position] = replace(rows[position], parameter_gradient_bytes=more)
+    rows = _alike(rows, seconds)
+    rows.append(_loss(loss, value, shape.device))
+    return Measured(ChainCosts(input_bytes, wanted, before_bytes, tuple(rows)), tuple(changing))
+
+
+def _alike(rows: list[StageCosts], seconds: list[_Seconds]) -> list[StageCosts]:
+    """Stages that are alike in every byte, as a network's repeated blocks are, with the median of all their times: else
+    a plan would run those again that noise made look cheap."""
+    groups: dict[StageCosts, list[int]] = {}
+    for index, row in enumerate(rows):
+        groups.setdefault(replace(row, name="", forward_time=0.0, backward_time=0.0), []).append(index)
+    same = list(rows)
+    for members in groups.values():
+        pooled = [pair for index in members for pair in seconds[index]]
+        forward, backward = median(pair[0] for pair in pooled), median(pair[1] for pair in pooled)
+        for index in members:
+            row = rows[index]
+            if max(_ratio(row.forward_time, forward), _ratio(row.backward_time, backward)) <= _ALIKE:
+                same[index] = replace(row, forward_time=forward, backward_time=backward)
+    return same
+
+
+def _ratio(one: float, other: float) -> float:
+    return max(one, other) / max(min(one, other), 1e-9)
+
+
+def _loss(loss: Callable[[Any], Any] | None, value: Any, device: torch.device) -> StageCosts:
+    if loss is not None:
+        return _measure_stage(Stage("loss", (loss,)), value, device, copies=False)[0]
+    output = distinct_bytes(tensors(value))
+    return StageCosts("loss", 0.0, 0.0, 0, output, 0, 0, 0, 2 * output)
+
+
+def _measure_stage(
+    stage: Stage, value: Any, device: torch.device, copies: bool
+) -> tuple[StageCosts, _Seconds, frozenset[Place], list[torch.Tensor], Any]:
+    """The costs of a stage on an input, each measurement of its time, the buffers that it changes, what it leaves
+    gradients in, and its output."""
+    given = apart(value)
+    lasting = [*stage.parameters(), *(held for _, _, held in stage.buffers())]
+
+    def entry() -> Any:
+        with torch.enable_grad():
+            return copied(given) if copies else given
+
+    random = random_state(device)
+    with random_again(device, random), in_place_of_buffers(stage.buffers()):
+        before = [(module, name, held.clone()) for module, name, held in stage.buffers()]
+        output, left, peak = _allocations(stage, entry(), device, forgets=True)
+        draws = random_state(device) != random
+        changes = where_changed(stage, before)
+        del before
+        activation = distinct_bytes(tensors(output), lasting)
+        made = distinct_bytes(tensors(output), [*lasting, *tensors(given)])
+        overhead = max(0, peak - activation)
+        result = apart(output)
+        del output
+        saved, saving_peak = _allocations(stage, entry(), device, forgets=False)[1:]
+        waiting, backward_peak, leaves = _allocations_backward(stage, entry(), given, device)
+        seconds = [_timed(stage, entry(), given, device) for _ in range(_TIMES)]
+    changed = [held for _, _, held in at_places(stage, changes)]
+    row = StageCosts(
+        name=stage.name,
+        forward_time=median(forward for forward, _ in seconds),
+        backward_time=median(backward for _, backward in seconds),
+        activation_bytes=activation,
+        saved_bytes=max(0, saved),
+        gradient_bytes=_gradient_bytes(tensors(result)),
+        forward_overhead_bytes=overhead,
+        saving_overhead_bytes=max(0, saving_peak - saved),
+        released_bytes=max(0, saved - waiting),
+        backward_bytes=backward_peak,
+        kept_bytes=max(0, left - made) + (2 * distinct_bytes(tensors(given)) if copies else 0),
+        buffer_bytes=sum(allocated_bytes(held) for held in changed),
+        random=draws,
+    )
+    return row, seconds, changes, leaves, result
+
+
+def _gradient_bytes(values: Sequence[torch.Tensor]) -> int:
+    wanting = {id(tensor): tensor for tensor in values if tensor.requires_grad}
+    return sum(tensor.numel() * tensor.element_size() for tensor in wanting.values())
+
+
+def _allocations(stage: Stage, given: Any, device: torch.device, forgets: bool) -> tuple[Any, int, int]:
+    torch.clear_autocast_cache()
+
+    def run() -> Any:
+        with torch.enable_grad():
+            if forgets:
+                with forgetting():
+                    return stage(given)
+            return stage(given)
+
+    return eager.allocations(run, device)
+
+
+def _allocations_backward(
+    stage: Stage, entry: Any, given: Any, device: torch.device
+) -> tuple[int, int, list[torch.Tensor]]:
+    """Bytes that wait for the backward pass once nobody but the graph holds the output, most bytes during it on top of
+    those, gradients included; and what gets a gradient.
+
+    Gradients of parameters are let go as soon as they are complete: where they are kept, they have a place already.
+    """
+    torch.clear_autocast_cache()
+
+    def run() -> _Backward:
+        with torch.enable_grad():
+            return _Backward(stage(entry), given)
+
+    backward, waiting, _ = eager.allocations(run, device)
+    torch.clear_autocast_cache()
+    return waiting, eager.allocations(backward, device)[2], backward.parameters
+
+
+class _Backward:
+    """The backward pass of a stage on gradients of its own, once."""
+
+    def __init__(self, output: Any, given: Any) -> None:
+        outputs = [tensor for tensor in tensors(output) if tensor.requires_grad]
+        self.inputs = [tensor for tensor in tensors(given) if tensor.requires_grad]
+        self.parameters = [leaf for leaf in eager.leaves(outputs) if all(leaf is not t for t in self.inputs)]
+        self.end: torch.Tensor | None = None
+        if outputs and (self.inputs or self.parameters):
+            with torch.enable_grad():
+                # Gradients come from a node, as in a chain: autograd lets go of each as soon as it has been read.
+                self.end = torch.stack([_real_sum(tensor) for tensor in outputs]).sum()
+
+    def __call__(self) -> None:
+        if self.end is None:
+            return
+        with eager.hooks_aside(self.parameters):
+            hooks = [leaf.register_hook(lambda found: found.new_zeros(()).expand_as(found)) for leaf in self.parameters]
+            try:
+                torch.autograd.grad(self.end, [*self.inputs, *self.parameters], allow_unused=True)
+            finally:
+                for hook in hooks:
+                    hook.remove()
+
+
+def _real_sum(tensor: torch.Tensor) -> torch.Tensor:
+    own = tensor * 1
+    return (own.real if own.is_complex() else own).float().sum()
+
+
+def _timed(stage: Stage, entry: Any, given: Any, device: torch.device) -> tuple[float, float]:
+    """Seconds of a forward pass that saves all and of its backward pass."""
+    wait = eager.synchronizer(eager.device_name(device)) or (lambda: None)
+    torch.clear_autocast_cache()
+    wait()
+    began = perf_counter()
+    with torch.enable_grad():
+        output = stage(entry)
+    wait()
+    ran = perf_counter()
+    backward = _Backward(output, given)
+    del output
+    wait()
+    begins = perf_counter()
+    backward()
+    wait()
+    return ran - began, perf_counter() - begins

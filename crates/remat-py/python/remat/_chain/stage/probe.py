@@ -1,0 +1,87 @@
+"""The shape of a chain, seen by running it once: which functions belong together and where gradients begin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from ..._errors import RematError
+from ..._torch_internals import eager
+from .stage import Stage, apart, check_value, copied, distinct_bytes, join, tensors
+from .state import in_place_of_buffers, random_again, random_state
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Stages of a chain."""
+
+    #: Run before the chain: no gradient ever reaches them.
+    before: tuple[Stage, ...]
+    stages: tuple[Stage, ...]
+    #: Whether the first of all stages writes to its input.
+    writes_input: bool
+    #: What the chain leaves gradients in, its input not included.
+    leaves: tuple[torch.Tensor, ...]
+    device: torch.device
+
+
+def shape_of(functions: Sequence[Stage], sample: Any, device: torch.device) -> Shape:
+    """Runs every function once on the sample.
+
+    What writes to its input is joined to what made that input. So is what follows an activation that no backward pass
+    needs, such as a ReLU after a sum, unless its own result is larger: apart, a plan would have to hold both.
+
+    Random streams and buffers are afterwards as before. Raises ``RematError`` for values that cannot go from stage to
+    stage and for a chain that has no gradient at all.
+    """
+    check_value(sample, "the sample", device)
+    groups: list[list[Stage]] = []
+    last_without = -1
+    writes_input = False
+    with random_again(device, random_state(device)), torch.enable_grad():
+        given = apart(sample)
+        value = copied(given)
+        needed = True
+        for function in functions:
+            entered = tensors(value)
+            before = [(tensor, tensor._version) for tensor in entered]
+            saved: list[torch.Tensor] = []
+            with in_place_of_buffers(function.buffers()), saved_tensors_hooks(saved.append, _never):
+                value = function(value)
+            check_value(value, function.name, device)
+            writes = any(tensor._version != version for tensor, version in before)
+            idle = (
+                not needed and not _any_of(entered, saved) and distinct_bytes(tensors(value)) <= distinct_bytes(entered)
+            )
+            if (writes or idle) and groups:
+                groups[-1].append(function)
+            else:
+                writes_input = writes_input or writes
+                groups.append([function])
+            wanting = any(tensor.requires_grad for tensor in tensors(value))
+            needed = not wanting or _any_of(tensors(value), saved)
+            saved.clear()  # the graph keeps the list
+            if not wanting:
+                last_without = len(groups) - 1
+        del before, entered
+    if last_without == len(groups) - 1:
+        raise RematError("the output of the chain needs no gradient: there is nothing to plan")
+    inputs = {id(tensor) for tensor in tensors(given)}
+    leaves = tuple(leaf for leaf in eager.leaves(tensors(value)) if id(leaf) not in inputs)
+    stages = tuple(join(group) for group in groups)
+    split = last_without + 1
+    return Shape(stages[:split], stages[split:], writes_input, leaves, device)
+
+
+def _any_of(values: Sequence[torch.Tensor], saved: Sequence[torch.Tensor]) -> bool:
+    """Whether some value lies in a storage that was saved."""
+    storages = {eager.storage_id(tensor) for tensor in saved}
+    return any(eager.storage_id(tensor) in storages for tensor in values)
+
+
+def _never(_: None) -> torch.Tensor:
+    raise AssertionError("the graph of a probe is never walked")

@@ -1,0 +1,160 @@
+"""From the joint graph that torch traced to the flat graph that the planner takes (``remat._native.plan_cut``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from ..._errors import RematError
+from ..._torch_internals.compiler import Kind, NodeKinds, Rules
+from .bans import bannable, bans
+
+#: Stands for "only in the backward pass" where an op writes there and reads no tangent.
+_BACKWARD = "(backward)"
+
+
+@dataclass(frozen=True)
+class FlatGraph:
+    """GRAPH.json and what goes with it."""
+
+    description: dict[str, Any]
+    #: Not to be recomputed beside what the rules of the planner say: name and reason.
+    banned: dict[str, str]
+    #: Those of them that no budget lifts.
+    fixed: list[str]
+    #: May be recomputed whatever they say.
+    allowed: list[str]
+    #: Ops that the forward pass runs; computing them in the backward pass is recomputing.
+    forward: set[str]
+    #: What the backward pass would be handed if nothing were recomputed.
+    crossing: set[str]
+
+    def json(self) -> str:
+        """For the planner."""
+        return json.dumps(self.description)
+
+
+def flat_graph(
+    kinds: NodeKinds,
+    forward_outputs: Iterable[Any],
+    backward_outputs: Iterable[Any],
+    workspace: Callable[[fx.Node], int] | None = None,
+) -> FlatGraph:
+    """The joint graph, flat.
+
+    ``workspace`` tells bytes that long ops take while they run. Planning for a budget needs it, and the time that ops
+    take, which is left out without it.
+
+    Raises ``RematError`` that names a node for what the planner cannot be told.
+    """
+    rules = Rules.of_torch()
+    reasons = bans(kinds, rules)
+    nodes = [_node(kinds, node, rules) for node in kinds.nodes()]
+    for entry, node in zip(nodes, kinds.nodes(), strict=True):
+        # A ban that a budget may lift is told as one for the time that the op takes.
+        entry["compute_bound"] |= node in reasons
+        entry["cost"] = kinds.nanoseconds(node) if workspace is not None else 0
+        if workspace is not None and kinds[node].long:
+            entry["workspace"] = workspace(node)
+    inputs = {node.name for node in kinds.inputs()}
+    tangents = [node.name for node in kinds.nodes() if node.op == "placeholder" and node.name not in inputs]
+    if any(_BACKWARD in node["inputs"] for node in nodes):
+        nodes.insert(0, {"name": _BACKWARD, "bytes": 0, "inputs": [], "op": "placeholder", "fusible": False})
+        tangents.append(_BACKWARD)
+    description = {
+        "nodes": nodes,
+        "inputs": sorted(inputs),
+        "tangents": tangents,
+        # Torch itself replaces outputs of the forward pass that only the backward pass could make.
+        "forward_outputs": [node.name for node in _real(forward_outputs) if not kinds.in_backward(node)],
+        "backward_outputs": [node.name for node in _real(backward_outputs)],
+    }
+    banned = {node.name: reason for node, reason in reasons.items()}
+    allowed = [node.name for node in kinds.nodes() if _allowed(kinds, node) and node.name not in banned]
+    forward = {node.name for node in kinds.nodes() if bannable(kinds, node) or kinds[node].must_recompute}
+    fixed = [node.name for node in reasons if kinds[node].once or kinds[node].must_save]
+    return FlatGraph(description, banned, fixed, allowed, forward, _crossing(kinds, backward_outputs))
+
+
+def _crossing(kinds: NodeKinds, backward_outputs: Iterable[Any]) -> set[str]:
+    """Values of the forward pass that ops read which only the backward pass needs."""
+    read = set(_real(backward_outputs))
+    for node in kinds.nodes():
+        if not kinds.in_forward(node) and node.op == "call_function":
+            read.update(node.all_input_nodes)
+    return {node.name for node in read if kinds.in_forward(node) and kinds[node].savable and not kinds[node].symbol}
+
+
+def _real(outputs: Iterable[Any]) -> list[fx.Node]:
+    return [node for node in outputs if isinstance(node, fx.Node) and node.op != "output"]
+
+
+def _allowed(kinds: NodeKinds, node: fx.Node) -> bool:
+    """It costs nothing, or the forward pass would not run it: then the backward pass does not run it *again*."""
+    return node.op in ("call_function", "get_attr") and not kinds.in_backward(node) and not bannable(kinds, node)
+
+
+def _node(kinds: NodeKinds, node: fx.Node, rules: Rules) -> dict[str, Any]:
+    kind = kinds[node]
+    judged = bannable(kinds, node)
+    shared = _shared(kinds, node)
+    return {
+        **({"view_of": shared.name} if shared is not None else {}),
+        "name": node.name,
+        "bytes": _weight(kinds, node, kind),
+        "inputs": _inputs(kinds, node),
+        "op": kind.op,
+        "fusible": kind.fusible,
+        **({"heavy": True} if kind.heavy else {}),
+        "compute_bound": judged and _dear(kind, rules),
+        "random": judged and kind.random,
+        "reduction": judged and rules.reductions and _reduces(kinds, node),
+        "savable": kind.savable and not kind.must_recompute,
+    }
+
+
+def _shared(kinds: NodeKinds, node: fx.Node) -> fx.Node | None:
+    """What it is a view of."""
+    base = node.args[0] if node.args else None
+    if not isinstance(base, fx.Node) or node.op != "call_function":
+        return None
+    of_view = kinds[node].op == "getitem" and kinds[base].view
+    return base if kinds[node].view or of_view else None
+
+
+def _dear(kind: Kind, rules: Rules) -> bool:
+    """It takes long, or nothing is known of it: only what torch lists as cheap is run twice for the sake of bytes."""
+    return kind.long or (rules.known_only and not kind.cheap)
+
+
+def _weight(kinds: NodeKinds, node: fx.Node, kind: Kind) -> int:
+    """Bytes that saving it takes."""
+    if kinds.free(node) or not kind.savable:
+        return 0
+    return kind.bytes
+
+
+def _reduces(kinds: NodeKinds, node: fx.Node) -> bool:
+    """What it reads is more than four times as large (section 3.4)."""
+    read = sum(kinds[argument].bytes for argument in node.args if isinstance(argument, fx.Node))
+    return 4 * kinds[node].bytes < read
+
+
+def _inputs(kinds: NodeKinds, node: fx.Node) -> list[str]:
+    reads = node.all_input_nodes
+    if not kinds.in_backward(node):
+        for read in reads:
+            if kinds.in_backward(read):
+                raise RematError(
+                    f"{node.name} is of the forward pass and reads {read.name}, which only the backward pass can "
+                    "make: such graphs cannot be cut; compile it with torch.compile"
+                )
+        return [read.name for read in reads]
+    names = [read.name for read in reads]
+    if node.op == "call_function" and not any(kinds.in_backward(read) for read in reads):
+        names.append(_BACKWARD)
+    return names

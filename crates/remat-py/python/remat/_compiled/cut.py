@@ -1,0 +1,126 @@
+"""What a compiled graph saves between its forward and its backward pass: the choice, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import fx
+
+from .. import _native
+from .._errors import RematError
+from .._torch_internals.compiler import Choice, NodeKinds
+from .capture.joint_graph import FlatGraph, flat_graph
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One joint graph and where it was cut."""
+
+    #: Names of what the backward pass is handed, parameters and inputs among it.
+    saved: list[str]
+    #: Names of ops that both passes run.
+    recomputed: list[str]
+    #: Names of all that the backward pass computes although the forward pass could.
+    late: list[str]
+    #: Of these, names of what was banned from it and had to be to stay within the budget.
+    lifted: list[str]
+    #: Names of what was not to be recomputed, each with the reason.
+    banned: dict[str, str]
+    #: Bytes that the backward pass would read of the forward pass if nothing were recomputed.
+    bytes_before: int
+    #: Bytes that it reads now; parameters and inputs that outlive the step are not counted in either.
+    bytes_after: int
+    #: Most bytes of the step at once beside what is resident anyway, as planned.
+    peak_bytes: int
+    #: Nanoseconds that recomputing takes, about, where a budget asks for more than fused kernels do on their way.
+    recompute_ns: int
+    #: Bytes written and read for what is saved (section 3.3).
+    cost: int
+    #: Seconds: in the solver, and in all of the choice.
+    solver_seconds: float
+    seconds: float
+    #: The graph that was cut.
+    graph: dict[str, Any] = field(repr=False)
+    #: Most bytes of the step at once as told by the code that was generated; ``None`` if that was not looked at.
+    foreseen_bytes: int | None = None
+
+    @cached_property
+    def _bytes(self) -> dict[str, int]:
+        return {node["name"]: node["bytes"] for node in self.graph["nodes"]}
+
+    def nodes(self, kinds: NodeKinds) -> list[fx.Node]:
+        """What is saved, as nodes of the graph that was cut."""
+        saved = set(self.saved)
+        return [node for node in kinds.nodes() if node.name in saved]
+
+    def bytes_of(self, name: str) -> int:
+        """Bytes of a value; 0 for parameters and other inputs that are there anyway."""
+        return self._bytes[name]
+
+
+def choose(done: Callable[[Cut], None]) -> Choice:
+    """What torch's partitioner is to save: the minimum cut. ``done`` is called with every cut."""
+
+    def chosen(kinds: NodeKinds, forward_outputs: list[Any], backward_outputs: list[Any]) -> list[fx.Node]:
+        start = time.perf_counter()
+        flat = flat_graph(kinds, forward_outputs, backward_outputs)
+        answer = json.loads(_planned(flat, frontier=False))
+        cut = _cut(flat, answer, start)
+        done(cut)
+        return cut.nodes(kinds)
+
+    return chosen
+
+
+def plans(flat: FlatGraph) -> list[Cut]:
+    """Plans of which none takes less time and less memory than another, as planned; the slowest first."""
+    start = time.perf_counter()
+    answer = json.loads(_planned(flat, frontier=True))
+    alike = {"banned": answer["banned"], "seconds": answer["seconds"]}
+    return [_cut(flat, {**plan, **alike}, start) for plan in answer["frontier"]]
+
+
+def _planned(flat: FlatGraph, frontier: bool) -> str:
+    try:
+        return _native.plan_cut(flat.json(), ban=flat.fixed, allow=flat.allowed, frontier=frontier)
+    except ValueError as error:
+        raise RematError(f"the graph cannot be cut: {error}") from error
+
+
+def _cut(flat: FlatGraph, answer: dict[str, Any], start: float) -> Cut:
+    # Inputs are resident anyway: the planner counts them.
+    nodes = {node["name"]: node for node in flat.description["nodes"]}
+    given = sum(nodes[name]["bytes"] for name in flat.description["inputs"])
+    return Cut(
+        saved=answer["saved"],
+        recomputed=[name for name in answer["recomputed"] if name in flat.forward],
+        late=answer["recomputed"],
+        lifted=[name for name in answer["lifted"] if name in flat.forward],
+        banned={**answer["banned"], **flat.banned},
+        bytes_before=_bytes_held(flat, flat.crossing),
+        bytes_after=_bytes_held(flat, answer["saved"]),
+        peak_bytes=answer["peak_bytes"] - given,
+        recompute_ns=answer["recompute_ns"],
+        cost=answer["cost"],
+        solver_seconds=answer["seconds"],
+        seconds=time.perf_counter() - start,
+        graph=flat.description,
+    )
+
+
+def _bytes_held(flat: FlatGraph, names: Collection[str]) -> int:
+    """Bytes that these values keep: a view keeps what it is a view of, unless a kernel writes it by itself."""
+    nodes = {node["name"]: node for node in flat.description["nodes"]}
+    held: dict[str, int] = {}
+    for name in names:
+        base = nodes[name]
+        while "view_of" in base:
+            base = nodes[base["view_of"]]
+        own = held.get(base["name"], 0) + nodes[name]["bytes"]
+        held[base["name"]] = min(own, base["bytes"]) if base["fusible"] else base["bytes"]
+    return sum(held.values())
