@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from ._chain.plan import ChainPlan
     from ._compiled.backend import compile
     from ._online.arena import ArenaStats, arena_library
-    from ._online.budget import Run, Stats, budget
+    from ._online.budget import budget
     from ._online.measure import Measurement, measure
+    from ._online.run import Run, Stats
 
 __all__ = [
     "ArenaStats",
@@ -46,12 +47,13 @@ __all__ = [
     "sequential",
 ]
 
-# What needs torch is loaded when first asked for: the command line reads traces without it.
+# Names that need torch, with their modules. They are loaded when first asked for: the command line reads traces without
+# torch.
 _HOMES = {
     "ArenaStats": "_online.arena",
     "arena_library": "_online.arena",
-    "Run": "_online.budget",
-    "Stats": "_online.budget",
+    "Run": "_online.run",
+    "Stats": "_online.run",
     "budget": "_online.budget",
     "Chain": "_chain.chain_of",
     "chain_of": "_chain.chain_of",

@@ -10,7 +10,7 @@ __version__: str
 class Session:
     def __new__(
         cls,
-        seam: Any,
+        torch_internals: Any,
         layout: tuple[int, int],
         budgets: list[tuple[str, torch.device, int | None]],
         policy: str,

@@ -10,14 +10,15 @@ import torch
 from torch import fx, nn
 
 from .._errors import RematError
+from .._memory.tensors import tensors
 from .._torch_internals import eager
 from .capture.cuts import cut, give_own
 from .capture.given import Given
 from .capture.record import recorded
 from .capture.replay import Answers
 from .capture.trace import Call, traced
-from .run import forgetting
-from .stage.stage import Stage, check_value, copied, tensors
+from .stage.saved import forgetting
+from .stage.stage import Stage, check_value, copied
 from .stage.state import Random, in_place_of_buffers, random_again, random_state, same_bits
 
 Stages = OrderedDict[str, fx.GraphModule]

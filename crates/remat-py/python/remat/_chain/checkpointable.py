@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from .._errors import RematError
+from .._memory.budgets import Budget, bytes_of
 from .._memory.resident import resident
-from .._online.budget import Budget, bytes_of
+from .._memory.tensors import distinct_bytes, tensors
 from .._torch_internals import eager
 from .chain_of import Chain
 from .plan import ChainPlan, chain_bytes, load_plan, made_for, make_plan
@@ -22,7 +23,7 @@ from .run import Script
 from .stage.costs import SCALARS
 from .stage.measure import Measured, measure_chain
 from .stage.probe import Shape, shape_of
-from .stage.stage import Function, Stage, distinct_bytes, tensors
+from .stage.stage import Function, Stage
 
 _RECOUNTS = 3
 

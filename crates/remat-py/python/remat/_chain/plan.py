@@ -14,11 +14,11 @@ import torch
 
 from .. import _native
 from .._errors import BudgetError, RematError
-from .run import operations_of
+from .._memory.tensors import tensors
 from .sequence import Operation, check_sequence, in_words, peak_of
 from .stage.costs import SCALARS, ChainCosts
 from .stage.probe import Shape
-from .stage.stage import Stage, tensors
+from .stage.stage import Stage
 from .stage.state import Place
 
 _FORMAT = 2
@@ -99,7 +99,7 @@ def load_plan(
         if data["remat_chain_plan"] != _FORMAT:
             raise ValueError(f"plan format {data['remat_chain_plan']}: this version reads format {_FORMAT}")
         plan = ChainPlan(
-            operations_of(data["sequence"]),
+            _operations_of(data["sequence"]),
             ChainCosts.from_json(data["chain"]),
             gradients_there,
             str(data["strategy"]),
@@ -196,9 +196,17 @@ def _asked(costs: ChainCosts, room: int, strategy: str, slots: str) -> tuple[Ope
         if len(error.args) != 2:
             raise
         return int(error.args[1]) + costs.fixed_bytes
-    operations = operations_of(json.loads(text)["sequence"])
+    operations = _operations_of(json.loads(text)["sequence"])
     check_sequence(operations, len(costs.stages))
     return operations
+
+
+def _operations_of(pairs: Sequence[Sequence[Any]]) -> tuple[Operation, ...]:
+    """The operations of a plan that was read from JSON; ``ValueError`` where they are none."""
+    try:
+        return tuple((str(kind), int(index)) for kind, index in pairs)
+    except (TypeError, ValueError):
+        raise ValueError("the sequence of a plan is a list of pairs such as ['Fck', 1]") from None
 
 
 def made_for(shape: Shape, sample: Any) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ all fills its slots, and autograd frees them one by one as it goes.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +18,11 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from .._errors import RematError
+from .._memory.tensors import tensors
 from .._torch_internals import eager
 from .sequence import Operation, read_later, run_again
-from .stage.stage import Stage, StageInUse, apart, copied, tensors
+from .stage.saved import drop, never_unpacked
+from .stage.stage import Stage, StageInUse, apart, copied
 from .stage.state import (
     Autocast,
     Buffer,
@@ -220,7 +222,7 @@ class _Execution:
                 if before.drew:
                     stack.enter_context(random_again(self.script.device, before.random))
             filler = _Filler(self.slots.get(index, [])) if filling else None
-            stack.enter_context(saved_tensors_hooks(filler or _nothing, _never))
+            stack.enter_context(saved_tensors_hooks(filler or drop, never_unpacked))
             value = apart(stage(given))
         if filler is not None and not filler.complete():
             raise _unlike(stage)
@@ -260,24 +262,3 @@ class _Filler:
 
 def _unlike(stage: Stage) -> RematError:
     return RematError(f"{stage.name} saved other tensors when it was run again: it depends on more than its input")
-
-
-def _nothing(_: torch.Tensor) -> None:
-    return None
-
-
-def _never(_: None) -> torch.Tensor:
-    raise AssertionError("the graph of a stage that was run again is never walked")
-
-
-def forgetting() -> saved_tensors_hooks:
-    """Runs a stage as where the plan saves nothing, to measure it: its graph can never be walked."""
-    return saved_tensors_hooks(_nothing, _never)
-
-
-def operations_of(pairs: Sequence[Sequence[Any]]) -> tuple[Operation, ...]:
-    """A plan's sequence as read from JSON; ``ValueError`` where it is none."""
-    try:
-        return tuple((str(kind), int(index)) for kind, index in pairs)
-    except (TypeError, ValueError):
-        raise ValueError("the sequence of a plan is a list of pairs such as ['Fck', 1]") from None

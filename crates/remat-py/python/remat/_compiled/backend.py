@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from .. import _native
-from .._online.budget import Budget, bytes_of
+from .._memory.budgets import Budget, bytes_of
 from .._torch_internals import compiler
 from .budget.limit import Limit
 from .budget.search import NoRoom
 from .cut import choose
 from .fusion.between_kernels import recompute_between_kernels
+from .identity import identity
 from .report.kept import reported
 from .report.report import Report
 
@@ -52,7 +49,7 @@ class Backend:
         if self._limit is not None:
             return self._within(self._limit, number, gm, inputs, patches, change)
         chosen = choose(lambda cut: self.report.add(number, cut))
-        partitioner = compiler.Partitioner(chosen, _identity)
+        partitioner = compiler.Partitioner(chosen, identity)
         return reported(lambda: compiler.compile_graph(gm, inputs, partitioner, patches, change), self.report, number)
 
     def retire(self) -> None:
@@ -70,7 +67,7 @@ class Backend:
     ) -> Any:
         """Compiles one graph that has to stay within what is left of the budget."""
         search = limit.search(number)
-        partitioner = compiler.Partitioner(search.choice, lambda: _identity() + search.identity())
+        partitioner = compiler.Partitioner(search.choice, lambda: identity() + search.identity())
         try:
             search.run(lambda seen: compiler.generate_graph(gm, inputs, partitioner, patches, change, seen))
         except NoRoom as no_room:
@@ -156,14 +153,3 @@ def _device_of(model: Any) -> torch.device:
 def backend(gm: torch.fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
     """What ``torch.compile(.., backend="remat")`` calls."""
     return Backend()(gm, inputs, **kwargs)
-
-
-@cache
-def _identity() -> bytes:
-    """Of the code that makes the choice: compiled graphs in torch's cache are used again only by the same."""
-    here = Path(_native.__file__).parent
-    files = [*sorted(here.rglob("*.py")), Path(_native.__file__)]
-    digest = hashlib.sha256()
-    for file in files:
-        digest.update(file.read_bytes())
-    return digest.digest()

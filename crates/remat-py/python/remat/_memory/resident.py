@@ -1,4 +1,4 @@
-"""What is resident on a device."""
+"""Bytes resident on a device."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ from collections.abc import Iterable
 
 import torch
 
-from .._chain.stage.stage import allocated_bytes
-from .._online.budget import live_tensors
 from .._torch_internals import eager
+from .tensors import allocated_bytes, live_tensors
 
 
 def resident(device: torch.device, hidden: Iterable[dict[int, int]] = ()) -> int:
     """Bytes of all tensors on a device, each storage counted once.
 
-    ``hidden``: bytes by storage of what Python may not see.
+    ``hidden`` adds storages that Python may not see, such as those that a compiled graph keeps: bytes by storage.
     """
     if device.type == "cuda":
         return int(torch.cuda.memory_allocated(device))

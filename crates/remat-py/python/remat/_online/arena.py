@@ -13,22 +13,16 @@ from typing import Any
 from .. import _native
 from .._errors import RematError
 
-#: Ways of bounding memory: bytes are counted, or the allocator has no more to give.
-POOLS = ("fungible", "arena")
-
 #: Bytes of one block.
 SMALLEST_ARENA = 64
 
-#: Which storage goes first, where nothing else is asked for.
-DEFAULT_POLICIES = {"fungible": "dtr-anc", "arena": "coop"}
-
-# Set while a program is started again: what LD_PRELOAD was before.
+# The environment variable that is set while a program is started again; it holds the LD_PRELOAD of before.
 _STARTED = "REMAT_ARENA_PRELOADED"
 
 
 @dataclass(frozen=True)
 class ArenaStats:
-    """What happened in an arena."""
+    """Counters of an arena during one run."""
 
     #: Bytes of the arena: the budget without what existed before.
     capacity: int
@@ -36,20 +30,20 @@ class ArenaStats:
     high_water: int
     #: Times that no free block was large enough.
     shortages: int
-    #: The part of the arena that was free once such a block was found, on average and at most (Coop, section 4.1).
+    #: The part of the arena that was free once such a block had been made, on average and at most (Coop, section 4.1).
     fragmentation_mean: float
     fragmentation_max: float
-    #: Bytes evicted for these blocks, and those of them that the blocks do not cover.
+    #: Bytes evicted for these blocks, and the bytes of them that the blocks do not cover.
     evicted_bytes: int
     unused_evicted_bytes: int
-    #: Bytes copied elsewhere within the arena instead.
+    #: Bytes copied to other places of the arena, where that was cheaper than evicting.
     moved_bytes: int
-    #: Searches for what to evict, and the time they took together.
+    #: Searches for storages to evict, and the seconds that all of them took.
     searches: int
     search_seconds: float
-    #: Allocations that found no block as they were made; more was evicted then, or they were refused.
+    #: Allocations that found no block when they were made. More was evicted for them, or they were refused.
     exhaustions: int
-    #: Allocations that cannot be refused and that the system served outside of the arena.
+    #: Allocations that must not be refused and that the system served outside of the arena.
     spills: int
 
     def __str__(self) -> str:
@@ -78,7 +72,14 @@ class _Statistics(ctypes.Structure):
 
 
 def arena_library() -> str:
-    """Path of the allocator that ``pool="arena"`` needs preloaded (``LD_PRELOAD``); ``RematError`` if there is none."""
+    """Path of the allocator that ``pool="arena"`` needs preloaded with ``LD_PRELOAD``.
+
+    Raises :class:`remat.RematError` where Remat was built without it, as on other systems than Linux.
+
+    >>> import remat
+    >>> remat.arena_library().endswith(".so")
+    True
+    """
     path = Path(_native.__file__).with_name("libremat_alloc.so")
     if not path.is_file():
         raise RematError(
@@ -94,19 +95,13 @@ def _functions() -> ctypes.CDLL:
 
 
 def preloaded() -> bool:
-    """Whether the allocations of this process pass through the allocator."""
-    # No arena has 0 bytes: nothing is opened.
+    """Whether the allocations of this process go through the preloaded allocator."""
+    # An arena of 0 bytes is refused: nothing is opened.
     return bool(_functions().remat_arena_open(0, 0) != errno.ENOTSUP)
 
 
-def check_pool(pool: str) -> None:
-    """``ValueError`` for a pool that there is not."""
-    if pool not in POOLS:
-        raise ValueError(f"pool {pool!r}: expected 'fungible' or 'arena'")
-
-
 def start_preloaded() -> None:
-    """Starts this program again with the allocator preloaded, unless it is; returns only then."""
+    """Starts this program again with the allocator preloaded; returns only where it is preloaded already."""
     before = os.environ.pop(_STARTED, None)
     if before is not None:
         # The script and the programs it starts see the environment as it was.
@@ -127,7 +122,7 @@ def start_preloaded() -> None:
 
 
 class Arena:
-    """The arena of this process during one run; ``RematError`` if the allocator is not preloaded."""
+    """The arena of this process during one run; ``RematError`` where the allocator is not preloaded."""
 
     def __init__(self) -> None:
         if not preloaded():
@@ -139,7 +134,7 @@ class Arena:
         self._before = _Statistics()
 
     def open(self, size: int) -> None:
-        """New tensors lie in an arena of so many bytes from here on."""
+        """From here on new tensors lie in an arena of ``size`` bytes."""
         fmt = _native.format_bytes
         number = self._functions.remat_arena_open(size, 0)
         if number:
@@ -148,17 +143,17 @@ class Arena:
         self._before = self.read()
 
     def close(self) -> None:
-        """New tensors are the system's."""
+        """From here on the system allocates new tensors."""
         self._functions.remat_arena_close()
 
     def read(self) -> _Statistics:
-        """All counts since the arena was opened first."""
+        """All counters since the process first opened the arena."""
         found = _Statistics()
         self._functions.remat_arena_read(ctypes.byref(found))
         return found
 
     def stats(self, counts: dict[str, Any]) -> ArenaStats:
-        """What happened since :meth:`open`; ``counts`` are the session's."""
+        """Counters since :meth:`open`; ``counts`` are those of the session."""
         now, before = self.read(), self._before
         shortages, capacity = counts["shortages"], max(now.capacity, 1)
         return ArenaStats(

@@ -1,9 +1,9 @@
 """Ways to a tensor's bytes that torch does not dispatch.
 
 ``numpy()``, ``data_ptr()``, DLPack, pickling and raw storages hand out memory that later ops may use without the
-session seeing it. While a budget is active they make the storage resident and pin it first: it then stays for as
-long as it lives. Copies of storages (``deepcopy``) and states of generators come to be without an op: room is made for
-them, and they are counted at once. Threads started meanwhile run under the budget too.
+session seeing it. While a budget is active they first make the storage resident and pin it: it is never evicted again.
+Copies of storages (``deepcopy``) and states of generators come into being without an op. The session makes room for
+them and counts them at once. Threads that are started inside a budget run under it too.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def expose_tensor(expose: Expose, tensor: Any) -> None:
     try:
         storage = eager.TensorBase.untyped_storage(tensor)
     except (NotImplementedError, RuntimeError, TypeError):
-        return  # sparse, functional, meta: nothing of ours
+        return  # sparse, functional, meta: the session knows no such storages
     expose(storage)
 
 
 def _is_known(storage: torch.UntypedStorage) -> bool:
-    """Whether a session keeps an account of the storage: it waits for its death."""
+    """Whether a session counts the storage: it then watches its end through a weak reference."""
     return any(isinstance(ref.__callback__, _native.Deaths) for ref in weakref.getweakrefs(storage))
 
 
 class Escapes:
-    """The patches, while a budget is active."""
+    """The patches of torch that are in place while a budget is active."""
 
     def __init__(self, session: _native.Session, in_thread: Callable[[Callable[[], None]], None]) -> None:
         self._session = session
@@ -155,11 +155,11 @@ class Escapes:
             if size == storage.nbytes():
                 return original(storage, size)
             with eager.below_autograd():
-                told = session.before_resize(storage, size, _is_known(storage))
+                announced = session.before_resize(storage, size, _is_known(storage))
                 try:
                     return original(storage, size)
                 finally:
-                    if told:
+                    if announced:
                         session.after_resize(storage)
 
         self._replace(owner, "resize_", resize_)

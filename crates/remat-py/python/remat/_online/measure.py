@@ -1,4 +1,4 @@
-"""``remat.measure``: what a piece of a program needs when nothing is dropped."""
+"""``remat.measure``: the memory that a piece of a program takes when nothing is dropped."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from typing import Generic, TypeVar
 
 import torch
 
-from .budget import Run, Stats, _budgets
+from .._memory.budgets import budgets_of
+from .pool import DEFAULT_POLICIES, POOLS
+from .run import Run, Settings, Stats
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Measurement(Generic[T]):
-    """The unconstrained run of a function."""
+    """The run of a function without a budget."""
 
-    #: Most bytes in use at any moment, what existed before included.
+    #: Most bytes in use at any moment, including those that existed before.
     peak: int
     #: Bytes that existed before: parameters, data, optimizer state.
     base: int
-    #: What the function returned.
+    #: The value that the function returned.
     result: T
     #: Counters of the run.
     stats: Stats
 
     def fraction(self, share: float) -> int:
-        """The budget that leaves ``share`` of the span between ``base`` and ``peak``."""
+        """The budget in bytes that leaves ``share`` (0 to 1) of the span between ``base`` and ``peak``."""
         return self.base + int(share * (self.peak - self.base))
 
 
@@ -38,15 +40,18 @@ def measure(
     device: str | torch.device | None = None,
     trace: str | os.PathLike[str] | None = None,
 ) -> Measurement[T]:
-    """Runs ``function`` without a budget and tells the peak of all tensor storages on a device.
+    """Runs ``function`` without a budget and measures the peak of all tensor storages on a device, in bytes.
 
-    The run also teaches Remat the sizes, workspace and cost of the ops it sees, for later runs in the process.
+    ``device`` is by default the accelerator if one is in use, else the CPU; ``trace`` is a file to record the run in.
+    Later runs in the process know the sizes, workspace and cost of the ops of this run.
+
+    Raises ``ValueError`` for a device that is not there, :class:`remat.RematError` inside a budget.
 
     >>> import torch, remat
     >>> remat.measure(lambda: torch.ones(1024).add(1).sum()).peak >= 8192
     True
     """
-    run = Run(_budgets(None, device), "dtr-anc", 0, None, trace, False)
+    run = Run(budgets_of(None, device), Settings(DEFAULT_POLICIES[POOLS[0]], trace=trace))
     run._start()
     try:
         result = function()

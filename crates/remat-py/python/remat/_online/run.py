@@ -1,186 +1,263 @@
-"""``remat run``: an unmodified script inside a budget."""
+"""A budget in force: the session that torch tells of every op, and its counters."""
 
 from __future__ import annotations
 
-import argparse
+import functools
 import os
-import sys
 import threading
-import types
-from types import TracebackType
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from .. import _native
+from .._errors import BudgetError, RematError
+from .._memory.budgets import Budget, DeviceBudget, bytes_of, device_of
+from .._memory.tensors import live_tensors
+from .._torch_internals import eager
+from .arena import SMALLEST_ARENA, Arena, ArenaStats
+from .escape import Escapes
 
-_EXAMPLES = """examples:
-  remat run --budget 2GiB train.py --epochs 3
-  remat run --budget 512MB --policy lru --trace step.trace.zst train.py
-  remat run --budget cuda:0=6GiB --budget cpu=8GiB train.py
-  remat run --budget 2GiB --pool arena train.py
-
-The script sees its own arguments, exit code, signals and tracebacks. A short report ends the run (on stderr).
-"""
-
-
-def parser() -> argparse.ArgumentParser:
-    """The arguments of ``remat run``."""
-    p = argparse.ArgumentParser(
-        prog="remat run",
-        description="Run a Python script with every tensor storage of a device kept inside a number of bytes.",
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    p.add_argument(
-        "--budget",
-        action="append",
-        required=True,
-        metavar="[DEVICE=]BYTES",
-        help="e.g. 6GiB, 512MB, cuda:0=6GiB",
-    )
-    p.add_argument("--policy", help="eviction policy (default: dtr-anc, in an arena coop; list: remat policies)")
-    p.add_argument("--device", help="device the budget is of (default: the accelerator if used, else cpu)")
-    p.add_argument("--trace", metavar="FILE", help="record the run; .zst and .gz are packed")
-    p.add_argument("--seed", type=int, default=0, help="seed of the random policy (default: 0)")
-    p.add_argument("--thrash-limit", type=float, metavar="X", help="give up at X times the script's own op time")
-    p.add_argument(
-        "--pool",
-        choices=("fungible", "arena"),
-        default="fungible",
-        help="what bounds memory: counted bytes (default), or on the CPU one arena of so many bytes",
-    )
-    p.add_argument("script", help="the script to run")
-    p.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
-    return p
+_lock = threading.Lock()
+_active: Run | None = None
 
 
-def _fail(message: str) -> int:
-    print(f"remat: {message}", file=sys.stderr)
-    return 2
+@dataclass(frozen=True)
+class Stats:
+    """Counters of a run: its peak, its evictions and replays, and the time that they took."""
+
+    #: Bytes allowed on the device; ``None`` when unlimited.
+    budget: int | None
+    #: Most bytes in use at any moment: all storages on the device, and workspace of the op that ran.
+    peak: int
+    #: Storages dropped to make room.
+    evictions: int
+    #: Ops run again.
+    recomputed: int
+    #: Ops the program ran.
+    ops: int
+    #: Seconds since the budget was entered.
+    seconds: float
+    #: Seconds of them spent recomputing.
+    recompute_seconds: float
+    #: Seconds of them spent deciding what to evict and replay.
+    decide_seconds: float
+    #: Ops whose records are kept now; the number stays bounded over a training run.
+    records: int
+    #: Storages known now.
+    storages: int
+    #: Counters of the arena; ``None`` unless ``pool="arena"``.
+    arena: ArenaStats | None = None
+
+    def __str__(self) -> str:
+        fmt, seconds = _native.format_bytes, max(self.seconds, 1e-9)
+        of = f" of {fmt(self.budget)} ({self.peak / self.budget:.1%})" if self.budget else ""
+        return (
+            f"peak {fmt(self.peak)}{of}, {self.evictions} evictions, {self.recomputed} ops recomputed beside "
+            f"{self.ops}, {self.recompute_seconds / seconds:.1%} of the time recomputing, "
+            f"{self.decide_seconds / seconds:.2%} deciding" + (f"; {self.arena}" if self.arena else "")
+        )
 
 
-def _budget_argument(given: list[str]) -> str | dict[str, str]:
-    if len(given) == 1 and "=" not in given[0]:
-        return given[0]
-    table = {}
-    for item in given:
-        device, sign, amount = item.partition("=")
-        if not sign:
-            raise ValueError(f"budget {item!r}: with several budgets name the device, e.g. cpu={item}")
-        table[device] = amount
-    return table
+@dataclass(frozen=True)
+class Settings:
+    """Choices that hold for a whole run."""
+
+    #: Name of the eviction policy.
+    policy: str
+    #: Seed of the ``random`` policy.
+    seed: int = 0
+    #: Recomputing may cost so many times the program's own ops before the run gives up; ``None`` for no limit.
+    thrash_limit: float | None = None
+    #: File that the run is recorded in.
+    trace: str | os.PathLike[str] | None = None
+    #: Whether the budget moves to the first accelerator that the program uses.
+    follows_accelerator: bool = False
 
 
-def _load(script: str) -> types.CodeType:
-    with open(script, "rb") as file:
-        source = file.read()
-    return compile(source, script, "exec")
+class _Mode(_native.Session, eager.TorchDispatchMode):  # type: ignore[misc]
+    """The native session as a dispatch mode of torch."""
+
+    def __init__(self, *_: Any) -> None:
+        eager.TorchDispatchMode.__init__(self)
 
 
-def _become_main(script: str, args: list[str]) -> dict[str, Any]:
-    module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=script, __builtins__=__builtins__, __cached__=None)
-    sys.modules["__main__"] = module
-    sys.argv = [script, *args]
-    sys.path[0] = os.path.dirname(os.path.abspath(script))
-    return module.__dict__
+@functools.cache
+def _layout() -> tuple[int, int]:
+    return eager.probe_layout()
 
 
-_HERE = os.path.dirname(os.path.abspath(_native.__file__)) + os.sep
+class Run:
+    """A budget in force; :class:`remat.budget` makes it.
 
+    >>> import torch, remat
+    >>> with remat.budget("64MiB") as run:
+    ...     x = torch.ones(1024).exp()
+    >>> run.stats().ops >= 2
+    True
+    """
 
-def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback with the frames of this package, and those that led to :func:`main`, left out."""
-    kept: list[TracebackType] = []
-    while trace is not None:
-        if trace.tb_frame.f_code is main.__code__:
-            kept.clear()
-        elif not trace.tb_frame.f_code.co_filename.startswith(_HERE):
-            kept.append(trace)
-        trace = trace.tb_next
-    shown: TracebackType | None = None
-    for trace in reversed(kept):
-        shown = TracebackType(shown, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
-    return shown
+    def __init__(self, budgets: list[DeviceBudget], settings: Settings, arena: Arena | None = None) -> None:
+        self._budgets = budgets
+        self._arena = arena
+        # The session does not see reads of memory by threads that run already: then no block of an arena may move.
+        movable = threading.active_count() == 1
+        self._mode = _Mode(
+            eager,
+            _layout(),
+            budgets,
+            settings.policy,
+            settings.seed,
+            settings.thrash_limit,
+            settings.trace,
+            settings.follows_accelerator,
+            arena is not None,
+            movable,
+        )
+        self._escapes = Escapes(self._mode, self._in_thread)
+        self._pid = os.getpid()
+        self._final: Stats | None = None
+        #: Bytes that were resident when the budget was entered.
+        self.base = 0
 
+    def stats(self) -> Stats:
+        """Counters up to now, and after the end of the budget those of the whole run."""
+        if self._final is not None:
+            return self._final
+        raw = self._mode.stats()
+        names = [name for name in Stats.__dataclass_fields__ if name != "arena"]
+        return Stats(**{name: raw[name] for name in names}, arena=self._arena.stats(raw) if self._arena else None)
 
-def _hide_own_frames(error: BaseException) -> None:
-    """Leaves out this package's frames in an exception and in those that led to it."""
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        link = waiting.pop()
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
-        link.__traceback__ = _without_own_frames(link.__traceback__)
-        waiting += [link.__cause__, link.__context__]
+    def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
+        """Changes the budget of a device, in bytes, from here on; without ``device`` that of the first device.
 
+        Raises :class:`remat.BudgetError` if the storages that cannot be dropped do not fit, ``ValueError`` for a
+        budget that makes no sense, for a device without a budget and in an arena, which keeps its size.
+        """
+        size = bytes_of(budget)
+        if self._arena is not None:
+            raise ValueError(
+                f"budget {budget!r}: an arena keeps its size while it is open; leave the budget and enter another"
+            )
+        name = eager.device_name(device_of(device)) if device is not None else None
+        for pool, (known, _, _) in enumerate(self._budgets):
+            if name is None or known == name:
+                with eager.below_autograd():
+                    self._mode.set_budget(pool, size)
+                return
+        raise ValueError(f"no budget was set for {device!r}: the run has {[b[0] for b in self._budgets]}")
 
-def _own_frames_hidden() -> None:
-    """Tracebacks show the script's own frames, as under plain Python."""
-    show, show_in_thread = sys.excepthook, threading.excepthook
+    def mark(self, name: str) -> None:
+        """Writes a name into the trace, e.g. at every step; without a trace nothing happens."""
+        self._mode.mark(name)
 
-    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        value.__traceback__ = trace
-        _hide_own_frames(value)
-        show(kind, value, value.__traceback__)
+    def _adopt(self) -> None:
+        """Puts the tensors that exist already under the budget, and opens the arena beside them."""
+        storages: dict[int, torch.UntypedStorage] = {}
+        for tensor in live_tensors():
+            storage = eager.TensorBase.untyped_storage(tensor)
+            storages.setdefault(storage._cdata, storage)
+        totals = dict.fromkeys((budget.name for budget in self._budgets), 0)
+        for storage in storages.values():
+            name = eager.device_name(storage.device)
+            if name in totals:
+                totals[name] += storage.nbytes()
+        for name, _, size in self._budgets:
+            if size is not None and totals[name] > size:
+                total = totals[name]
+                raise BudgetError("tensors that exist already (parameters, data)", total, total, size, name)
+        self.base = totals[self._budgets[0].name]
+        if self._arena is not None:
+            self._open_arena(self._arena)
+        for storage in storages.values():
+            self._mode.adopt(storage)
 
-    def hook_in_thread(args: threading.ExceptHookArgs) -> None:
-        if args.exc_value is None:
-            show_in_thread(args)
+    def _open_arena(self, arena: Arena) -> None:
+        """Opens an arena of the budget less what exists already; ``BudgetError`` if not a block is left."""
+        size, least = self._budgets[0].bytes or 0, self.base + SMALLEST_ARENA
+        if size < least:
+            raise BudgetError("one block beside the tensors that exist already", least, least, size, "cpu")
+        arena.open(size - self.base)
+        self._mode.enter_arena(arena.read().capacity)
+
+    def _in_thread(self, run: Callable[[], None]) -> None:
+        """Runs the body of a thread that was started inside the budget."""
+        if self._final is not None or (os.getpid() != self._pid and _active is not self):
+            run()
             return
-        _hide_own_frames(args.exc_value)
-        shown = (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread)
-        show_in_thread(threading.ExceptHookArgs(shown))
-
-    sys.excepthook, threading.excepthook = hook, hook_in_thread
-
-
-def main(argv: list[str]) -> int:
-    """Runs ``remat run ARGV``; the script's own exit is passed on."""
-    options = parser().parse_args(argv)
-    try:
-        code = _load(options.script)
-    except OSError as error:
-        return _fail(f"cannot read the script {options.script!r}: {error.strerror}")
-    except (SyntaxError, ValueError) as error:
-        # As Python itself prints it: nothing ran, so there is no traceback.
-        sys.excepthook(type(error), error.with_traceback(None), None)
-        return 1
-    if options.pool == "arena":
-        from .arena import start_preloaded
-
+        eager.push_mode(self._mode)
         try:
-            start_preloaded()
-        except (RuntimeError, OSError) as error:
-            return _fail(str(error))
-    from . import budget as _budget
+            run()
+        finally:
+            eager.pop_mode()
 
-    try:
-        context = _budget.budget(
-            _budget_argument(options.budget),
-            policy=options.policy,
-            device=options.device,
-            trace=options.trace,
-            seed=options.seed,
-            thrash_limit=options.thrash_limit,
-            pool=options.pool,
-        )
-        context._follow = (
-            options.pool != "arena"
-            and options.device is None
-            and len(options.budget) == 1
-            and "=" not in options.budget[0]
-        )
-        namespace = _become_main(options.script, options.args)
-        run = context.__enter__()
-    except (ValueError, RuntimeError, OSError) as error:
-        return _fail(str(error).splitlines()[0])
-    _own_frames_hidden()
-    try:
-        exec(code, namespace)
-    finally:
-        context.__exit__(None, None, None)
-        print(f"remat: {run.stats()}", file=sys.stderr)
-    return 0
+    def _start(self) -> None:
+        """Enters the budget; ``RematError`` if another one is active."""
+        global _active
+        with _lock:
+            if _active is not None:
+                raise RematError("a budget is active already: budgets do not nest; use run.set_budget to change it")
+            _active = self
+        try:
+            with eager.below_autograd():
+                self._adopt()
+            self._mode.__enter__()
+        except BaseException:
+            _active = None
+            self._close_arena()
+            self._mode.restore()
+            raise
+        self._escapes.install()
+
+    def _stop(self) -> None:
+        """Leaves the budget: all that was evicted is resident again."""
+        global _active
+        if os.getpid() != self._pid:
+            self._leave_in_child()
+            return
+        self._mode.__exit__(None, None, None)
+        self._escapes.remove()
+        try:
+            stats = self.stats()
+            self._close_arena()  # the tensors that are brought back now may be more than it holds
+            with eager.below_autograd():
+                self._mode.restore()
+        finally:
+            self._final = stats
+            _active = None
+
+    def _close_arena(self) -> None:
+        if self._arena is not None:
+            self._mode.leave_arena()
+            self._arena.close()
+
+    def _forked(self) -> bool:
+        """Goes on in a forked child without a budget: evicted tensors are computed there when they are touched.
+
+        Returns whether the child can do that: not if another thread of the parent was amid an op.
+        """
+        if self._mode.forked():
+            return True
+        eager.drop_mode(self._mode)
+        self._escapes.remove()
+        return False
+
+    def _leave_in_child(self) -> None:
+        """Leaves the budget in a forked child, whose parent is still inside."""
+        global _active
+        if _active is self:
+            _active = None
+            self._mode.__exit__(None, None, None)
+            self._escapes.remove()
+            with eager.below_autograd():
+                self._mode.restore()
+
+
+def _after_fork() -> None:
+    global _active
+    if _active is not None and not _active._forked():
+        _active = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

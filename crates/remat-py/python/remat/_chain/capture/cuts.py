@@ -11,7 +11,7 @@ import torch
 from torch import fx, nn
 
 from ..._errors import RematError
-from ..stage.stage import tensors
+from ..._memory.tensors import tensors
 
 # Of all operations, at most this share may be in one stage: else there is little to choose.
 _LARGEST = 0.6

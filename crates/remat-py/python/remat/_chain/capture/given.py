@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from ..._memory.tensors import tensors
 from ..._torch_internals import eager
-from ..stage.stage import tensors
 from ..stage.state import Autocast
 
 

@@ -20,8 +20,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 
 from ..._errors import RematError
+from ..._memory.tensors import tensors
 from ..._torch_internals import eager
-from ..stage.stage import check_value, tensors
+from ..stage.stage import check_value
 from .replay import Answers, Rebuilt, State, Under, call, leaf_at
 from .varying import Ops, Varying, refusal
 

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
+from ..._memory.tensors import allocated_bytes, distinct_bytes, tensors
 from ..._torch_internals import eager
-from ..run import forgetting
 from .costs import ChainCosts, StageCosts
 from .probe import Shape
-from .stage import Stage, allocated_bytes, apart, copied, distinct_bytes, tensors
+from .saved import forgetting
+from .stage import Stage, apart, copied
 from .state import Place, at_places, in_place_of_buffers, random_again, random_state, where_changed
 
 _TIMES = 3

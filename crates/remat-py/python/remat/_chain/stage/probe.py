@@ -10,8 +10,10 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ..._errors import RematError
+from ..._memory.tensors import distinct_bytes, tensors
 from ..._torch_internals import eager
-from .stage import Stage, apart, check_value, copied, distinct_bytes, join, tensors
+from .saved import never_unpacked
+from .stage import Stage, apart, check_value, copied, join
 from .state import in_place_of_buffers, random_again, random_state
 
 
@@ -50,7 +52,7 @@ def shape_of(functions: Sequence[Stage], sample: Any, device: torch.device) -> S
             entered = tensors(value)
             before = [(tensor, tensor._version) for tensor in entered]
             saved: list[torch.Tensor] = []
-            with in_place_of_buffers(function.buffers()), saved_tensors_hooks(saved.append, _never):
+            with in_place_of_buffers(function.buffers()), saved_tensors_hooks(saved.append, never_unpacked):
                 value = function(value)
             check_value(value, function.name, device)
             writes = any(tensor._version != version for tensor, version in before)
@@ -81,7 +83,3 @@ def _any_of(values: Sequence[torch.Tensor], saved: Sequence[torch.Tensor]) -> bo
     """Whether some value lies in a storage that was saved."""
     storages = {eager.storage_id(tensor) for tensor in saved}
     return any(eager.storage_id(tensor) in storages for tensor in values)
-
-
-def _never(_: None) -> torch.Tensor:
-    raise AssertionError("the graph of a probe is never walked")

@@ -73,19 +73,14 @@ def join(stages: Iterable[Stage]) -> Stage:
     return Stage(name, functions)
 
 
-def tensors(value: Any) -> list[torch.Tensor]:
-    """The tensors of a value, in order."""
-    return [leaf for leaf in eager.flatten_tree(value)[0] if isinstance(leaf, torch.Tensor)]
-
-
-def apart(value: Any, *, wanting: bool = True) -> Any:
+def apart(value: Any) -> Any:
     """The same value cut off from the graph that made it; its tensors ask for gradients where they did before."""
     leaves, form = eager.flatten_tree(value)
-    return eager.unflatten_tree([_apart(leaf, wanting) for leaf in leaves], form)
+    return eager.unflatten_tree([_apart(leaf) for leaf in leaves], form)
 
 
-def _apart(leaf: Any, wanting: bool) -> Any:
-    return leaf.detach().requires_grad_(wanting and leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
+def _apart(leaf: Any) -> Any:
+    return leaf.detach().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
 
 
 def copied(value: Any) -> Any:
@@ -106,17 +101,3 @@ def check_value(value: Any, name: str, device: torch.device) -> None:
             raise RematError(
                 f"{name} gives a {type(leaf).__name__}: expected tensors and numbers, in tuples, lists or dicts"
             )
-
-
-def distinct_bytes(values: Iterable[torch.Tensor], besides: Iterable[torch.Tensor] = ()) -> int:
-    """Bytes that the allocator gave out for the storages under tensors, each counted once, those of `besides` not."""
-    sizes = {eager.storage_id(tensor): allocated_bytes(tensor) for tensor in values}
-    for tensor in besides:
-        sizes.pop(eager.storage_id(tensor), None)
-    return sum(sizes.values())
-
-
-def allocated_bytes(tensor: torch.Tensor) -> int:
-    """Bytes that the allocator gave out for a tensor's storage: CUDA's blocks are of 512 bytes."""
-    size = int(eager.TensorBase.untyped_storage(tensor).nbytes())
-    return -(-size // 512) * 512 if tensor.device.type == "cuda" else size

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from ... import _native
-from ..._chain.stage.stage import tensors
 from ..._memory.resident import resident
+from ..._memory.tensors import tensors
 from ..._torch_internals import compiler, eager
 
 _TIMES = 3
