@@ -26,22 +26,23 @@ Stages = OrderedDict[str, fx.GraphModule]
 
 @dataclass(frozen=True)
 class _Split:
-    """Stages, and what they are good for: any input where they were traced, inputs like the sample where recorded."""
+    """Stages of a model. Traced ones serve any input, recorded ones only inputs of the sample's kind."""
 
     stages: Stages
     given: Given | None = None
     answers: Answers | None = None
 
     def fits(self, value: Any) -> bool:
-        """Whether an input of the right kind has the model take this course."""
+        """Whether the model takes this course on an input of the right kind."""
         return self.answers is None or self.answers.fit(value)
 
 
 class Chain(nn.Sequential):
     """A model as a chain. Parameters and modules are the model's own, and so are buffers.
 
-    It was split in one training mode and, where it was recorded, for one kind of input. For others, and without
-    gradients where it was recorded, it calls the model itself, and cannot be planned.
+    A chain is split in one training mode. One that was recorded is also split for one kind of input. In another mode,
+    for another kind of input, and where a recorded chain runs without gradients, it calls the model itself; then it
+    cannot be planned.
     """
 
     def __init__(self, model: nn.Module, split: _Split) -> None:
@@ -61,13 +62,13 @@ class Chain(nn.Sequential):
         return value
 
     def train(self, mode: bool = True) -> Chain:
-        """As for any module."""
+        """Sets the training mode of the model; see ``nn.Module.train``."""
         self.__dict__["model"].train(mode)
         super().train(mode)
         return self
 
     def course(self, value: Any) -> int:
-        """The number of the course that the model takes on an input; where it is a new one, the model is split anew.
+        """The number of the course that the model takes on an input. For a new course the model is split again.
 
         Raises ``RematError`` for another training mode or kind of input than it was split for.
         """
@@ -95,17 +96,20 @@ class Chain(nn.Sequential):
 def chain_of(model: nn.Module, sample: Any) -> Chain:
     """The model as a chain for :class:`remat.Checkpointable`, in its present training mode.
 
-    ``sample`` is what the model is called on: a tensor, a tuple of positional or a dict of keyword arguments; the chain
-    takes its input in the same form. The forward pass is traced (``torch.fx``) and cut where a single tensor that has
-    a gradient goes on, and between the elements of lists of modules. What cannot be traced inside stays whole. Where
-    that is most of the model, the functions of torch that it calls on the sample are recorded instead: the chain is
-    then for inputs of the sample's shapes, dtypes, numbers and autocast state. Where the model asks something of its
-    input alone, such as whether a mask masks anything, :class:`remat.Checkpointable` has it recorded for each answer
-    that comes. Then model and chain are run and
-    compared bit for bit.
+    ``sample`` is an input of the model: a tensor, a tuple of positional or a dict of keyword arguments. The chain takes
+    its input in the same form.
 
-    Raises :class:`remat.RematError` for a model that is no chain, and says why: the line where its course depends on
-    values in tensors, the forward hooks whose effects would be lost.
+    The forward pass is traced (``torch.fx``) and cut where a single tensor with a gradient goes on, and between the
+    elements of lists of modules. Modules that cannot be traced stay whole. Where they are most of the model, the
+    functions of torch that the model calls on the sample are recorded instead; such a chain serves inputs of the
+    sample's shapes, dtypes, numbers and autocast state. If the model asks a question about its input alone, such as
+    whether a mask masks anything, :class:`remat.Checkpointable` records it once for each answer.
+
+    At the end, model and chain both run on the sample and are compared bit for bit.
+
+    Raises ``ValueError`` where ``model`` is no module or ``sample`` holds no tensor. Raises :class:`remat.RematError`
+    for a model that is no chain, with the reason: the line where its course depends on values in tensors, or forward
+    hooks whose effects would be lost.
 
     >>> import torch, remat
     >>> class Model(torch.nn.Module):
@@ -138,14 +142,14 @@ def _split_and_compared(model: nn.Module, sample: Any) -> _Split:
 
 
 def called(model: nn.Module, value: Any) -> Any:
-    """The model's output on a value in the form of its sample."""
+    """The model's output on an input that has the form of the sample."""
     if isinstance(value, dict):
         return model(**value)
     return model(*value) if isinstance(value, tuple) else model(value)
 
 
 def _split(call: Call, sample: Any) -> _Split:
-    """The stages as traced; as recorded, for inputs like the sample, where tracing does not see enough."""
+    """The stages from a trace; from a recording of the sample where the trace does not see enough."""
     name = type(call.model).__name__
     graph = traced(call)
     if graph is not None:
@@ -159,7 +163,7 @@ def _split(call: Call, sample: Any) -> _Split:
 
 
 def _any_closed(graph: fx.GraphModule) -> bool:
-    """Whether something in a graph could be seen in more detail."""
+    """Whether a graph calls a module as a whole that has modules inside."""
     whole = [graph.get_submodule(str(node.target)) for node in graph.graph.nodes if node.op == "call_module"]
     return any(True for module in whole for _ in module.children())
 
@@ -169,7 +173,7 @@ def _modes(model: nn.Module) -> tuple[bool, ...]:
 
 
 def _compare(model: nn.Module, stages: Stages, sample: Any, random: Random, device: torch.device) -> None:
-    """``RematError`` unless stages and model give the same bits: outputs, buffers, random streams."""
+    """Raises ``RematError`` unless stages and model give the same bits in outputs, buffers and random streams."""
     whole, chain = Stage("model", (lambda value: called(model, value),)), Stage("chain", tuple(stages.values()))
     buffers = [(module, name, held) for module in model.modules() for name, held in module.named_buffers(recurse=False)]
     seen, forms = [], []

@@ -1,4 +1,4 @@
-"""``remat.Checkpointable``: a chain of modules that trains inside a byte budget by a plan made ahead."""
+"""``remat.Checkpointable``: trains a chain of modules inside a byte budget, by a plan that is made ahead."""
 
 from __future__ import annotations
 
@@ -39,28 +39,28 @@ class _Prepared:
 
 
 class Checkpointable(nn.Module):
-    """An ``nn.Sequential`` that trains inside a byte budget, at the plan that takes least time there.
+    """An ``nn.Sequential`` that trains inside a byte budget, by the plan that takes least time there.
 
-    Every stage is measured on ``sample`` (a batch as it comes in training), a planner chooses which stages save what
-    and which are run again, and forward and backward passes follow that plan. Outputs, gradients, buffers and random
-    streams are those of the module itself, bit for bit.
+    Remat measures every stage on ``sample``, a batch as it comes in training. A planner chooses the stages that save
+    their tensors and those that run again (Beaumont et al. 2024, Rotor), and forward and backward passes follow that
+    plan. Outputs, gradients, buffers and random streams are those of the module itself, bit for bit.
 
-    ``budget`` is in bytes, an int or a text such as ``"6GiB"``, and covers what :func:`remat.budget` covers: every
-    tensor storage on the device, parameters and gradients included, and workspace. What is resident is counted now
-    and again in the first three training steps of each kind of input, when an optimizer's state has come to exist;
-    the plan is made anew when it grew. ``reserve`` bytes are left for what comes later, such as an optimizer's state,
-    and for what torch does not show, such as DDP's buckets (as large as the gradients). ``loss`` maps the output to
-    the loss and is measured as the last stage; without it, room for twice the output is left. ``strategy`` and
-    ``slots`` are those of ``remat plan chain``. ``plan`` is a file written by ``.plan.save(path)`` for the same
-    module and sample, which saves measuring.
+    - ``budget`` is in bytes, an int or a text such as ``"6GiB"``. It covers every tensor storage on the device,
+      parameters and gradients included, and workspace, as that of :func:`remat.budget` does. Resident tensors are
+      counted now and in the first three training steps of each kind of input, when an optimizer's state has come to
+      exist. If they grew, the plan is made anew.
+    - ``reserve`` is in bytes too. They stay free for tensors that come later, such as an optimizer's state, and for
+      memory that torch does not show, such as DDP's buckets (as large as the gradients).
+    - ``loss`` maps the output to the loss and is measured as the last stage. Without it, twice the output stays free.
+    - ``strategy`` and ``slots`` are those of ``remat plan chain``.
+    - ``plan`` is a file that ``.plan.save(path)`` wrote for the same module and sample; nothing is measured then.
 
-    An input of other shapes, another autocast state or training mode is measured and planned when it first comes.
+    An input of other shapes, or under another autocast state or training mode, is measured and planned when it first
+    comes. The plan bounds one forward and backward pass at a time. Forward code runs more than once: beside buffers,
+    random numbers and its input it must depend on nothing that changes. All tensors are on one device.
 
-    The plan bounds one forward and backward pass at a time. Forward code is run more than once: beside buffers, random
-    numbers and its input it must depend on nothing that changes. All is on one device.
-
-    Raises :class:`remat.BudgetError` with the smallest budget that would do; :class:`remat.RematError` for what is no
-    chain and for a plan made for something else; ``ValueError`` for arguments that make no sense.
+    Raises :class:`remat.BudgetError` with the smallest budget that would do, :class:`remat.RematError` for a module
+    that is no chain and for a plan of another module or sample, ``ValueError`` for arguments that make no sense.
 
     >>> import torch, remat
     >>> layers = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(8)]
@@ -111,14 +111,15 @@ class Checkpointable(nn.Module):
         self._strategy, self._slots, self._loss = strategy, str(slots), loss
         self._measured: dict[Any, tuple[Shape, Measured]] = {}
         self._prepared: dict[Any, _Prepared] = {}
-        # What the latest forward pass returned: callers often hold it until the next one returns; there is room for it.
+        # The output of the latest forward pass. Callers often hold it until the next one returns, and plans have room
+        # for it.
         self._returned: list[weakref.ref[torch.Tensor]] = []
         self._floor: int | None = None
         self._latest = self._prepare(sample, self._kind(sample), plan)
 
     @property
     def plan(self) -> ChainPlan:
-        """The plan of the latest kind of input; ``print`` says it in words, ``save`` keeps it."""
+        """The plan of the latest kind of input; ``print`` says it in words, ``save`` writes it to a file."""
         return self._latest.plan
 
     def forward(self, value: Any) -> Any:
@@ -148,7 +149,7 @@ class Checkpointable(nn.Module):
         return value
 
     def _kind(self, value: Any) -> Any:
-        """What makes one input as good as another for a plan."""
+        """The kind of an input: inputs of one kind follow one plan."""
         leaves, form = eager.flatten_tree(value)
         modes = tuple(module.training for module in self.modules())
         wanted = tuple(parameter.requires_grad for parameter in self.parameters())
@@ -190,9 +191,9 @@ class Checkpointable(nn.Module):
         return Script(shape.stages, plan.operations, plan.changing, writes, shape.device)
 
     def _base(self, shape: Shape, value: Any) -> int:
-        """Bytes on the device that are there whatever the chain does; its input and what it returned are its own.
+        """Bytes on the device that are there whatever the chain does, and reserved ones that are not taken up yet.
 
-        What was reserved is taken up by what comes later.
+        The chain's input, and the output that the caller may still hold, belong to the chain and do not count.
         """
         gc.collect()
         returned = [tensor for tensor in (weak() for weak in self._returned) if tensor is not None]
@@ -221,7 +222,7 @@ class Checkpointable(nn.Module):
 
 
 class _Functions(nn.Sequential):
-    """Functions as an ``nn.Sequential``, so that the modules among them are found."""
+    """Functions as an ``nn.Sequential``, so that torch finds the modules among them."""
 
     def __init__(self, functions: Sequence[Function]) -> None:
         super().__init__()
@@ -249,7 +250,9 @@ def sequential(
     reserve: Budget = 0,
     plan: str | os.PathLike[str] | None = None,
 ) -> Checkpointable:
-    """As :class:`Checkpointable` for functions, modules or not, each called on what the one before returned.
+    """A :class:`Checkpointable` of functions, modules or not, each called on the value that the one before returned.
+
+    Arguments and errors are those of :class:`Checkpointable`; ``ValueError`` for a function that cannot be called.
 
     >>> import torch, remat
     >>> run = remat.sequential([torch.nn.Linear(8, 8), torch.tanh], torch.ones(4, 8), budget="64MiB")

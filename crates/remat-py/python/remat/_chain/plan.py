@@ -1,4 +1,4 @@
-"""A plan for a chain: made by the planners, said in words, kept in a file."""
+"""A plan for a chain: the planners make it, ``print`` says it in words, a file keeps it."""
 
 from __future__ import annotations
 
@@ -22,44 +22,47 @@ from .stage.stage import Stage
 from .stage.state import Place
 
 _FORMAT = 2
+# Plans that the planner is asked for, at most, to find the fastest one that fits.
+_TRIES = 9
 
 
 @dataclass(frozen=True)
 class ChainPlan:
-    """A sequence of forward and backward operations and what it was made from."""
+    """A sequence of forward and backward operations, with the measurements and the budget that it was made for."""
 
     operations: tuple[Operation, ...]
-    #: What was measured.
+    #: The costs that were measured.
     measured: ChainCosts
-    #: Whether gradients of parameters are there from the start; else they come into being in the backward pass.
+    #: Whether gradients of parameters exist from the start; otherwise the backward pass makes them.
     gradients_there: bool
     strategy: str
     #: Bytes allowed on the device.
     budget: int
-    #: Bytes of them that are there whatever the chain does: parameters and everything else that is resident.
+    #: Bytes of the budget that are taken whatever the chain does: parameters and all else that is resident.
     base: int
+    #: By stage, the buffers that its forward pass changes.
     changing: tuple[frozenset[Place], ...] = field(repr=False)
-    #: What the plan was made for: the input, then each stage.
+    #: Texts that identify the input, then each stage, for which the plan was made.
     made_for: tuple[str, ...] = field(repr=False)
 
     @property
     def costs(self) -> ChainCosts:
-        """What the plan was made from."""
+        """The costs that the plan was made from."""
         return self.measured.with_gradients() if self.gradients_there else self.measured
 
     @property
     def peak(self) -> int:
-        """Most bytes on the device at any moment, as measured and added up; never more than the budget."""
+        """Most bytes on the device at any moment, by the measured costs; never more than the budget."""
         return self.base + chain_bytes(self.operations, self.costs)
 
     @property
     def makespan(self) -> float:
-        """Seconds of all operations, as measured."""
+        """Seconds of all operations, by the measured costs."""
         return sum(_seconds(operation, self.costs) for operation in self.operations)
 
     @property
     def overhead(self) -> float:
-        """Time over that of running every stage once."""
+        """The makespan over the time of running every stage once."""
         once = sum(stage.forward_time + stage.backward_time for stage in self.costs.stages)
         return self.makespan / once if once else 1.0
 
@@ -91,8 +94,8 @@ def load_plan(
 ) -> ChainPlan:
     """Reads a plan and checks it against the module, the sample and the budget.
 
-    Raises ``ValueError`` for a file that is no valid plan, ``RematError`` for one made for something else,
-    :class:`BudgetError` where it takes more than the budget.
+    Raises ``ValueError`` for a file that is no valid plan, ``RematError`` for a plan of another module or sample,
+    :class:`BudgetError` where the plan takes more than the budget.
     """
     try:
         data = json.loads(Path(path).read_text())
@@ -126,10 +129,10 @@ def load_plan(
 def make_plan(
     costs: ChainCosts, budget: int, base: int, strategy: str, slots: str, device: str
 ) -> tuple[Operation, ...]:
-    """The planner's best sequence that stays within the budget.
+    """The fastest sequence of the planner that stays within the budget.
 
-    Planners drop activations no earlier than definition 3.4 says; what is really needed is less. They are therefore
-    also asked for plans of somewhat more, of which those that fit count.
+    Planners drop activations no earlier than definition 3.4 says, and so overestimate the peak of a run. They are
+    therefore also asked for plans of somewhat more bytes, and of these the plans that fit count.
     """
     room = budget - base
     plans: list[tuple[Operation, ...]] = []
@@ -154,13 +157,13 @@ def make_plan(
         more = (low + high + 1) // 2
     if not plans:
         needed = base + _smallest(costs, strategy, slots, least)
-        # What is resident may differ by scalars when the smallest budget is tried.
+        # When the smallest budget is tried, the resident bytes may differ by those of scalars.
         raise BudgetError("the chain", needed, needed + SCALARS, budget, device)
     return min(plans, key=lambda plan: sum(_seconds(operation, costs) for operation in plan))
 
 
 def _smallest(costs: ChainCosts, strategy: str, slots: str, known: int | None) -> int:
-    """The fewest bytes that a plan of this strategy was seen to need."""
+    """The fewest bytes that any known plan of this strategy needs."""
     found = _asked(costs, 0, strategy, slots)
     if isinstance(found, int):
         again = _asked(costs, found, strategy, slots)
@@ -170,11 +173,8 @@ def _smallest(costs: ChainCosts, strategy: str, slots: str, known: int | None) -
     return found if known is None else min(found, known)
 
 
-_TRIES = 9
-
-
 def chain_bytes(operations: Sequence[Operation], costs: ChainCosts) -> int:
-    """Most bytes that the chain takes beside what is there anyway."""
+    """Most bytes that the chain takes on top of those that are there anyway."""
     return max(costs.fixed_bytes + peak_of(operations, costs), costs.before_bytes)
 
 
@@ -188,7 +188,7 @@ def _seconds(operation: Operation, costs: ChainCosts) -> float:
 
 
 def _asked(costs: ChainCosts, room: int, strategy: str, slots: str) -> tuple[Operation, ...] | int:
-    """A planner's sequence, or the fewest bytes that it needs."""
+    """A planner's sequence within so many bytes; where there is none, the fewest bytes that the planner needs."""
     given = room - costs.fixed_bytes
     try:
         text = _native.plan_chain(json.dumps(costs.for_planner()), max(0, given), strategy, slots)
@@ -210,7 +210,7 @@ def _operations_of(pairs: Sequence[Sequence[Any]]) -> tuple[Operation, ...]:
 
 
 def made_for(shape: Shape, sample: Any) -> tuple[str, ...]:
-    """What a plan depends on, a text for the input and one a stage: name and digest."""
+    """Texts of all that a plan depends on: for the input and for each stage, a name and a digest."""
     values = [f"{t.dtype} {tuple(t.shape)} {t.requires_grad} {t.device}" for t in tensors(sample)]
     kinds = dict.fromkeys(("cpu", shape.device.type))
     autocast = [f"{torch.is_autocast_enabled(kind)} {torch.get_autocast_dtype(kind)}" for kind in kinds]
@@ -218,18 +218,18 @@ def made_for(shape: Shape, sample: Any) -> tuple[str, ...]:
 
 
 def _stage_text(stage: Stage) -> str:
-    told = []
+    facts = []
     for function in stage.functions:
-        told.append(repr(function) if isinstance(function, torch.nn.Module) else getattr(function, "__qualname__", ""))
-        told.append(str(getattr(function, "code", "")) if isinstance(function, torch.fx.GraphModule) else "")
-    told += [f"{module.training}" for module in stage.modules()]
-    told += [f"{p.dtype} {tuple(p.shape)} {p.requires_grad}" for p in stage.parameters()]
-    told += [f"{name} {held.dtype} {tuple(held.shape)}" for _, name, held in stage.buffers()]
-    return _text(stage.name, told)
+        facts.append(repr(function) if isinstance(function, torch.nn.Module) else getattr(function, "__qualname__", ""))
+        facts.append(str(getattr(function, "code", "")) if isinstance(function, torch.fx.GraphModule) else "")
+    facts += [f"{module.training}" for module in stage.modules()]
+    facts += [f"{p.dtype} {tuple(p.shape)} {p.requires_grad}" for p in stage.parameters()]
+    facts += [f"{name} {held.dtype} {tuple(held.shape)}" for _, name, held in stage.buffers()]
+    return _text(stage.name, facts)
 
 
-def _text(name: str, told: list[str]) -> str:
-    return f"{name} {hashlib.sha256(chr(10).join(told).encode()).hexdigest()[:16]}"
+def _text(name: str, facts: list[str]) -> str:
+    return f"{name} {hashlib.sha256(chr(10).join(facts).encode()).hexdigest()[:16]}"
 
 
 def _shown(text: str) -> str:

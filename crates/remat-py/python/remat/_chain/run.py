@@ -1,9 +1,9 @@
 """Runs a plan: its forward part at once, its backward part as autograd reaches the stages.
 
-The graph is the very graph of a plain run: hooks, accumulation, DDP and ``torch.autograd.grad`` see no difference.
-Where the plan saves nothing, each saved tensor is replaced by an empty :class:`_Slot`. When the gradient of a stage's
-output is complete, the plan's operations up to that stage's backward pass are performed; running a stage and saving
-all fills its slots, and autograd frees them one by one as it goes.
+Autograd's graph is that of a plain run: hooks, accumulation, DDP and ``torch.autograd.grad`` see no difference. Where
+the plan saves nothing, an empty :class:`_Slot` replaces each saved tensor. When the gradient of a stage's output is
+complete, the run performs the plan's operations up to that stage's backward pass. A stage that runs again and saves all
+fills its slots, and autograd frees them one by one as it goes.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ from .stage.state import (
     Random,
     at_places,
     in_place_of_buffers,
+    parameter_versions,
     random_again,
     random_state,
     snapshot,
-    still,
 )
 
 
 @dataclass(frozen=True)
 class Script:
-    """A plan ready to run, and what was seen of its stages."""
+    """A plan ready to run, with its stages."""
 
     stages: tuple[Stage, ...]
     operations: tuple[Operation, ...]
-    #: Buffers that a stage's forward pass changes, by stage.
+    #: By stage, the buffers that its forward pass changes.
     changing: tuple[frozenset[Place], ...]
     #: Whether the first stage writes to its input.
     writes_input: bool
     device: torch.device
 
     def run(self, value: Any) -> Any:
-        """The output of the chain; its backward pass runs the rest of the plan."""
+        """Runs the forward part of the plan and returns the output; its backward pass runs the rest."""
         return _Execution(self, value).forward(value)
 
 
 class _Slot:
-    """In the place of a saved tensor; autograd holds it exactly as long as it would hold the tensor."""
+    """Takes the place of a saved tensor; autograd holds it exactly as long as it would hold the tensor."""
 
     __slots__ = ("__weakref__", "form", "run", "stage", "tensor")
 
@@ -74,7 +74,7 @@ def _recall(slot: _Slot) -> torch.Tensor:
 
 @dataclass
 class _Before:
-    """What a stage found when it first ran."""
+    """The state that a stage found when it first ran."""
 
     random: Random
     buffers: list[Buffer]
@@ -83,7 +83,7 @@ class _Before:
 
 
 class _Execution:
-    """One forward pass and the backward passes of its output. Slots hold it; it holds slots weakly."""
+    """One forward pass and the backward passes of its output. Slots hold it, and it holds slots weakly."""
 
     def __init__(self, script: Script, value: Any) -> None:
         self.script = script
@@ -101,7 +101,7 @@ class _Execution:
         self.current = 0
 
     def forward(self, value: Any) -> Any:
-        """The forward part of the plan, in autograd's own graph."""
+        """Runs the forward part of the plan, in autograd's own graph."""
         hooked: set[int] = set()
         for position, stage in enumerate(self.stages):
             index = position + 1
@@ -119,17 +119,17 @@ class _Execution:
         return value
 
     def _note_before(self, index: int) -> None:
-        if self.again:  # all stages: a second backward pass may run every one again
+        if self.again:  # a second backward pass may run every stage again
             stage = self.stages[index - 1]
             kept = snapshot(at_places(stage, self.script.changing[index - 1]))
-            self.before[index] = _Before(random_state(self.script.device), kept, still(stage))
+            self.before[index] = _Before(random_state(self.script.device), kept, parameter_versions(stage))
 
     def _note_after(self, index: int) -> None:
         if self.again:
             self.before[index].drew = self.before[index].random != random_state(self.script.device)
 
     def _watch(self, index: int, value: Any, hooked: set[int]) -> None:
-        """Has the plan go on to a stage when the gradients of what it returned are complete."""
+        """Has the plan go on to a stage once the gradients of the stage's output are complete."""
         itself = weakref.ref(self)
 
         def reach(_: torch.Tensor) -> None:
@@ -173,13 +173,13 @@ class _Execution:
         self._drop(self.at - 1)
 
     def _restart(self) -> None:
-        """A second backward pass through a graph that was retained: the plan from its start."""
+        """Begins the plan anew, for a second backward pass through a retained graph."""
         self._leave(self.current)
         self.values.clear()
         self.at = self.current = 0
 
     def _leave(self, index: int) -> None:
-        """The backward pass of a stage is over; what a retained graph still holds of it can be had again."""
+        """Ends the backward pass of a stage: tensors that a retained graph still holds of it can be computed again."""
         for slot in self._alive(index):
             if slot.stage in self.again and slot.tensor is not None and not self._lasting(slot):
                 slot.tensor = None
@@ -198,9 +198,9 @@ class _Execution:
         if index > len(self.stages):
             return
         if kind == "B":
-            self._leave(index)  # no gradient came this way
+            self._leave(index)  # no gradient reached this stage
         else:
-            value = self._run_again(index, filling=kind == "Fall")
+            value = self._run_again(index, kind)
             if index in self.later[position]:
                 self.values[index] = value
         self._drop(position)
@@ -209,7 +209,8 @@ class _Execution:
         for number in [number for number in self.values if number not in self.later[position]]:
             del self.values[number]
 
-    def _run_again(self, index: int, filling: bool) -> Any:
+    def _run_again(self, index: int, kind: str) -> Any:
+        """Runs a stage from the state that it first found; ``Fall`` fills its slots."""
         stage, before = self.stages[index - 1], self.before.get(index)
         if before is not None:
             self._check_unchanged(index, before)
@@ -221,7 +222,7 @@ class _Execution:
                 stack.enter_context(in_place_of_buffers(before.buffers))
                 if before.drew:
                     stack.enter_context(random_again(self.script.device, before.random))
-            filler = _Filler(self.slots.get(index, [])) if filling else None
+            filler = _Filler(self.slots.get(index, [])) if kind == "Fall" else None
             stack.enter_context(saved_tensors_hooks(filler or drop, never_unpacked))
             value = apart(stage(given))
         if filler is not None and not filler.complete():
@@ -241,7 +242,7 @@ class _Execution:
 
 
 class _Filler:
-    """Puts what a stage saves into the slots of its first run, in the same order."""
+    """Puts the tensors that a stage saves into the slots of its first run, in the same order."""
 
     def __init__(self, slots: list[weakref.ref[_Slot]]) -> None:
         self.slots, self.seen, self.same = slots, 0, True
@@ -256,7 +257,7 @@ class _Filler:
             slot.tensor = tensor
 
     def complete(self) -> bool:
-        """Whether as much was saved as the first time; where autograd kept it itself nothing is known."""
+        """Whether the stage saved the same forms as in its first run; true where autograd kept all tensors itself."""
         return not self.slots or (self.same and self.seen == len(self.slots))
 
 

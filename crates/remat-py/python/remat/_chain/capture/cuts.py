@@ -1,4 +1,4 @@
-"""Where a traced forward pass can be cut into stages, and the stages."""
+"""Places where a traced forward pass can be cut into stages, and the stages."""
 
 from __future__ import annotations
 
@@ -13,8 +13,37 @@ from torch import fx, nn
 from ..._errors import RematError
 from ..._memory.tensors import tensors
 
-# Of all operations, at most this share may be in one stage: else there is little to choose.
+# The largest share of all operations that one stage may hold: with more in it there is little to choose.
 _LARGEST = 0.6
+# A pass of at most so many operations may have larger stages.
+_FEW = 8
+
+
+def cut(traced: fx.GraphModule, root: nn.Module, sample: Any, name: str) -> OrderedDict[str, fx.GraphModule]:
+    """The stages of a forward pass; ``RematError`` where it is no chain."""
+    flow = _Flow(traced, sample)
+    ends = [position for position in range(1, len(flow.nodes) - 1) if _may_end(position, flow, root)]
+    groups = _groups(flow.nodes, ends)
+    largest = max(len(group) for group in groups)
+    if len(groups) < 2 or (largest > _LARGEST * len(flow.nodes) and len(flow.nodes) > _FEW):
+        raise RematError(
+            f"{name} is no chain: {largest} of its {len(flow.nodes)} operations lie between two places where a single "
+            "tensor goes on; use remat.budget, which needs no chain"
+        )
+    return _stages(traced, groups, flow)
+
+
+def give_own(stages: OrderedDict[str, fx.GraphModule], root: nn.Module) -> None:
+    """Has stages read the model's own buffers: those of innermost modules through the modules, others as tensors."""
+    for stage in stages.values():
+        for node in stage.graph.find_nodes(op="get_attr"):
+            path, _, name = str(node.target).rpartition(".")
+            owner, holder = root.get_submodule(path), stage.get_submodule(path)
+            if path.startswith("model") and not any(True for _ in owner.children()):
+                above, _, last = path.rpartition(".")
+                setattr(stage.get_submodule(above), last, owner)
+            elif name in owner._buffers:
+                holder._buffers[name] = owner._buffers[name]
 
 
 class _Seen(fx.Interpreter):
@@ -34,74 +63,52 @@ class _Seen(fx.Interpreter):
         return value
 
 
-def cut(traced: fx.GraphModule, root: nn.Module, sample: Any, name: str) -> OrderedDict[str, fx.GraphModule]:
-    """The stages of a forward pass; ``RematError`` where it is no chain."""
-    seen = _Seen(traced)
-    seen.run(sample)
-    nodes = [node for node in traced.graph.nodes if node.op not in ("get_attr", "output")]
-    output = next(node for node in traced.graph.nodes if node.op == "output")
-    place = {node: position for position, node in enumerate(nodes)}
-    place[output] = len(nodes)
-    for node in reversed(nodes):  # what only puts the output together counts as the output
-        if node not in seen.tensors and node.users and all(place[user] == len(nodes) for user in node.users):
-            place[node] = len(nodes)
-    until = {node: max((place[user] for user in node.users if user in place), default=0) for node in nodes}
-    ends = [position for position in range(1, len(nodes) - 1) if _may_end(position, nodes, place, until, seen, root)]
-    groups = _groups(nodes, ends)
-    largest = max(len(group) for group in groups)
-    if len(groups) < 2 or (largest > _LARGEST * len(nodes) and len(nodes) > _FEW):
-        raise RematError(
-            f"{name} is no chain: {largest} of its {len(nodes)} operations lie between two places where a single "
-            "tensor goes on; "
-            "use remat.budget, which needs no chain"
-        )
-    return _stages(traced, groups, place, until, output)
+class _Flow:
+    """The operations of a traced forward pass in order, and how long each value is needed."""
+
+    def __init__(self, traced: fx.GraphModule, sample: Any) -> None:
+        self.seen = _Seen(traced)
+        self.seen.run(sample)
+        self.nodes = [node for node in traced.graph.nodes if node.op not in ("get_attr", "output")]
+        self.output = next(node for node in traced.graph.nodes if node.op == "output")
+        #: The position of each operation. The output, and operations that only put it together, come last.
+        self.place = {node: position for position, node in enumerate(self.nodes)}
+        self.place[self.output] = len(self.nodes)
+        for node in reversed(self.nodes):
+            puts_output_together = node.users and all(self.place[user] == len(self.nodes) for user in node.users)
+            if node not in self.seen.tensors and puts_output_together:
+                self.place[node] = len(self.nodes)
+        #: The position of the last operation that reads each value.
+        self.until = {node: self._last_use(node) for node in self.nodes}
+
+    def _last_use(self, node: fx.Node) -> int:
+        return max((self.place[user] for user in node.users if user in self.place), default=0)
+
+    def crossing(self, position: int) -> list[fx.Node]:
+        """The values that are known after a position and used later."""
+        return [node for node in self.nodes[: position + 1] if self.until[node] > position]
+
+    def live(self, position: int) -> list[fx.Node]:
+        """The values with a gradient that are known after a position and computed with later."""
+        last = len(self.nodes)
+        known = (node for node in self.crossing(position) if node in self.seen.wanting)
+        return [node for node in known if any(position < self.place.get(user, 0) < last for user in node.users)]
 
 
-_FEW = 8
+def _may_end(position: int, flow: _Flow, root: nn.Module) -> bool:
+    """Whether a stage may end at a position.
 
-
-def give_own(stages: OrderedDict[str, fx.GraphModule], root: nn.Module) -> None:
-    """Has stages read buffers where the model has them: its innermost modules are theirs, of others what they hold."""
-    for stage in stages.values():
-        for node in stage.graph.find_nodes(op="get_attr"):
-            path, _, name = str(node.target).rpartition(".")
-            owner, holder = root.get_submodule(path), stage.get_submodule(path)
-            if path.startswith("model") and not any(True for _ in owner.children()):
-                above, _, last = path.rpartition(".")
-                setattr(stage.get_submodule(above), last, owner)
-            elif name in owner._buffers:
-                holder._buffers[name] = owner._buffers[name]
-
-
-def _crossing(position: int, nodes: list[fx.Node], until: dict[fx.Node, int]) -> list[fx.Node]:
-    """What is known after a position and used later."""
-    return [node for node in nodes[: position + 1] if until[node] > position]
-
-
-def _may_end(
-    position: int,
-    nodes: list[fx.Node],
-    place: dict[fx.Node, int],
-    until: dict[fx.Node, int],
-    seen: _Seen,
-    root: nn.Module,
-) -> bool:
-    """Whether a stage may end here: with the only tensor that has a gradient and is computed with later, or, where an
-    element of a list of modules ends, with several that the next one reads, all of them."""
-    last, node = len(nodes), nodes[position]
-    live = [
-        known
-        for known in _crossing(position, nodes, until)
-        if known in seen.wanting and any(position < place.get(user, 0) < last for user in known.users)
-    ]
+    It may where a single tensor with a gradient goes on. Where an element of a list of modules ends, several may go on
+    if the next element reads all of them.
+    """
+    node, live = flow.nodes[position], flow.live(position)
     if len(live) <= 1:
-        return node in seen.tensors and (node in live or (not live and node.op == "call_module"))
-    return _element_ends(node, nodes[position + 1], root) and _all_read(live, position, nodes)
+        return node in flow.seen.tensors and (node in live or (not live and node.op == "call_module"))
+    return _element_ends(node, flow.nodes[position + 1], root) and _all_read(live, position, flow.nodes)
 
 
 def _all_read(live: list[fx.Node], position: int, nodes: list[fx.Node]) -> bool:
-    """Whether the element that follows, or the operation where there is none, reads every one of these."""
+    """Whether the next element of a list of modules reads all these values; outside a list, the next operation."""
     following = nodes[position + 1]
     own, ended = set(_stack(following)), set(_stack(nodes[position]))
     scope = next((path for path in _stack(following) if path not in ended), None)
@@ -111,6 +118,7 @@ def _all_read(live: list[fx.Node], position: int, nodes: list[fx.Node]) -> bool:
 
 
 def _element_ends(node: fx.Node, following: fx.Node, root: nn.Module) -> bool:
+    """Whether an element of a list of modules ends between two operations that follow each other."""
     inside, after = _stack(node), _stack(following)
     for path in inside:
         parent, _, _ = path.rpartition(".")
@@ -130,25 +138,20 @@ def _stack(node: fx.Node) -> list[str]:
 
 
 def _groups(nodes: list[fx.Node], ends: list[int]) -> list[list[fx.Node]]:
+    """The operations of each stage; inputs alone make none."""
     bounds = [0, *(end + 1 for end in ends), len(nodes)]
     groups = [nodes[a:b] for a, b in pairwise(bounds)]
     return [group for group in groups if any(node.op != "placeholder" for node in group)]
 
 
-def _stages(
-    traced: fx.GraphModule,
-    groups: list[list[fx.Node]],
-    place: dict[fx.Node, int],
-    until: dict[fx.Node, int],
-    output: fx.Node,
-) -> OrderedDict[str, fx.GraphModule]:
-    nodes = [node for node in traced.graph.nodes if node in place and node is not output]
+def _stages(traced: fx.GraphModule, groups: list[list[fx.Node]], flow: _Flow) -> OrderedDict[str, fx.GraphModule]:
+    nodes = [node for node in traced.graph.nodes if node in flow.place and node is not flow.output]
     entered = [node for node in nodes if node.op == "placeholder"]
     stages: OrderedDict[str, fx.GraphModule] = OrderedDict()
     for number, group in enumerate(groups):
         last = number == len(groups) - 1
-        leaves = [] if last else _crossing(place[group[-1]], nodes, until)
-        graph = _graph(group, entered, leaves, output if last else None)
+        leaves = [] if last else flow.crossing(flow.place[group[-1]])
+        graph = _graph(group, entered, leaves, flow.output if last else None)
         stages[f"{number}_{_title(group)}"] = fx.GraphModule(traced, graph, class_name="Stage")
         entered = leaves
     return stages
@@ -184,7 +187,7 @@ def _graph(group: list[fx.Node], entered: list[fx.Node], leaves: list[fx.Node], 
 
 
 def _title(group: list[fx.Node]) -> str:
-    """The modules that a stage's operations were traced in, as a name."""
+    """A stage's name: the innermost module that all of its operations were traced in."""
     node = next((node for node in reversed(group) if _stack(node)), group[-1])
     paths = [path.removeprefix("model").strip(".") for path in _stack(node)]
     first = _stack(group[0])

@@ -1,4 +1,4 @@
-"""The input that a recorded forward pass is good for: its shapes and numbers are written into the recording."""
+"""The inputs that a recorded forward pass is valid for: their shapes and numbers are part of the recording."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..stage.state import Autocast
 
 @dataclass(frozen=True)
 class Given:
-    """An input without the contents of its tensors, and autocast."""
+    """The kind of an input: its structure, numbers and shapes without the contents of tensors; and autocast."""
 
     form: str
     leaves: tuple[Any, ...]
@@ -22,13 +22,13 @@ class Given:
 
     @staticmethod
     def of(value: Any) -> Given:
-        """What is known of an input now."""
+        """The kind of an input under the present autocast state."""
         leaves, form = eager.flatten_tree(value)
         device = next((tensor.device for tensor in tensors(value)), torch.device("cpu"))
         return Given(str(form), tuple(map(_leaf, leaves)), Autocast.now(device))
 
     def differs(self, other: Given) -> str | None:
-        """In what another input differs, in words."""
+        """The difference from another kind of input in words, ``None`` where there is none."""
         if self.form != other.form:
             return "an input of another structure"
         for one, two in zip(self.leaves, other.leaves, strict=True):
@@ -38,7 +38,7 @@ class Given:
 
 
 def _leaf(leaf: Any) -> Any:
-    """A tensor's shape, dtype, device and layout: where a dimension is of size 1, its stride says nothing."""
+    """A tensor's shape, dtype, device and strides. Strides of dimensions of size 1 mean nothing and are left out."""
     if not isinstance(leaf, torch.Tensor):
         return (type(leaf), leaf)
     steps = tuple(step for size, step in zip(leaf.shape, leaf.stride(), strict=True) if size != 1)

@@ -1,7 +1,7 @@
 """A forward pass recorded on a sample: the functions of torch that the model calls, as a graph of ``torch.fx``.
 
-The model runs as ever, so that the graph holds what it does in training, call for call; sizes and numbers that Python
-sees are written into it.
+The model runs as ever, so the graph holds the calls of a training step one for one. Sizes and numbers that Python sees
+are written into the graph.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..stage.stage import check_value
 from .replay import Answers, Rebuilt, State, Under, call, leaf_at
 from .varying import Ops, Varying, refusal
 
-# What acts on a tensor or its graph in ways that a stage would not repeat.
+# Functions that change a tensor or its graph in ways that a stage would not repeat.
 _REFUSED = re.compile(
     "__set__|__delete__|register_hook|register_post_accumulate_grad_hook|retain_grad|backward|set_|resize_"
 )
@@ -34,9 +34,9 @@ _CONSTANTS = "constants"
 
 
 def recorded(root: nn.Module, sample: Any, run: Callable[[Any], Any]) -> tuple[fx.GraphModule, Answers]:
-    """The graph of ``run(sample)``, which calls the only child of ``root``, and what it takes of an input.
+    """The graph of ``run(sample)``, which calls the only child of ``root``, and the answers that it is valid for.
 
-    Raises ``RematError`` for what would be otherwise on other values, and names the line.
+    Raises ``RematError`` with the line of the model where its course depends on values in tensors.
     """
     _check_hooks(root)
     recorder = _Recorder(root, sample)
@@ -55,7 +55,7 @@ def _check_hooks(root: nn.Module) -> None:
 
 
 class _Recorder(TorchFunctionMode):
-    """Writes down every function of torch that is called from outside torch's functions."""
+    """Records the calls of torch's functions; calls that these functions make themselves are not recorded."""
 
     def __init__(self, root: nn.Module, sample: Any) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class _Recorder(TorchFunctionMode):
         self.ambient = State.now(self.device)
         self.open: list[str] = []
         self.modules = {id(module): (path, module) for path, module in root.named_modules() if path}
-        # Tensors by identity: those that were made, as long as they are there, and those that modules hold.
+        # Tensors by identity: those that calls made, while they are alive, and those that modules hold.
         self.made: dict[int, tuple[weakref.ref[torch.Tensor], fx.Node]] = {}
         self.owned = {id(tensor): path for path, tensor in _held(root)}
         self.read: dict[str, fx.Node] = {}
@@ -85,7 +85,7 @@ class _Recorder(TorchFunctionMode):
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """What runs here is recorded."""
+        """Records all calls that are made inside."""
         with ExitStack() as stack:
             enter, leave = register_module_forward_pre_hook(self._open), self._close
             stack.callback(enter.remove)
@@ -97,7 +97,10 @@ class _Recorder(TorchFunctionMode):
 
     @contextmanager
     def _own_functions(self) -> Iterator[None]:
-        """Functions with a backward pass of their own are called as one: modes see only what is inside them."""
+        """Records an ``autograd.Function`` as one call.
+
+        It has a backward pass of its own, and modes see only the calls inside of its forward pass.
+        """
         plain = torch.autograd.Function.__dict__["apply"]
 
         def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -121,12 +124,12 @@ class _Recorder(TorchFunctionMode):
         return self._called(func, args, kwargs or {})
 
     def _called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The function's result; it becomes a node where tensors come in or out."""
+        """Calls the function. The call becomes a node of the graph where tensors go in or come out."""
         if self.ops.inside:
             return function(*args, **kwargs)
         given = [(tensor, tensor._version) for tensor in _all_tensors((args, kwargs))]
         nodes = [self._node(tensor) for tensor, _ in given]
-        name, attribute = _name(function)
+        name, attribute = _names(function)
         if given and _REFUSED.fullmatch(name):
             raise refusal(self.name, f"it calls {name} of a tensor, which a chain would not repeat")
         result = self._performed(function, args, kwargs)
@@ -151,7 +154,7 @@ class _Recorder(TorchFunctionMode):
             self.ops.inside = False
 
     def _written(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
-        """The node of a call, under the state that it was made in."""
+        """Adds the node of a call, under the state that the call was made in."""
         inputs, named = self._argument(args), self._argument(kwargs)
         state = State.now(self.device)
         if state != self.ambient:
@@ -166,7 +169,7 @@ class _Recorder(TorchFunctionMode):
         return self._inside(node)
 
     def _inside(self, node: fx.Node) -> fx.Node:
-        """The node, with the modules that are running."""
+        """The node, with the modules that are running noted in it."""
         modules = [self.root.get_submodule(path) for path in self.open]
         node.meta["nn_module_stack"] = {p: (p, type(module)) for p, module in zip(self.open, modules, strict=True)}
         return node
@@ -191,7 +194,7 @@ class _Recorder(TorchFunctionMode):
             self.made[id(tensor)] = weakref.ref(tensor), node
 
     def _node(self, tensor: torch.Tensor) -> fx.Node:
-        """What gives a tensor."""
+        """The node that gives a tensor."""
         seen, node = self.made.get(id(tensor), (None, None))
         if seen is not None and node is not None and seen() is tensor:
             return node
@@ -214,7 +217,7 @@ class _Recorder(TorchFunctionMode):
         return name
 
     def _constant(self, value: Any) -> fx.Node:
-        """A value that no graph can write down."""
+        """The node of a value that a graph cannot write down."""
         return self.graph.create_node("get_attr", f"{_CONSTANTS}.{self._hold(value)}")
 
     def _argument(self, value: Any) -> Any:
@@ -233,7 +236,7 @@ class _Recorder(TorchFunctionMode):
         return value if type(value) in _WRITTEN else self._constant(value)
 
     def ended(self, output: Any) -> tuple[fx.GraphModule, Answers]:
-        """The graph with its output, and the questions that were asked."""
+        """The finished graph, and the questions that the model asked."""
         check_value(output, self.name, self.device)
         leaves, form = eager.flatten_tree(output)
         if output is (leaves[0] if leaves else None):
@@ -251,7 +254,7 @@ class _Recorder(TorchFunctionMode):
         return fx.GraphModule(self.root, self.graph), answers
 
     def _questions(self) -> fx.Graph:
-        """The questions, and what they are computed from."""
+        """The graph of the questions and of all that they are computed from."""
         needed = {node for node, _ in self.asked}
         for node in reversed(self.graph.nodes):
             if node in needed:
@@ -264,7 +267,7 @@ class _Recorder(TorchFunctionMode):
         return graph
 
 
-# What a graph can write down.
+# Types of the values that a graph can write down.
 _WRITTEN = frozenset(
     (
         *(bool, int, float, complex, str, type(None), type(Ellipsis), range),
@@ -274,13 +277,13 @@ _WRITTEN = frozenset(
 
 
 def _held(root: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters and buffers with their paths; of those that are shared, the first comes last."""
+    """Parameters and buffers with their paths. Of several paths to one tensor, the first comes last."""
     every = [*root.named_parameters(remove_duplicate=False), *root.named_buffers(remove_duplicate=False)]
     return reversed(every)
 
 
-def _name(function: Any) -> tuple[str, str]:
-    """A function's name; for one that reads an attribute, the attribute's as well."""
+def _names(function: Any) -> tuple[str, str]:
+    """A function's name, and the name of the attribute where the function reads one."""
     name = getattr(function, "__name__", type(function).__name__)
     return name, function.__self__.__name__ if name == "__get__" else ""
 

@@ -1,4 +1,4 @@
-"""What stands in the graph of a recorded forward pass beside functions of torch."""
+"""Callables in the graph of a recorded forward pass that are no functions of torch."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ..stage.state import Autocast
 
 @dataclass(frozen=True)
 class State:
-    """What a function of torch is called under."""
+    """The state that a function of torch is called under: grad mode and autocast."""
 
     gradients: bool
     autocast: Autocast
 
     @staticmethod
     def now(device: torch.device) -> State:
-        """What is in force."""
+        """The state in force on a device."""
         return State(torch.is_grad_enabled(), Autocast.now(device))
 
 
 @dataclass(frozen=True)
 class Under:
-    """A function that is called under a state of its own."""
+    """A function that is always called under one state."""
 
     state: State
     function: Callable[..., Any]
@@ -40,7 +40,7 @@ class Under:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """Puts leaves into a form."""
+    """Puts leaves back into the structure that they were taken from."""
 
     form: Any
 
@@ -49,18 +49,18 @@ class Rebuilt:
 
 
 def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls what has no name that a graph could hold."""
+    """Calls a function that has no name; a graph cannot hold it as a target."""
     return function(*args, **kwargs)
 
 
 def leaf_at(value: Any, position: int) -> Any:
-    """A leaf of the model's input."""
+    """One leaf of the model's input, by its position among all leaves."""
     return eager.flatten_tree(value)[0][position]
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Questions of yes or no that a model asks about its input alone, and the answers that a recording is good for."""
+    """Yes-or-no questions that a model asks about its input alone, and the answers that a recording is valid for."""
 
     questions: fx.GraphModule
     expected: tuple[bool, ...]

@@ -1,4 +1,4 @@
-"""A forward pass traced symbolically (``torch.fx``): good for inputs of any shape; some modules stay closed."""
+"""A forward pass traced symbolically (``torch.fx``), for inputs of any shape; modules that resist stay whole."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from torch import fx, nn
 from ..._torch_internals import eager
 from .replay import Rebuilt, call
 
-# Of all innermost modules, at most this share may be inside one module that cannot be traced into.
+# The largest share of all innermost modules that may lie inside one module that stays whole.
 _LARGEST = 0.6
 
 
 class Call(nn.Module):
-    """The model as a function of one value, to be traced."""
+    """The model as a function of one value, so that it can be traced."""
 
     def __init__(self, model: nn.Module, sample: Any) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Call(nn.Module):
 
 
 class _Tracer(fx.Tracer):
-    """Traces into every module that is not closed; remembers the innermost one that could not be traced."""
+    """Traces into every module that is not closed; keeps the innermost one whose tracing failed."""
 
     def __init__(self, closed: set[int]) -> None:
         super().__init__()
@@ -64,13 +64,13 @@ class _Tracer(fx.Tracer):
 
 
 def traced(root: Call) -> fx.GraphModule | None:
-    """The forward pass; ``None`` where it cannot be traced or most of it is inside one module that cannot be."""
+    """The forward pass; ``None`` where it cannot be traced, or most of it lies inside one module that stays whole."""
     closed: set[int] = set()
     for _ in root.modules():
         tracer = _Tracer(closed)
         try:
             graph = fx.GraphModule(root, tracer.trace(root))
-        except Exception:
+        except Exception:  # a module may raise anything when it is called on proxies
             if tracer.failed is None or tracer.failed is root.model:
                 return None
             closed.add(id(tracer.failed))

@@ -1,4 +1,4 @@
-"""Which tensors of a recorded forward pass hold other values on other inputs, and what Python may learn of them."""
+"""Tensors of a recorded forward pass whose values vary with the input, and the reads of them that Python may make."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ... import _native
 from ..._errors import RematError
 from ..._torch_internals import eager
 
-# What says something about a tensor that does not depend on the values in it; `__get__` reads an attribute.
+# Functions whose answer does not depend on the values in a tensor; `__get__` reads an attribute.
 _ABOUT = re.compile(
     "size|dim|ndimension|numel|nelement|stride|storage_offset|is_contiguous|is_floating_point|is_complex|is_signed"
     "|is_pinned|is_shared|is_conj|is_neg|is_inference|element_size|type|get_device|data_ptr|is_tensor|is_storage"
     "|is_same_size|result_type|can_cast|__len__|__repr__|__hash__|__get__"
 )
-# What tells sizes, to Python or by how many tensors it gives.
+# Functions that give sizes away, to Python or by the number of tensors that they return.
 _SIZES = re.compile("shape|size|numel|nelement|stride|__len__|is_same_size|unbind|split|chunk|tensor_split")
 
 _OWN = tuple(os.path.dirname(os.path.abspath(str(file))) + os.sep for file in (torch.__file__, _native.__file__))
@@ -48,22 +48,26 @@ class Varying:
     def __init__(self, name: str) -> None:
         self.name = name
         self.values: set[fx.Node] = set()
-        # Of these, what depends on more than the input.
+        # Those of them that depend on more than the input.
         self.learned: set[fx.Node] = set()
         self.sizes: set[fx.Node] = set()
         self._draws = self._sizes = False
 
     def saw(self, overload: Any, args: tuple[Any, ...]) -> None:
-        """Notes an op that the function being called is made of."""
+        """Notes an op that the function under way is made of."""
         self._draws |= torch.Tag.nondeterministic_seeded in overload.tags
         self._sizes |= torch.Tag.dynamic_output_shape in overload.tags and not _indexes_by_number(args)
 
     def begin(self) -> None:
-        """Before a function is called."""
+        """Begins the call of a function."""
         self._draws = self._sizes = False
 
     def asks(self, function: str, attribute: str, given: list[fx.Node], result: Any, made: bool) -> bool:
-        """Whether a result is a yes or no that the input alone decides; ``RematError`` where Python must not see it."""
+        """Whether the result is a yes or no that the input alone decides.
+
+        ``made`` says that the result holds tensors. Raises ``RematError`` where the course of the model depends on a
+        result that other values in tensors may change.
+        """
         if _SIZES.fullmatch(attribute or function) and not self.sizes.isdisjoint(given):
             raise refusal(self.name, f"{attribute or function} depends on values in tensors")
         if made or result is None or _ABOUT.fullmatch(function) or self.values.isdisjoint(given):
@@ -73,7 +77,7 @@ class Varying:
         raise refusal(self.name, f"its control flow depends on values in tensors, read by {function}")
 
     def note(self, given: list[fx.Node], made: list[tuple[fx.Node, torch.Tensor]]) -> None:
-        """After a function was called."""
+        """Ends the call of a function that read nodes and made others."""
         if self._draws or not self.values.isdisjoint(given):
             self.values.update(node for node, _ in made)
         if self._draws or not self.learned.isdisjoint(given):
@@ -82,7 +86,7 @@ class Varying:
             self.sizes.update(node for node, tensor in made if tensor.dim())
 
     def learns(self, node: fx.Node) -> None:
-        """A node that depends on more than the input, or is written to in ways that its graph does not show."""
+        """Notes a node that depends on more than the input, or that ops write to in ways that the graph does not show."""
         self.values.add(node)
         self.learned.add(node)
 
@@ -93,7 +97,7 @@ def _indexes_by_number(args: tuple[Any, ...]) -> bool:
 
 
 class Ops(eager.TorchDispatchMode):
-    """Sees the ops that functions of torch are made of."""
+    """A dispatch mode that sees the ops of each function of torch."""
 
     def __init__(self, varying: Varying) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What each stage of a chain costs, in the terms of Beaumont et al. 2024 (Rotor), section 3.1."""
+"""The costs of each stage of a chain, in the terms of Beaumont et al. 2024 (Rotor), section 3.1."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StageCosts:
-    """Seconds and bytes of one stage; bytes as the allocator counts them."""
+    """Seconds and bytes of one stage. Bytes are those that the allocator gives out."""
 
     name: str
     forward_time: float
     backward_time: float
-    #: What the stage returns.
+    #: The value that the stage returns.
     activation_bytes: int
-    #: What is there for its backward pass once it has run, the activation included, its input not.
+    #: Tensors kept for its backward pass once it has run: the activation among them, its input not.
     saved_bytes: int
-    #: The gradients of what it returns.
+    #: Gradients of the value that it returns.
     gradient_bytes: int
-    #: On top of input and activation, while it runs and nothing is saved.
+    #: On top of input and activation while it runs and saves nothing.
     forward_overhead_bytes: int
-    #: On top of input and saved set, while it runs and everything is saved.
+    #: On top of input and saved set while it runs and saves everything.
     saving_overhead_bytes: int
-    #: In its backward pass, on top of the saved set less what was released: gradients of output and input, all else.
+    #: In its backward pass, on top of the saved set without the released part: gradients of output and input, and the
+    #: rest.
     backward_bytes: int
-    #: Of the saved set, what only the next stage needs: it is gone when the backward pass comes to this one.
+    #: The part of the saved set that only the next stage needs. It is freed before the backward pass of this one.
     released_bytes: int = 0
-    #: Gradients that its backward pass leaves behind: those of the parameters that no earlier stage uses.
+    #: Gradients that its backward pass leaves behind: those of parameters that no earlier stage uses.
     parameter_gradient_bytes: int = 0
-    #: What the graph keeps of it whatever is saved.
+    #: Tensors that the graph keeps of it whatever it saves.
     kept_bytes: int = 0
     #: Copies of the buffers that it changes.
     buffer_bytes: int = 0
@@ -44,20 +45,22 @@ class ChainCosts:
     input_bytes: int
     #: The gradient of the input, where it is wanted.
     input_gradient_bytes: int
-    #: Most bytes, above what is there anyway, before the first stage that has a gradient.
+    #: Most bytes, on top of those that are there anyway, before the first stage that has a gradient.
     before_bytes: int
     stages: tuple[StageCosts, ...]
 
     @property
     def fixed_bytes(self) -> int:
-        """What the chain takes from start to end whatever the plan: what graphs keep, copies of buffers, the output in
-        the caller's hands."""
+        """Bytes that the chain takes from start to end, whatever the plan.
+
+        They are those of tensors that graphs keep, of copies of buffers, and of the output that the caller holds.
+        """
         output = self.stages[-2].activation_bytes if len(self.stages) > 1 else 0
         copies = sum(stage.buffer_bytes for stage in self.stages) + max(stage.buffer_bytes for stage in self.stages)
         return output + copies + sum(stage.kept_bytes for stage in self.stages) + _SMALL
 
     def for_planner(self) -> dict[str, Any]:
-        """The chain as the planners read it."""
+        """The chain in the form that the planners read."""
         stages = []
         gradients = self.input_gradient_bytes
         for stage in self.stages:
@@ -70,16 +73,16 @@ class ChainCosts:
         return {**first, "stages": stages}
 
     def with_gradients(self) -> ChainCosts:
-        """The same where gradients of parameters are there from the start and are added to."""
+        """The same chain where gradients of parameters exist from the start and are added to."""
         return replace(self, stages=tuple(replace(stage, parameter_gradient_bytes=0) for stage in self.stages))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """The costs as plain data for JSON."""
         return asdict(self)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> ChainCosts:
-        """The opposite of :meth:`to_json`."""
+        """Costs from the data of :meth:`to_json`; ``ValueError`` for negative or huge numbers."""
         stages = tuple(StageCosts(**stage) for stage in data["stages"])
         numbers = [
             value for row in (data, *data["stages"]) for value in row.values() if isinstance(value, (int, float))
@@ -95,7 +98,7 @@ _PLANNED = (
     *("forward_overhead_bytes", "saving_overhead_bytes", "released_bytes", "parameter_gradient_bytes"),
 )
 
-#: Losses, counters and other small things that come and go between steps.
+#: Bytes of losses, counters and other small tensors that come and go between steps.
 SCALARS = 8192
-# And states of random number generators that are read and set, scalars of autograd.
+# Also bytes of generator states that are read and set, and of autograd's scalars.
 _SMALL = SCALARS + 24576

@@ -1,11 +1,12 @@
 """Measures a chain stage by stage (Beaumont et al. 2024, Rotor, section 5.1).
 
-Bytes are those that the allocator sees, times are medians of three.
+Bytes are those that the allocator gives out. Times are medians of three.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
@@ -23,16 +24,16 @@ from .state import Place, at_places, in_place_of_buffers, random_again, random_s
 
 _TIMES = 3
 
-# Of a forward and of a backward pass, measurement by measurement.
+# Seconds of the forward and of the backward pass, one pair for each measurement.
 _Seconds = list[tuple[float, float]]
 
-# Stages of the same bytes whose times differ by more are not alike.
+# Stages of the same bytes whose times differ by a larger factor are not alike.
 _ALIKE = 2.0
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was seen of a chain."""
+    """Measurements of a chain."""
 
     costs: ChainCosts
     #: The buffers that each stage changes.
@@ -40,29 +41,32 @@ class Measured:
 
 
 def measure_chain(shape: Shape, sample: Any, loss: Callable[[Any], Any] | None) -> Measured:
-    """Runs every stage forward six times and backward four times; parameters, gradients, buffers and random streams
-    stay as they are. Raises ``RematError`` while a profiler is active."""
+    """Runs every stage forward six times and backward four times.
+
+    Parameters, gradients, buffers and random streams stay as they are. Raises ``RematError`` while a profiler is
+    active.
+    """
     value, before_bytes = sample, 0
     for position, stage in enumerate(shape.before):
         copy = shape.writes_input and position == 0
         entered = distinct_bytes(tensors(value)) if position else 0
-        value, _, peak = _allocations(stage, copied(value) if copy else value, shape.device, forgets=True)
+        value, _, peak = _allocations(stage, copied(value) if copy else value, shape.device, forgetting())
         before_bytes = max(before_bytes, entered + peak)
     input_bytes, wanted = distinct_bytes(tensors(value)), _gradient_bytes(tensors(value))
     rows: list[StageCosts] = []
     seconds: list[_Seconds] = []
     changing = []
-    known: dict[int, tuple[torch.Tensor, int]] = {}  # what gets gradients, and the last stage that uses it
+    known: dict[int, tuple[torch.Tensor, int]] = {}  # leaves that get gradients, with the last stage that uses each
     for position, stage in enumerate(shape.stages):
         copies = shape.writes_input and position == 0 and not shape.before
-        row, times, changes, leaves, value = _measure_stage(stage, value, shape.device, copies)
-        seconds.append(times)
-        # Autograd sums the gradients of what several stages use before it leaves them: the sum so far and the next one.
-        sums = sum(2 * allocated_bytes(leaf) for leaf in leaves if id(leaf) in known)
-        known.update((id(leaf), (leaf, position)) for leaf in leaves)
-        row = replace(row, kept_bytes=row.kept_bytes + sums)
-        rows.append(row)
-        changing.append(changes)
+        measured = _measure_stage(stage, value, shape.device, copies=copies)
+        value = measured.output
+        seconds.append(measured.seconds)
+        changing.append(measured.changes)
+        # For a leaf that several stages use, autograd holds two gradients at once: the sum so far and the next one.
+        sums = sum(2 * allocated_bytes(leaf) for leaf in measured.leaves if id(leaf) in known)
+        known.update((id(leaf), (leaf, position)) for leaf in measured.leaves)
+        rows.append(replace(measured.costs, kept_bytes=measured.costs.kept_bytes + sums))
     for leaf, position in known.values():
         more = rows[position].parameter_gradient_bytes + leaf.numel() * leaf.element_size()
         rows[position] = replace(rows[position], parameter_gradient_bytes=more)
@@ -72,8 +76,10 @@ def measure_chain(shape: Shape, sample: Any, loss: Callable[[Any], Any] | None) 
 
 
 def _alike(rows: list[StageCosts], seconds: list[_Seconds]) -> list[StageCosts]:
-    """Stages that are alike in every byte, as a network's repeated blocks are, with the median of all their times: else
-    a plan would run those again that noise made look cheap."""
+    """Gives stages that are alike in every byte, as a network's repeated blocks are, the median of all their times.
+
+    Otherwise a plan would run those stages again that noise made look cheap.
+    """
     groups: dict[StageCosts, list[int]] = {}
     for index, row in enumerate(rows):
         groups.setdefault(replace(row, name="", forward_time=0.0, backward_time=0.0), []).append(index)
@@ -94,16 +100,27 @@ def _ratio(one: float, other: float) -> float:
 
 def _loss(loss: Callable[[Any], Any] | None, value: Any, device: torch.device) -> StageCosts:
     if loss is not None:
-        return _measure_stage(Stage("loss", (loss,)), value, device, copies=False)[0]
+        return _measure_stage(Stage("loss", (loss,)), value, device, copies=False).costs
     output = distinct_bytes(tensors(value))
     return StageCosts("loss", 0.0, 0.0, 0, output, 0, 0, 0, 2 * output)
 
 
-def _measure_stage(
-    stage: Stage, value: Any, device: torch.device, copies: bool
-) -> tuple[StageCosts, _Seconds, frozenset[Place], list[torch.Tensor], Any]:
-    """The costs of a stage on an input, each measurement of its time, the buffers that it changes, what it leaves
-    gradients in, and its output."""
+@dataclass(frozen=True)
+class _MeasuredStage:
+    """Measurements of one stage."""
+
+    costs: StageCosts
+    #: Each measurement of its times.
+    seconds: _Seconds
+    #: The buffers that it changes.
+    changes: frozenset[Place]
+    #: The leaves that its backward pass leaves gradients in.
+    leaves: list[torch.Tensor]
+    output: Any
+
+
+def _measure_stage(stage: Stage, value: Any, device: torch.device, *, copies: bool) -> _MeasuredStage:
+    """Measures one stage on an input; with ``copies`` the stage writes to its input and gets a copy."""
     given = apart(value)
     lasting = [*stage.parameters(), *(held for _, _, held in stage.buffers())]
 
@@ -114,7 +131,7 @@ def _measure_stage(
     random = random_state(device)
     with random_again(device, random), in_place_of_buffers(stage.buffers()):
         before = [(module, name, held.clone()) for module, name, held in stage.buffers()]
-        output, left, peak = _allocations(stage, entry(), device, forgets=True)
+        output, left, peak = _allocations(stage, entry(), device, forgetting())
         draws = random_state(device) != random
         changes = where_changed(stage, before)
         del before
@@ -123,7 +140,7 @@ def _measure_stage(
         overhead = max(0, peak - activation)
         result = apart(output)
         del output
-        saved, saving_peak = _allocations(stage, entry(), device, forgets=False)[1:]
+        saved, saving_peak = _allocations(stage, entry(), device)[1:]
         waiting, backward_peak, leaves = _allocations_backward(stage, entry(), given, device)
         seconds = [_timed(stage, entry(), given, device) for _ in range(_TIMES)]
     changed = [held for _, _, held in at_places(stage, changes)]
@@ -142,7 +159,7 @@ def _measure_stage(
         buffer_bytes=sum(allocated_bytes(held) for held in changed),
         random=draws,
     )
-    return row, seconds, changes, leaves, result
+    return _MeasuredStage(row, seconds, changes, leaves, result)
 
 
 def _gradient_bytes(values: Sequence[torch.Tensor]) -> int:
@@ -150,14 +167,14 @@ def _gradient_bytes(values: Sequence[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in wanting.values())
 
 
-def _allocations(stage: Stage, given: Any, device: torch.device, forgets: bool) -> tuple[Any, int, int]:
+def _allocations(
+    stage: Stage, given: Any, device: torch.device, hooks: AbstractContextManager[Any] | None = None
+) -> tuple[Any, int, int]:
+    """Runs a stage forward: its output, the bytes that it leaves allocated, and the most bytes while it runs."""
     torch.clear_autocast_cache()
 
     def run() -> Any:
-        with torch.enable_grad():
-            if forgets:
-                with forgetting():
-                    return stage(given)
+        with torch.enable_grad(), hooks or nullcontext():
             return stage(given)
 
     return eager.allocations(run, device)
@@ -166,10 +183,11 @@ def _allocations(stage: Stage, given: Any, device: torch.device, forgets: bool) 
 def _allocations_backward(
     stage: Stage, entry: Any, given: Any, device: torch.device
 ) -> tuple[int, int, list[torch.Tensor]]:
-    """Bytes that wait for the backward pass once nobody but the graph holds the output, most bytes during it on top of
-    those, gradients included; and what gets a gradient.
+    """Measures the backward pass of a stage.
 
-    Gradients of parameters are let go as soon as they are complete: where they are kept, they have a place already.
+    Returns the bytes that wait for it once nobody but the graph holds the output, the most bytes during it on top of
+    those (gradients included), and the leaves that get a gradient. Gradients of parameters are dropped as soon as they
+    are complete: a training step counts them elsewhere.
     """
     torch.clear_autocast_cache()
 
@@ -183,7 +201,7 @@ def _allocations_backward(
 
 
 class _Backward:
-    """The backward pass of a stage on gradients of its own, once."""
+    """The backward pass of a stage, on gradients that it makes itself; it runs once."""
 
     def __init__(self, output: Any, given: Any) -> None:
         outputs = [tensor for tensor in tensors(output) if tensor.requires_grad]
@@ -192,7 +210,7 @@ class _Backward:
         self.end: torch.Tensor | None = None
         if outputs and (self.inputs or self.parameters):
             with torch.enable_grad():
-                # Gradients come from a node, as in a chain: autograd lets go of each as soon as it has been read.
+                # As in a chain, a node gives the gradients: autograd then frees each as soon as it has been read.
                 self.end = torch.stack([_real_sum(tensor) for tensor in outputs]).sum()
 
     def __call__(self) -> None:
@@ -213,7 +231,7 @@ def _real_sum(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _timed(stage: Stage, entry: Any, given: Any, device: torch.device) -> tuple[float, float]:
-    """Seconds of a forward pass that saves all and of its backward pass."""
+    """Seconds of a forward pass that saves all, and of its backward pass."""
     wait = eager.synchronizer(eager.device_name(device)) or (lambda: None)
     torch.clear_autocast_cache()
     wait()

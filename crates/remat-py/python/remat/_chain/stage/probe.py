@@ -1,4 +1,4 @@
-"""The shape of a chain, seen by running it once: which functions belong together and where gradients begin."""
+"""The shape of a chain: which functions make one stage, and where gradients begin. One run of the chain shows it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .state import in_place_of_buffers, random_again, random_state
 
 @dataclass(frozen=True)
 class Shape:
-    """Stages of a chain."""
+    """Stages of a chain, and where they leave gradients."""
 
-    #: Run before the chain: no gradient ever reaches them.
+    #: Stages that run before the chain: no gradient ever reaches them.
     before: tuple[Stage, ...]
     stages: tuple[Stage, ...]
     #: Whether the first of all stages writes to its input.
     writes_input: bool
-    #: What the chain leaves gradients in, its input not included.
+    #: The leaves that the chain leaves gradients in, without its input.
     leaves: tuple[torch.Tensor, ...]
     device: torch.device
 
@@ -34,10 +34,11 @@ class Shape:
 def shape_of(functions: Sequence[Stage], sample: Any, device: torch.device) -> Shape:
     """Runs every function once on the sample.
 
-    What writes to its input is joined to what made that input. So is what follows an activation that no backward pass
-    needs, such as a ReLU after a sum, unless its own result is larger: apart, a plan would have to hold both.
+    A function that writes to its input joins the stage that made the input. So does one that follows an activation
+    which no backward pass needs, such as a ReLU after a sum, unless its own result is larger: in a stage of its own, it
+    would have a plan hold both.
 
-    Random streams and buffers are afterwards as before. Raises ``RematError`` for values that cannot go from stage to
+    Random streams and buffers are as before afterwards. Raises ``RematError`` for values that cannot go from stage to
     stage and for a chain that has no gradient at all.
     """
     check_value(sample, "the sample", device)
@@ -80,6 +81,6 @@ def shape_of(functions: Sequence[Stage], sample: Any, device: torch.device) -> S
 
 
 def _any_of(values: Sequence[torch.Tensor], saved: Sequence[torch.Tensor]) -> bool:
-    """Whether some value lies in a storage that was saved."""
+    """Whether one of the values lies in a storage that was saved."""
     storages = {eager.storage_id(tensor) for tensor in saved}
     return any(eager.storage_id(tensor) in storages for tensor in values)

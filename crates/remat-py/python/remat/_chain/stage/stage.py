@@ -1,4 +1,4 @@
-"""One stage of a chain: functions that run one after the other, each on what the one before returned."""
+"""One stage of a chain: functions that run one after the other, each on the value that the one before returned."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..._torch_internals import eager
 
 Function = Callable[[Any], Any]
 
-# What may stand beside tensors in a value that goes from stage to stage.
+# Types that a value which goes from stage to stage may hold beside tensors.
 _PLAIN = (type(None), bool, int, float, complex, str, torch.Size, torch.dtype, torch.device)
 
 
@@ -49,7 +49,7 @@ class Stage:
 
 
 class StageInUse(Stage):
-    """A stage during one forward and backward pass, in which its modules and parameters stay the same."""
+    """A stage during one forward and backward pass: its modules and parameters are looked up once."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.name, stage.functions)
@@ -66,7 +66,7 @@ class StageInUse(Stage):
 
 
 def join(stages: Iterable[Stage]) -> Stage:
-    """One stage in place of several that follow one another."""
+    """One stage in place of several that follow each other."""
     parts = list(stages)
     functions = tuple(function for stage in parts for function in stage.functions)
     name = parts[0].name if len(parts) == 1 else f"{parts[0].name}..{parts[-1].name}"
@@ -84,13 +84,13 @@ def _apart(leaf: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """The same value in memory of its own."""
+    """The same value with copies of its tensors."""
     leaves, form = eager.flatten_tree(value)
     return eager.unflatten_tree([leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], form)
 
 
 def check_value(value: Any, name: str, device: torch.device) -> None:
-    """``RematError`` for a value that cannot go from stage to stage."""
+    """Raises ``RematError`` for a value that cannot go from stage to stage."""
     for leaf in eager.flatten_tree(value)[0]:
         if isinstance(leaf, torch.Tensor):
             if leaf.layout != torch.strided or eager.classify(type(leaf)) not in (0, 3):

@@ -1,6 +1,6 @@
-"""What a stage reads beside its input, so that running it again gives the same bits.
+"""The state that a stage reads beside its input: random streams, buffers, autocast.
 
-Random numbers, buffers, autocast.
+A stage that runs again under the state of its first run gives the same bits.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Place = tuple[int, str]
 
 
 def random_state(device: torch.device) -> Random:
-    """The state of every generator that code on a device draws from, outside torch's own memory."""
+    """The state of every generator that code on a device draws from, as bytes outside torch's allocator."""
     return tuple(generator.get_state().numpy().tobytes() for generator in eager.generators(device))
 
 
 def set_random_state(device: torch.device, states: Random) -> None:
-    """The opposite of :func:`random_state`."""
+    """Sets the generators of a device to states that :func:`random_state` gave."""
     for generator, state in zip(eager.generators(device), states, strict=True):
         generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
 @contextmanager
 def random_again(device: torch.device, states: Random) -> Iterator[None]:
-    """Draws the numbers drawn from `states` on; the streams go on afterwards as if nothing had happened."""
+    """Draws random numbers from ``states`` on; afterwards the streams go on as if nothing had been drawn."""
     now = random_state(device)
     set_random_state(device, states)
     try:
@@ -51,14 +51,14 @@ class Autocast:
 
     @staticmethod
     def now(device: torch.device) -> Autocast:
-        """What is in force."""
+        """The state in force for code on a device."""
         kinds = dict.fromkeys(("cpu", device.type))
         states = tuple((k, torch.is_autocast_enabled(k), torch.get_autocast_dtype(k)) for k in kinds)
         return Autocast(states, torch.is_autocast_cache_enabled())
 
     @contextmanager
     def again(self) -> Iterator[None]:
-        """In force again, where it differs from what is."""
+        """Puts the state in force again, where another one is."""
         with ExitStack() as stack:
             for kind, on, dtype in self.states:
                 if on or torch.is_autocast_enabled(kind):
@@ -67,13 +67,13 @@ class Autocast:
 
 
 def snapshot(buffers: list[Buffer]) -> list[Buffer]:
-    """The buffers with copies of what they hold."""
+    """The buffers with copies of their tensors."""
     return [(module, name, held.detach().clone()) for module, name, held in buffers]
 
 
 @contextmanager
 def in_place_of_buffers(values: list[Buffer]) -> Iterator[None]:
-    """Modules see copies of these values in place of their buffers; what is written to them is forgotten."""
+    """Gives modules copies of these values in place of their buffers; writes to the copies are lost at the end."""
     before = [(module, name, module._buffers[name]) for module, name, _ in values]
     copies: dict[int, torch.Tensor] = {}
     for module, name, held in values:
@@ -95,13 +95,13 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     )
 
 
-def still(stage: Stage) -> list[tuple[torch.Tensor, int]]:
-    """The stage's parameters with their versions: running it again needs them as they are."""
+def parameter_versions(stage: Stage) -> list[tuple[torch.Tensor, int]]:
+    """The stage's parameters with their versions: it runs again to the same bits only while these stay."""
     return [(parameter, parameter._version) for parameter in stage.parameters()]
 
 
 def where_changed(stage: Stage, before: list[Buffer]) -> frozenset[Place]:
-    """Where the buffers hold other bits than before."""
+    """The places of the buffers that hold other bits than before."""
     pairs = zip(_places(stage), before, strict=True)
     return frozenset(place for (place, (_, _, now)), (_, _, then) in pairs if not same_bits(now, then))
 
