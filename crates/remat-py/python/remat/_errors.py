@@ -1,4 +1,4 @@
-"""What Remat raises."""
+"""The errors that Remat raises."""
 
 from __future__ import annotations
 

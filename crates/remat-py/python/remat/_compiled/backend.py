@@ -21,13 +21,13 @@ from .report.report import Report
 
 
 class Backend:
-    """A backend of Dynamo: Inductor, with graphs cut by Remat. It keeps what is reported of them."""
+    """A backend of Dynamo: Inductor, on graphs that Remat cuts; its report tells of each graph."""
 
     def __init__(self, report: Report | None = None, limit: Limit | None = None) -> None:
         self.report = Report() if report is None else report
         self._limit = limit
-        #: Another one compiles the next call; graphs of the call under way are still compiled here.
-        self._over = False
+        #: Whether another backend compiles the next call. Graphs of the call under way are still compiled here.
+        self._retired = False
         self.__name__ = "remat"
 
     def __call__(
@@ -39,7 +39,7 @@ class Backend:
         options: dict[str, Any] | None = None,
         **_other: Any,
     ) -> Any:
-        """Compiles one graph."""
+        """Compiles one graph of Dynamo's."""
         number = self.report.started()
         patches = {**compiler.mode_options(mode, None), **(options or {})}
 
@@ -53,8 +53,8 @@ class Backend:
         return reported(lambda: compiler.compile_graph(gm, inputs, partitioner, patches, change), self.report, number)
 
     def retire(self) -> None:
-        """What it compiles from now on is not reported."""
-        self.report, self._over = self.report.copy(), True
+        """Leaves the next call to another backend; from now on the user's report stays without this one's graphs."""
+        self.report, self._retired = self.report.copy(), True
 
     def _within(
         self,
@@ -65,38 +65,43 @@ class Backend:
         patches: dict[str, Any],
         change: Callable[[torch.fx.Graph], None],
     ) -> Any:
-        """Compiles one graph that has to stay within what is left of the budget."""
+        """Compiles one graph within the bytes that are left of the budget."""
         search = limit.search(number)
         partitioner = compiler.Partitioner(search.choice, lambda: identity() + search.identity())
         try:
             search.run(lambda seen: compiler.generate_graph(gm, inputs, partitioner, patches, change, seen))
         except NoRoom as no_room:
-            if not self._over:
+            if not self._retired:
                 limit.no_room(no_room, number)
         compiled = compiler.compile_graph(gm, inputs, partitioner, patches, change)
         if search.cut is not None:
             limit.settled(number, search.cut)
             self.report.add(number, search.cut)
-        return compiled if self._over else limit.watched(compiled)
+        return compiled if self._retired else limit.watched(compiled)
 
 
 def compile(model: Callable[..., Any], budget: Budget | None = None, **options: Any) -> Any:
-    """``torch.compile`` with what is saved between forward and backward pass chosen by Remat.
+    """``torch.compile``, with Remat's choice of the values that the forward pass saves for the backward pass.
 
-    Cheap ops of the forward pass that the backward pass's own kernels can do again are not saved: fewer bytes are
-    written and read, so memory and mostly time go down. What is saved is the minimum cut of Yu and He (MLSys 2023).
+    The kernels of the backward pass compute cheap ops of the forward pass again, whose results are then not saved.
+    Fewer bytes are written and read, so memory and mostly time go down. The saved values are the minimum cut of Yu and
+    He (MLSys 2023).
 
-    With a ``budget``, in bytes, an int or a text such as ``"6GiB"``, more is recomputed where need be. It covers what
-    :func:`remat.budget` covers: every tensor on the device. What graphs take is known before they run, what the program
-    holds around them is not: the first steps are measured, and if one takes more, the next is compiled anew for less,
-    with a warning.
+    - ``budget`` is in bytes, an int or a text such as ``"6GiB"``. It covers every tensor on the device, as that of
+      :func:`remat.budget` does, and more is recomputed where it is short. Remat knows the bytes of a graph before it
+      runs, but not those that the program holds around its graphs. It therefore measures the first steps. If one takes
+      too much, the next step is compiled anew for less, with a warning.
+    - ``options`` are those of :func:`torch.compile` (``fullgraph``, ``dynamic``, ``mode``, ``options``), but
+      ``backend``.
 
-    ``options`` are those of :func:`torch.compile` (``fullgraph``, ``dynamic``, ``mode``, ``options``), but ``backend``.
-    The result has a method ``report``, see :class:`Report`; ``torch.compile(model, backend="remat")`` does the same
-    without one.
+    Returns a module for a module and a function for a function. Its method ``report`` tells what was saved and
+    recomputed: ``report(step)`` runs a training step and measures its peak in bytes, ``report().json()`` and
+    ``report().svg(path)`` are for programs and for the eye. ``torch.compile(model, backend="remat")`` compiles the same
+    way without a report.
 
-    Raises :class:`BudgetError` with the smallest budget that would do, :class:`RematError` that names the node where a
-    graph cannot be cut; torch's own error where there is no C++ compiler.
+    Raises :class:`remat.BudgetError` with the smallest budget that would do, :class:`remat.RematError` that names the
+    node where a graph cannot be cut, ``ValueError`` for arguments that make no sense, and torch's own error where there
+    is no C++ compiler.
 
     >>> import torch, remat
     >>> compiled = remat.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()))
@@ -124,7 +129,7 @@ def compile(model: Callable[..., Any], budget: Budget | None = None, **options: 
 
 
 def _handle(model: Callable[..., Any], fresh: Callable[[], Any], report: Report, limit: Limit | None) -> Any:
-    """What the caller gets: a module for a module, a function for a function; ``limit`` may have it compiled anew."""
+    """A compiled module for a module, a function for a function; ``limit`` may have it compiled anew."""
     current = [fresh()]
     if isinstance(model, nn.Module):
         compiled = current[0]
@@ -140,7 +145,7 @@ def _handle(model: Callable[..., Any], fresh: Callable[[], Any], report: Report,
         change = lambda: current.__setitem__(0, fresh())  # noqa: E731
     if limit is not None:
         limit.on_change = change
-    # A compiled module hands attributes on to the module; what is reported is its own.
+    # A compiled module looks up attributes in the module; the report is its own.
     compiled.__dict__["report"] = report
     return compiled
 
@@ -151,5 +156,5 @@ def _device_of(model: Any) -> torch.device:
 
 
 def backend(gm: torch.fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:
-    """What ``torch.compile(.., backend="remat")`` calls."""
+    """Compiles a graph of Dynamo's without a report; ``torch.compile(.., backend="remat")`` calls it."""
     return Backend()(gm, inputs, **kwargs)

@@ -1,7 +1,7 @@
-"""The name ``remat`` among the backends of ``torch.compile``, without torch's compiler being loaded for it.
+"""The name ``remat`` among the backends of ``torch.compile``. Nothing of torch is loaded for it.
 
-Torch finds backends by the entry points of what is installed, the first time that it is asked for one it does not know.
-A source tree on the path has none: :mod:`importlib.metadata` is told of it here, by its own extension point.
+Torch finds backends by the entry points of installed packages, when it is first asked for one that it does not know. A
+source tree on the path has no entry points. This module gives them to :mod:`importlib.metadata`, through a finder.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def backend(gm: Any, inputs: Any, **options: Any) -> Any:
 
 
 def announce() -> None:
-    """Makes ``torch.compile(.., backend="remat")`` find the backend; it does not matter who came first."""
+    """Has ``torch.compile(.., backend="remat")`` find the backend, whether torch was imported before or after."""
     sys.meta_path.append(_SourceTree)  # type: ignore[arg-type]
     if "torch._dynamo" not in sys.modules:
         return
-    # Torch may have asked for entry points before. The two are documented for backends of others.
+    # Torch may have read the entry points before. Both functions are documented for other backends.
     from torch._dynamo import list_backends, register_backend
 
     if NAME not in list_backends():
@@ -37,15 +37,15 @@ def announce() -> None:
 
 
 class _SourceTree:
-    """A finder on ``sys.meta_path`` that finds no module, and Remat among the distributions."""
+    """A finder on ``sys.meta_path`` that finds no module, and one distribution: Remat."""
 
     @staticmethod
     def find_spec(*_asked: Any) -> None:
-        """Nothing: Python's own finders do."""
+        """Finds nothing: modules are for Python's own finders."""
 
     @staticmethod
     def find_distributions(context: Any = None) -> Iterable[Distribution]:
-        """Remat, if it or everything is asked for; where it is installed, that was found before."""
+        """Remat, if it or everything is asked for. Where Remat is installed, Python found that before."""
         return [_distribution()] if getattr(context, "name", None) in (None, NAME) else []
 
 

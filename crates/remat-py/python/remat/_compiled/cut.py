@@ -1,4 +1,4 @@
-"""What a compiled graph saves between its forward and its backward pass: the choice, and what is told of it."""
+"""The cut of a compiled graph: the values that its forward pass saves for its backward pass."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from .capture.joint_graph import FlatGraph, flat_graph
 
 @dataclass(frozen=True)
 class Cut:
-    """One joint graph and where it was cut."""
+    """One joint graph and its cut."""
 
-    #: Names of what the backward pass is handed, parameters and inputs among it.
+    #: Names of the values that the backward pass is handed, parameters and inputs among them.
     saved: list[str]
     #: Names of ops that both passes run.
     recomputed: list[str]
-    #: Names of all that the backward pass computes although the forward pass could.
+    #: Names of all ops that the backward pass runs although the forward pass could.
     late: list[str]
-    #: Of these, names of what was banned from it and had to be to stay within the budget.
+    #: Names of those among them that were banned and that the budget recomputes all the same.
     lifted: list[str]
-    #: Names of what was not to be recomputed, each with the reason.
+    #: Names of ops that must not be recomputed, each with the reason.
     banned: dict[str, str]
-    #: Bytes that the backward pass would read of the forward pass if nothing were recomputed.
+    #: Bytes that the backward pass would read of the forward pass if it recomputed nothing.
     bytes_before: int
-    #: Bytes that it reads now; parameters and inputs that outlive the step are not counted in either.
+    #: Bytes that it reads with this cut. Parameters and inputs that outlive the step count in neither number.
     bytes_after: int
-    #: Most bytes of the step at once beside what is resident anyway, as planned.
+    #: Most bytes of the step at once, on top of resident ones, by the planner's account.
     peak_bytes: int
-    #: Nanoseconds that recomputing takes, about, where a budget asks for more than fused kernels do on their way.
+    #: Nanoseconds, about, of the ops that a budget recomputes beyond those that fused kernels compute on their way.
     recompute_ns: int
-    #: Bytes written and read for what is saved (section 3.3).
+    #: Bytes written and read for the saved values (section 3.3 of Yu and He).
     cost: int
-    #: Seconds: in the solver, and in all of the choice.
+    #: Seconds that the solver took, and that the whole choice took.
     solver_seconds: float
     seconds: float
     #: The graph that was cut.
     graph: dict[str, Any] = field(repr=False)
-    #: Most bytes of the step at once as told by the code that was generated; ``None`` if that was not looked at.
+    #: Most bytes of the step at once by a dry run of the generated code; ``None`` if there was none.
     foreseen_bytes: int | None = None
 
     @cached_property
@@ -54,7 +54,7 @@ class Cut:
         return {node["name"]: node["bytes"] for node in self.graph["nodes"]}
 
     def nodes(self, kinds: NodeKinds) -> list[fx.Node]:
-        """What is saved, as nodes of the graph that was cut."""
+        """The saved values, as nodes of the graph that was cut."""
         saved = set(self.saved)
         return [node for node in kinds.nodes() if node.name in saved]
 
@@ -64,12 +64,12 @@ class Cut:
 
 
 def choose(done: Callable[[Cut], None]) -> Choice:
-    """What torch's partitioner is to save: the minimum cut. ``done`` is called with every cut."""
+    """The choice of torch's partitioner: the minimum cut. ``done`` is called with every cut."""
 
     def chosen(kinds: NodeKinds, forward_outputs: list[Any], backward_outputs: list[Any]) -> list[fx.Node]:
         start = time.perf_counter()
         flat = flat_graph(kinds, forward_outputs, backward_outputs)
-        answer = json.loads(_planned(flat, frontier=False))
+        answer = _planned(flat)
         cut = _cut(flat, answer, start)
         done(cut)
         return cut.nodes(kinds)
@@ -78,22 +78,25 @@ def choose(done: Callable[[Cut], None]) -> Choice:
 
 
 def plans(flat: FlatGraph) -> list[Cut]:
-    """Plans of which none takes less time and less memory than another, as planned; the slowest first."""
+    """Plans of which none takes both less time and less memory than another; the slowest comes first."""
     start = time.perf_counter()
-    answer = json.loads(_planned(flat, frontier=True))
+    answer = _planned(flat, frontier=True)
     alike = {"banned": answer["banned"], "seconds": answer["seconds"]}
     return [_cut(flat, {**plan, **alike}, start) for plan in answer["frontier"]]
 
 
-def _planned(flat: FlatGraph, frontier: bool) -> str:
+def _planned(flat: FlatGraph, *, frontier: bool = False) -> dict[str, Any]:
+    """The planner's answer; with ``frontier`` it holds all plans that :func:`plans` is about."""
     try:
-        return _native.plan_cut(flat.json(), ban=flat.fixed, allow=flat.allowed, frontier=frontier)
+        text = _native.plan_cut(flat.json(), ban=flat.fixed, allow=flat.allowed, frontier=frontier)
     except ValueError as error:
         raise RematError(f"the graph cannot be cut: {error}") from error
+    answer: dict[str, Any] = json.loads(text)
+    return answer
 
 
 def _cut(flat: FlatGraph, answer: dict[str, Any], start: float) -> Cut:
-    # Inputs are resident anyway: the planner counts them.
+    # The planner counts inputs, which are resident anyway.
     nodes = {node["name"]: node for node in flat.description["nodes"]}
     given = sum(nodes[name]["bytes"] for name in flat.description["inputs"])
     return Cut(
@@ -114,7 +117,7 @@ def _cut(flat: FlatGraph, answer: dict[str, Any], start: float) -> Cut:
 
 
 def _bytes_held(flat: FlatGraph, names: Collection[str]) -> int:
-    """Bytes that these values keep: a view keeps what it is a view of, unless a kernel writes it by itself."""
+    """Bytes that these values keep in memory: a view keeps its base, unless a kernel writes the view by itself."""
     nodes = {node["name"]: node for node in flat.description["nodes"]}
     held: dict[str, int] = {}
     for name in names:

@@ -86,7 +86,7 @@ class Varying:
             self.sizes.update(node for node, tensor in made if tensor.dim())
 
     def learns(self, node: fx.Node) -> None:
-        """Notes a node that depends on more than the input, or that ops write to in ways that the graph does not show."""
+        """Notes a node that depends on more than the input, or that ops write to without the graph showing it."""
         self.values.add(node)
         self.learned.add(node)
 

@@ -1,4 +1,4 @@
-"""How much memory a compiled graph will take, before it first runs."""
+"""Forecasts of the memory that a compiled graph will take, before it first runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..._torch_internals import compiler, eager
 
 @dataclass
 class Workspaces:
-    """What ops take for themselves while they run, measured once a shape on zeros, where it may matter."""
+    """Workspace of ops: measured on zeros, once for each signature, where it may decide the peak."""
 
     device: torch.device
     _known: dict[str, int] = field(default_factory=dict)
@@ -27,12 +27,12 @@ class Workspaces:
         return peak
 
     def of_node(self, node: fx.Node) -> int:
-        """Of an op of a graph that was traced, as if all tensors were laid out as they were there."""
+        """The workspace of an op in a traced graph, for tensors that are laid out as in the trace."""
         with compiler.outside_of_compilation():
             return self._of(compiler.call_of(node))
 
     def _most(self, call: compiler.Call) -> int:
-        """Bytes that are not exceeded while it runs; only on the CPU that is known without a measurement."""
+        """An upper bound of the bytes while it runs; only on the CPU is one known without a measurement."""
         exact = self.device.type != "cpu" or compiler.signature(call) in self._known
         return call.there + (self._of(call) if exact else _estimate(call))
 
@@ -50,17 +50,18 @@ def _estimate(call: compiler.Call) -> int:
 
 @dataclass
 class Forecast:
-    """Of one graph, from the code that was made of its two passes."""
+    """The forecast of one graph, from the code that Inductor generated for its two passes."""
 
     workspaces: Workspaces
-    #: Why nothing is known: the code cannot run without memory (sizes that depend on data, code that is not Python).
+    #: The reason why there is no forecast: the code cannot run without memory (data-dependent sizes, code that is not
+    #: Python).
     unknown: Exception | None = None
     _forward: compiler.Taken | None = None
     _results: list[str | None] = field(default_factory=list)
     _peak: int = 0
 
     def seen(self, generated: compiler.Generated) -> None:
-        """The code of a pass."""
+        """Takes in the code of a pass."""
         try:
             with compiler.outside_of_compilation():
                 self._look(generated)
@@ -75,10 +76,10 @@ class Forecast:
         elif self._forward is not None:
             given = {self._results[number] for number in self._forward.handed_through}
             taken = compiler.dry_run(generated.source, generated.inputs, lambda name: name not in given)
-            # What the forward pass left and this one is not handed belongs to the caller, who may hold it still.
+            # Results of the forward pass that this one is not handed belong to the caller, who may still hold them.
             others = self._forward.after - (taken.before - taken.gradients)
             self._peak = max(self._peak, others + self.workspaces.peak(taken))
 
     def peak(self) -> int | None:
-        """Most bytes beside what is resident when a step begins; ``None`` if there is nothing to go by."""
+        """Most bytes on top of those resident when a step begins; ``None`` where there is no forecast."""
         return None if self.unknown is not None or self._forward is None else self._peak

@@ -1,4 +1,4 @@
-"""A budget shared by the graphs of a compiled model."""
+"""The budget that the graphs of a compiled model share."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from .forecast import Workspaces
 from .search import NoRoom, Search
 from .watch import Watch
 
-#: So often are earlier graphs asked to leave more for a later one.
+#: How many times earlier graphs are planned again to leave more bytes to a later one.
 _TIMES = 4
 
 
 class Limit:
-    """Bytes that may be there at once, and what is known of how far the steps stay below them."""
+    """A budget in bytes, and all that is known of the bytes that each graph takes of it."""
 
     def __init__(self, budget: int, device: torch.device, report: Report) -> None:
         self._budget, self._device, self._report = budget, device, report
-        #: Bytes that measured steps took beyond what was foreseen: what the program holds around its graphs.
+        #: Bytes that measured steps took beyond the forecasts: the program holds them around its graphs.
         self._beyond = 0
         self._base = 0
-        #: Bytes that each graph was foreseen to take beside what was there, and may take for the sake of later ones.
+        #: By graph, the bytes of its forecast, on top of those that were resident.
         self._foreseen: dict[int, int] = {}
+        #: By graph, the bytes that it may take at most, so that later graphs fit.
         self._caps: dict[int, int] = {}
         self._times = 0
         self._workspaces = Workspaces(device)
@@ -39,7 +40,7 @@ class Limit:
         self.on_change: Callable[[], Any] = lambda: None
 
     def search(self, number: int) -> Search:
-        """For the plan of graph ``number``, beside what is resident now."""
+        """The search for the plan of graph ``number``, on top of the bytes that are resident now."""
         self._base = self._watch.resident()
         room = self._room()
         return Search(min(room, self._caps.get(number, room)), self._workspaces)
@@ -48,16 +49,19 @@ class Limit:
         return self._budget - self._base - self._beyond
 
     def settled(self, number: int, cut: Cut) -> None:
-        """What was chosen for a graph."""
+        """Notes the cut that was chosen for a graph."""
         if cut.foreseen_bytes is not None:
             self._foreseen[number] = cut.foreseen_bytes
 
     def no_room(self, no_room: NoRoom, number: int) -> None:
-        """Graph ``number`` does not fit. What graphs before it hold is for them to leave: they are planned anew for the
-        next step, with a warning. Raises ``BudgetError`` if there are none, or that was tried."""
+        """Has graphs before graph ``number``, which does not fit, leave it the missing bytes.
+
+        They are planned again for the next step with a smaller budget, and the user is warned. Raises ``BudgetError``
+        if there are no such graphs, or if this was tried too often.
+        """
         missing = no_room.smallest - self._room()
         if missing <= 0:
-            return  # it is only that it can leave no more to others
+            return  # it fits, but cannot leave more to later graphs
         before = [other for other in self._foreseen if other < number]
         if not before or self._times >= _TIMES:
             smallest = self._budget + missing
@@ -70,17 +74,17 @@ class Limit:
         self._again()
 
     def watched(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
-        """The graph, measured when it runs."""
+        """The graph, wrapped so that its first runs are measured."""
         return self._watch.graph(compiled)
 
     def _too_much(self, peak: int) -> None:
-        """A step took so many bytes: what was not foreseen is left free from now on."""
+        """Notes a step that took too many bytes: from now on the bytes beyond its forecast stay free."""
         self._beyond += peak - self._budget
         self._report.measured_peak = peak
         self._again()
 
     def _again(self) -> None:
-        """The next call compiles its graphs anew."""
+        """Has the next call compile its graphs anew."""
         self._watch.retire()
         self._watch = Watch(self._budget, self._device, self._too_much)
         self.on_change()

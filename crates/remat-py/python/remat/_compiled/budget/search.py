@@ -1,4 +1,4 @@
-"""The fastest plan of a graph whose generated code stays within the room that there is."""
+"""The search for the fastest plan of a graph whose generated code fits into the room that is left."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..capture.joint_graph import flat_graph
 from ..cut import Cut, plans
 from .forecast import Forecast, Workspaces
 
-#: Plans whose code is looked at for a graph, at most; each takes about half as long as compiling it.
+#: Plans of a graph whose code is generated, at most. Each takes about half as long as compiling the graph.
 _TRIES = 8
-#: Room used up to this share is used well enough.
+#: A plan that uses this share of the room ends the search.
 _FULL = 0.98
 
 
 class NoRoom(RematError):
-    """No plan fits; ``smallest`` bytes of room would do."""
+    """No plan fits; ``smallest`` bytes of room would be enough."""
 
     def __init__(self, smallest: int) -> None:
         super().__init__(f"{smallest} bytes of room are needed")
@@ -31,19 +31,19 @@ class NoRoom(RematError):
 
 @dataclass
 class Search:
-    """Of one graph: which of its plans to compile."""
+    """The search among the plans of one graph."""
 
-    #: Bytes beside what is resident anyway.
+    #: Bytes that the graph may take on top of resident ones.
     room: int
     workspaces: Workspaces
     _graph: str = ""
     _plans: list[Cut] = field(default_factory=list)
     _at: int = -1
-    #: What the code of each plan that was looked at will take, by number.
+    #: By number of the plan, the forecast of its code in bytes.
     _foreseen: dict[int, int] = field(default_factory=dict)
 
     def choice(self, kinds: NodeKinds, forward_outputs: list[Any], backward_outputs: list[Any]) -> list[fx.Node]:
-        """What torch's partitioner is to save, this time."""
+        """The values that torch's partitioner saves in the plan under way."""
         flat = flat_graph(kinds, forward_outputs, backward_outputs, self.workspaces.of_node)
         described = flat.json()
         if not self._plans:
@@ -55,18 +55,20 @@ class Search:
 
     @property
     def cut(self) -> Cut | None:
-        """What was chosen; ``None`` for a graph without a backward pass."""
+        """The chosen cut; ``None`` for a graph without a backward pass."""
         if not self._plans:
             return None
         return replace(self._plans[self._at], foreseen_bytes=self._foreseen.get(self._at))
 
     def identity(self) -> bytes:
-        """Different for plans that are."""
+        """Bytes that differ between plans that save different values."""
         return repr(self.cut and self.cut.saved).encode()
 
     def run(self, generate: Callable[[Callable[[Generated], None]], None]) -> None:
-        """Looks at the code of plans, and settles on one. Raises :class:`NoRoom` if none fits, and has settled on the
-        smallest then."""
+        """Generates the code of plans and settles on one.
+
+        Raises :class:`NoRoom` if none fits; the search has then settled on the smallest.
+        """
         for _ in range(_TRIES):
             forecast = Forecast(self.workspaces)
             generate(forecast.seen)
@@ -88,14 +90,14 @@ class Search:
         self._at = max(fitting)
 
     def _first(self) -> int:
-        """As planned, the fastest that fits; the smallest if none does."""
+        """The fastest plan that fits by the planner's account; the smallest if none does."""
         return self._fastest_within(self.room, range(len(self._plans)))
 
     def _fastest_within(self, room: int, among: range) -> int:
         return max((at for at in among if self._plans[at].peak_bytes <= room), default=among[0])
 
     def _next(self) -> int | None:
-        """The plan to look at now; ``None`` if what was seen suffices."""
+        """The next plan whose code to generate; ``None`` once the search can settle."""
         fitting = [at for at, peak in self._foreseen.items() if peak <= self.room]
         low = max(fitting, default=-1)
         high = min((at for at in self._foreseen if at > low), default=len(self._plans))
@@ -106,11 +108,11 @@ class Search:
             return self._untried_extreme() if not fitting else None
         if len(self._foreseen) > 2:
             return between[len(between) // 2]
-        # What planning did not know of, the same for plans that are alike.
+        # Bytes that the planner did not know of; plans that are alike share them.
         beyond = self._foreseen[self._at] - self._plans[self._at].peak_bytes
         return self._fastest_within(self.room - beyond, between)
 
     def _untried_extreme(self) -> int | None:
-        """Nothing fits down to the plan that should take least: the minimum cut may still, its kernels fuse most."""
+        """The minimum cut, where not even the smallest plan fits: its kernels fuse most, so it may still fit."""
         last = len(self._plans) - 1
         return None if last in self._foreseen else last

@@ -1,4 +1,4 @@
-"""What compiled steps really take, so that a budget holds for the allocator and not for a model of it."""
+"""Measured peaks of compiled steps, so that a budget holds for the allocator and not for a model of it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TIMES = 3
 
 
 class Watch:
-    """Measures graphs the first times that they run after each planning, forward and backward pass each by itself.
+    """Measures the first runs of graphs after each planning, forward and backward pass by themselves.
 
-    Torch has but one profiler on the CPU: what runs while the program uses it is not measured.
+    Torch has one profiler on the CPU. While the program uses it, nothing is measured.
     """
 
     def __init__(self, budget: int, device: torch.device, too_much: Callable[[int], None]) -> None:
@@ -33,16 +33,16 @@ class Watch:
         self.peak = 0
 
     def resident(self) -> int:
-        """Bytes on the device now: what Python can see, and what compiled graphs keep for their backward passes."""
+        """Bytes on the device now: those that Python sees, and those that graphs keep for their backward passes."""
         gc.collect()
         return resident(self._device, self._held.values())
 
     def retire(self) -> None:
-        """Says nothing any more of the graphs that it watches."""
+        """Stops measuring, and stops complaining about the graphs that it watches."""
         self._settled, self._left = True, 0
 
     def graph(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """A compiled graph, watched."""
+        """The compiled graph, wrapped so that its runs are measured."""
 
         def watched(*inputs: Any) -> Any:
             if not torch.is_grad_enabled():
@@ -72,7 +72,7 @@ class Watch:
         self.peak = max(self.peak, measurement.base + measurement.probe.stop())
 
     def _settle(self) -> None:
-        """A whole step has been seen, or its backward pass will not come: says so once if it took too much."""
+        """Complains, once, if a step took too much; called when the step is over or its backward pass cannot come."""
         if self.peak <= self._budget or self._settled:
             return
         self._settled, self._left = True, 0
@@ -82,7 +82,7 @@ class Watch:
         self._too_much(self.peak)
 
     def _keep(self, result: Any, inputs: tuple[Any, ...]) -> None:
-        """What the graph keeps for its backward pass counts until that is over or will never come."""
+        """Counts the tensors that the graph keeps for its backward pass until that is over or can no longer come."""
         node = compiler.backward_node(tensors(result))
         if node is None:
             return
@@ -99,19 +99,19 @@ class Watch:
 
 @dataclass(frozen=True)
 class _Measurement:
-    """One that is under way: bytes at its start, and what counts from there."""
+    """A measurement under way: bytes at its start, and the probe that counts from there."""
 
     base: int
     probe: eager.Allocations
 
 
 def _bytes(gradients: tuple[torch.Tensor | None, ...]) -> int:
-    """Of gradients that only autograd holds."""
+    """Bytes of gradients that only autograd holds."""
     return sum(gradient.numel() * gradient.element_size() for gradient in gradients if gradient is not None)
 
 
 class _Fate:
-    """An entry that goes when it is over, or when what it hangs on is gone."""
+    """An entry in a dict that is removed when it is over, or when the node that holds it is freed."""
 
     def __init__(self, held: dict[object, dict[int, int]]) -> None:
         self.key = object()

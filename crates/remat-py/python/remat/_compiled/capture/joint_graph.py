@@ -1,4 +1,4 @@
-"""From the joint graph that torch traced to the flat graph that the planner takes (``remat._native.plan_cut``)."""
+"""From the joint graph that torch traced to the flat graph that the planner reads (``remat._native.plan_cut``)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ..._errors import RematError
 from ..._torch_internals.compiler import Kind, NodeKinds, Rules
 from .bans import bannable, bans
 
-#: Stands for "only in the backward pass" where an op writes there and reads no tangent.
+#: A tangent of no bytes: an op that writes in the backward pass and reads no tangent is given it, to place it there.
 _BACKWARD = "(backward)"
 
 
 @dataclass(frozen=True)
 class FlatGraph:
-    """GRAPH.json and what goes with it."""
+    """The planner's GRAPH.json, and the rules for its nodes."""
 
     description: dict[str, Any]
-    #: Not to be recomputed beside what the rules of the planner say: name and reason.
+    #: Ops that must not be recomputed, beside those that the planner's own rules name: name and reason.
     banned: dict[str, str]
-    #: Those of them that no budget lifts.
+    #: Those of them whose ban no budget lifts.
     fixed: list[str]
-    #: May be recomputed whatever they say.
+    #: Ops that may be recomputed whatever the planner's rules say.
     allowed: list[str]
-    #: Ops that the forward pass runs; computing them in the backward pass is recomputing.
+    #: Ops that the forward pass runs: the backward pass would *re*compute them.
     forward: set[str]
-    #: What the backward pass would be handed if nothing were recomputed.
+    #: Values that the backward pass would be handed if it recomputed nothing.
     crossing: set[str]
 
     def json(self) -> str:
-        """For the planner."""
+        """The description as the planner reads it."""
         return json.dumps(self.description)
 
 
@@ -46,16 +46,16 @@ def flat_graph(
 ) -> FlatGraph:
     """The joint graph, flat.
 
-    ``workspace`` tells bytes that long ops take while they run. Planning for a budget needs it, and the time that ops
-    take, which is left out without it.
+    ``workspace`` gives the bytes that a long op takes while it runs. Planning for a budget needs them, and the times of
+    ops, which are left out without it.
 
-    Raises ``RematError`` that names a node for what the planner cannot be told.
+    Raises ``RematError`` that names the node of a graph which cannot be cut.
     """
     rules = Rules.of_torch()
     reasons = bans(kinds, rules)
     nodes = [_node(kinds, node, rules) for node in kinds.nodes()]
     for entry, node in zip(nodes, kinds.nodes(), strict=True):
-        # A ban that a budget may lift is told as one for the time that the op takes.
+        # The planner treats a ban that a budget may lift like that of an op which takes long.
         entry["compute_bound"] |= node in reasons
         entry["cost"] = kinds.nanoseconds(node) if workspace is not None else 0
         if workspace is not None and kinds[node].long:
@@ -81,7 +81,7 @@ def flat_graph(
 
 
 def _crossing(kinds: NodeKinds, backward_outputs: Iterable[Any]) -> set[str]:
-    """Values of the forward pass that ops read which only the backward pass needs."""
+    """Values of the forward pass that are read by ops which only the backward pass needs."""
     read = set(_real(backward_outputs))
     for node in kinds.nodes():
         if not kinds.in_forward(node) and node.op == "call_function":
@@ -94,7 +94,7 @@ def _real(outputs: Iterable[Any]) -> list[fx.Node]:
 
 
 def _allowed(kinds: NodeKinds, node: fx.Node) -> bool:
-    """It costs nothing, or the forward pass would not run it: then the backward pass does not run it *again*."""
+    """Whether the backward pass may run it: it costs nothing, or the forward pass does not run it."""
     return node.op in ("call_function", "get_attr") and not kinds.in_backward(node) and not bannable(kinds, node)
 
 
@@ -118,7 +118,7 @@ def _node(kinds: NodeKinds, node: fx.Node, rules: Rules) -> dict[str, Any]:
 
 
 def _shared(kinds: NodeKinds, node: fx.Node) -> fx.Node | None:
-    """What it is a view of."""
+    """The node that it is a view of; ``None`` for a tensor of its own."""
     base = node.args[0] if node.args else None
     if not isinstance(base, fx.Node) or node.op != "call_function":
         return None
@@ -127,19 +127,19 @@ def _shared(kinds: NodeKinds, node: fx.Node) -> fx.Node | None:
 
 
 def _dear(kind: Kind, rules: Rules) -> bool:
-    """It takes long, or nothing is known of it: only what torch lists as cheap is run twice for the sake of bytes."""
+    """Whether it takes long, or may: only ops that torch lists as cheap run twice for the sake of bytes."""
     return kind.long or (rules.known_only and not kind.cheap)
 
 
 def _weight(kinds: NodeKinds, node: fx.Node, kind: Kind) -> int:
-    """Bytes that saving it takes."""
+    """Bytes that saving it takes; 0 for values that are there anyway."""
     if kinds.free(node) or not kind.savable:
         return 0
     return kind.bytes
 
 
 def _reduces(kinds: NodeKinds, node: fx.Node) -> bool:
-    """What it reads is more than four times as large (section 3.4)."""
+    """Whether it reads more than four times the bytes that it makes (section 3.4 of Yu and He)."""
     read = sum(kinds[argument].bytes for argument in node.args if isinstance(argument, fx.Node))
     return 4 * kinds[node].bytes < read
 

@@ -1,7 +1,7 @@
-"""What a kernel computes again because that is fewer bytes than reading it from another (section 3.7 of Yu and He).
+"""Values that a kernel computes again rather than read from another kernel (section 3.7 of Yu and He).
 
-Runs on the forward and on the backward graph when both are made. The ops are the same, and so are their inputs: bits do
-not change.
+The change is made to the forward and to the backward graph, once both exist, where it saves bytes. Ops and inputs are
+the same as before, so bits do not change.
 """
 
 from __future__ import annotations
@@ -25,22 +25,25 @@ _EXACT = {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
 @dataclass(frozen=True)
 class Handover:
-    """What the kernels that read of one compute again."""
+    """Values of one kernel that the kernels which read them compute again."""
 
     producer: int
     readers: tuple[int, ...]
     again: frozenset[fx.Node]
-    #: Bytes that are neither written nor read any more.
+    #: Bytes that are no longer written or read.
     bytes: int
 
 
-def recompute_between_kernels(graph: fx.Graph, hold_nothing_longer: bool) -> list[Handover]:
-    """Changes the graph and says how. ``hold_nothing_longer``: reads only what is there until then anyway."""
+def recompute_between_kernels(graph: fx.Graph, *, hold_nothing_longer: bool) -> list[Handover]:
+    """Changes the graph and returns the changes.
+
+    With ``hold_nothing_longer``, kernels read only values that stay in memory until then anyway.
+    """
     try:
-        kernels = _Kernels(graph, hold_nothing_longer)
+        kernels = _Kernels(graph, hold_nothing_longer=hold_nothing_longer)
         found = [one for group in kernels.read_by_others() if (one := kernels.handover(group)) is not None]
     except (RematError, ValueError):
-        return []  # sizes that nobody knows: it is left as it is
+        return []  # sizes that nobody knows: the graph stays as it is
     found.sort(key=lambda one: -one.bytes)
     done = [one for one in found if kernels.apply(one)]
     kernels.erase_unread()
@@ -48,9 +51,9 @@ def recompute_between_kernels(graph: fx.Graph, hold_nothing_longer: bool) -> lis
 
 
 class _Kernels:
-    """A graph, what of it are likely to be kernels, and which values these read and write."""
+    """A graph, the groups of its ops that are likely to be kernels, and the values that these read and write."""
 
-    def __init__(self, graph: fx.Graph, hold_nothing_longer: bool) -> None:
+    def __init__(self, graph: fx.Graph, *, hold_nothing_longer: bool) -> None:
         self._graph, self._strict = graph, hold_nothing_longer
         self._kinds = NodeKinds(graph, info=None)
         self._groups = fusion_groups(self._kinds)
@@ -60,12 +63,12 @@ class _Kernels:
         self._members: dict[int, list[fx.Node]] = {}
         for node, group in self._groups.items():
             self._members.setdefault(group, []).append(node)
-        # What kernels read now that they did not before, and what is computed again.
+        # Values that kernels have begun to read, and values that their readers compute again.
         self._relied: set[fx.Node] = set()
-        self._gone: set[fx.Node] = set()
+        self._recomputed: set[fx.Node] = set()
 
     def read_by_others(self) -> list[int]:
-        """Groups that others read of."""
+        """Groups whose values other groups read."""
         return [group for group, members in self._members.items() if self._readers(members)]
 
     def _readers(self, members: list[fx.Node]) -> list[int]:
@@ -73,7 +76,7 @@ class _Kernels:
         return sorted(readers - {self._groups[members[0]]})
 
     def handover(self, producer: int) -> Handover | None:
-        """What the readers of a group best compute again, if that is fewer bytes."""
+        """The values of a group that its readers best compute again; ``None`` where that saves no bytes."""
         readers = self._readers(self._members[producer])
         (found,) = json.loads(_native.between_groups(json.dumps(self._description(producer, readers))))
         again = {node for node in self._members[producer] if node.name in set(found["recomputed"])}
@@ -83,7 +86,7 @@ class _Kernels:
         return None if saved <= 0 else Handover(producer, tuple(readers), frozenset(again), saved)
 
     def _description(self, producer: int, readers: list[int]) -> dict[str, Any]:
-        """The two sides for the planner; only what is written can be handed over."""
+        """Producer and readers as a graph for the planner; only values that are written can be handed over."""
         sides = {node: 0 for node in self._members[producer]}
         sides.update({node: 1 for reader in readers for node in self._members[reader]})
         given = {read for node in sides for read in node.all_input_nodes}.difference(sides)
@@ -115,34 +118,36 @@ class _Kernels:
 
     def _saved_bytes(self, producer: int, readers: list[int], again: set[fx.Node]) -> int:
         """Bytes that these kernels read and write less if the readers compute this again."""
-        gone: set[fx.Node] = set()
+        removed: set[fx.Node] = set()
         for node in sorted(again, key=self._place.__getitem__, reverse=True):
-            if all(user in gone or self._groups.get(user) in readers for user in node.users):
-                gone.add(node)
+            if all(user in removed or self._groups.get(user) in readers for user in node.users):
+                removed.add(node)
         sides = {producer, *readers}
         unread = {node for node in again if all(self._groups.get(user) in sides for user in node.users)}
         now = self._traffic(producer, set(), set(), set())
-        then = self._traffic(producer, set(), gone, unread)
+        then = self._traffic(producer, set(), removed, unread)
         for reader in readers:
             now += self._traffic(reader, set(), set(), set())
             then += self._traffic(reader, again, set(), set())
-        return now - then - self._effort(readers, again, gone)
+        return now - then - self._effort(readers, again, removed)
 
-    def _effort(self, readers: list[int], again: set[fx.Node], gone: set[fx.Node]) -> int:
-        """What computing more often takes, in bytes that are read in that time."""
+    def _effort(self, readers: list[int], again: set[fx.Node], removed: set[fx.Node]) -> int:
+        """The time that computing more often takes, as the bytes that are read in that time."""
         effort = 0
         for node in again:
-            worth = self._buffers.rules.heavy.get(self._kinds[node].op, 0)
-            effort += worth * elements(node) * (len(readers) - (node in gone))
+            bytes_read = self._buffers.rules.heavy.get(self._kinds[node].op, 0)  # in the time of one element
+            effort += bytes_read * elements(node) * (len(readers) - (node in removed))
         return effort
 
-    def _traffic(self, group: int, again: set[fx.Node], gone: set[fx.Node], unread: set[fx.Node]) -> int:
-        """Bytes that the kernel of a group reads and writes, if it computes ``again`` itself, ``gone`` not at all, and
-        others do not read ``unread``."""
+    def _traffic(self, group: int, again: set[fx.Node], removed: set[fx.Node], unread: set[fx.Node]) -> int:
+        """Bytes that the kernel of a group reads and writes.
+
+        It computes ``again`` itself and ``removed`` not at all, and no other kernel reads ``unread``.
+        """
         reads: set[fx.Node] = set()
         writes: set[fx.Node] = set()
         for node in self._members[group]:
-            if node not in self._buffers.written or node in gone:
+            if node not in self._buffers.written or node in removed:
                 continue
             reads |= self._taken(node, again).reads
             if node not in unread and any(self._groups.get(user) != group for user in node.users):
@@ -151,14 +156,14 @@ class _Kernels:
         return sum(self._kinds[node].bytes for node in [*outside, *writes])
 
     def apply(self, found: Handover) -> bool:
-        """Whether the graph was changed."""
+        """Makes a change to the graph; ``False`` where earlier changes rule it out."""
         again = set(found.again)
         users = [user for reader in found.readers for user in self._members[reader]]
         users += [user for user in self._members[found.producer] if shrinks(self._kinds, user)]
         users = [user for user in users if user not in again and not again.isdisjoint(user.all_input_nodes)]
         taken = {user: self._taken(user, again) for user in users}
         read = frozenset[fx.Node]().union(*(one.reads for one in taken.values()))
-        if not self._relied.isdisjoint(again) or not self._gone.isdisjoint(read):
+        if not self._relied.isdisjoint(again) or not self._recomputed.isdisjoint(read):
             return False
         if not all(map(self._stays_inlined, taken.values())):
             return False
@@ -167,17 +172,17 @@ class _Kernels:
         for user in users:
             self._copy(user, again)
         self._relied |= read
-        self._gone |= again
+        self._recomputed |= again
         return True
 
     def erase_unread(self) -> None:
-        """What nobody reads any more."""
-        for node in sorted(self._gone, key=self._place.__getitem__, reverse=True):
+        """Removes nodes that nothing reads any more."""
+        for node in sorted(self._recomputed, key=self._place.__getitem__, reverse=True):
             if not node.users:
                 self._graph.erase_node(node)
 
     def _taken(self, user: fx.Node, again: set[fx.Node]) -> Inlined:
-        """What the op takes with it when it computes ``again`` itself."""
+        """The values and ops that the op takes in when it computes ``again`` itself."""
 
         def part(node: fx.Node) -> Inlined:
             if node not in again:
@@ -188,15 +193,15 @@ class _Kernels:
         return Buffers.sum([part(read) for read in user.all_input_nodes])
 
     def _stays_inlined(self, tree: Inlined) -> bool:
-        """Otherwise code generation would write what it was to compute on the way."""
+        """Whether code generation computes it on the way; above its limits it would write the values."""
         return len(tree.reads) <= self._buffers.rules.reads and tree.ops < self._buffers.rules.ops
 
     def _there_until(self, node: fx.Node, last: int) -> bool:
-        """Whether it is in memory until then as things are."""
+        """Whether the value is in memory until ``last`` without the change."""
         return any(user.op == "output" or self._place[user] >= last for user in node.users)
 
     def _copy(self, user: fx.Node, again: set[fx.Node]) -> None:
-        """Each copy has one user: what has several may be written."""
+        """Copies ``again`` for one user: code generation might write a value that has several."""
 
         def copied(node: fx.Node) -> fx.Node:
             if node not in again:
@@ -209,7 +214,7 @@ class _Kernels:
 
 
 def _written_to(kinds: NodeKinds) -> set[fx.Node]:
-    """What some op of the graph may write to, with its views: read at another time it may be something else."""
+    """Values that an op of the graph may write to, and views of them: read at another time they may differ."""
     touched = {read for node in kinds.nodes() if kinds[node].once for read in node.all_input_nodes}
     for node in kinds.nodes():
         if kinds[node].view and not touched.isdisjoint(node.all_input_nodes):
@@ -218,7 +223,7 @@ def _written_to(kinds: NodeKinds) -> set[fx.Node]:
 
 
 def _again(kinds: NodeKinds, node: fx.Node, touched: set[fx.Node]) -> bool:
-    """Whether it can be computed again as part of any kernel, to the same bits."""
+    """Whether any kernel can compute it again, to the same bits."""
     kind = kinds[node]
     if kind.random or kind.once or kind.long or not kind.cheap or not touched.isdisjoint(node.all_input_nodes):
         return False

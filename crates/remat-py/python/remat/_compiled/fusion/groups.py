@@ -1,7 +1,7 @@
-"""Which ops of a graph code generation is likely to make one kernel of.
+"""Fusion groups: ops of a graph that code generation is likely to put into one kernel.
 
-An estimate: Inductor decides when it lowers the graph, and tells nobody before. Where ops are put in two groups that
-become one kernel, what is computed twice is computed once again by its common subexpressions.
+The groups are an estimate, since Inductor decides only when it lowers the graph. Where two groups become one kernel,
+Inductor's elimination of common subexpressions removes ops that both compute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..._torch_internals.compiler import NodeKinds
 
 
 def fusion_groups(kinds: NodeKinds) -> dict[fx.Node, int]:
-    """The number of the group of each op that is part of one. Groups do not read one another in a circle."""
+    """By op, the number of its group; ops outside of kernels have none. Groups do not read one another in a circle."""
     inside = {node for node in kinds.nodes() if _in_kernel(kinds, node)}
     level = _levels(kinds, inside)
     group: dict[fx.Node, fx.Node] = {node: node for node in inside}
@@ -30,7 +30,7 @@ def fusion_groups(kinds: NodeKinds) -> dict[fx.Node, int]:
         for read in node.all_input_nodes if node in inside else ():
             if read in inside and level[read] == level[node]:
                 group[first(node)] = first(read)
-    # Reductions of what one kernel makes are one kernel too.
+    # Reductions of the values of one kernel make up one kernel too.
     reductions: dict[tuple[int, fx.Node], fx.Node] = {}
     for node in kinds.nodes():
         if node in inside and _reduces_across(kinds, node):
@@ -51,7 +51,7 @@ def _in_kernel(kinds: NodeKinds, node: fx.Node) -> bool:
 
 
 def _levels(kinds: NodeKinds, inside: set[fx.Node]) -> dict[fx.Node, int]:
-    """How many ends of kernels lie before each node; of nodes in kernels, as late as what reads them first allows."""
+    """How many kernels must end before each node; nodes in kernels come as late as their first reader allows."""
     nodes = list(kinds.nodes())
     level: dict[fx.Node, int] = {}
     for node in nodes:
@@ -67,14 +67,14 @@ def _levels(kinds: NodeKinds, inside: set[fx.Node]) -> dict[fx.Node, int]:
 
 
 def _apart(kinds: NodeKinds, inside: set[fx.Node], node: fx.Node, user: fx.Node) -> bool:
-    """Whether ``user`` is part of a kernel that can only start when ``node`` is there as a whole."""
+    """Whether ``user`` is part of a kernel that can only start once ``node`` is complete."""
     if user not in inside or node.op != "call_function" or kinds[node].symbol or kinds[user].op == "getitem":
         return False
     return node not in inside or _reduces_across(kinds, node) or _reduces_across(kinds, user)
 
 
 def _reduces_across(kinds: NodeKinds, node: fx.Node) -> bool:
-    """It reduces other than innermost dimensions, along which a kernel could go twice."""
+    """Whether it reduces other dimensions than the innermost, along which a kernel can go twice."""
     if kinds[node].op == "getitem":
         return _reduces_across(kinds, node.all_input_nodes[0])
     value = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
@@ -89,7 +89,7 @@ def _reduces_across(kinds: NodeKinds, node: fx.Node) -> bool:
 
 
 def shrinks(kinds: NodeKinds, node: fx.Node) -> bool:
-    """Whether it makes less than it reads: a reduction, of a kind."""
+    """Whether it makes fewer elements than it reads, as a reduction does."""
     if kinds[node].view:
         return False
     made = elements(node)
@@ -97,12 +97,12 @@ def shrinks(kinds: NodeKinds, node: fx.Node) -> bool:
 
 
 def elements(node: fx.Node) -> int:
-    """Of its tensor; of a tuple, of the largest."""
+    """Elements of its tensor; of a tuple, those of the largest tensor."""
     value: object = node.meta.get("val")
     values: Iterable[object] = value if isinstance(value, (list, tuple)) else [value]
     return max((int_of(one.numel()) for one in values if isinstance(one, torch.Tensor)), default=0)
 
 
 def int_of(size: int | torch.SymInt) -> int:
-    """A size; one that depends on the input as it is in the first."""
+    """A size; one that depends on the input counts as in the first input."""
     return int(size) if isinstance(size, int) else int(size.node.hint or 0)

@@ -1,4 +1,4 @@
-"""Cuts kept beside torch's compile cache: a graph that is found there is not cut again, but reported all the same."""
+"""Cuts kept beside torch's compile cache: a graph found there is not cut again, but still reported."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ _FACTS = [field.name for field in fields(Cut)]
 
 
 def reported(compile_graph: Callable[[], Any], report: Report, number: int) -> Any:
-    """The graph, compiled; if torch had it in its cache, the report is told what was kept of its cut then."""
+    """Compiles the graph. If torch had it in its cache, the report gets the cut that was kept with it."""
     with compiler.watched_cache() as use:
         compiled = compile_graph()
     if use.key is None:
         return compiled
     path = compiler.cache_folder() / "remat" / f"{use.key}.json"
     if use.found:
-        report.found(number, *_read(path))
+        cut, known = _read(path)
+        report.found(number, cut, known=known)
     else:
         _write(path, report.cut(number))
     return compiled
 
 
 def _write(path: Path, cut: Cut | None) -> None:
-    """``None`` for a graph without a backward pass. A cache that cannot be written to is none."""
+    """Keeps a cut, ``None`` for a graph without a backward pass. A cache that cannot be written stays without it."""
     facts = None if cut is None else {name: getattr(cut, name) for name in _FACTS}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

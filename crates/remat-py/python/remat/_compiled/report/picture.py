@@ -22,14 +22,14 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class _Box:
-    """Where a node stands."""
+    """The place of a node, in pixels."""
 
     x: int
     y: int
 
 
 def picture(cut: Cut) -> str:
-    """The SVG. Orange is saved; green and dashed is computed in the backward pass though the forward pass could."""
+    """The SVG: saved values are orange; values that the backward pass computes in place of the forward, green dashed."""
     nodes = {node["name"]: node for node in cut.graph["nodes"]}
     backward = _backward(cut.graph)
     late = set(cut.late)
@@ -47,7 +47,7 @@ def picture(cut: Cut) -> str:
 
 
 def _backward(graph: dict[str, Any]) -> set[str]:
-    """What only the backward pass can compute."""
+    """Names of the values that only the backward pass can compute."""
     backward = set(graph["tangents"])
     for node in graph["nodes"]:
         if not backward.isdisjoint(node["inputs"]):

@@ -1,4 +1,4 @@
-"""What ``remat.compile`` did with each graph."""
+"""The report of ``remat.compile`` on each graph."""
 
 from __future__ import annotations
 
@@ -25,76 +25,76 @@ _UNKNOWN = (
 
 @dataclass(frozen=True)
 class _Graph:
-    """What is known of one."""
+    """The report's entry for one graph."""
 
     cut: Cut | None = None
-    #: Torch had it in its compile cache.
+    #: Whether torch had it in its compile cache.
     cached: bool = False
-    #: Where there is no cut: it has no backward pass.
+    #: Whether anything is known of it. If so, a graph without a cut has no backward pass.
     known: bool = True
 
     def facts(self) -> dict[str, Any]:
-        """For JSON."""
-        told = {"cut": self.cut is not None, "from_cache": self.cached}
-        return told if self.cut is None else {**told, **_facts(self.cut)}
+        """The entry as plain data for JSON."""
+        facts = {"cut": self.cut is not None, "from_cache": self.cached}
+        return facts if self.cut is None else {**facts, **_facts(self.cut)}
 
     def words(self) -> str:
-        """For people."""
+        """The entry in words."""
         if self.cut is not None:
-            return _words(self.cut, self.cached)
+            return _words(self.cut, cached=self.cached)
         return "no backward pass" if self.known else _UNKNOWN
 
 
 @dataclass
 class Report:
-    """Graphs in the order in which they were compiled; ``print`` says it in words.
+    """Graphs in the order in which they were compiled; ``print`` shows them in words.
 
-    Of a graph that torch found in its compile cache it tells what was chosen when that was filled.
+    For a graph from torch's compile cache the report shows the cut that was chosen when the cache was filled.
     """
 
     _graphs: dict[int, _Graph] = field(default_factory=dict)
-    #: Most bytes resident in the step that was measured.
+    #: Most bytes resident in the step that was measured; ``None`` if none was.
     measured_peak: int | None = None
 
     def __call__(self, step: Callable[[], Any] | None = None) -> Report:
-        """The report. ``step``, a training step of the compiled model, is run and its peak measured."""
+        """Returns the report; first runs ``step``, a training step of the compiled model, and measures its peak."""
         if step is not None:
             self.measured_peak = step_peak(step)
         return self
 
     def started(self) -> int:
-        """A graph is about to be compiled; its number."""
+        """Begins the entry of a graph that is about to be compiled; returns its number."""
         number = len(self._graphs)
         self._graphs[number] = _Graph()
         return number
 
     def copy(self) -> Report:
-        """One that goes on by itself."""
+        """A copy that later changes of this one do not reach."""
         return Report(dict(self._graphs), self.measured_peak)
 
     def restart(self) -> None:
-        """Graphs are compiled anew."""
+        """Forgets all graphs: they are compiled anew."""
         self._graphs.clear()
 
     def add(self, number: int, cut: Cut) -> None:
-        """It has been cut."""
+        """Notes the cut of a graph."""
         self._graphs[number] = _Graph(cut)
 
-    def found(self, number: int, cut: Cut | None, known: bool) -> None:
-        """Torch had it in its compile cache; ``cut`` is what was kept of it there, if anything is ``known``."""
+    def found(self, number: int, cut: Cut | None, *, known: bool) -> None:
+        """Notes a graph from torch's compile cache; ``cut`` was kept there, unless nothing is ``known``."""
         self._graphs[number] = _Graph(cut, cached=True, known=known)
 
     def cut(self, number: int) -> Cut | None:
-        """Where the graph was cut."""
+        """The cut of a graph; ``None`` if there is none."""
         return self._graphs[number].cut
 
     @property
     def cuts(self) -> list[Cut]:
-        """Graphs that were cut."""
+        """The cuts of all graphs that have one."""
         return [graph.cut for graph in self._graphs.values() if graph.cut is not None]
 
     def json(self) -> str:
-        """A list with an object a graph, and the measured peak."""
+        """An object for each graph, and the measured peak in bytes."""
         graphs = [{"graph": number, **graph.facts()} for number, graph in self._graphs.items()]
         return json.dumps({"graphs": graphs, "measured_peak_bytes": self.measured_peak}, indent=1)
 
@@ -131,7 +131,7 @@ def _facts(cut: Cut) -> dict[str, Any]:
     }
 
 
-def _words(cut: Cut, cached: bool) -> str:
+def _words(cut: Cut, *, cached: bool) -> str:
     fmt = _native.format_bytes
     counts = Counter(cut.banned.values()).most_common()
     largest = sorted(cut.saved, key=cut.bytes_of, reverse=True)

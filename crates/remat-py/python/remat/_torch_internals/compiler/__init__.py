@@ -1,8 +1,8 @@
 """Everything of torch's compiler that is not public and that Remat uses.
 
-Not public but needed: ``torch._functorch`` (the partitioner around the choice of what is saved, its lists of ops and
-its switches), ``torch._inductor`` (``compile_fx``, ``custom_partitioner_fn``, where it keeps
-what it compiled), ``torch._dynamo`` (errors, counters). They are named in this package and nowhere else.
+They are ``torch._functorch`` (the partitioner around the choice of saved values, its lists of ops, its switches),
+``torch._inductor`` (``compile_fx``, ``custom_partitioner_fn``, the folder of its cache) and ``torch._dynamo`` (errors,
+counters). No other package of Remat names them.
 """
 
 from __future__ import annotations

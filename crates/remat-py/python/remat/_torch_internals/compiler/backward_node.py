@@ -23,6 +23,6 @@ def backward_node(outputs: list[torch.Tensor]) -> Any:
 
 
 def saved_storages(node: Any) -> dict[int, int]:
-    """Bytes of what it keeps, by storage."""
+    """Bytes of the tensors that a node keeps, by storage."""
     kept = [tensor for tensor in node.saved_tensors if isinstance(tensor, torch.Tensor)]
     return {storage_id(tensor): int(tensor.untyped_storage().nbytes()) for tensor in kept}

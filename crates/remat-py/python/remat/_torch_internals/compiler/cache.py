@@ -14,7 +14,7 @@ _one_at_a_time = threading.RLock()
 
 @dataclass
 class CacheUse:
-    """What became of one compilation; ``key`` is ``None`` where torch keeps nothing of it."""
+    """The part of the cache in one compilation; ``key`` is ``None`` where torch keeps nothing of it."""
 
     key: str | None = None
     found: bool = False
@@ -22,7 +22,7 @@ class CacheUse:
 
 @contextmanager
 def watched_cache() -> Iterator[CacheUse]:
-    """While a graph is compiled; what it yields is complete at the end."""
+    """Watches the cache while one graph is compiled; the yielded object is complete at the end."""
     from torch._dynamo.utils import counters
     from torch._functorch._aot_autograd import autograd_cache
 
@@ -31,7 +31,7 @@ def watched_cache() -> Iterator[CacheUse]:
 
     def noted(*args: Any, **kwargs: Any) -> Any:
         answer = torchs(*args, **kwargs)
-        # Inductor compiles graphs within graphs; the first is the one that was asked for.
+        # Inductor compiles graphs within graphs; the outermost asks for its key first.
         use.key = use.key or answer[0]
         return answer
 
@@ -46,7 +46,7 @@ def watched_cache() -> Iterator[CacheUse]:
 
 
 def cache_folder() -> Path:
-    """Where torch keeps what it compiled."""
+    """The folder in which torch keeps compiled graphs."""
     from torch._inductor.runtime.cache_dir_utils import cache_dir
 
     return Path(cache_dir())

@@ -1,4 +1,4 @@
-"""Inductor's extension point for partitioners. Imported before all else: where it is missing, that is what is said."""
+"""Inductor's extension point for partitioners. It is imported first, so that the error names it where it is missing."""
 
 from __future__ import annotations
 

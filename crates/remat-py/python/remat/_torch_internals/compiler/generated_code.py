@@ -1,7 +1,8 @@
-"""The Python that Inductor generates around its kernels, run without them: on tensors that have no memory.
+"""Dry runs of the Python that Inductor generates around its kernels: without kernels, on tensors without memory.
 
-It makes and drops tensors exactly as the real one, in place where that is in place, so it tells what a compiled graph
-will allocate before it first runs. What ops outside of kernels take for themselves it does not tell.
+A dry run makes and drops tensors exactly as the real run does, and in place where the real run is. It so counts the
+bytes that a compiled graph will allocate, before the graph first runs. Workspace of ops outside of kernels is not
+counted.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MADE_BY = "async_compile"
 
 @dataclass(frozen=True)
 class Call:
-    """An op outside of kernels, with bytes that are there with its results; tensors among its arguments are fake."""
+    """An op outside of kernels, with the bytes allocated when it is over; tensors among its arguments are fake."""
 
     op: Any
     args: tuple[Any, ...]
@@ -36,25 +37,26 @@ class Call:
 
 @dataclass(frozen=True)
 class Taken:
-    """Bytes of one run of a graph, of its results and of what is handed to it alone."""
+    """Bytes of one run of a graph: of its tensors, its results, and the inputs that it alone holds."""
 
-    #: When it begins.
+    #: Bytes when it begins.
     before: int
-    #: Most at once, without what ops outside of kernels take for themselves.
+    #: Most bytes at once, without workspace of ops outside of kernels.
     peak: int
-    #: When it is over.
+    #: Bytes when it is over.
     after: int
-    #: Of gradients that it is handed.
+    #: Bytes of the gradients that it is handed.
     gradients: int
-    #: Numbers of results that are inputs handed through, or views of them.
+    #: Numbers of the results that are inputs, or views of inputs.
     handed_through: frozenset[int]
     calls: list[Call]
 
 
 def dry_run(source: str, inputs: Sequence[Any], own: Callable[[str], bool]) -> Taken:
-    """What generated code takes. ``own``: whether the graph alone holds the input of a name, so that it can free it.
+    """The bytes that generated code takes.
 
-    Raises whatever an op raises that cannot run without memory.
+    ``own`` says of an input, by its name, whether the graph alone holds it and can free it. Raises the error of an op
+    that cannot run without memory.
     """
     code = ast.parse(source)
     function, names = _main(code)
@@ -63,14 +65,14 @@ def dry_run(source: str, inputs: Sequence[Any], own: Callable[[str], bool]) -> T
         memory = _Memory()
         for name, value in zip(names, given, strict=True):
             if isinstance(value, torch.Tensor):
-                memory.known(value, own(name))
+                memory.watch(value, counted=own(name))
         held = [value for name, value in zip(names, given, strict=True) if not own(name)]
         entered = {value.untyped_storage()._cdata for value in held if isinstance(value, torch.Tensor)}
         tangents = [value for name, value in zip(names, given, strict=True) if name.startswith("tangents_")]
         gradients = sum(value.untyped_storage().nbytes() for value in tangents if isinstance(value, torch.Tensor))
         value = None
         scope = _scope(code)
-        exec(compile(ast.Module([function], []), "<generated>", "exec"), scope)  # torch's own, as it would be run
+        exec(compile(ast.Module([function], []), "<generated>", "exec"), scope)  # torch wrote it, and would run it
         before = memory.peak = memory.level
         with memory:
             results = scope["call"](None, given)
@@ -102,7 +104,7 @@ def _names(function: ast.FunctionDef) -> list[str]:
 
 
 def _scope(code: ast.Module) -> dict[str, Any]:
-    """What the function refers to, kernels that do nothing among it."""
+    """The names that the function refers to; kernels among them do nothing."""
     scope: dict[str, Any] = {}
     kept: list[ast.stmt] = []
     for node in code.body:
@@ -150,7 +152,7 @@ def _without_memory(value: Any) -> Any:
 
 
 class _Memory(TorchDispatchMode):
-    """Bytes of the storages that are there."""
+    """Counts the bytes of living storages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,8 +160,8 @@ class _Memory(TorchDispatchMode):
         self.level = self.peak = 0
         self.calls: list[Call] = []
 
-    def known(self, tensor: torch.Tensor, counted: bool) -> None:
-        """From now on, until nothing refers to its storage."""
+    def watch(self, tensor: torch.Tensor, *, counted: bool = True) -> None:
+        """Counts a tensor's storage until nothing refers to it; one that the graph does not own is not ``counted``."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self.there:
@@ -167,17 +169,17 @@ class _Memory(TorchDispatchMode):
         size = storage.nbytes() if counted else 0
         self.level += size
 
-        def gone(_: Any) -> None:
+        def freed(_: Any) -> None:
             del self.there[key]
             self.level -= size
 
-        self.there[key] = weakref.ref(storage, gone)
+        self.there[key] = weakref.ref(storage, freed)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         for value in pytree.tree_leaves(result):
             if isinstance(value, torch.Tensor):
-                self.known(value, True)
+                self.watch(value)
         self.peak = max(self.peak, self.level)
         if takes_workspace(func):
             # Copies: what shares storages with others may not be kept.
@@ -187,7 +189,7 @@ class _Memory(TorchDispatchMode):
 
 
 def takes_workspace(op: Any) -> bool:
-    """Whether it computes something."""
+    """Whether an op computes something, and so may take workspace."""
     return not op.is_view and op not in _MAKE
 
 
@@ -206,12 +208,12 @@ def call_of(node: fx.Node) -> Call:
 
 
 def outside_of_compilation() -> AbstractContextManager[Any]:
-    """For ops of our own while the compiler traces: its mode for tensors without memory is set aside."""
+    """Runs Remat's own ops with memory, while the compiler traces with tensors that have none."""
     return unset_fake_temporarily()
 
 
 def signature(call: Call) -> str:
-    """The same for calls that take the same workspace."""
+    """A text that is the same for calls that take the same workspace."""
     return repr((str(call.op), pytree.tree_map(_spelled, (call.args, call.kwargs))))
 
 
@@ -222,7 +224,7 @@ def _spelled(value: Any) -> Any:
 
 
 def on_zeros(call: Call, run: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, int | None]]) -> int | None:
-    """Runs an op on zeros; random streams are afterwards as before."""
+    """Runs an op on zeros and returns its workspace in bytes; random streams stay as they are."""
     with torch.no_grad():
         args, kwargs = pytree.tree_map(_zeros, (call.args, call.kwargs))
         devices = {leaf.device for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}

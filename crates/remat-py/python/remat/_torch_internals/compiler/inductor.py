@@ -1,4 +1,4 @@
-"""Inductor with our partitioner, for one compilation at a time."""
+"""Inductor with Remat's partitioner, for one compilation at a time."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _POST_GRAD = "post_grad_custom_post_pass"
 
 @dataclass(frozen=True)
 class Generated:
-    """Code that Inductor made of the forward or the backward pass of a graph."""
+    """The code that Inductor generated for the forward or the backward pass of a graph."""
 
     backward: bool
     source: str
-    #: Tensors, whose shapes alone count, and sizes.
+    #: Tensors, of which only the shapes matter, and sizes.
     inputs: list[Any]
-    #: Names of what it returns, as the other pass knows them; ``None`` for what is no node.
+    #: Names of the results in both passes; ``None`` for a result that is no node.
     results: list[str | None]
 
 
@@ -38,9 +38,10 @@ def compile_graph(
     options: dict[str, Any],
     change: Callable[[fx.Graph], object] | None = None,
 ) -> Any:
-    """A graph of Dynamo's, compiled. ``options`` are names and values of ``torch._inductor.config``.
+    """Compiles a graph of Dynamo's. ``options`` are names and values of ``torch._inductor.config``.
 
-    ``change`` is made to the forward and to the backward graph; the partitioner's id says which change it is."""
+    ``change`` changes the forward and the backward graph; the partitioner's id covers it in the compile cache.
+    """
     from torch._inductor.compile_fx import compile_fx
 
     return compile_fx(gm, inputs, config_patches=_patches(partitioner, options, change))
@@ -54,9 +55,10 @@ def generate_graph(
     change: Callable[[fx.Graph], object] | None,
     seen: Callable[[Generated], None],
 ) -> None:
-    """As :func:`compile_graph`, but kernels are only written down: nothing is compiled that could run.
+    """As :func:`compile_graph`, but stops once the code is written: no kernel is compiled.
 
-    ``seen`` is called with the code of each pass."""
+    ``seen`` is called with the code of each pass.
+    """
     from torch._functorch import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
@@ -78,13 +80,13 @@ def generate_graph(
         compile_fx(_copied(gm), inputs, inner_compile=write_pass, config_patches=patches)
 
 
-#: The backward pass is compiled along with the forward pass and not when it first runs, and neither is taken from the
+#: Has Inductor compile the backward pass along with the forward pass, rather than when it first runs, and without its
 #: cache of both.
 _BOTH_AT_ONCE = {"force_non_lazy_backward_lowering": True, "enable_autograd_cache": False}
 
 
 def _copied(gm: fx.GraphModule) -> fx.GraphModule:
-    """With what Dynamo noted of its inputs: which of them are parameters."""
+    """A copy that keeps Dynamo's notes on its inputs: which of them are parameters."""
     copied = fx.GraphModule(gm, copy.deepcopy(gm.graph))
     copied.meta.update(gm.meta)
     if hasattr(gm, "_param_name_to_source"):
@@ -103,12 +105,12 @@ _never_run._boxed_call = True  # type: ignore[attr-defined]
 
 
 class _Written(Exception):
-    """The code is there."""
+    """Raised once the code is written."""
 
 
 @contextmanager
 def _only_written() -> Iterator[list[str]]:
-    """Inductor stops where it would compile its kernels."""
+    """Has Inductor stop where it would compile its kernels; the yielded list gets the code."""
     from torch._inductor.graph import GraphLowering
 
     written: list[str] = []
@@ -155,7 +157,7 @@ def mode_options(mode: str | None, dynamic: bool | None) -> dict[str, Any]:
 
 
 def plainly(call: Callable[..., Any]) -> Callable[..., Any]:
-    """What a backend raises is raised as it is, and not as an error of Dynamo's."""
+    """Wraps a call so that it raises ``RematError`` of the backend as it is, and not as an error of Dynamo's."""
     from torch._dynamo.exc import BackendCompilerFailed
 
     @functools.wraps(call)
@@ -171,6 +173,6 @@ def plainly(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def exchange(compiled: Any, fresh: Any) -> None:
-    """A compiled module goes on with what another one of the same module compiles."""
+    """Has a compiled module go on with the code of another one, compiled from the same module."""
     compiled.__dict__["dynamo_ctx"] = fresh.__dict__["dynamo_ctx"]
     compiled.__dict__["forward"] = plainly(fresh.__dict__["forward"])

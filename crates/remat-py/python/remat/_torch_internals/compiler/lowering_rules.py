@@ -1,4 +1,4 @@
-"""When Inductor's lowering writes a value that several ops read, and when it has each of them compute it again."""
+"""The limits by which Inductor's lowering writes a value, or else has each reader compute it again."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ from dataclasses import dataclass
 
 from torch._inductor import config
 
-# On a CPU, what takes long there is written (``StorageBox.should_realize_on_reuse``): each with the bytes that are read
-# in about the time that one element takes. Fixed, so that plans do not change from machine to machine.
+# Ops that a CPU takes long for; Inductor writes their results there (``StorageBox.should_realize_on_reuse``). Each with
+# the bytes that are read in about the time of one element. The numbers are fixed, so that plans do not depend on the
+# machine.
 _HEAVY = {"exp": 8, "log": 8, "log10": 8, "log1p": 8, "log2": 8, "sigmoid": 8, "tanh": 24}
 
 
 @dataclass(frozen=True)
 class LoweringRules:
-    """Above these a value is written."""
+    """Limits above which a value is written."""
 
-    #: Buffers that a value with several readers is computed from.
+    #: Buffers that a value with several readers may be computed from.
     reads_shared: int
-    #: Buffers that any value is computed from.
+    #: Buffers that any value may be computed from.
     reads: int
-    #: Ops that it is computed by since the last that was written.
+    #: Ops between a value and the written values that it is computed from.
     ops: int
-    #: Ops of which none may be among them where there are several readers; what an element of them is worth in bytes.
+    #: Ops that may not be among them where a value has several readers; with the bytes read in the time of an element.
     heavy: dict[str, int]
 
     @classmethod
     def of_inductor(cls, cpu: bool) -> LoweringRules:
-        """As ``torch._inductor.config`` says; its names differ between versions."""
+        """The limits of ``torch._inductor.config``, whose names differ between versions of torch."""
 
         def limit(name: str) -> int:
             value = getattr(config, f"realize_{name}_threshold", None)

@@ -1,4 +1,4 @@
-"""What torch's lists and tags say of the nodes of a joint graph."""
+"""The kinds of the nodes of a joint graph, by torch's lists and tags of ops."""
 
 from __future__ import annotations
 
@@ -22,58 +22,58 @@ from .op_time import nanoseconds
 _KNOWN = {"aten", "prims"}
 # Inductor writes random numbers as ops of its own, made from a seed in the middle of a kernel.
 _RANDOM_FROM_SEED = {"inductor_random", "inductor_randint"}
-# What Inductor would rather write than compute in several kernels of a processor (``should_realize_on_reuse``).
+# Ops whose result Inductor writes on a CPU rather than compute it in several kernels (``should_realize_on_reuse``).
 _HEAVY = {"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh"}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a node is."""
+    """The kind of one node."""
 
     #: Name of its op: ``placeholder``, ``get_attr``, ``getitem`` or that of the op.
     op: str
     #: Bytes of the tensor; of a tuple, of all its items.
     bytes: int
-    #: It can be part of a kernel with others.
+    #: Whether it can be part of a kernel with others.
     fusible: bool
-    #: Kernels that cannot be one read it rather than compute it each.
+    #: Whether separate kernels read its result rather than compute it each.
     heavy: bool
-    #: It is on torch's list of ops that may be recomputed.
+    #: Whether it is on torch's list of ops that may be recomputed.
     cheap: bool
-    #: It is on torch's list of ops that take long.
+    #: Whether it is on torch's list of ops that take long.
     long: bool
     random: bool
     view: bool
-    #: A size, a stride, or what is computed from them.
+    #: Whether it is a size, a stride or computed from such.
     symbol: bool
-    #: The backward pass can be handed it.
+    #: Whether the backward pass can be handed it.
     savable: bool
-    #: ``torch.utils.checkpoint`` said it must be recomputed.
+    #: Whether ``torch.utils.checkpoint`` demands that it is recomputed.
     must_recompute: bool
-    #: It, or ``torch`` itself, said it must be saved.
+    #: Whether ``torch.utils.checkpoint``, or torch itself, demands that it is saved.
     must_save: bool
-    #: Running it again would write to something, or name a size anew; or nothing is known of it.
+    #: Whether it may run only once: it writes to something, gives a size a new name, or nothing is known of it.
     once: bool
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Which ops are not to be recomputed."""
+    """Which ops must not be recomputed."""
 
-    #: Those that torch does not list as cheap.
+    #: Ops that torch does not list as cheap.
     known_only: bool = True
-    #: Those whose result is less than a quarter of what they read.
+    #: Ops that make less than a quarter of the bytes that they read.
     reductions: bool = True
-    #: Those whose result an op of the backward pass reads that they cannot be one kernel with.
+    #: Ops whose result is read in the backward pass by an op that cannot share a kernel with them.
     materialized: bool = True
-    #: Those that would be in several kernels.
+    #: Ops whose result is used in several kernels, far apart.
     used_far_apart: bool = True
-    #: One in a hundred where all could be.
+    #: One op in each chain of a hundred that could all be recomputed.
     long_chains: bool = True
 
     @classmethod
     def of_torch(cls) -> Rules:
-        """As ``torch._functorch.config`` says."""
+        """The rules that ``torch._functorch.config`` sets."""
         gentle = not config.aggressive_recomputation
         return cls(
             known_only=gentle and config.ban_recompute_not_in_allowlist,
@@ -86,10 +86,10 @@ class Rules:
 
 @dataclass
 class NodeKinds:
-    """The kinds of all nodes of a joint graph, and their place in it."""
+    """The kinds of all nodes of a joint graph, and their places in it."""
 
     graph: fx.Graph
-    #: ``NodeInfo`` of torch's partitioner.
+    #: The ``NodeInfo`` of torch's partitioner.
     info: Any
     _ops: Any = field(default_factory=partitioners.get_default_op_list)
     _known: dict[fx.Node, Kind] = field(default_factory=dict)
@@ -105,11 +105,11 @@ class NodeKinds:
         return (node for node in self.graph.nodes if node.op != "output")
 
     def inputs(self) -> list[fx.Node]:
-        """What the forward pass is given."""
+        """The inputs of the forward pass."""
         return list(self.info.inputs)
 
     def free(self, node: fx.Node) -> bool:
-        """Whether it is there for the whole step anyway: parameters, buffers."""
+        """Whether it is there for the whole step anyway, as parameters and buffers are."""
         return bool(config.treat_parameters_as_free_to_save) and node in self.info.static_lifetime_input_nodes
 
     def in_forward(self, node: fx.Node) -> bool:
@@ -117,7 +117,7 @@ class NodeKinds:
         return bool(self.info.is_required_fw(node))
 
     def in_backward(self, node: fx.Node) -> bool:
-        """Whether it can only run in the backward pass: it is computed from a tangent, or writes there."""
+        """Whether it can only run in the backward pass: it is computed from a tangent, or writes to something there."""
         return node in self._after_tangents
 
     def needed_at_end(self, node: fx.Node) -> bool:
@@ -143,7 +143,7 @@ class NodeKinds:
 
     @cached_property
     def _after_tangents(self) -> Collection[fx.Node]:
-        """Tangents, what only the backward pass may run, and what is computed from either."""
+        """Tangents, ops that only the backward pass may run, and all that is computed from either."""
         known: Collection[fx.Node] | None = getattr(self.info, "tangents_closure", None)
         if known is not None:
             return known
@@ -205,23 +205,23 @@ def _savable(node: fx.Node, value: Any, symbol: bool) -> bool:
 
 
 def _opaque(node: fx.Node) -> bool:
-    """Objects that go from the forward to the backward pass as they are; older torch knows no others."""
+    """Whether it is an object that goes from the forward to the backward pass as it is."""
     value = node.meta.get("val")
     if isinstance(value, (torch.Tensor, torch.SymInt)):
         return False
-    others = getattr(partitioners, "is_opaque_node", None)
+    others = getattr(partitioners, "is_opaque_node", None)  # older torch has only the state below
     return isinstance(value, BackwardState) or (others is not None and bool(others(node)))
 
 
 def _is_note(node: fx.Node) -> bool:
-    """It computes nothing: an assertion, a device."""
+    """Whether it computes nothing: an assertion, a device."""
     value = node.meta.get("val")
     schema = getattr(node.target, "_schema", None)
     return isinstance(value, torch.device) or (schema is not None and not schema.returns)
 
 
 def _is_random(node: fx.Node) -> bool:
-    """Seeded, and not known to draw nothing (attention whose dropout is 0)."""
+    """Whether it draws random numbers; attention whose dropout is 0 draws none."""
     if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
     schema: Any = getattr(node.target, "_schema", None)
@@ -243,5 +243,5 @@ def _once(node: fx.Node) -> bool:
 
 
 def _free(node: fx.Node) -> bool:
-    """Arithmetic of sizes, items of tuples."""
+    """Whether it is arithmetic of sizes or an item of a tuple, and no op."""
     return not isinstance(node.target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator))

@@ -1,4 +1,4 @@
-"""About how long an op takes by itself: what recomputing it costs where memory is short."""
+"""Estimated times of ops: the cost of recomputing them where memory is short."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import fx
 from torch._functorch import partitioners
 from torch.utils.flop_counter import flop_registry
 
-# Multiplications and additions, and bytes, a nanosecond. Only the ratio decides which ops are recomputed first; it is
-# fixed so that plans do not change from run to run.
+# Arithmetic operations, and bytes, in a nanosecond. Only their ratio decides which ops are recomputed first. It is
+# fixed, so that plans do not change from run to run.
 _RATES = {"cpu": (100.0, 10.0), "cuda": (50_000.0, 1_500.0)}
-# What a size is about, under its name of now and those of older torch.
+# Names of torch's function that estimates a size, the newest first.
 _NAMES = ("optimization_hint", "size_hint", "hint_int")
 _HINT: Any = next(getattr(partitioners, name) for name in _NAMES if hasattr(partitioners, name))
 
 
 def nanoseconds(node: fx.Node, read_bytes: int, written_bytes: int) -> int:
-    """By its arithmetic or by the memory it reads and writes, whichever takes longer."""
+    """The time of an op by its arithmetic, or by the bytes that it reads and writes, whichever is longer."""
     value = node.meta.get("val")
     first = next((leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)), None)
     operations_rate, bytes_rate = _RATES.get(first.device.type if first is not None else "cpu", _RATES["cpu"])
@@ -35,7 +35,7 @@ def _operations(node: fx.Node) -> float:
 
 
 def _shaped(value: Any) -> Any:
-    """Sizes that depend on the input are taken as they are in the first one."""
+    """Values with nodes replaced by tensors without memory; sizes that depend on the input count as in the first."""
     if isinstance(value, fx.Node):
         return pytree.tree_map(_shaped, value.meta.get("val"))
     if isinstance(value, torch.Tensor):
@@ -44,5 +44,5 @@ def _shaped(value: Any) -> Any:
 
 
 def number_of(size: int | torch.SymInt) -> int:
-    """A size that depends on the input: as it is in the first one."""
+    """A size; one that depends on the input counts as in the first input."""
     return int(_HINT(size, fallback=4096))

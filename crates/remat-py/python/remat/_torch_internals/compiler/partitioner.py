@@ -1,7 +1,7 @@
-"""Torch's partitioner with the choice of what is saved left to Remat.
+"""Torch's partitioner with Remat's choice of the values that are saved.
 
-All around that choice stays torch's own: dead code, common subexpressions, tags of ``torch.utils.checkpoint``,
-collectives, effects, random state, symbolic sizes, the order of the backward pass.
+All else stays torch's own: dead code, common subexpressions, tags of ``torch.utils.checkpoint``, collectives, effects,
+random state, symbolic sizes, the order of the backward pass.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ..._errors import RematError
 from .extension_point import CustomPartitionerFn
 from .node_kinds import NodeKinds
 
-#: From what torch knows of a joint graph, and the outputs of its two passes, to what the backward pass is handed.
+#: Chooses the values that the backward pass is handed, from a joint graph and the outputs of its two passes.
 Choice = Callable[[NodeKinds, list[Any], list[Any]], list[fx.Node]]
 
 _one_at_a_time = threading.RLock()
 
 
 class _Named:
-    """What is left of a partitioner in a pickle: its id."""
+    """The pickled form of a partitioner: its id alone."""
 
     def __init__(self, identity: bytes) -> None:
         self.identity = identity
 
 
 class Partitioner(CustomPartitionerFn):
-    """What Inductor calls with each joint graph, and asks for an id for its cache."""
+    """Inductor calls it with each joint graph, and asks it for an id for its cache."""
 
     def __init__(self, choose: Choice, identity: Callable[[], bytes]) -> None:
         self._choose = choose
@@ -40,11 +40,11 @@ class Partitioner(CustomPartitionerFn):
     def __call__(
         self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
-        """The forward and the backward graph."""
+        """Splits a joint graph into the forward and the backward graph."""
         return partition(self._choose, gm, joint_inputs, **kwargs)
 
     def uuid(self) -> bytes:
-        """Different whenever the choice may be."""
+        """An id that differs whenever the choice may."""
         return self._identity()
 
     def __reduce__(self) -> tuple[type[_Named], tuple[bytes]]:
@@ -58,9 +58,9 @@ class Partitioner(CustomPartitionerFn):
 def partition(
     choose: Choice, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The forward and the backward graph of a joint graph, by torch's partitioner and our choice.
+    """Splits a joint graph into the forward and the backward graph, by torch's partitioner and Remat's choice.
 
-    Raises ``RematError`` where torch is asked for a ratio of memory of its own.
+    Raises ``RematError`` where torch's own ``activation_memory_budget`` is set.
     """
     from torch._functorch import partitioners
 
@@ -85,7 +85,7 @@ def partition(
 
 
 def without_recomputing() -> Partitioner:
-    """Torch's partitioner that recomputes nothing, to compare with."""
+    """Torch's partitioner that recomputes nothing, for comparison."""
     from torch._functorch.partitioners import default_partition
 
     class Default(Partitioner):

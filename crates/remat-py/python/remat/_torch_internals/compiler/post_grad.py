@@ -1,4 +1,4 @@
-"""What Inductor calls with each graph before it makes kernels of it."""
+"""A pass that Inductor runs on each graph before it makes kernels of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 
 
 class PostGradPass(CustomGraphPass):
-    """A change of the forward or the backward graph, after torch's own; a pass that the user has set runs before it."""
+    """Changes the forward and the backward graph after torch's own passes and after those that the user has set."""
 
     def __init__(self, change: Callable[[fx.Graph], object], identity: Callable[[], bytes], before: Any = None) -> None:
         self._change = change
@@ -24,7 +24,7 @@ class PostGradPass(CustomGraphPass):
         self._change(graph)
 
     def uuid(self) -> Any:
-        """Different whenever the change may be; ``None``, so that nothing is cached, if that of another pass is."""
+        """An id that differs whenever the change may; ``None``, and nothing is cached, if another pass has none."""
         others = [before.uuid() if isinstance(before, CustomGraphPass) else None for before in self._before]
         return None if None in others else (self._identity(), *others)
 

@@ -1,8 +1,8 @@
-"""Everything Remat uses of torch that is not public, and the slower paths of the session.
+"""Everything of eager torch that is not public and that Remat uses, and the slower paths of the session.
 
-Not public but needed: ``TorchDispatchMode`` and its stack, ``OpOverload._op`` and ``_schema``, ``_cdata`` of
-storages, ``torch._C.TensorBase``, the legacy profiler, ``torch.utils._pytree``. They are named in this package and
-nowhere else.
+It is ``TorchDispatchMode`` and its stack, ``OpOverload._op`` and ``_schema``, ``_cdata`` of storages,
+``torch._C.TensorBase``, the legacy profiler and ``torch.utils._pytree``. No other package of Remat names them. The
+session calls functions of this package by their names here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the allocator gives out while something runs."""
+"""Bytes that the allocator gives out while something runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
 
 
 def allocations(call: Callable[[], _T], device: torch.device) -> tuple[_T, int, int]:
-    """Runs a call and tells how many bytes more than before are allocated on a device after it, and at most during it.
+    """Runs a call; returns its result, the bytes that it leaves allocated on a device, and the most bytes during it.
 
     Raises ``RematError`` on the CPU while a profiler of the program's own is active: torch has but one.
     """
@@ -46,14 +46,14 @@ def allocations(call: Callable[[], _T], device: torch.device) -> tuple[_T, int, 
 
 
 class Allocations:
-    """What the allocator gives out between two points of a program on one thread."""
+    """Counts the bytes that the allocator gives out between two points of a program, on one thread."""
 
     def __init__(self, device: torch.device, base: int) -> None:
         self._device, self._base = device, base
 
     @classmethod
     def start(cls, device: torch.device) -> Allocations | None:
-        """From here on; ``None`` while a profiler of the program's own is active."""
+        """Counts from here on; ``None`` while a profiler of the program's own is active."""
         if device.type == "cuda":
             torch.cuda.synchronize(device)
             torch.cuda.reset_peak_memory_stats(device)
@@ -64,7 +64,7 @@ class Allocations:
         return cls(device, 0)
 
     def stop(self) -> int:
-        """The most bytes that there were beyond those at the start."""
+        """Ends the count; returns the most bytes on top of those at the start."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
             return torch.cuda.max_memory_allocated(self._device) - self._base

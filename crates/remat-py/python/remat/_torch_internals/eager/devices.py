@@ -8,7 +8,7 @@ import torch
 
 
 def device_name(device: torch.device) -> str:
-    """``cpu``, ``cuda:0``: one name a device."""
+    """The one name of a device, such as ``cpu`` or ``cuda:0``."""
     if device.type == "cpu":
         return "cpu"
     index = device.index
@@ -34,7 +34,7 @@ def device_of(storage: torch.UntypedStorage) -> tuple[str, torch.device] | None:
 
 
 def synchronizer(name: str) -> Callable[[], None] | None:
-    """Waits for the device, where work is asynchronous."""
+    """The function that waits for a device; ``None`` where the device computes at once."""
     kind = name.split(":")[0]
     if kind == "cpu":
         return None

@@ -1,4 +1,4 @@
-"""Autograd's graph: its leaves, hooks, and the generators that code draws from."""
+"""Autograd's graph: its leaves and hooks; and the generators that code draws from."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def generators(device: torch.device) -> list[torch.Generator]:
 
 @contextmanager
 def hooks_aside(tensors: list[torch.Tensor]) -> Iterator[None]:
-    """The tensors' own gradient hooks are off: a backward pass that only measures is not told to the program."""
+    """Turns the tensors' own gradient hooks off: the program must not see a backward pass that only measures."""
     hooks = [tensor._backward_hooks for tensor in tensors]
     for tensor in tensors:
         tensor._backward_hooks = None

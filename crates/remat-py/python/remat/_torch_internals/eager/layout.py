@@ -1,4 +1,4 @@
-"""Where a ``StorageImpl`` keeps what Remat changes, found on probe storages and verified."""
+"""Offsets of the fields of ``StorageImpl`` that Remat changes, found on probe storages and verified."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .tensors import untyped_storage
 def probe_layout() -> tuple[int, int]:
     """Offsets in ``c10::StorageImpl`` of the data pointer and of the access guard, verified on probes.
 
-    Raises ``RematError`` when this build of torch does not behave as expected: better no start than a wrong one.
+    Raises ``RematError`` for a build of torch that does not behave as expected.
     """
     a, b = torch.arange(257, dtype=torch.float64), torch.full((257,), 3.0, dtype=torch.float64)
     sa, sb = untyped_storage(a), untyped_storage(b)
@@ -41,13 +41,13 @@ def probe_layout() -> tuple[int, int]:
 
 
 def _verify_layout(layout: tuple[int, int], guarded: torch.UntypedStorage) -> None:
-    """Swaps and guards probe storages as a run would, and looks at the effect."""
+    """Swaps and guards probe storages as a run would, and checks the effect."""
     _native.guard_storage(layout, guarded, False)
     a, b = torch.arange(64, dtype=torch.int64), torch.arange(64, dtype=torch.int64) * 7
     view, expected_a, expected_b = a[3:9], a.tolist(), b.tolist()
     _native.swap_storages(layout, untyped_storage(a), untyped_storage(b))
     swapped = a.tolist() == expected_b and b.tolist() == expected_a and view.tolist() == expected_b[3:9]
-    # First with the bytes still there: where the guard is not what it should be, nothing crashes.
+    # The first check leaves the bytes in place: a guard that does not work then crashes nothing.
     if not swapped or _refusals(layout, a) != _TOUCHES:
         hint = "" if _version() >= _OLDEST else f"; {'.'.join(map(str, _OLDEST))} is the first that will do"
         raise RematError(f"torch {torch.__version__}: storages do not behave as Remat needs (swap or guard){hint}")
@@ -59,7 +59,7 @@ def _verify_layout(layout: tuple[int, int], guarded: torch.UntypedStorage) -> No
         raise RematError(f"torch {torch.__version__}: storages do not behave as Remat needs (evicted)")
 
 
-# Storages can be guarded against being read since this version; before, only against being written.
+# The first version of torch that can guard storages against reads; older ones guard only against writes.
 _OLDEST = (2, 6)
 _TOUCHES = 5
 
@@ -69,7 +69,7 @@ def _version() -> tuple[int, ...]:
 
 
 def _refusals(layout: tuple[int, int], a: torch.Tensor) -> int:
-    """Of so many ways to touch a guarded tensor's bytes, how many raise."""
+    """How many of the ways to touch a guarded tensor's bytes raise an error."""
     _native.guard_storage(layout, untyped_storage(a), True)
     raised = 0
     for touch in (lambda: a + 1, lambda: a.sum(), lambda: a.data_ptr(), lambda: a.numpy(), lambda: a.add_(1)):

@@ -46,7 +46,7 @@ def below_autograd() -> Iterator[None]:
 
 
 def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
-    """Runs an op with the mode active again, so that what it is made of is seen."""
+    """Runs an op with the mode active again, so that the mode sees the ops that it is made of."""
     kwargs = kwargs or {}
     _push_mode(mode)
     try:
@@ -58,7 +58,7 @@ def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, 
 
 
 def set_grad_mode(on: bool) -> bool | None:
-    """Sets grad mode; returns what it was, or ``None`` if that was the same."""
+    """Sets grad mode; returns the mode before, or ``None`` if that was the same."""
     if torch.is_grad_enabled() == on:
         return None
     torch._C._set_grad_enabled(on)

@@ -1,4 +1,4 @@
-"""What an op does, from its schema and name."""
+"""Properties of ops, from their schemas and names."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RESTRUCTURE = {
     "resize_", "resize_as_", "set_", "set_data", "_resize_output_", "resize", "resize_as_sparse_",
     "resize_storage_bytes_",
 }  # fmt: skip
-# Memory not written to yet. C++ code above the dispatcher may fill it by raw pointer, so it is neither evicted nor
-# replayed unless the first op to touch it overwrites all of it.
+# Ops that give memory which is not written to yet. C++ code above the dispatcher may fill it by raw pointer. It is
+# neither evicted nor replayed unless the first op to touch it overwrites all of it.
 _BLANK = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
 _FILLS = {
     *("bernoulli_", "normal_", "uniform_", "exponential_", "random_", "geometric_", "cauchy_", "log_normal_"),
     *("zero_", "fill_", "copy_"),
 }
-# Results that C++ code above the dispatcher keeps raw pointers into while it calls other ops.
+# Ops into whose results C++ code above the dispatcher keeps raw pointers while it calls other ops.
 _READ_RAW = {"_pack_padded_sequence"}
 _DATA_DEPENDENT = {
     "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
@@ -35,7 +35,7 @@ _DATA_DEPENDENT = {
 
 
 def describe(overload: Any) -> dict[str, Any]:
-    """What the session needs to know of an op; see ``func.rs``."""
+    """The properties of an op that the session reads; see ``Func`` in the extension."""
     schema = overload._schema
     packet = schema.name
     base = packet.split("::")[-1]
@@ -87,27 +87,31 @@ def describe(overload: Any) -> dict[str, Any]:
 
 
 def decomposes(overload: Any) -> bool:
-    """Whether an op is nothing but other ops. Some that could be taken apart have kernels of their own, which round
-    differently (``silu_backward``): those are run as they are."""
+    """Whether an op consists of other ops.
+
+    Some ops that could be taken apart have kernels of their own, which round differently (``silu_backward``). They run
+    as they are.
+    """
     name = overload.name()
     own = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in ("CPU", "CUDA", "MPS", "XPU"))
     return not own and bool(overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
-AccumulateGrad = type(torch.ones(1, requires_grad=True).expand(1).grad_fn.next_functions[0][0])  # type: ignore[union-attr]
+_expanded: Any = torch.ones(1, requires_grad=True).expand(1)
+AccumulateGrad = type(_expanded.grad_fn.next_functions[0][0])
 
 
 def accumulating() -> bool:
     """Whether autograd is just now leaving a gradient in a leaf.
 
-    A gradient that was dropped could only be had again by another backward pass, and the optimizer's update needs
-    all of them: they are pinned, which also lets go of the lineage of the backward pass behind them.
+    Only another backward pass could compute a dropped gradient again, and the optimizer's update needs all of them. The
+    session therefore pins them, and so drops the lineage of the backward pass behind them.
     """
     return type(torch._C._current_autograd_node()) is AccumulateGrad
 
 
 def classify(kind: type) -> int:
-    """0: a tensor as any other; 1: a subclass that intercepts ops; 2: no tensor; 3: a parameter of a module."""
+    """0 for a plain tensor, 1 for a subclass that intercepts ops, 2 for no tensor, 3 for a parameter of a module."""
     if not issubclass(kind, torch.Tensor):
         return 2
     plain = kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl

@@ -1,4 +1,4 @@
-"""Running an op again, and what that needs."""
+"""Running an op again: views of storages, states of generators, errors without Remat's frames."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def view(
     return torch._neg_view(out) if neg else out
 
 
-#: What reading and writing the CPU generator's state allocates: three copies of 5056 bytes, rounded up.
+#: Bytes that reading and writing the CPU generator's state takes: three copies of 5056 bytes, rounded up.
 RNG_BYTES = 16384
 
 
@@ -67,8 +67,10 @@ _OWN_FILES = frozenset([*map(str, Path(__file__).parent.glob("*.py")), torch._op
 
 
 def own_frames_dropped(error: BaseException) -> BaseException:
-    """An error of an op, as if torch had run the op itself: the traceback's first frames, which are this package's
-    and those of torch that take an op apart, are left out."""
+    """An error of an op, as if torch had run the op itself.
+
+    The first frames of its traceback are left out: those of this package, and those of torch that take an op apart.
+    """
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename in _OWN_FILES:
         trace = trace.tb_next

@@ -34,8 +34,11 @@ def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
 def predict(
     overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
 ) -> tuple[list[tuple[int, tuple[str, torch.device]] | None], int, int, tuple[str, torch.device], bool]:
-    """Outputs (bytes and device, ``None`` where shared), workspace, what else it leaves behind, the device of both,
-    and whether the workspace is exact."""
+    """Predicts the bytes of a call.
+
+    Returns its outputs (bytes and device, ``None`` for an output that shares a storage), its workspace, other bytes
+    that it leaves behind, the device of both, and whether the workspace is exact.
+    """
     kwargs = kwargs or {}
     device = home(args, kwargs)
     place = (device_name(device), device)
@@ -53,7 +56,7 @@ def predict(
 def _predict_outputs(
     overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[list[int | None], bool, set[torch.dtype]]:
-    """Bytes of the outputs, whether that is exact, and the dtypes of those made anew."""
+    """Bytes of the outputs, whether they are exact, and the dtypes of outputs with storages of their own."""
     schema = overload._schema
     shared = [r.alias_info is not None for r in schema.returns]
     if shared and all(shared):
@@ -93,7 +96,7 @@ def _predict_outputs(
 
 
 def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Bytes that an op adds to storages that were there, or keeps in sparse results."""
+    """Bytes that an op adds to storages that existed before, or keeps in sparse results."""
     tensors = tensors_of(args) + tensors_of(kwargs)
     if any(t.layout != torch.strided for t in tensors) or "sparse" in overload._schema.name:
         return 2 * sum(allocated(t) for t in tensors) + 4096

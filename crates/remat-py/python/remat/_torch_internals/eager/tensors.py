@@ -35,7 +35,7 @@ _COMPRESSED_COLUMNS = (torch.sparse_csc, torch.sparse_bsc)
 
 
 def parts(tensor: torch.Tensor) -> list[torch.Tensor]:
-    """The strided tensors that a sparse one is made of; none for what has no memory that torch shows."""
+    """The strided tensors that a sparse one is made of; none where torch does not show them."""
     if tensor.layout == torch.sparse_coo:
         return [tensor._indices(), tensor._values()]
     if tensor.layout in _COMPRESSED_ROWS:
@@ -46,7 +46,7 @@ def parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def part_storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
-    """Their storages."""
+    """The storages of a sparse tensor's parts."""
     return [untyped_storage(part) for part in parts(tensor)]
 
 
@@ -82,5 +82,5 @@ unflatten_tree = _pytree.tree_unflatten
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """One number a storage, while it lives."""
+    """A number that no other storage has while this one lives."""
     return int(untyped_storage(tensor)._cdata)

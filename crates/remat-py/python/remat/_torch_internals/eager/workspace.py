@@ -1,4 +1,4 @@
-"""Workspace of an op before it first runs: an estimate that is not exceeded."""
+"""Workspace of an op before it first runs: an upper estimate."""
 
 from __future__ import annotations
 
@@ -90,8 +90,11 @@ def _packed_convolution(base: str, args: tuple[Any, ...]) -> int | None:
 
 
 def _in_one_dtype(read: set[torch.dtype], made: set[torch.dtype]) -> bool:
-    """Whether a pointwise op computes in the dtype it reads: otherwise it copies whole operands or results (``abs`` of
-    complex numbers, ``sin`` of integers, integers compared with a fraction)."""
+    """Whether a pointwise op computes in the dtype that it reads.
+
+    Otherwise it copies whole operands or results: ``abs`` of complex numbers, ``sin`` of integers, integers compared
+    with a fraction.
+    """
     if len(read | made - {torch.bool}) > 1:
         return False
     return torch.bool not in made or all(dtype.is_floating_point or dtype == torch.bool for dtype in read)
