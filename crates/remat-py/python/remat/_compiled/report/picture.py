@@ -29,7 +29,7 @@ class _Box:
 
 
 def picture(cut: Cut) -> str:
-    """The SVG: saved values are orange; values that the backward pass computes in place of the forward, green dashed."""
+    """The SVG. Saved values are orange; values that the backward pass computes in the forward's place are green, dashed."""
     nodes = {node["name"]: node for node in cut.graph["nodes"]}
     backward = _backward(cut.graph)
     late = set(cut.late)
