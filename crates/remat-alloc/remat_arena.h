@@ -97,7 +97,7 @@ size_t remat_arena_expect_no_more(void);
  * Smaller blocks than so many bytes are the system's unless they are expected; at first, and at least, 1024. Who lays out an arena wants
  * no strangers in it: libraries keep small blocks for as long as the program runs. Returns what it was.
  */
-uint64_t remat_arena_crumbs(uint64_t bytes);
+uint64_t remat_arena_small_block_limit(uint64_t bytes);
 
 /*
  * Whether the calling thread bears no refusal from here on: what finds no room is then the system's, and counted as a spill. For work

@@ -24,9 +24,9 @@ pub const SMALLEST: usize = 1024;
 /// Only what is aligned like tensors is taken for one.
 pub const ALIGNED: usize = 64;
 
-/// Blocks below this size are placed at the high end whatever the thread wants. Many of them are not tensors but what oneDNN
-/// caches, for as long as the program runs: strewn about, they would break every window that could be evicted.
-const CRUMB: usize = 16 << 10;
+/// Blocks below this size are placed at the high end, whatever the thread wants. Many of them are no tensors but caches of
+/// oneDNN's, which live as long as the program: strewn about, they would break every window that could be evicted.
+const SMALL: usize = 16 << 10;
 
 /// Torch aligns to pages from 2 MiB on, if it is told to ask for huge pages; what is page-aligned and smaller is code that oneDNN
 /// generates, and made executable where it lies.
@@ -54,8 +54,8 @@ struct Extent {
 /// Bytes of the arena that was opened last.
 static CAPACITY: AtomicUsize = AtomicUsize::new(0);
 
-/// Smaller blocks than so many bytes are the system's unless they are expected.
-static CRUMBS: AtomicUsize = AtomicUsize::new(SMALLEST);
+/// Blocks below so many bytes are the system's unless they are expected.
+static SMALL_BLOCK_LIMIT: AtomicUsize = AtomicUsize::new(SMALLEST);
 
 /// Whether new blocks are taken from the arena.
 static SERVING: AtomicBool = AtomicBool::new(false);
@@ -188,7 +188,7 @@ pub fn wants(bytes: usize, alignment: usize) -> bool {
         && bytes >= smallest
         && alignment >= ALIGNED
         && alignment.is_power_of_two()
-        && (bytes >= CRUMBS.load(Ordering::Relaxed) || is_expected(bytes, alignment))
+        && (bytes >= SMALL_BLOCK_LIMIT.load(Ordering::Relaxed) || is_expected(bytes, alignment))
 }
 
 /// Whether a block of this size is kept for the calling thread.
@@ -202,9 +202,9 @@ fn is_expected(bytes: usize, alignment: usize) -> bool {
     expected::any() && with(expects).unwrap_or(false)
 }
 
-/// Leaves smaller blocks than so many bytes to the system, unless they are expected; what it was.
-pub fn leave_crumbs(bytes: usize) -> usize {
-    CRUMBS.swap(bytes.max(SMALLEST), Ordering::Relaxed)
+/// Leaves blocks below so many bytes to the system unless they are expected. Returns the limit before.
+pub fn set_small_block_limit(bytes: usize) -> usize {
+    SMALL_BLOCK_LIMIT.swap(bytes.max(SMALLEST), Ordering::Relaxed)
 }
 
 /// Whether a pointer lies in an arena.
@@ -242,8 +242,8 @@ pub fn spilled() {
 
 /// A block, or how many blocks were given back so far.
 fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
-    let placement = if bytes < CRUMB {
-        placement::CRUMBS
+    let placement = if bytes < SMALL {
+        placement::SMALL_BLOCKS
     } else {
         placement::wanted()
     };

@@ -100,10 +100,10 @@ pub extern "C" fn remat_arena_expect_no_more() -> usize {
     arena::expect_no_more()
 }
 
-/// Leaves smaller blocks to the system unless they are expected; what it was.
+/// Leaves blocks below so many bytes to the system unless they are expected. Returns the limit before.
 #[no_mangle]
-pub extern "C" fn remat_arena_crumbs(bytes: u64) -> u64 {
-    arena::leave_crumbs(bytes.min(usize::MAX as u64) as usize) as u64
+pub extern "C" fn remat_arena_small_block_limit(bytes: u64) -> u64 {
+    arena::set_small_block_limit(bytes.min(usize::MAX as u64) as usize) as u64
 }
 
 /// Whether the calling thread's allocations that find no room are the system's; what it was.

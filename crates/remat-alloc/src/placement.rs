@@ -19,8 +19,8 @@ pub const USUAL: Placement = Placement {
     end: End::Low,
 };
 
-/// Where crumbs go.
-pub const CRUMBS: Placement = Placement {
+/// The placement of small blocks, whatever the thread wants.
+pub const SMALL_BLOCKS: Placement = Placement {
     fit: Fit::First,
     end: End::High,
 };

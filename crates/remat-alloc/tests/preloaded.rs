@@ -570,7 +570,7 @@ fn blocks_go_where_the_thread_wants_them() {
         assert_eq!(
             offset(crumb),
             16 * MIB - 2048,
-            "crumbs keep to the high end"
+            "small blocks keep to the high end"
         );
         for (end, fit) in [(2, 0), (0, 2), (-1, 0)] {
             assert_eq!(abi.remat_arena_place(end, fit), libc::EINVAL);

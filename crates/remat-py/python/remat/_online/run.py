@@ -83,6 +83,19 @@ class _Mode(_native.Session, eager.TorchDispatchMode):  # type: ignore[misc]
         eager.TorchDispatchMode.__init__(self)
 
 
+def _native_settings(settings: Settings, arena: Arena | None) -> _native.Settings:
+    # The session does not see reads of memory by threads that run already: then no block of an arena may move.
+    alone = threading.active_count() == 1
+    return {
+        "policy": settings.policy,
+        "seed": settings.seed,
+        "thrash_limit": settings.thrash_limit,
+        "trace": settings.trace,
+        "follow": "accelerator" if settings.follows_accelerator else "fixed",
+        "memory": "fungible" if arena is None else "movable arena" if alone else "arena",
+    }
+
+
 @functools.cache
 def _layout() -> tuple[int, int]:
     return eager.probe_layout()
@@ -101,20 +114,7 @@ class Run:
     def __init__(self, budgets: list[DeviceBudget], settings: Settings, arena: Arena | None = None) -> None:
         self._budgets = budgets
         self._arena = arena
-        # The session does not see reads of memory by threads that run already: then no block of an arena may move.
-        movable = threading.active_count() == 1
-        self._mode = _Mode(
-            eager,
-            _layout(),
-            budgets,
-            settings.policy,
-            settings.seed,
-            settings.thrash_limit,
-            settings.trace,
-            settings.follows_accelerator,
-            arena is not None,
-            movable,
-        )
+        self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena))
         self._escapes = Escapes(self._mode, self._in_thread)
         self._pid = os.getpid()
         self._final: Stats | None = None

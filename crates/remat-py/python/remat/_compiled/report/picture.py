@@ -29,7 +29,7 @@ class _Box:
 
 
 def picture(cut: Cut) -> str:
-    """The SVG. Saved values are orange; values that the backward pass computes in the forward's place are green, dashed."""
+    """The SVG. Saved values are orange; ops that the backward pass runs in the forward's place are green and dashed."""
     nodes = {node["name"]: node for node in cut.graph["nodes"]}
     backward = _backward(cut.graph)
     late = set(cut.late)
