@@ -26,7 +26,7 @@ class DeviceBudget(NamedTuple):
 
 
 def bytes_of(budget: Budget) -> int:
-    """A budget in bytes; ``ValueError`` says what is wrong with it."""
+    """A budget in bytes; ``ValueError`` for one that makes no sense."""
     if isinstance(budget, bool) or not isinstance(budget, (str, int)):
         raise ValueError(f"budget {budget!r}: expected bytes as an int or a text such as '6GiB'")
     return _native.parse_bytes(str(budget) if isinstance(budget, int) else budget)

@@ -13,7 +13,7 @@ from .resident import resident
 
 
 def step_peak(step: Callable[[], Any], device: torch.device | None = None) -> int:
-    """Runs ``step`` and tells the peak of the device's allocator, what was there before included.
+    """Runs ``step`` and returns the peak of the device's allocator in bytes, with those that were there before.
 
     Raises ``RematError`` on the CPU while a profiler of the program's own is active.
     """

@@ -24,7 +24,7 @@ _STARTED = "REMAT_ARENA_PRELOADED"
 class ArenaStats:
     """Counters of an arena during one run."""
 
-    #: Bytes of the arena: the budget without what existed before.
+    #: Bytes of the arena: the budget without the bytes of tensors that existed before.
     capacity: int
     #: The true peak: most bytes of the arena in use at any moment, workspace included.
     high_water: int

@@ -41,7 +41,7 @@ class Stats:
     seconds: float
     #: Seconds of them spent recomputing.
     recompute_seconds: float
-    #: Seconds of them spent deciding what to evict and replay.
+    #: Seconds of them spent choosing storages to evict and ops to replay.
     decide_seconds: float
     #: Ops whose records are kept now; the number stays bounded over a training run.
     records: int
@@ -122,7 +122,10 @@ class Run:
         self.base = 0
 
     def stats(self) -> Stats:
-        """Counters up to now, and after the end of the budget those of the whole run."""
+        """Counters up to now, and after the end of the budget those of the whole run.
+
+        Raises :class:`remat.RematError` from within an op, such as from an op written in Python.
+        """
         if self._final is not None:
             return self._final
         raw = self._mode.stats()
@@ -133,7 +136,8 @@ class Run:
         """Changes the budget of a device, in bytes, from here on; without ``device`` that of the first device.
 
         Raises :class:`remat.BudgetError` if the storages that cannot be dropped do not fit, ``ValueError`` for a
-        budget that makes no sense, for a device without a budget and in an arena, which keeps its size.
+        budget that makes no sense, for a device without a budget and in an arena, which keeps its size, and
+        :class:`remat.RematError` from within an op.
         """
         size = bytes_of(budget)
         if self._arena is not None:
@@ -174,7 +178,7 @@ class Run:
             self._mode.adopt(storage)
 
     def _open_arena(self, arena: Arena) -> None:
-        """Opens an arena of the budget less what exists already; ``BudgetError`` if not a block is left."""
+        """Opens an arena of the budget without the bytes of existing tensors; ``BudgetError`` if no block is left."""
         size, least = self._budgets[0].bytes or 0, self.base + SMALLEST_ARENA
         if size < least:
             raise BudgetError("one block beside the tensors that exist already", least, least, size, "cpu")

@@ -19,7 +19,7 @@ from ..._torch_internals.compiler import NodeKinds
 from .buffers import Buffers, Inlined
 from .groups import elements, fusion_groups, shrinks
 
-# Kernels compute in these as they store in them: what is not stored in between is not rounded otherwise.
+# Types in which kernels both compute and store: a value that is no longer stored in between is rounded as before.
 _EXACT = {torch.float32, torch.float64, torch.complex64, torch.complex128}
 
 

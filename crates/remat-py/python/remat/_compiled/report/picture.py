@@ -77,7 +77,7 @@ def _sheet(cut: Cut, rows: int, shapes: list[str]) -> str:
 
 
 def _edges(nodes: dict[str, Any], names: list[str], boxes: dict[str, _Box], side: int) -> list[str]:
-    """Arcs beside a column from what is read to what reads it."""
+    """Arcs beside a column, each from a node to one that reads it."""
     paths = []
     for name in names:
         for read in nodes[name]["inputs"]:

@@ -94,12 +94,15 @@ class Report:
         return [graph.cut for graph in self._graphs.values() if graph.cut is not None]
 
     def json(self) -> str:
-        """An object for each graph, and the measured peak in bytes."""
+        """The report as JSON: an object for each graph, and the measured peak in bytes."""
         graphs = [{"graph": number, **graph.facts()} for number, graph in self._graphs.items()]
         return json.dumps({"graphs": graphs, "measured_peak_bytes": self.measured_peak}, indent=1)
 
     def svg(self, path: str | os.PathLike[str], graph: int = 0) -> None:
-        """Draws a graph with its cut: forward pass left, backward pass right, what is saved between them."""
+        """Draws a graph with its cut as SVG: forward pass left, backward pass right, saved values between them.
+
+        Raises :class:`remat.RematError` for a graph without a cut.
+        """
         drawn = self._graphs.get(graph)
         if drawn is None or drawn.cut is None:
             known = ", ".join(str(number) for number, one in self._graphs.items() if one.cut is not None)

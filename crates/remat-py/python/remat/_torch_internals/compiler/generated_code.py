@@ -182,7 +182,7 @@ class _Memory(TorchDispatchMode):
                 self.watch(value)
         self.peak = max(self.peak, self.level)
         if takes_workspace(func):
-            # Copies: what shares storages with others may not be kept.
+            # The arguments are copied: kept, they would keep the storages that they share with others alive.
             args, kwargs = pytree.tree_map(_without_memory, (args, kwargs or {}))
             self.calls.append(Call(func, args, kwargs, self.level))
         return result

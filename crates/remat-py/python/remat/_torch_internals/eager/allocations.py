@@ -14,7 +14,7 @@ _T = TypeVar("_T")
 
 
 def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, int | None]:
-    """Runs an op and measures its workspace: the peak of what it allocated beyond what it left.
+    """Runs an op and measures its workspace: the most bytes that it allocated on top of those that it leaves.
 
     ``None`` where it cannot be measured (a profiler of the program's own is active).
     """

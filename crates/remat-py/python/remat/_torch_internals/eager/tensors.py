@@ -22,7 +22,7 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 
 def flatten(result: Any) -> list[torch.Tensor | None]:
-    """Results in order; what is not a tensor counts as ``None``."""
+    """Results in order, with ``None`` for each that is no tensor."""
     if isinstance(result, torch.Tensor):
         return [result]
     if isinstance(result, (list, tuple)):
