@@ -68,8 +68,9 @@ fn swap_storages(
     b: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
     let (layout, first, second) = (layout_of(layout), Impl::of(a)?, Impl::of(b)?);
-    // SAFETY: `a` and `b` are in scope and own the storages, which only the probe uses: it exchanges storages of one size,
-    // or guards the one without bytes. It found the offset by comparing the words of `StorageImpl`s with known addresses.
+    // SAFETY: `a` and `b` are in scope and own the storages, which only the probe uses: it exchanges storages of one
+    // size, or guards the one without bytes. It found the offset by comparing the words of `StorageImpl`s with known
+    // addresses.
     unsafe { layout.swap(a.py(), first, second) };
     Ok(())
 }
@@ -79,8 +80,8 @@ fn swap_storages(
 fn guard_storage(layout: (usize, usize), storage: &Bound<'_, PyAny>, up: bool) -> PyResult<()> {
     let (layout, imp) = (layout_of(layout), Impl::of(storage)?);
     let guard = if up { Guard::Up } else { Guard::Down };
-    // SAFETY: `storage` is in scope and owns the storage, which only the probe uses: it lowers the guard and then gives a
-    // storage its bytes back before it reads them. It found the offset by having torch itself set two of the flags.
+    // SAFETY: `storage` is in scope and owns the storage, which only the probe uses: it lowers the guard and then gives
+    // a storage its bytes back before it reads them. It found the offset by having torch itself set two of the flags.
     unsafe { layout.set_guard(storage.py(), imp, guard) };
     Ok(())
 }

@@ -5,10 +5,11 @@ use std::hash::Hasher;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use remat_core::TensorId;
 use rustc_hash::{FxHashMap, FxHasher};
 
+use super::func::{Func, RunningStats};
 use super::invocation::Invocation;
 use super::view::{Arg, View};
 use crate::ffi::fastcall::call_one;
@@ -147,8 +148,8 @@ pub struct Walk {
 
 /// The table in which a walk finds the live storage of a tensor.
 pub trait Registry {
-    /// The live id and tensor of a storage, which is registered if it is new; `None` if it is not on a device with memory
-    /// of its own (meta).
+    /// The live id and tensor of a storage, which is registered if it is new; `None` if it is not on a device with
+    /// memory of its own (meta).
     fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<(LiveId, TensorId)>>;
 }
 
@@ -191,16 +192,7 @@ pub fn walk<R: Registry>(
     registry: &mut R,
     call: &Invocation<'_, '_>,
 ) -> PyResult<Walk> {
-    let Invocation { func, args, kwargs } = *call;
-    let stats = match func.stats {
-        Some(stats)
-            if args.len() > stats.training && args.get_item(stats.training)?.is_truthy()? =>
-        {
-            Some(stats)
-        }
-        _ => None,
-    };
-    let mut w = Walker {
+    let mut walker = Walker {
         torch,
         registry,
         hash: FxHasher::default(),
@@ -208,57 +200,74 @@ pub fn walk<R: Registry>(
         tensors: 0,
         scalars: Vec::new(),
     };
-    w.hash.write_usize(func.overload.as_ptr() as usize);
-    w.out.args.reserve(args.len());
-    for (i, value) in args.iter().enumerate() {
-        let access = match stats {
-            Some(s) if s.args.contains(&i) => {
-                if s.updates {
-                    Access::Side
-                } else {
-                    Access::Skip
-                }
-            }
-            _ if func.writes.contains(&i) => Access::Write,
-            _ => Access::Read,
-        };
-        let numbers = if i < 64 && func.scalars >> i & 1 == 1 {
-            Numbers::Scalars
-        } else {
-            Numbers::Sizes
-        };
-        let arg = w.value(&value, access, numbers)?;
-        w.out.args.push(arg);
+    walker
+        .hash
+        .write_usize(call.func.overload.as_ptr() as usize);
+    walker.positional(call)?;
+    if let Some(kwargs) = call.kwargs {
+        walker.keywords(call.func, kwargs)?;
     }
-    if let Some(kwargs) = kwargs {
-        for (name, value) in kwargs.iter() {
-            w.hash.write_isize(name.hash()?);
-            let access = if func.writes_by_name.is_empty() {
-                Access::Read
-            } else {
-                let mut found = Access::Read;
-                for written in &func.writes_by_name {
-                    if written.bind(args.py()).as_any().eq(&name)? {
-                        found = Access::Write;
-                    }
-                }
-                found
-            };
-            let arg = w.value(&value, access, Numbers::Sizes)?;
-            w.out.kwargs.push((name.unbind(), arg));
-        }
-    }
-    if w.tensors == 0 {
+    if walker.tensors == 0 {
         // A factory: its numbers are its sizes (`arange(0, 1, 0.1)`).
-        for n in std::mem::take(&mut w.scalars) {
-            w.hash.write_u64(n);
+        for n in std::mem::take(&mut walker.scalars) {
+            walker.hash.write_u64(n);
         }
     }
-    w.out.signature = w.hash.finish();
-    Ok(w.out)
+    walker.out.signature = walker.hash.finish();
+    Ok(walker.out)
+}
+
+/// The running statistics that a call names, if it runs in training mode.
+fn stats_in_training(call: &Invocation<'_, '_>) -> PyResult<Option<RunningStats>> {
+    match call.func.stats {
+        Some(stats)
+            if call.args.len() > stats.training
+                && call.args.get_item(stats.training)?.is_truthy()? =>
+        {
+            Ok(Some(stats))
+        }
+        _ => Ok(None),
+    }
 }
 
 impl<R: Registry> Walker<'_, R> {
+    fn positional(&mut self, call: &Invocation<'_, '_>) -> PyResult<()> {
+        let Invocation { func, args, .. } = *call;
+        let stats = stats_in_training(call)?;
+        self.out.args.reserve(args.len());
+        for (i, value) in args.iter().enumerate() {
+            let access = match stats {
+                Some(s) if s.args.contains(&i) && s.updates => Access::Side,
+                Some(s) if s.args.contains(&i) => Access::Skip,
+                _ if func.writes.contains(&i) => Access::Write,
+                _ => Access::Read,
+            };
+            let numbers = if i < 64 && func.scalars >> i & 1 == 1 {
+                Numbers::Scalars
+            } else {
+                Numbers::Sizes
+            };
+            let arg = self.value(&value, access, numbers)?;
+            self.out.args.push(arg);
+        }
+        Ok(())
+    }
+
+    fn keywords(&mut self, func: &Func, kwargs: &Bound<'_, PyDict>) -> PyResult<()> {
+        for (name, value) in kwargs.iter() {
+            self.hash.write_isize(name.hash()?);
+            let mut access = Access::Read;
+            for written in &func.writes_by_name {
+                if written.bind(kwargs.py()).as_any().eq(&name)? {
+                    access = Access::Write;
+                }
+            }
+            let arg = self.value(&value, access, Numbers::Sizes)?;
+            self.out.kwargs.push((name.unbind(), arg));
+        }
+        Ok(())
+    }
+
     fn value(
         &mut self,
         value: &Bound<'_, PyAny>,
@@ -326,7 +335,8 @@ impl<R: Registry> Walker<'_, R> {
         Ok(Arg::List(items))
     }
 
-    /// Sparse and other layouts have no storage of their own. They are passed as they are, and their parts stay in memory.
+    /// Sparse and other layouts have no storage of their own. They are passed as they are, and their parts stay in
+    /// memory.
     fn sparse(&mut self, tensor: &Bound<'_, PyAny>, access: Access) -> PyResult<Arg> {
         let py = tensor.py();
         let parts = self.torch.parts(tensor)?;

@@ -21,8 +21,8 @@ static KEPT: Mutex<Option<(Knowledge, Vec<Pool>)>> = Mutex::new(None);
 const LIMIT: usize = 200_000;
 
 impl Knowledge {
-    /// The knowledge that earlier sessions left, if `pools` (the devices with budgets) come first in its list of devices.
-    /// Pool ids in signatures are positions in that list, so the session takes over the list too.
+    /// The knowledge that earlier sessions left, if `pools` (the devices with budgets) come first in its list of
+    /// devices. Pool ids in signatures are positions in that list, so the session takes over the list too.
     pub fn take(pools: &mut Vec<Pool>) -> Knowledge {
         let Some(kept) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Knowledge::default();

@@ -19,15 +19,13 @@ use crate::tracking::trace::RanOp;
 #[derive(Clone, Copy)]
 struct Blank {
     id: LiveId,
-    /// The constant that stands for it.
-    tensor: TensorId,
     bytes: u64,
     pool: PoolId,
 }
 
 impl State {
-    /// The input that the op overwrites entirely, if that is a blank storage. Blank storages that are used otherwise stay
-    /// pinned: something may have written to them by raw pointer.
+    /// The input that the op overwrites entirely, if that is a blank storage. Blank storages that are used otherwise
+    /// stay pinned: something may have written to them by raw pointer.
     pub(super) fn filled(
         &mut self,
         py: Python<'_>,
@@ -63,20 +61,9 @@ impl State {
     ) -> PyResult<Py<PyAny>> {
         let py = call.py();
         let id = take_out(&mut prepared.walked, filled);
-        let Some(live) = self.executor.storages.live(id) else {
+        let Some(blank) = self.release_blank(py, id)? else {
             return Ok(call.call()?.unbind());
         };
-        let blank = Blank {
-            id,
-            tensor: live.tensor,
-            bytes: live.bytes,
-            pool: live.pool,
-        };
-        self.executor.sync(py)?;
-        // The blank constant gives way to the op's output, byte for byte.
-        let sid = self.executor.engine.storage(blank.tensor);
-        self.executor.storages.set_buffer(sid, Buffer::Empty);
-        self.executor.release(py, blank.tensor)?;
         let outputs = [Output::Fresh {
             bytes: Bytes(blank.bytes),
             pool: blank.pool,
@@ -113,6 +100,19 @@ impl State {
         self.executor.note_chain(&made, chain);
         self.executor.collect();
         Ok(ran.result.unbind())
+    }
+
+    /// Releases the constant that stands for a blank storage. It gives way to the op's output, byte for byte.
+    fn release_blank(&mut self, py: Python<'_>, id: LiveId) -> PyResult<Option<Blank>> {
+        let Some(live) = self.executor.storages.live(id) else {
+            return Ok(None);
+        };
+        let (tensor, bytes, pool) = (live.tensor, live.bytes, live.pool);
+        self.executor.sync(py)?;
+        let sid = self.executor.engine.storage(tensor);
+        self.executor.storages.set_buffer(sid, Buffer::Empty);
+        self.executor.release(py, tensor)?;
+        Ok(Some(Blank { id, bytes, pool }))
     }
 
     /// Announces and runs an op that fills a blank storage. No block is kept for the bytes, which have theirs.

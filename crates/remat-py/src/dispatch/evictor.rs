@@ -1,9 +1,9 @@
 //! The function that makes room when the arena is exhausted: amid an op, or where torch allocates without one.
 //!
-//! The allocator calls it from within an allocation, on whatever thread that happens. If an op runs, the thread that runs
-//! it lends the session's state and does nothing with it meanwhile; else the state is locked. Where neither is to be had
-//! (steps are being performed, another thread works with the state) nothing is evicted: the replay is given up and
-//! planned anew, and the thread gets torch's error.
+//! The allocator calls it from within an allocation, on whatever thread that happens. If an op runs, the thread that
+//! runs it lends the session's state and does nothing with it meanwhile; else the state is locked. Where neither is to
+//! be had (steps are being performed, another thread works with the state) nothing is evicted: the replay is given up
+//! and planned anew, and the thread gets torch's error.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,15 +46,15 @@ impl State {
     }
 }
 
-/// The GIL, taken from wherever an allocation happens. Torch releases it around its ops without PyO3's knowledge, so PyO3
-/// would take a thread with frames of its own to hold it still.
+/// The GIL, taken from wherever an allocation happens. Torch releases it around its ops without PyO3's knowledge, so
+/// PyO3 would take a thread with frames of its own to hold it still.
 struct Gil(ffi::PyGILState_STATE);
 
 impl Gil {
     /// `None` before the interpreter begins and once it has ended.
     fn take() -> Option<Gil> {
-        // SAFETY: any thread may call `Py_IsInitialized`, with the GIL or without. It says that there is an interpreter,
-        // and then any thread may call `PyGILState_Ensure`.
+        // SAFETY: any thread may call `Py_IsInitialized`, with the GIL or without. It says that there is an
+        // interpreter, and then any thread may call `PyGILState_Ensure`.
         unsafe { (ffi::Py_IsInitialized() != 0).then(|| Gil(ffi::PyGILState_Ensure())) }
     }
 }

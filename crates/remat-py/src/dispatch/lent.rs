@@ -42,9 +42,9 @@ impl<T> Lent<T> {
     /// Uses the state if it is lent; others that want it wait meanwhile. `None` if it is not lent.
     pub(super) fn with<R>(&self, py: Python<'_>, action: impl FnOnce(&mut T) -> R) -> Option<R> {
         let lent = self.hold(py);
-        // SAFETY: null, or the address that `lending` stored from an exclusive borrow. Its owner does not use the borrow
-        // before it has set the pointer to null, for which it needs the lock that is held here. All others that follow
-        // the pointer come through here and wait for the lock too, so this is the only reference.
+        // SAFETY: null, or the address that `lending` stored from an exclusive borrow. Its owner does not use the
+        // borrow before it has set the pointer to null, for which it needs the lock that is held here. All others that
+        // follow the pointer come through here and wait for the lock too, so this is the only reference.
         let state = unsafe { lent.as_mut() };
         state.map(action)
     }

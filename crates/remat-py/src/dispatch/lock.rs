@@ -78,8 +78,8 @@ impl SessionLock {
         (self.owner.load(Ordering::Acquire) == 0).then_some(state)
     }
 
-    /// Uses the state from within an allocation: the lent state if an op runs, else the locked one. `None` if neither is
-    /// to be had.
+    /// Uses the state from within an allocation: the lent state if an op runs, else the locked one. `None` if neither
+    /// is to be had.
     pub(super) fn with_any<R>(
         &self,
         py: Python<'_>,

@@ -23,8 +23,8 @@ impl State {
         Ok(state.unbind())
     }
 
-    /// Runs the op and frees the blocks that were kept for it in vain. The first run measures its workspace, and the next
-    /// few its time.
+    /// Runs the op and frees the blocks that were kept for it in vain. The first run measures its workspace, and the
+    /// next few its time.
     pub(super) fn call<'py>(
         &mut self,
         call: &Invocation<'_, 'py>,

@@ -16,8 +16,8 @@ pub(super) struct Prepared {
     pub(super) replay: Replay,
 }
 
-/// The outputs of an op, as they are announced to the engine: in-place ones first, then the fresh ones in the order of the
-/// results.
+/// The outputs of an op, as they are announced to the engine: in-place ones first, then the fresh ones in the order of
+/// the results.
 pub(super) struct Announced {
     pub(super) outputs: Vec<Output>,
     /// For each flattened result the index into `outputs`, if it has a storage of its own.

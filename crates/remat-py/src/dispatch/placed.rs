@@ -87,8 +87,8 @@ impl State {
         now.high_water.saturating_sub(left)
     }
 
-    /// Learns from an op that found no memory for a tensor: its workspace is larger than was known. Returns whether that
-    /// was the reason of the error.
+    /// Learns from an op that found no memory for a tensor: its workspace is larger than was known. Returns whether
+    /// that was the reason of the error.
     pub(super) fn learn_from(
         &mut self,
         py: Python<'_>,

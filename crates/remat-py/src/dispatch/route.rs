@@ -82,8 +82,8 @@ impl State {
         Ok(GradMode::of(enabled.is_truthy()?))
     }
 
-    /// Pins parameters that autograd reads. The next optimizer step will write them and every step reads them, so bringing
-    /// one back from its random numbers would save nothing that lasts.
+    /// Pins parameters that autograd reads. The next optimizer step will write them and every step reads them, so
+    /// bringing one back from its random numbers would save nothing that lasts.
     pub(super) fn pin_parameters(&mut self, call: &Invocation<'_, '_>) -> PyResult<()> {
         for value in call.args.iter_borrowed() {
             if self.torch.class_of(&value)? == Class::Parameter

@@ -79,7 +79,8 @@ impl State {
         result.map(Outcome::Done)
     }
 
-    /// Adds the storages that a write changes beside its target: those over the same memory, which torch did not allocate.
+    /// Adds the storages that a write changes beside its target: those over the same memory, which torch did not
+    /// allocate.
     fn write_aliases(&self, walked: &mut Walk) {
         for k in 0..walked.written.len() {
             let written = walked.lives[walked.written[k] as usize];
@@ -99,7 +100,8 @@ impl State {
         }
     }
 
-    /// Pins storages whose addresses are known outside of the session. Replays that this takes change no storage's tensor.
+    /// Pins storages whose addresses are known outside of the session. Replays that this takes change no storage's
+    /// tensor.
     fn pin_all_in_place(&mut self, py: Python<'_>, lives: &[LiveId]) -> PyResult<()> {
         for &id in lives {
             self.executor.pin_in_place(py, id)?;
@@ -211,8 +213,8 @@ impl State {
         Ok(ran.result.unbind())
     }
 
-    /// Whether the engine may replay a call. It may not where all results are tiny, or where a storage is written without
-    /// autograd that was carried into a forward pass.
+    /// Whether the engine may replay a call. It may not where all results are tiny, or where a storage is written
+    /// without autograd that was carried into a forward pass.
     fn replay_of(&self, prepared: &Prepared, announced: &Announced) -> Replay {
         let walked = &prepared.walked;
         let all_tiny = announced.outputs.iter().all(|output| match output {
@@ -310,7 +312,7 @@ impl State {
         }
     }
 
-    /// As [`begin`](Self::begin), without regard to addresses.
+    /// Announces an op and performs the engine's steps, without regard to addresses.
     pub(super) fn begin_counted(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
         let detaches = spec.outputs.iter().any(|output| {
             let Output::InPlace { of } = output else {

@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyTuple};
 use remat_core::{Bytes, Engine, PoolId};
 
 use super::evictor;
-use super::lock::SessionLock;
+use super::lock::{Held, SessionLock};
 use super::settings::{Budget, Settings};
 use super::state::{Outcome, State};
 use crate::call::arguments::{Registry, Torch};
@@ -24,6 +24,22 @@ use crate::tracking::trace::Trace;
 #[pyclass(frozen, subclass, module = "remat._native")]
 pub struct Session {
     lock: Arc<SessionLock>,
+}
+
+impl Session {
+    /// The state for a method of `remat.Run` that a program may call by mistake from within an op.
+    ///
+    /// # Errors
+    /// `RematError`, a `RuntimeError`, from within an op: the session works with its state until the op is done.
+    fn enter_outside_ops(&self, py: Python<'_>, method: &str) -> PyResult<Held<'_>> {
+        self.lock.enter(py).ok_or_else(|| {
+            let message = format!(
+                "Run.{method}() was called from within an op, whose memory Remat is arranging: \
+                 call it before or after the op"
+            );
+            remat_error(py, &message)
+        })
+    }
 }
 
 #[pymethods]
@@ -144,8 +160,8 @@ impl Session {
     /// Prepares for a call that resizes a storage and that torch does not dispatch: tensors computed from its bytes are
     /// made independent of them. Returns whether the caller must call [`after_resize`](Self::after_resize).
     ///
-    /// Within an op this can be done only for storages that the op declares to write. For other storages of the session it
-    /// raises, before anything is lost.
+    /// Within an op this can be done only for storages that the op declares to write. For other storages of the session
+    /// it raises, before anything is lost.
     fn before_resize(&self, storage: &Bound<'_, PyAny>, bytes: u64, known: bool) -> PyResult<bool> {
         let py = storage.py();
         let Some(mut held) = self.lock.enter(py) else {
@@ -200,8 +216,8 @@ impl Session {
         evictor::register(None);
     }
 
-    /// Goes on in the child of a fork, where nothing is evicted any more and evicted storages are brought back when they
-    /// are touched. Returns false if another thread of the parent was amid an op: then the state is unknown.
+    /// Goes on in the child of a fork, where nothing is evicted any more and evicted storages are brought back when
+    /// they are touched. Returns false if another thread of the parent was amid an op: then the state is unknown.
     fn forked(&self, py: Python<'_>) -> PyResult<bool> {
         let Some(mut state) = self.lock.enter_child() else {
             return Ok(false);
@@ -218,10 +234,11 @@ impl Session {
     }
 
     /// Changes the budget of a device.
+    ///
+    /// # Errors
+    /// `RematError` from within an op, whose memory was arranged for the budget before.
     fn set_budget(&self, py: Python<'_>, pool: u8, bytes: Option<u64>) -> PyResult<()> {
-        let Some(mut held) = self.lock.enter(py) else {
-            return Ok(());
-        };
+        let mut held = self.enter_outside_ops(py, "set_budget")?;
         let executor = &mut held.state.executor;
         executor.current = "changing the budget".into();
         if executor.unbounded && bytes.is_some() {
@@ -241,11 +258,11 @@ impl Session {
     }
 
     /// Counters of the run.
+    ///
+    /// # Errors
+    /// `RematError` from within an op, while the counters change.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        match self.lock.enter(py) {
-            Some(held) => held.state.stats(py),
-            None => Ok(PyDict::new(py)),
-        }
+        self.enter_outside_ops(py, "stats")?.state.stats(py)
     }
 
     /// Notes a name in the trace.

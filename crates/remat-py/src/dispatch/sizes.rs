@@ -57,8 +57,8 @@ impl State {
         };
         self.overwrite(py, "remat.resize", &[id], bytes)?;
         let imp = Impl::of(storage)?;
-        // SAFETY: `storage` is in scope and owns the storage. The overwrite made it resident, so it has as many bytes as
-        // its size says.
+        // SAFETY: `storage` is in scope and owns the storage. The overwrite made it resident, so it has as many bytes
+        // as its size says.
         unsafe {
             self.executor
                 .internals
@@ -110,8 +110,8 @@ impl State {
             live.filter(|l| l.bytes == 0 && l.address() == storage.as_ptr() as usize)
         {
             live.freed = true;
-            // SAFETY: `storage` is in scope and owns the storage, whose address the table has. A raised guard asks for no
-            // bytes.
+            // SAFETY: `storage` is in scope and owns the storage, whose address the table has. A raised guard asks for
+            // no bytes.
             unsafe {
                 let layout = self.executor.internals.layout;
                 layout.set_guard(storage.py(), live.imp, Guard::Up);

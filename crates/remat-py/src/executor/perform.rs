@@ -66,9 +66,9 @@ impl Executor {
         };
         let empty = self.empty_storage(py, pool)?;
         let no_bytes = Impl::of(&empty)?;
-        // SAFETY: `object` and `empty` are in scope and own the two storages. The engine evicts no storage that a running
-        // op uses, so no op reads or writes them. The guard goes up while the GIL is held, before anybody can reach for
-        // the bytes that the size still promises.
+        // SAFETY: `object` and `empty` are in scope and own the two storages. The engine evicts no storage that a
+        // running op uses, so no op reads or writes them. The guard goes up while the GIL is held, before anybody can
+        // reach for the bytes that the size still promises.
         unsafe {
             self.internals.layout.swap(py, imp, no_bytes);
             self.internals.layout.set_guard(py, imp, Guard::Up);

@@ -1,5 +1,5 @@
-//! Memory with addresses: the engine's blocks are the allocator's. Before a decision the engine learns of blocks that it
-//! does not know. The allocator keeps the blocks that the engine placed until the op asks for them.
+//! Memory with addresses: the engine's blocks are the allocator's. Before a decision the engine learns of blocks that
+//! it does not know. The allocator keeps the blocks that the engine placed until the op asks for them.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -28,7 +28,8 @@ fn asked_for(py: Python<'_>, error: &PyErr) -> u64 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
 }
 
-/// Runs an action that may replay, and runs it again when a replay finds no block: by then its workspace is known better.
+/// Runs an action that may replay, and runs it again when a replay finds no block: by then its workspace is known
+/// better.
 pub fn replaying<S: AsMut<Executor>, T>(
     py: Python<'_>,
     state: &mut S,
@@ -133,8 +134,8 @@ impl Executor {
         }
     }
 
-    /// Has the allocator keep blocks for the outputs of the op that was begun and will be called now. Placements of earlier
-    /// steps are forgotten.
+    /// Has the allocator keep blocks for the outputs of the op that was begun and will be called now. Placements of
+    /// earlier steps are forgotten.
     pub fn expect_outputs(&mut self, steps: usize) {
         if self.arena.is_none() {
             return;
@@ -177,8 +178,9 @@ impl Executor {
         let new = Impl::of(&copy)?;
         let layout = self.internals.layout;
         // SAFETY: `object` and `copy` are in scope and own the two storages. Both are of the CPU's allocator and hold
-        // `bytes` bytes, and `copy` was just allocated, so they do not overlap. The engine moves no storage that a running
-        // op uses, so no op reads or writes them. After the exchange both still have as many bytes as their sizes say.
+        // `bytes` bytes, and `copy` was just allocated, so they do not overlap. The engine moves no storage that a
+        // running op uses, so no op reads or writes them. After the exchange both still have as many bytes as their
+        // sizes say.
         let moved_to = unsafe {
             layout.copy(py, imp, new, bytes as usize);
             layout.swap(py, imp, new);

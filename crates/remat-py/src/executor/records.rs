@@ -97,8 +97,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Keeps all constants alive that recorded ops read. As an op overwrites a constant, the engine pins the tensors that
-    /// were computed from it, which are constants from then on.
+    /// Keeps all constants alive that recorded ops read. As an op overwrites a constant, the engine pins the tensors
+    /// that were computed from it, which are constants from then on.
     pub fn hold_all_pinned(&mut self, py: Python<'_>) -> PyResult<()> {
         let read: Vec<LiveId> = self
             .storages

@@ -278,9 +278,9 @@ impl Executor {
             return Ok(());
         };
         let made = Impl::of(source)?;
-        // SAFETY: `_object` and `source` are in scope and own the two storages. One is evicted and the other was made by
-        // the replay that just ended, so no op reads or writes them. The evicted one gets as many bytes as its size says
-        // (compared above), so its guard may go down. `source` gets none, and the executor uses it no more.
+        // SAFETY: `_object` and `source` are in scope and own the two storages. One is evicted and the other was made
+        // by the replay that just ended, so no op reads or writes them. The evicted one gets as many bytes as its size
+        // says (compared above), so its guard may go down. `source` gets none, and the executor uses it no more.
         unsafe {
             self.internals.layout.set_guard(py, imp, Guard::Down);
             self.internals.layout.swap(py, imp, made);

@@ -32,8 +32,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Drops those unreferenced constants, oldest first, that free most beyond the bytes pinned for them. Returns whether
-    /// any was dropped.
+    /// Drops those unreferenced constants, oldest first, that free most beyond the bytes pinned for them. Returns
+    /// whether any was dropped.
     pub fn drop_unreferenced(&mut self, py: Python<'_>, least: Yield) -> PyResult<bool> {
         self.storages.held_constants.note_search();
         let unreferenced = self.unreferenced(py)?;

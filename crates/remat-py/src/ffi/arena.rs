@@ -119,7 +119,7 @@ fn symbol(name: &std::ffi::CStr) -> Option<*mut c_void> {
     (!found.is_null()).then_some(found)
 }
 
-/// Who serves an allocation for which the arena has no room.
+/// The server of allocations for which the arena has no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
     /// Nobody: the caller gets no memory.
@@ -230,8 +230,8 @@ impl Arena {
 
     /// Registers the function that makes room, or none.
     pub fn set_evictor(&self, make_room: Option<MakeRoom>) {
-        // SAFETY: the registered function takes no context. It stays callable by any thread as long as the process lives,
-        // since the extension module is never unloaded.
+        // SAFETY: the registered function takes no context. It stays callable by any thread as long as the process
+        // lives, since the extension module is never unloaded.
         unsafe { (self.functions.on_exhausted)(make_room, std::ptr::null_mut()) };
     }
 }

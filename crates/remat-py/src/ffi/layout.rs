@@ -75,7 +75,8 @@ impl Layout {
     ///
     /// # Safety
     /// - As for [`swap`](Self::swap), the first two points.
-    /// - Both storages lie in main memory and hold at least `bytes` bytes, which do not overlap unless they are the same.
+    /// - Both storages lie in main memory and hold at least `bytes` bytes, which do not overlap unless they are the
+    ///   same.
     pub unsafe fn copy(&self, gil: Python<'_>, from: Impl, to: Impl, bytes: usize) {
         // SAFETY: the caller promises that both storages are alive.
         let (from, to) = unsafe { (self.origin(gil, from).data, self.origin(gil, to).data) };
@@ -86,7 +87,7 @@ impl Layout {
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, bytes) }
     }
 
-    /// Where a storage's bytes are, and the function that frees them. The second tells memory that torch allocated
+    /// The place of a storage's bytes, and the function that frees them. The second tells memory that torch allocated
     /// from memory that was handed to it.
     ///
     /// # Safety
@@ -112,7 +113,7 @@ impl Layout {
     }
 }
 
-/// Where bytes come from.
+/// The origin of a storage's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// Address of the first byte; 0 if there are none.

@@ -6,7 +6,7 @@ use super::layout::Layout;
 
 /// Torch as the session reaches it through Python, and the offsets in its storages.
 pub struct TorchInternals {
-    /// Where `StorageImpl` keeps the words and flags that Remat changes.
+    /// Offsets in `StorageImpl` of the words and flags that Remat changes.
     pub layout: Layout,
     /// `view(storage, dtype, device, offset, shape, stride, conj, neg) -> Tensor`.
     pub view: Py<PyAny>,

@@ -2,8 +2,8 @@
 //!
 //! A program may carry a state from step to step without an in-place update (a recurrent filter, an average kept by
 //! hand). Each state then depends on all ops since the first step. Such chains of ops are cut, so that neither memory
-//! nor decisions grow with the number of steps: the tensors that the program carries on are pinned and become constants,
-//! and the ops behind them are forgotten.
+//! nor decisions grow with the number of steps: the tensors that the program carries on are pinned and become
+//! constants, and the ops behind them are forgotten.
 //!
 //! In the middle of a step the program carries every activation; between two steps it carries little. The bytes that
 //! the program holds, evicted or not, show the place. Once a chain is [`LONG`], they are watched for as many ops as are
@@ -106,7 +106,8 @@ impl Lineage {
 mod tests {
     use super::*;
 
-    /// The ops before which a program is cut that holds these bytes before each op. Every op lengthens the chain by one.
+    /// The ops before which a program is cut that holds these bytes before each op. Every op lengthens the chain by
+    /// one.
     fn cuts(held: impl Iterator<Item = u64>) -> Vec<usize> {
         let mut lineage = Lineage::default();
         let mut length = 0;

@@ -252,7 +252,8 @@ impl Storages {
             .is_empty()
     }
 
-    /// Notes that an op which autograd records is about to run. The storages known now were carried into a forward pass.
+    /// Notes that an op which autograd records is about to run. The storages known now were carried into a forward
+    /// pass.
     #[inline]
     pub fn note_forward(&mut self) {
         self.before_forward = self.serial;
@@ -289,8 +290,8 @@ impl Storages {
             .filter_map(|(i, l)| l.as_ref().map(|l| (i as LiveId, l)))
     }
 
-    /// Every storage in the table whose death is not queued. As long as the GIL is not released, each of them is alive in
-    /// C++ too, so its [`imp`](Live::imp) may be followed.
+    /// Every storage in the table whose death is not queued. As long as the GIL is not released, each of them is alive
+    /// in C++ too, so its [`imp`](Live::imp) may be followed.
     pub fn alive(&self, _gil: Python<'_>) -> impl Iterator<Item = (LiveId, &Live)> {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let dying = queue.clone(); // empty nearly always: no allocation
