@@ -145,12 +145,12 @@ class Run:
                 f"budget {budget!r}: an arena keeps its size while it is open; leave the budget and enter another"
             )
         name = eager.device_name(device_of(device)) if device is not None else None
-        for pool, (known, _, _) in enumerate(self._budgets):
-            if name is None or known == name:
+        for pool, known in enumerate(self._budgets):
+            if name is None or known.name == name:
                 with eager.below_autograd():
                     self._mode.set_budget(pool, size)
                 return
-        raise ValueError(f"no budget was set for {device!r}: the run has {[b[0] for b in self._budgets]}")
+        raise ValueError(f"no budget was set for {device!r}: the run has {[known.name for known in self._budgets]}")
 
     def mark(self, name: str) -> None:
         """Writes a name into the trace, e.g. at every step; without a trace nothing happens."""
@@ -222,6 +222,7 @@ class Run:
             return
         self._mode.__exit__(None, None, None)
         self._escapes.remove()
+        stats = None
         try:
             stats = self.stats()
             self._close_arena()  # the tensors that are brought back now may be more than it holds
