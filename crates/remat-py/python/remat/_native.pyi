@@ -85,7 +85,7 @@ def verify_cut(graph_json: str, plan_json: str) -> tuple[int, int, int]:
     """Cost, nanoseconds recomputed and peak bytes of a plan of a joint graph, worked out apart from the planner."""
 
 def between_groups(graph_json: str) -> str:
-    """What each fusion group of a graph best reads of another, and what it best computes again, as JSON."""
+    """The values that each fusion group best reads of another, and those that it best computes again, as JSON."""
 
 def policies() -> list[str]:
     """Names of all eviction policies."""

@@ -1,4 +1,4 @@
-//! Functions of the Python module `torch_internals`, looked up once for each session.
+//! Functions of the Python package `remat._torch_internals.eager`, looked up once for each session.
 
 use pyo3::prelude::*;
 
