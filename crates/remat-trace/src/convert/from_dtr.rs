@@ -1,4 +1,4 @@
-//! From a log's instructions to events.
+//! The conversion from a log's instructions to events.
 
 use crate::dtr::Instruction;
 use crate::{Event, Problem, TraceOutput, TraceOutputKind};
@@ -8,8 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 #[derive(Debug, Default)]
 pub struct FromDtr {
     started: bool,
-    /// A mutation writes into the block of what it changes; else into a copy, as the authors' simulator has it.
-    in_place: bool,
+    mutations: Mutations,
     names: HashMap<String, Named>,
     /// Names and tensors given out so far.
     named: u64,
@@ -17,14 +16,24 @@ pub struct FromDtr {
     awaited: Option<Awaited>,
 }
 
-/// What a name stands for.
+/// The tensor that a name stands for.
 #[derive(Clone, Copy, Debug)]
 struct Named {
     tensor: u64,
     /// Size of the storage that the tensor views.
     storage_bytes: u64,
-    /// When the name first appeared.
+    /// The number of names that appeared before this one.
     order: u64,
+}
+
+/// Where a log's mutations write.
+#[derive(Clone, Copy, Debug, Default)]
+enum Mutations {
+    /// Into a copy, as in the authors' simulator (DTR appendix C.6).
+    #[default]
+    Copied,
+    /// Into the block of the tensor that they change (Coop section 3.5).
+    InPlace,
 }
 
 /// An instruction whose `MEMORY` and `ALIAS` instructions are still to come.
@@ -46,23 +55,24 @@ struct Call {
 struct AwaitedResult {
     name: String,
     bytes: Option<u64>,
-    /// Outer `None`: not yet told; inner `None`: a storage of its own.
+    /// Outer `None`: its `ALIAS` has not come yet. Inner `None`: it has a storage of its own.
     alias: Option<Option<usize>>,
 }
 
 impl FromDtr {
-    /// `MUTATE` becomes an op that writes in place, in place of one that writes into a copy (Coop section 3.5, figure 3).
+    /// A converter that turns `MUTATE` into an op that writes in place (Coop section 3.5, figure 3), instead of one
+    /// that writes into a copy.
     pub fn in_place() -> Self {
         FromDtr {
-            in_place: true,
+            mutations: Mutations::InPlace,
             ..FromDtr::default()
         }
     }
 
-    /// Takes in the next instruction; events that are complete now are added to `events`.
+    /// Takes the next instruction and appends the events that are now complete to `events`.
     ///
     /// # Errors
-    /// The instruction contradicts those before it. The converter is of no use then.
+    /// The instruction contradicts those before it. After an error the converter's events have no meaning.
     pub fn push(
         &mut self,
         instruction: &Instruction,
@@ -88,13 +98,14 @@ impl FromDtr {
         }
     }
 
-    /// The log is over: what is still referenced is pinned.
+    /// Ends the log: pins every tensor that is still referenced, in order of first appearance.
     ///
     /// # Errors
     /// The log has no `START`, or stops within an instruction.
     pub fn finish(&mut self, events: &mut VecDeque<Event>) -> Result<(), Problem> {
         if !self.started {
-            let what = "the log has no START; put {\"INSTRUCTION\":\"ANNOTATE\",\"ANNOTATION\":\"START\"} before the step";
+            let what = "the log has no START; \
+                        put {\"INSTRUCTION\":\"ANNOTATE\",\"ANNOTATION\":\"START\"} before the step";
             return Err(Problem::Instruction(what.into()));
         }
         if self.awaited.is_some() {
@@ -114,7 +125,7 @@ impl FromDtr {
         Ok(())
     }
 
-    /// Instructions that stand at the head of their group.
+    /// Takes an instruction that begins a group.
     fn push_first(
         &mut self,
         instruction: &Instruction,
@@ -178,14 +189,14 @@ impl FromDtr {
             }
             Instruction::CopyFrom { target, source } => self.copy_from(target, source, events)?,
             Instruction::Release { name } => {
-                // The authors' simulator takes no notice of names it does not know.
+                // The authors' simulator ignores unknown names as well.
                 if let Some(named) = self.names.remove(name) {
                     events.push_back(Event::Release {
                         tensor: named.tensor,
                     });
                 }
             }
-            // Told apart by `push`.
+            // `push` handles both before it calls this function.
             Instruction::Memory { .. } | Instruction::Alias { .. } => {}
         }
         Ok(())
@@ -242,9 +253,9 @@ impl FromDtr {
             let old = inputs[index];
             let tensor = self.new_tensor();
             self.names.insert(name.clone(), Named { tensor, ..old });
-            let kind = match self.in_place {
-                true => TraceOutputKind::InPlace { of: index },
-                false => TraceOutputKind::Fresh {
+            let kind = match self.mutations {
+                Mutations::InPlace => TraceOutputKind::InPlace { of: index },
+                Mutations::Copied => TraceOutputKind::Fresh {
                     bytes: old.storage_bytes,
                     pool: 0,
                 },
@@ -257,7 +268,7 @@ impl FromDtr {
         Ok(())
     }
 
-    /// If all that was awaited is there, turns it into an event.
+    /// Turns the awaited instruction into an event once its last `MEMORY` or `ALIAS` has come.
     fn complete(&mut self, events: &mut VecDeque<Event>) -> Result<(), Problem> {
         let told = |result: &AwaitedResult| result.bytes.is_some() && result.alias.is_some();
         if !self

@@ -1,4 +1,4 @@
-//! From events to a log's instructions.
+//! The conversion from events to a log's instructions.
 
 use super::Lost;
 use crate::dtr::Instruction;
@@ -31,7 +31,7 @@ impl ToDtr {
         });
     }
 
-    /// Takes in the next event; its instructions are added to `instructions`.
+    /// Converts the next event and appends its instructions to `instructions`.
     ///
     /// # Errors
     /// The event names a tensor or an input that does not exist.
@@ -92,7 +92,7 @@ impl ToDtr {
         Ok(())
     }
 
-    /// What could not be said so far.
+    /// Counts of what the log could not express so far.
     pub fn lost(&self) -> Lost {
         self.lost
     }
@@ -122,10 +122,10 @@ impl ToDtr {
             self.constant(output.tensor, bytes, instructions);
         }
         let views: Vec<TraceOutput> = outputs.iter().filter(is_view).copied().collect();
-        match views.is_empty() {
-            true => Ok(()),
-            false => self.call(op, &views, instructions),
+        if views.is_empty() {
+            return Ok(());
         }
+        self.call(op, &views, instructions)
     }
 
     fn constant(&mut self, tensor: u64, bytes: u64, instructions: &mut Vec<Instruction>) {
@@ -172,7 +172,8 @@ impl ToDtr {
         Ok(())
     }
 
-    /// `MUTATE` takes the changed name away from the old value, which an event does not: so it gets a copy of the name.
+    /// `MUTATE` takes the changed name away from the old value; an event does not. So the instruction is given a copy
+    /// of the name.
     fn mutate(
         &mut self,
         op: Recorded<'_>,
@@ -187,7 +188,7 @@ impl ToDtr {
             };
             let storage_bytes = self.storage_bytes(output, op.inputs)?;
             let target = self.define(output.tensor, storage_bytes);
-            // `storage_bytes` has seen that there is such an input.
+            // `storage_bytes` has checked that the input exists.
             let source = std::mem::replace(&mut args[of], target.clone());
             instructions.push(Instruction::Copy { target, source });
             mutated.push(of);
@@ -214,7 +215,7 @@ impl ToDtr {
         name
     }
 
-    /// Size of the storage that an output views, and note of its pool.
+    /// Size of the storage that an output views; counts the storage if it lies outside pool 0.
     fn storage_bytes(&mut self, output: &TraceOutput, inputs: &[u64]) -> Result<u64, Violation> {
         match output.kind {
             TraceOutputKind::Fresh { bytes, pool } => {
@@ -248,13 +249,13 @@ impl ToDtr {
 }
 
 impl References {
-    /// Any name will do; the first lives longest. A tensor without names is forgotten at once.
+    /// One of the tensor's names. The first one lives longest; a tensor that has lost its last name is removed at once.
     fn name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
     }
 }
 
-/// What of an op is the same in a log.
+/// The parts of an op that a log expresses in the same way.
 #[derive(Clone, Copy)]
 struct Recorded<'a> {
     name: &'a str,
