@@ -2,7 +2,7 @@
 //!
 //! From one recorded step the simulator finds, for any budget and any policy, what the step would cost inside it.
 //! Nothing is computed: an op takes the recorded time each time it runs. The engine is set as in the simulator of DTR's
-//! authors (Kirisame et al., ICLR 2021, section 4.1): lineage is kept for ever, and missing inputs are recomputed in
+//! authors (Kirisame et al., ICLR 2021, section 4.2): lineage is kept for ever, and missing inputs are recomputed in
 //! DTR's own order only. On the authors' logs the results equal theirs, to the nanosecond.
 //!
 //! ```

@@ -117,7 +117,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The compute overhead: the clock over the cost without a limit (DTR section 4.1).
+    /// The compute overhead: the clock over the cost without a limit (DTR section 4.2).
     pub fn overhead(&self, base: &Base) -> f64 {
         self.clock as f64 / base.cost.0.max(1) as f64
     }
