@@ -3,7 +3,7 @@
 use crate::op_kind;
 use crate::role::Role;
 use remat_core::{Bytes, Cost, Expected, Kind, OpSpec, Output, PoolId, Replay, TensorId};
-use remat_trace::{Event, Format, TraceOutputKind};
+use remat_trace::{Event, Format, TraceOutput, TraceOutputKind};
 use std::collections::HashMap;
 
 /// A recorded step.
@@ -205,7 +205,7 @@ impl Writer {
     fn op(&mut self, event: &Event) -> Option<u32> {
         let Event::Op {
             name,
-            inputs,
+            inputs: read,
             outputs,
             workspace,
             workspace_pool,
@@ -216,39 +216,13 @@ impl Writer {
         else {
             return None;
         };
-        let mut together = self.bytes_read(inputs).saturating_add(*workspace);
-        let ids = inputs;
-        let inputs = self.read(ids);
+        let mut needed = self.bytes_read(read).saturating_add(*workspace);
+        let inputs = self.read(read);
         let first = self.step.outputs[0].len() as u32;
         for output in outputs {
-            let of = match output.kind {
-                TraceOutputKind::Fresh { .. } => None,
-                TraceOutputKind::Alias { of } | TraceOutputKind::InPlace { of } => ids.get(of),
-            };
-            let of = of.and_then(|tensor| self.made.get(tensor)).copied();
-            let viewed = of.map_or((0, 0), |made| (made.storage_bytes, made.pool));
-            let (storage_bytes, pool) = match output.kind {
-                TraceOutputKind::Fresh { bytes, pool } => (bytes, pool),
-                _ => viewed,
-            };
-            let copied = self.step.recorded == Mutations::Copied;
-            let bytes = match output.kind {
-                TraceOutputKind::InPlace { .. } if !copied => 0,
-                TraceOutputKind::Alias { .. } => 0,
-                _ => storage_bytes,
-            };
-            together = together.saturating_add(bytes);
-            self.define(output.tensor, bytes, storage_bytes, pool);
-            self.step.outputs[0].push(output.kind.into());
-            self.step.outputs[1].push(match output.kind {
-                TraceOutputKind::InPlace { .. } => Output::Fresh {
-                    bytes: Bytes(storage_bytes),
-                    pool: PoolId(pool),
-                },
-                kind => kind.into(),
-            });
+            needed = needed.saturating_add(self.output(output, read));
         }
-        self.step.bottleneck = self.step.bottleneck.max(together);
+        self.step.bottleneck = self.step.bottleneck.max(needed);
         self.step.ops.push(Op {
             inputs,
             outputs: (first, self.step.outputs[0].len() as u32),
@@ -264,6 +238,36 @@ impl Writer {
             role: Role::of(name),
         });
         Some(self.step.ops.len() as u32 - 1)
+    }
+
+    /// Takes in an output of an op that reads the tensors `read`; returns the bytes that it adds to memory.
+    fn output(&mut self, output: &TraceOutput, read: &[u64]) -> u64 {
+        let of = match output.kind {
+            TraceOutputKind::Fresh { .. } => None,
+            TraceOutputKind::Alias { of } | TraceOutputKind::InPlace { of } => read.get(of),
+        };
+        let of = of.and_then(|tensor| self.made.get(tensor)).copied();
+        let viewed = of.map_or((0, 0), |made| (made.storage_bytes, made.pool));
+        let (storage_bytes, pool) = match output.kind {
+            TraceOutputKind::Fresh { bytes, pool } => (bytes, pool),
+            _ => viewed,
+        };
+        let copied = self.step.recorded == Mutations::Copied;
+        let bytes = match output.kind {
+            TraceOutputKind::InPlace { .. } if !copied => 0,
+            TraceOutputKind::Alias { .. } => 0,
+            _ => storage_bytes,
+        };
+        self.define(output.tensor, bytes, storage_bytes, pool);
+        self.step.outputs[0].push(output.kind.into());
+        self.step.outputs[1].push(match output.kind {
+            TraceOutputKind::InPlace { .. } => Output::Fresh {
+                bytes: Bytes(storage_bytes),
+                pool: PoolId(pool),
+            },
+            kind => kind.into(),
+        });
+        bytes
     }
 
     /// Bytes of an op's inputs, each tensor counted once.

@@ -72,45 +72,9 @@ impl Replayer {
                 let id = self.engine.constant(Bytes(*bytes), PoolId(*pool))?;
                 self.hold(*tensor, id);
             }
-            Event::Op {
-                inputs,
-                outputs,
-                workspace,
-                workspace_pool,
-                cost,
-                replay,
-                ..
-            } => {
-                let ids = self.ids(inputs)?;
-                let made: Vec<Output> = outputs.iter().map(|output| output.kind.into()).collect();
-                let spec = OpSpec {
-                    inputs: &ids,
-                    outputs: &made,
-                    workspace: Bytes(*workspace),
-                    workspace_pool: PoolId(*workspace_pool),
-                    replay: if *replay {
-                        Replay::Allowed
-                    } else {
-                        Replay::Forbidden
-                    },
-                };
-                self.run(&spec, outputs, Cost(*cost), watch)?;
-            }
-            Event::Retain { tensor } => {
-                let held = self.held(*tensor)?;
-                held.references = held.references.checked_add(1).ok_or(Error::Overflow)?;
-                let id = held.id;
-                self.engine.retain(id)?;
-            }
-            Event::Release { tensor } => {
-                let held = self.held(*tensor)?;
-                held.references -= 1;
-                let Held { id, references } = *held;
-                if references == 0 {
-                    self.tensors.remove(tensor);
-                }
-                self.engine.release(id)?;
-            }
+            Event::Op { .. } => self.op(event, watch)?,
+            Event::Retain { tensor } => self.retain(*tensor)?,
+            Event::Release { tensor } => self.release(*tensor)?,
             Event::Pin { tensor } => {
                 let id = self.held(*tensor)?.id;
                 self.engine.pin(id)?;
@@ -125,6 +89,52 @@ impl Replayer {
         // No memory stands behind the ids, so the engine may use collected ones again at once.
         self.engine.collected();
         Ok(())
+    }
+
+    fn op(&mut self, event: &Event, watch: &mut impl FnMut(&Engine)) -> Result<(), Error> {
+        let Event::Op {
+            inputs,
+            outputs,
+            workspace,
+            workspace_pool,
+            cost,
+            replay,
+            ..
+        } = event
+        else {
+            return Ok(());
+        };
+        let ids = self.ids(inputs)?;
+        let made: Vec<Output> = outputs.iter().map(|output| output.kind.into()).collect();
+        let spec = OpSpec {
+            inputs: &ids,
+            outputs: &made,
+            workspace: Bytes(*workspace),
+            workspace_pool: PoolId(*workspace_pool),
+            replay: if *replay {
+                Replay::Allowed
+            } else {
+                Replay::Forbidden
+            },
+        };
+        self.run(&spec, outputs, Cost(*cost), watch)
+    }
+
+    fn retain(&mut self, tensor: u64) -> Result<(), Error> {
+        let held = self.held(tensor)?;
+        held.references = held.references.checked_add(1).ok_or(Error::Overflow)?;
+        let id = held.id;
+        self.engine.retain(id)
+    }
+
+    fn release(&mut self, tensor: u64) -> Result<(), Error> {
+        let held = self.held(tensor)?;
+        held.references -= 1;
+        let Held { id, references } = *held;
+        if references == 0 {
+            self.tensors.remove(&tensor);
+        }
+        self.engine.release(id)
     }
 
     fn run(

@@ -59,6 +59,38 @@ struct AwaitedResult {
     alias: Option<Option<usize>>,
 }
 
+impl Awaited {
+    fn constant(name: &str) -> Awaited {
+        let own_storage = AwaitedResult {
+            name: name.to_owned(),
+            bytes: None,
+            alias: Some(None),
+        };
+        Awaited {
+            call: None,
+            results: vec![own_storage],
+        }
+    }
+
+    fn call(call: Call, results: &[String]) -> Awaited {
+        let results = results.iter().map(|name| AwaitedResult {
+            name: name.clone(),
+            bytes: None,
+            alias: None,
+        });
+        Awaited {
+            call: Some(call),
+            results: results.collect(),
+        }
+    }
+}
+
+impl AwaitedResult {
+    fn is_complete(&self) -> bool {
+        self.bytes.is_some() && self.alias.is_some()
+    }
+}
+
 impl FromDtr {
     /// A converter that turns `MUTATE` into an op that writes in place (Coop section 3.5, figure 3), instead of one
     /// that writes into a copy.
@@ -135,43 +167,20 @@ impl FromDtr {
             Instruction::Annotate { annotation } => events.push_back(Event::Mark {
                 name: annotation.clone(),
             }),
-            Instruction::Constant { name } => {
-                let own_storage = AwaitedResult {
-                    name: name.clone(),
-                    bytes: None,
-                    alias: Some(None),
-                };
-                self.awaited = Some(Awaited {
-                    call: None,
-                    results: vec![own_storage],
-                });
-            }
+            Instruction::Constant { name } => self.awaited = Some(Awaited::constant(name)),
             Instruction::Call {
                 op,
                 args,
                 results,
                 cost,
             } => {
-                let args = args
-                    .iter()
-                    .map(|name| self.named(name))
-                    .collect::<Result<_, _>>()?;
-                let results = results
-                    .iter()
-                    .map(|name| AwaitedResult {
-                        name: name.clone(),
-                        bytes: None,
-                        alias: None,
-                    })
-                    .collect();
-                self.awaited = Some(Awaited {
-                    call: Some(Call {
-                        op: op.clone(),
-                        args,
-                        cost: *cost,
-                    }),
-                    results,
-                });
+                let args = args.iter().map(|name| self.named(name));
+                let call = Call {
+                    op: op.clone(),
+                    args: args.collect::<Result<_, _>>()?,
+                    cost: *cost,
+                };
+                self.awaited = Some(Awaited::call(call, results));
                 self.complete(events)?;
             }
             Instruction::Mutate {
@@ -180,13 +189,7 @@ impl FromDtr {
                 mutated,
                 cost,
             } => self.mutate(op, args, mutated, *cost, events)?,
-            Instruction::Copy { target, source } => {
-                let source = self.named(source)?;
-                self.name(target, source.tensor, source.storage_bytes)?;
-                events.push_back(Event::Retain {
-                    tensor: source.tensor,
-                });
-            }
+            Instruction::Copy { target, source } => self.copy(target, source, events)?,
             Instruction::CopyFrom { target, source } => self.copy_from(target, source, events)?,
             Instruction::Release { name } => {
                 // The authors' simulator ignores unknown names as well.
@@ -199,6 +202,20 @@ impl FromDtr {
             // `push` handles both before it calls this function.
             Instruction::Memory { .. } | Instruction::Alias { .. } => {}
         }
+        Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        target: &str,
+        source: &str,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Problem> {
+        let source = self.named(source)?;
+        self.name(target, source.tensor, source.storage_bytes)?;
+        events.push_back(Event::Retain {
+            tensor: source.tensor,
+        });
         Ok(())
     }
 
@@ -270,12 +287,8 @@ impl FromDtr {
 
     /// Turns the awaited instruction into an event once its last `MEMORY` or `ALIAS` has come.
     fn complete(&mut self, events: &mut VecDeque<Event>) -> Result<(), Problem> {
-        let told = |result: &AwaitedResult| result.bytes.is_some() && result.alias.is_some();
-        if !self
-            .awaited
-            .as_ref()
-            .is_some_and(|awaited| awaited.results.iter().all(told))
-        {
+        let awaited = self.awaited.as_ref();
+        if !awaited.is_some_and(|a| a.results.iter().all(AwaitedResult::is_complete)) {
             return Ok(());
         }
         let Some(Awaited { call, results }) = self.awaited.take() else {
@@ -300,23 +313,18 @@ impl FromDtr {
             self.name(&result.name, tensor, storage_bytes)?;
             outputs.push(TraceOutput { tensor, kind });
         }
-        match (call, outputs.first()) {
-            (Some(call), _) => events.push_back(op_event(call.op, &call.args, outputs, call.cost)),
-            (
-                None,
-                Some(&TraceOutput {
-                    tensor,
-                    kind: TraceOutputKind::Fresh { bytes, pool },
-                }),
-            ) => {
+        if let Some(call) = call {
+            events.push_back(op_event(call.op, &call.args, outputs, call.cost));
+        } else if let Some(&constant) = outputs.first() {
+            // A constant awaits exactly one storage of its own.
+            if let TraceOutputKind::Fresh { bytes, pool } = constant.kind {
+                let tensor = constant.tensor;
                 events.push_back(Event::Constant {
                     tensor,
                     bytes,
                     pool,
                 });
             }
-            // A constant awaits exactly one storage of its own.
-            (None, _) => {}
         }
         Ok(())
     }
@@ -348,7 +356,7 @@ impl FromDtr {
         let names = awaited
             .results
             .iter()
-            .filter(|result| result.bytes.is_none() || result.alias.is_none());
+            .filter(|result| !result.is_complete());
         let name = names
             .map(|result| result.name.as_str())
             .next()

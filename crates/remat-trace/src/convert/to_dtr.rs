@@ -66,23 +66,8 @@ impl ToDtr {
                 };
                 self.push_op(op, outputs, *replay, instructions)?;
             }
-            Event::Retain { tensor } => {
-                let references = self.references(*tensor)?;
-                let target = format!("x{tensor}_{}", references.made);
-                let source = references.name().to_owned();
-                references.made += 1;
-                references.names.push(target.clone());
-                instructions.push(Instruction::Copy { target, source });
-            }
-            Event::Release { tensor } => {
-                let references = self.references(*tensor)?;
-                if let Some(name) = references.names.pop() {
-                    instructions.push(Instruction::Release { name });
-                }
-                if references.names.is_empty() {
-                    self.tensors.remove(tensor);
-                }
-            }
+            Event::Retain { tensor } => self.retain(*tensor, instructions)?,
+            Event::Release { tensor } => self.release(*tensor, instructions)?,
             Event::Pin { .. } => self.lost.pins += 1,
             Event::Ensure { .. } => self.lost.ensures += 1,
             Event::Mark { name } => instructions.push(Instruction::Annotate {
@@ -95,6 +80,35 @@ impl ToDtr {
     /// Counts of what the log could not express so far.
     pub fn lost(&self) -> Lost {
         self.lost
+    }
+
+    fn retain(
+        &mut self,
+        tensor: u64,
+        instructions: &mut Vec<Instruction>,
+    ) -> Result<(), Violation> {
+        let references = self.references(tensor)?;
+        let target = format!("x{tensor}_{}", references.made);
+        let source = references.name().to_owned();
+        references.made += 1;
+        references.names.push(target.clone());
+        instructions.push(Instruction::Copy { target, source });
+        Ok(())
+    }
+
+    fn release(
+        &mut self,
+        tensor: u64,
+        instructions: &mut Vec<Instruction>,
+    ) -> Result<(), Violation> {
+        let references = self.references(tensor)?;
+        if let Some(name) = references.names.pop() {
+            instructions.push(Instruction::Release { name });
+        }
+        if references.names.is_empty() {
+            self.tensors.remove(&tensor);
+        }
+        Ok(())
     }
 
     fn push_op(
