@@ -1,5 +1,5 @@
-//! Random programs of ops, releases, pins and changes of the budget under random settings, checked step by step by the front
-//! end of the property tests.
+//! Random programs of ops, releases, pins and changes of the budget under random settings. The front end of the
+//! property tests checks them step by step.
 #![no_main]
 
 #[path = "../../crates/remat-core/tests/front/mod.rs"]

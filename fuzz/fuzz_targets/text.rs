@@ -1,4 +1,4 @@
-//! What all readers' targets do with their input.
+//! The check that all readers' targets share.
 
 use remat_core::Dealloc;
 use remat_sim::{Budget, Program, Setting, Status};
@@ -12,7 +12,7 @@ const LIMITS: Limits = Limits {
     events: 1 << 16,
 };
 
-/// Reads; what is whole is simulated without a limit and at half its memory. Every refusal is one line of text.
+/// Reads a trace; simulates a whole one without a limit and at half its memory. Every refusal is one line of text.
 pub fn read_and_simulate(bytes: &[u8], only: Option<Format>) {
     let reader = match TraceReader::new(Cursor::new(bytes.to_vec()), "input", LIMITS) {
         Ok(reader) => reader,

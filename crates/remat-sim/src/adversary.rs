@@ -1,9 +1,9 @@
-//! The adversary of DTR theorem 3.2 (appendix B): a graph that is drawn while a policy decides, so that the policy has always
-//! just evicted what is asked for next.
+//! The adversary of DTR theorem 3.2 (appendix B). It draws a graph while a policy decides, and always asks next for a
+//! tensor that the policy has evicted.
 //!
-//! A constant t0 has as many children as the budget has bytes. t0 itself takes one byte, so there is always a path from t0
-//! of which nothing is resident; the next node goes to the end of such a path, and the whole path must be recomputed. N
-//! nodes cost any policy at least N^2 / (2B) ops; an order known beforehand, path after path, takes N.
+//! A constant t0 has as many children as the budget has bytes. t0 itself takes one byte, so at any time some path from
+//! t0 has no resident node. The adversary adds the next node at the end of such a path, and the whole path must be
+//! recomputed. N nodes cost any policy at least N^2 / (2B) ops; a static order, path after path, takes N.
 //!
 //! ```
 //! use remat_core::Policy;
@@ -15,13 +15,13 @@
 //! # Ok::<(), remat_core::Error>(())
 //! ```
 
-use crate::run;
+use crate::drive;
 use remat_core::{
     Bytes, Cost, Dealloc, Engine, Error, Finished, OpSpec, Output, Policy, PoolId, Replay, Step,
     TensorId, ThrashLimit,
 };
 
-/// What an adversary forced a policy to.
+/// The work that an adversary forced on a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forced {
     /// Ops run, first computations and replays.
@@ -30,15 +30,16 @@ pub struct Forced {
     pub paths: Vec<u64>,
 }
 
-/// Draws a graph of so many nodes against a policy with a budget of so many bytes, of which each node and t0 take one.
+/// Draws a graph of `nodes` nodes against a policy with a budget of `budget` bytes. Each node takes one byte, and so
+/// does t0.
 ///
-/// Of several paths of which nothing is resident the shortest is prolonged (the first of equally short ones): what the policy
-/// takes more than N^2 / (2B) ops then comes from the paths it keeps and not from the adversary's taste.
+/// Of several paths without a resident node the adversary prolongs the shortest, and of equally short ones the first.
+/// Ops beyond N^2 / (2B) then come from the paths that the policy keeps, not from the adversary's choice.
 ///
 /// # Errors
-/// [`Error::Budget`] for fewer than 3 bytes: t0, what an op reads and what it makes.
+/// [`Error::Budget`] for fewer than 3 bytes: t0, an op's input and its output.
 pub fn run(policy: Policy, nodes: u32, budget: u32) -> Result<Forced, Error> {
-    let config = run::config(
+    let config = drive::config(
         policy,
         Dealloc::Eager,
         Some(Bytes(u64::from(budget))),
@@ -52,9 +53,10 @@ pub fn run(policy: Policy, nodes: u32, budget: u32) -> Result<Forced, Error> {
     };
     let root = graph.engine.constant(Bytes(1), PoolId(0))?;
     for node in 0..nodes {
-        match node < budget {
-            true => graph.begin_path(root)?,
-            false => graph.prolong()?,
+        if node < budget {
+            graph.begin_path(root)?;
+        } else {
+            graph.prolong()?;
         }
     }
     Ok(Forced {
@@ -66,7 +68,7 @@ pub fn run(policy: Policy, nodes: u32, budget: u32) -> Result<Forced, Error> {
 struct Graph {
     engine: Engine,
     paths: Vec<Path>,
-    /// By op, of which each makes one node: the path that it is on.
+    /// For each op, the path of the one node that it makes.
     path_of: Vec<usize>,
 }
 
@@ -86,10 +88,10 @@ impl Graph {
         self.add(self.paths.len() - 1)
     }
 
-    /// Adds a node at the end of a path of which nothing is resident.
+    /// Adds a node at the end of a path without a resident node.
     fn prolong(&mut self) -> Result<(), Error> {
-        let gone = |(_, path): &(usize, &Path)| path.resident == 0;
-        let paths = self.paths.iter().enumerate().filter(gone);
+        let evicted = |(_, path): &(usize, &Path)| path.resident == 0;
+        let paths = self.paths.iter().enumerate().filter(evicted);
         let path = paths.min_by_key(|(_, path)| path.nodes);
         let none = Error::Protocol("more paths are resident than the budget holds");
         self.add(path.ok_or(none)?.0)
@@ -112,7 +114,7 @@ impl Graph {
         )?;
         for step in self.engine.steps() {
             match *step {
-                // t0 has the first storage, and is never evicted.
+                // t0 has the first storage and is never evicted.
                 Step::Evict(storage) => self.paths[self.path_of[storage.index() - 1]].resident -= 1,
                 Step::Recompute { op, .. } => self.paths[self.path_of[op.index()]].resident += 1,
                 Step::Move { .. } => {}

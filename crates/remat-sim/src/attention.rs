@@ -1,61 +1,20 @@
-//! Which ops of a recorded step are the cores of its attention: what lies between the product of queries and keys and the product with
-//! values, told by the names that PyTorch gives ops and by what reads what (Korthikanti et al., 2022, section 5).
+//! Finding the attention cores of a recorded step: the ops between the product of queries and keys and the product with
+//! values (Korthikanti et al., 2022, section 5). They are found by the names that PyTorch gives ops and by the tensors
+//! that ops read.
 
-use crate::program::Instruction;
-use crate::{Mutations, Program};
+use crate::recorded::{Instruction, Mutations, Recorded};
+use crate::role::Role;
 use remat_core::{Output, TensorId};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// What the name of an op says about attention.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// A matrix product.
-    Product,
-    /// Softmax, forward.
-    Softmax,
-    /// A whole core in one op, forward.
-    Fused,
-    /// Part of a backward pass.
-    Backward,
-    /// Nothing.
-    #[default]
-    Other,
-}
-
-/// Matrix products, without namespace and overload.
-const PRODUCTS: [&str; 7] = [
-    "mm", "bmm", "addmm", "baddbmm", "matmul", "einsum", "linear",
-];
-
-/// Parts of the names of ops that are a whole core.
-const FUSED: [&str; 3] = [
-    "scaled_dot_product",
-    "flash_attention",
-    "efficient_attention",
-];
-
-impl Role {
-    pub(crate) fn of(name: &str) -> Role {
-        let mut parts = name.split(['.', ':']).filter(|part| !part.is_empty());
-        let first = parts.next().unwrap_or_default();
-        let op = parts.next().unwrap_or(first);
-        match op {
-            _ if op.contains("backward") => Role::Backward,
-            _ if PRODUCTS.contains(&op) || PRODUCTS.contains(&first) => Role::Product,
-            _ if FUSED.iter().any(|part| name.contains(part)) => Role::Fused,
-            _ if name.contains("softmax") && !name.contains("log_softmax") => Role::Softmax,
-            _ => Role::Other,
-        }
-    }
-}
-
-/// A step has no attention that could be recomputed selectively.
+/// The reason why a step has no attention that could be recomputed selectively.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NoAttention {
     /// No softmax lies between two matrix products of activations, and no op is a whole attention.
     Absent,
-    /// The names of the ops are none that PyTorch gives.
+    /// The ops do not carry PyTorch's names.
     Unnamed,
 }
 
@@ -76,34 +35,34 @@ impl fmt::Display for NoAttention {
 
 impl std::error::Error for NoAttention {}
 
-/// What reads what. Places are those of instructions.
+/// Makers and readers of each storage. A place is the index of an instruction.
 pub(crate) struct Flow<'a> {
-    program: &'a Program,
-    /// By tensor, its storage; a value that is written in place is a storage of its own.
+    step: &'a Recorded,
+    /// The storage of each tensor. A value written in place is a storage of its own.
     storage: Vec<u32>,
-    /// By storage: its tensors, the place of the op that made it, where ops or the program read it, in order.
+    /// For each storage, its tensors; the place of the op that made it; the places that read it, in order.
     pub(crate) tensors: Vec<Vec<TensorId>>,
     maker: Vec<Option<usize>>,
     pub(crate) reads: Vec<Vec<usize>>,
-    /// By storage: a constant, or pinned at some time.
+    /// For each storage, whether it is a constant or pinned at some time.
     pub(crate) fixed: Vec<bool>,
-    /// By op, its outputs: the first, and one after the last.
+    /// For each op, its first output and the one after its last.
     made: Vec<(u32, u32)>,
 }
 
 /// An attention core.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Core {
-    /// Places of the ops that are recomputed, in order.
+    /// Places of the ops to recompute, in order.
     pub(crate) ops: Vec<usize>,
-    /// The place of the first op after it that has the name of one of a backward pass.
+    /// The place of the first later op whose name is that of a backward pass.
     pub(crate) backward: usize,
 }
 
 impl<'a> Flow<'a> {
-    pub(crate) fn of(program: &'a Program) -> Flow<'a> {
+    pub(crate) fn of(step: &'a Recorded) -> Flow<'a> {
         let mut flow = Flow {
-            program,
+            step,
             storage: Vec::new(),
             tensors: Vec::new(),
             maker: Vec::new(),
@@ -111,7 +70,7 @@ impl<'a> Flow<'a> {
             fixed: Vec::new(),
             made: Vec::new(),
         };
-        for (place, &instruction) in program.instructions.iter().enumerate() {
+        for (place, &instruction) in step.instructions.iter().enumerate() {
             flow.take(place, instruction);
         }
         flow
@@ -121,11 +80,11 @@ impl<'a> Flow<'a> {
         match instruction {
             Instruction::Constant { .. } => self.make(None),
             Instruction::Op(op) => {
-                let inputs = self.program.inputs_of(op);
+                let inputs = self.step.inputs_of(op);
                 self.read(place, inputs);
-                let again = self.program.can_be_replayed(op);
+                let again = self.step.can_be_replayed(op);
                 let first = self.storage.len() as u32;
-                for &output in self.program.outputs_of(op, Mutations::Recorded) {
+                for &output in self.step.outputs_of(op, Mutations::Recorded) {
                     let of = match output {
                         Output::Alias { of } => inputs.get(of).copied(),
                         _ => None,
@@ -142,12 +101,12 @@ impl<'a> Flow<'a> {
                     self.fixed[s] = true;
                 }
             }
-            Instruction::Ensure { from, to } => self.read(place, self.program.tensors(from, to)),
+            Instruction::Ensure { from, to } => self.read(place, self.step.tensors(from, to)),
             Instruction::Bring(_) | Instruction::Retain(_) | Instruction::Release(_) => {}
         }
     }
 
-    /// A new tensor with a storage of its own; without a place, one that cannot be recomputed.
+    /// Adds a tensor with a storage of its own. Without a place it cannot be recomputed.
     fn make(&mut self, place: Option<usize>) {
         let s = self.tensors.len();
         self.tensors.push(Vec::new());
@@ -177,7 +136,7 @@ impl<'a> Flow<'a> {
 
     /// The op at a place.
     fn op(&self, place: usize) -> Option<u32> {
-        match self.program.instructions.get(place) {
+        match self.step.instructions.get(place) {
             Some(&Instruction::Op(op)) => Some(op),
             _ => None,
         }
@@ -185,7 +144,7 @@ impl<'a> Flow<'a> {
 
     pub(crate) fn inputs(&self, place: usize) -> &'a [TensorId] {
         let op = self.op(place);
-        op.map_or(&[], |op| self.program.inputs_of(op))
+        op.map_or(&[], |op| self.step.inputs_of(op))
     }
 
     /// Storages that an op reads.
@@ -215,12 +174,12 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// The ops that made what an op reads.
+    /// The ops that made an op's inputs.
     fn makers(&self, place: usize) -> impl Iterator<Item = usize> + '_ {
         self.sources(place).filter_map(|s| self.maker[s])
     }
 
-    /// Where, up to an end, something reads what an op made.
+    /// Places before `end` that read an op's results.
     fn readers(&self, place: usize, end: usize) -> impl Iterator<Item = usize> + '_ {
         let reads = self.results(place).flat_map(|s| &self.reads[s]);
         reads.copied().filter(move |&reader| reader < end)
@@ -232,10 +191,10 @@ impl<'a> Flow<'a> {
 
     fn role(&self, place: usize) -> Role {
         self.op(place)
-            .map_or(Role::Other, |op| self.program.role_of(op))
+            .map_or(Role::Other, |op| self.step.role_of(op))
     }
 
-    /// Whether an op is a product of two activations; in one with a parameter only one operand is none that stays.
+    /// Whether an op is a product of two activations. A product with a parameter has one fixed operand.
     fn multiplies_activations(&self, place: usize) -> bool {
         self.role(place) == Role::Product
             && self.sources(place).filter(|&s| !self.fixed[s]).count() >= 2
@@ -247,7 +206,7 @@ impl<'a> Flow<'a> {
 /// # Errors
 /// [`NoAttention`] if there are none.
 pub(crate) fn cores(flow: &Flow<'_>) -> Result<Vec<Core>, NoAttention> {
-    let end = flow.program.instructions.len();
+    let end = flow.step.instructions.len();
     let mut cores = Vec::new();
     let (mut named, mut backward, mut taken) = (false, end, vec![false; end]);
     for place in (0..end).rev() {
@@ -269,10 +228,12 @@ pub(crate) fn cores(flow: &Flow<'_>) -> Result<Vec<Core>, NoAttention> {
         }
     }
     cores.reverse();
-    match cores.is_empty() {
-        false => Ok(cores),
-        true if named => Err(NoAttention::Absent),
-        true => Err(NoAttention::Unnamed),
+    if !cores.is_empty() {
+        Ok(cores)
+    } else if named {
+        Err(NoAttention::Absent)
+    } else {
+        Err(NoAttention::Unnamed)
     }
 }
 
@@ -285,7 +246,7 @@ fn around(flow: &Flow<'_>, softmax: usize, backward: usize) -> Option<Vec<usize>
     Some(within.into_iter().collect())
 }
 
-/// From the softmax back to products of activations: these, and what lies between; none without such a product.
+/// The products of activations that lead to the softmax and the ops between; `None` without such a product.
 fn scores(flow: &Flow<'_>, softmax: usize) -> Option<BTreeSet<usize>> {
     let (mut seen, mut next) = (BTreeSet::new(), vec![softmax]);
     while let Some(place) = next.pop() {
@@ -307,7 +268,7 @@ fn scores(flow: &Flow<'_>, softmax: usize) -> Option<BTreeSet<usize>> {
     (!within.is_empty()).then_some(within)
 }
 
-/// From the softmax on to products of activations in the same forward pass: what lies between; none without such a product.
+/// The ops between the softmax and products of activations in the same forward pass; `None` without such a product.
 fn weights(flow: &Flow<'_>, softmax: usize, backward: usize) -> Option<BTreeSet<usize>> {
     let (mut derived, mut products) = (BTreeSet::new(), Vec::new());
     let mut next: BTreeSet<usize> = flow.readers(softmax, backward).collect();
@@ -331,7 +292,7 @@ fn weights(flow: &Flow<'_>, softmax: usize, backward: usize) -> Option<BTreeSet<
     (!products.is_empty()).then_some(within)
 }
 
-/// Masks and what dropout draws: what nothing in the forward pass reads but the ops between the products.
+/// Adds masks and dropout's random draws: ops whose results no other op of the forward pass reads.
 fn aside(flow: &Flow<'_>, backward: usize, within: &mut BTreeSet<usize>) {
     let between = |place: &usize| flow.role(*place) != Role::Product;
     let reading = within.iter().copied().filter(between);
@@ -347,36 +308,6 @@ fn aside(flow: &Flow<'_>, backward: usize, within: &mut BTreeSet<usize>) {
         if only && flow.results(place).all(|s| !flow.fixed[s]) {
             within.insert(place);
             next.extend(flow.makers(place));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn roles_are_told_from_the_names_of_pytorch() {
-        for (name, role) in [
-            ("bmm", Role::Product),
-            ("aten.baddbmm.default", Role::Product),
-            ("aten::mm", Role::Product),
-            ("_softmax", Role::Softmax),
-            ("aten._safe_softmax.default", Role::Softmax),
-            ("aten._log_softmax.default", Role::Other),
-            ("aten._softmax_backward_data.default", Role::Backward),
-            (
-                "aten._scaled_dot_product_flash_attention_for_cpu.default",
-                Role::Fused,
-            ),
-            (
-                "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
-                Role::Backward,
-            ),
-            ("aten.common.default", Role::Other),
-            ("", Role::Other),
-        ] {
-            assert_eq!(Role::of(name), role, "{name}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The step without a limit.
+//! A step's run without a limit.
 
-use crate::run::{self, Unsound};
+use crate::drive::{self, Unsound};
 use crate::Program;
 use remat_core::{Bytes, Cost, Dealloc, Policy, PoolId, ThrashLimit};
 
-/// The step without a limit, freeing for good what it can: the run that ratios, overheads and thrash limits refer to.
+/// The step without a limit, under banishing (DTR appendix C.5). Ratios, overheads and thrash limits refer to this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Base {
     /// Peak memory of pool 0.
@@ -13,7 +13,7 @@ pub struct Base {
     pub cost: Cost,
     /// Bytes of all constants together.
     pub constants: Bytes,
-    /// The most bytes that a single op needs, see [`Program::bottleneck`].
+    /// The most bytes that a single op needs; see [`Program::bottleneck`].
     pub bottleneck: Bytes,
 }
 
@@ -23,8 +23,8 @@ impl Program {
     /// # Errors
     /// [`Unsound`] if the events contradict one another.
     pub fn base(&self) -> Result<Base, Unsound> {
-        let config = run::config(Policy::Lru, Dealloc::Banish, None, ThrashLimit::Never, 0);
-        let (engine, stopped) = run::replay(self, config)?;
+        let config = drive::config(Policy::Lru, Dealloc::Banish, None, ThrashLimit::Never, 0);
+        let (engine, stopped) = drive::replay(self.recorded(), config)?;
         if let Some((event, error)) = stopped {
             return Err(Unsound { event, error });
         }

@@ -1,23 +1,24 @@
-//! How far a budget can go down.
+//! The smallest feasible budget and the cutoff budget of a step, by bisection.
 
-use crate::{Base, Budget, Program, Setting, Status, Unsound};
+use crate::drive::Unsound;
+use crate::{Base, Budget, Program, Setting, Status};
 use remat_core::Bytes;
 
-/// What the search for the smallest budget found.
+/// The result of a search for the smallest budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Smallest {
-    /// The step runs in this budget; `None` if not even in four times its memory.
+    /// A budget in which the step runs; `None` if it does not run in four times its memory.
     pub works: Option<Bytes>,
-    /// The largest budget below it that was tried and did not do, or 0.
+    /// The largest smaller budget that failed, or 0.
     pub fails: Bytes,
-    /// Runs that it took.
+    /// Runs of the search.
     pub runs: u32,
 }
 
 /// One run of a bisection.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
-    /// The budget that was tried.
+    /// The budget tried.
     pub budget: Bytes,
     /// How the run ended.
     pub status: Status,
@@ -25,15 +26,15 @@ pub struct Probe {
     pub evictions: u64,
 }
 
-/// Times the step's memory: budgets that a search begins with.
+/// Budgets that a search begins with, in multiples of the step's memory.
 const FROM: [u64; 3] = [1, 2, 4];
 
 impl Program {
-    /// Looks for the smallest budget by bisection, to within so many bytes (at least 1). A budget does if the run ends
+    /// Searches the smallest budget by bisection, to within `within` bytes (at least 1). A budget works if the run ends
     /// [`Ok`](Status::Ok) under the setting's thrash limit.
     ///
-    /// Feasibility need not be monotone: a policy may fail in a budget and succeed in a smaller one. So what holds is: the step
-    /// runs in the budget given back, and does not run in one at most `within` bytes below it. Smaller ones that do may exist.
+    /// A policy may fail in one budget and succeed in a smaller one. So the search promises this much: the step runs in
+    /// the budget returned, and fails in a budget at most `within` bytes below. A smaller budget that works may exist.
     ///
     /// # Errors
     /// [`Unsound`] if the events contradict one another.
@@ -58,8 +59,9 @@ impl Program {
         })
     }
 
-    /// Looks for the cutoff budget (Coop section 4.2) by bisection: something is evicted in it, to make room, and nothing in a budget at most
-    /// `within` bytes above. `None` if something is evicted in four times the step's memory, 0 if nothing ever is.
+    /// Searches the cutoff budget by bisection (Coop section 4.2): the engine evicts to make room in it, and evicts
+    /// nothing in a budget at most `within` bytes above. `None` if it evicts in four times the step's memory; 0 if it
+    /// never evicts.
     ///
     /// # Errors
     /// [`Unsound`] if the events contradict one another.
@@ -91,15 +93,16 @@ impl Program {
     }
 }
 
-/// Where a condition on budgets turns.
+/// Two neighbouring budgets between which a condition turns.
 struct Turn {
-    /// It does not hold here, or this is 0.
+    /// The condition does not hold here, or this is 0.
     fails: u64,
-    /// It holds here.
+    /// The condition holds here.
     holds: Option<u64>,
 }
 
-/// A budget in which a condition holds and one at most `within` below in which it does not. `memory` is where the search begins.
+/// A budget in which a condition holds, and one at most `within` below in which it does not. The search begins at
+/// `memory`.
 fn bisect(
     memory: u64,
     within: u64,
@@ -122,9 +125,10 @@ fn bisect(
     };
     while high - low > within.max(1) {
         let middle = low + (high - low) / 2;
-        match holds(middle)? {
-            true => high = middle,
-            false => low = middle,
+        if holds(middle)? {
+            high = middle;
+        } else {
+            low = middle;
         }
     }
     Ok(Turn {

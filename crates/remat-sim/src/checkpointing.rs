@@ -1,11 +1,11 @@
-//! Ops that static checkpointing takes for one step of the [linear network](crate::linear), to compare with.
+//! Ops that static checkpointing schemes take for one step of the [linear network](crate::linear), for comparison.
 //!
-//! All counts are first computations and recomputed ones, forward and backward, in units of one op.
+//! All counts are in ops: first computations and replays, forward and backward.
 
 use crate::linear::ceil_root;
 
-/// Chen et al. (2016), section 4.1: the ends of segments of `ceil(sqrt(N))` layers are kept and each segment but the last is
-/// recomputed once: less than 3N ops within `2 ceil(sqrt N)` bytes.
+/// Ops of Chen's square-root scheme (Chen et al., 2016, section 4.1). It keeps the ends of segments of `ceil(sqrt(N))`
+/// layers and recomputes each segment but the last once: less than 3N ops within `2 ceil(sqrt N)` bytes.
 ///
 /// ```
 /// use remat_sim::checkpointing::chen_root;
@@ -23,8 +23,8 @@ pub fn chen_root(layers: u32) -> u64 {
     2 * layers + whole * (segment.max(1) - 1)
 }
 
-/// Chen et al. (2016), section 4.3 with one checkpoint a level: the network is halved again and again, for memory of
-/// `log2(N)` and as many passes: 2N ops, and the half before each middle once more.
+/// Ops of Chen's recursive scheme with one checkpoint a level (Chen et al., 2016, section 4.3). It halves the network
+/// again and again, for memory of `log2(N)` and as many passes: 2N ops, and the half before each middle once more.
 ///
 /// ```
 /// use remat_sim::checkpointing::chen_halving;
@@ -33,7 +33,7 @@ pub fn chen_root(layers: u32) -> u64 {
 /// ```
 pub fn chen_halving(layers: u32) -> u64 {
     let layers = u64::from(layers);
-    // Halving leaves at most two lengths a level, that differ by one.
+    // Halving leaves at most two lengths a level, and they differ by one.
     let (mut short, mut shorts, mut longs) = (layers, 1, 0);
     let mut ops = 2 * layers;
     while short > 1 || (short == 1 && longs > 0) {
@@ -52,8 +52,8 @@ pub fn chen_halving(layers: u32) -> u64 {
     ops
 }
 
-/// Griewank and Walther's Treeverse (2000): the fewest ops with so many checkpoints, the input counted as one of them:
-/// `r N - binomial(c + r, c + 1)` forward ops, where r is the smallest number for which `N <= binomial(c + r, c)`, and N
+/// Ops of Treeverse (Griewank and Walther, 2000), the fewest with `checkpoints` checkpoints, the input counted as one:
+/// `r N - binomial(c + r, c + 1)` forward ops, where r is the smallest number with `N <= binomial(c + r, c)`, and N
 /// backward ops, each of which reads the result below it. `None` without a checkpoint.
 ///
 /// ```
@@ -79,8 +79,8 @@ pub fn treeverse(layers: u32, checkpoints: u64) -> Option<u64> {
     u64::try_from(n + (r * n).saturating_sub(saved)).ok()
 }
 
-/// Checkpoints, the input counted as one, that a budget of so many bytes leaves room for beside both ends of the op that runs
-/// and one gradient.
+/// Checkpoints that fit into a budget in bytes, the input counted as one. The running op's two ends and one gradient
+/// take the rest.
 pub fn checkpoints_within(budget: u64) -> u64 {
     budget.saturating_sub(2)
 }

@@ -1,10 +1,10 @@
-//! What is evicted, by name: what a policy of the engine chooses while the step runs, or what a plan says beforehand.
+//! Ways of making room, by name: an eviction policy of the engine, or a plan made before the step runs.
 
 use remat_core::Policy;
 use std::fmt;
 use std::str::FromStr;
 
-/// What makes room.
+/// A way of making room.
 ///
 /// ```
 /// use remat_core::Policy;
@@ -17,11 +17,11 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eviction {
-    /// What the engine's policy chooses.
+    /// The engine evicts the storages that the policy chooses.
     Online(Policy),
-    /// Selective activation recomputation, `sar` (Korthikanti et al., 2022): what attention makes between the product of queries and
-    /// keys and the product with values is dropped after the forward pass has read it, and that part runs again in the
-    /// backward pass; nothing else is evicted, whatever the budget.
+    /// Selective activation recomputation, `sar` (Korthikanti et al., 2022, section 5). The tensors between the product
+    /// of queries and keys and the product with values are dropped after the forward pass has read them, and recomputed
+    /// in the backward pass. Nothing else is evicted, whatever the budget.
     Selective,
 }
 
@@ -34,7 +34,7 @@ impl Eviction {
         remat_core::names().chain([SELECTIVE])
     }
 
-    /// Whether it makes sense in an arena only.
+    /// Whether it needs an arena.
     pub fn needs_arena(self) -> bool {
         matches!(self, Eviction::Online(policy) if policy.needs_arena())
     }
@@ -75,7 +75,7 @@ impl FromStr for Eviction {
     }
 }
 
-/// An unknown name; the message lists the known ones.
+/// An error of an unknown name; its message lists the known ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownEviction(pub String);
 

@@ -1,9 +1,9 @@
 //! The simulator: recorded steps replayed through the very engine that trains, with a virtual clock.
 //!
-//! A step recorded once answers for any budget and any policy what it would cost to run inside it. Nothing is computed;
-//! an op takes as long as it did when it was recorded, each time it is run. The engine decides as DTR's authors' simulator does
-//! (Kirisame et al., ICLR 2021, section 4.1): lineage is kept for ever, and missing inputs are brought back in DTR's own
-//! order and no other. On their logs the results are theirs, to the nanosecond.
+//! From one recorded step the simulator finds, for any budget and any policy, what the step would cost inside it.
+//! Nothing is computed: an op takes the recorded time each time it runs. The engine is set as in the simulator of DTR's
+//! authors (Kirisame et al., ICLR 2021, section 4.2): lineage is kept for ever, and missing inputs are recomputed in
+//! DTR's own order only. On the authors' logs the results equal theirs, to the nanosecond.
 //!
 //! ```
 //! use remat_core::{Bytes, Dealloc, Policy};
@@ -46,38 +46,43 @@
 //! # Ok::<(), remat_sim::Unsound>(())
 //! ```
 //!
-//! # What is simulated
+//! # Rules of a simulation
 //!
-//! - A [`Program`] is a log or a trace, read once. A log's tensors that are referenced at its end are pinned there (the paper's
-//!   output condition); of a trace, what its `pin` events say.
-//! - The budget is that of pool 0, the first device of the trace; other pools are not limited.
-//! - [`Base`] is the step without a limit, freeing for good what it can (banishing): what ratios and limits refer to.
-//! - A run ends when the program does, or where the budget cannot be met ([`Status::Oom`]), or where more was recomputed than
-//!   the limit allows ([`Status::Thrash`]). Steps that a front end of Remat would rescue by another order of replays are
-//!   not rescued here: the order is DTR's, so that results can be compared with the paper's.
+//! - A [`Program`] is a log or a trace, read once. Tensors of a log that are referenced at its end are pinned there
+//!   (the paper's output condition); a trace states its pins itself.
+//! - The budget is that of pool 0, the first device of the trace; other pools have no limit.
+//! - [`Base`] is the step without a limit, under banishing. Ratios and limits refer to it.
+//! - A run ends where the program does; or where the budget cannot be met ([`Status::Oom`]); or where recomputing
+//!   exceeds its limit ([`Status::Thrash`]). The engine tries no other order of replays than DTR's, so that results can
+//!   be compared with the paper's. A front end of Remat tries more, and runs in smaller budgets.
 //!
-//! # The rooms
+//! # Modules
 //!
 //! | module | it holds |
 //! | --- | --- |
 //! | [`Program`] | a recorded step in flat vectors |
 //! | [`Base`] | the step without a limit |
 //! | [`Setting`], [`Outcome`] | one run |
-//! | [`Eviction`] | what is evicted: a policy's choice, or the plan of selective recomputation |
+//! | [`Eviction`] | a policy of the engine, or the plan of selective recomputation |
 //! | [`sweep`] | many runs on several threads, in order |
-//! | [`linear`] | the linear network of theorem 3.1: one step of it, and what is resident while it runs |
-//! | [`checkpointing`] | ops that static checkpointing takes for the linear network: Chen's schemes, Treeverse |
-//! | [`adversary`] | the graph of theorem 3.2, drawn while a policy decides |
+//! | [`linear`] | the linear network of DTR theorem 3.1, and a picture of memory while it runs |
+//! | [`checkpointing`] | ops that static schemes take for the linear network: Chen's, Treeverse |
+//! | [`adversary`] | the adversary of DTR theorem 3.2 |
+
+#![forbid(unsafe_code)]
 
 pub mod adversary;
 mod attention;
 mod base;
 mod bounds;
 pub mod checkpointing;
+mod drive;
 mod eviction;
-mod kind;
 pub mod linear;
+mod op_kind;
 mod program;
+mod recorded;
+mod role;
 mod run;
 mod selective;
 mod sweep;
@@ -85,7 +90,14 @@ mod sweep;
 pub use attention::NoAttention;
 pub use base::Base;
 pub use bounds::{Probe, Smallest};
+pub use drive::Unsound;
 pub use eviction::{Eviction, UnknownEviction};
-pub use program::{Mutations, Program};
-pub use run::{Budget, Outcome, Setting, Status, Unsound};
+pub use program::Program;
+pub use recorded::Mutations;
+pub use run::{Budget, Outcome, Setting, Status};
 pub use sweep::{in_order, sweep, Job};
+
+/// The README's program, so that the compiler checks it.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,13 +1,13 @@
-//! The linear network of DTR theorem 3.1 (appendix A): N layers in a row, forward and backward, every tensor of one byte
-//! and every op of one nanosecond.
+//! The linear network of DTR theorem 3.1 (appendix A): N layers in a row, forward and backward, every tensor of one
+//! byte and every op of one nanosecond.
 //!
 //! ```text
 //! t1 = f1();  t2 = f2(t1);  ...  tN = fN(tN-1);
 //! gN = bN(tN-1);  gN-1 = bN-1(tN-2, gN);  ...  g2 = b2(t1, g3);  g1 = b1(g2);
 //! ```
 //!
-//! Each name is let go of after its last use. Tensors are made in the order above, so that the engine's ids of t1 to tN are
-//! 0 to N-1, and of gN to g1, N to 2N-1. The last gradient is what the step is for: it is pinned at the end.
+//! Each tensor is released after its last use. Tensors are made in the order above, so the engine's ids of t1 to tN are
+//! 0 to N-1, and those of gN to g1 are N to 2N-1. The last gradient is the step's result, and is pinned at the end.
 //!
 //! ```
 //! use remat_core::{Dealloc, Policy};
@@ -27,8 +27,9 @@
 //! # Ok::<(), remat_sim::Unsound>(())
 //! ```
 
-use crate::run::{self, Seen, Unsound};
-use crate::{Base, Mutations, Program};
+use crate::drive::{self, Seen, Unsound};
+use crate::recorded::Mutations;
+use crate::{Base, Program};
 use remat_core::{Bytes, Cost, Dealloc, Policy, Step, ThrashLimit};
 use remat_trace::{Event, TraceOutput, TraceOutputKind};
 use std::convert::Infallible;
@@ -60,7 +61,7 @@ pub(crate) fn ceil_root(value: u64) -> u64 {
     root
 }
 
-/// One step of a network of so many layers (fewer than 2^31, so that tensors can be numbered), as events.
+/// The events of one step of a network with `layers` layers; fewer than 2^31, so that tensors can be numbered.
 pub fn events(layers: u32) -> impl Iterator<Item = Event> {
     let n = u64::from(layers);
     let forward = (1..=n).map(move |layer| op((layer > 1).then_some(layer - 1), None, layer));
@@ -104,7 +105,7 @@ fn op(first: Option<u64>, second: Option<u64>, output: u64) -> Event {
     }
 }
 
-/// One step of a network of so many layers, ready to be replayed.
+/// One step of a network with `layers` layers, ready to be replayed.
 pub fn program(layers: u32) -> Program {
     match Program::read(events(layers).map(Ok::<_, Infallible>)) {
         Ok(program) => program,
@@ -112,7 +113,7 @@ pub fn program(layers: u32) -> Program {
     }
 }
 
-/// Its run without a limit, which need not be simulated: N tensors at once, 2N ops.
+/// The run of that step without a limit, known without simulating it: N tensors at once, 2N ops.
 pub fn base(layers: u32) -> Base {
     let n = u64::from(layers);
     Base {
@@ -123,18 +124,18 @@ pub fn base(layers: u32) -> Base {
     }
 }
 
-/// What is in memory while the step runs inside a budget (figure 5 of the paper, 4 of the preprint).
+/// The contents of memory while the step runs inside a budget (DTR figure 5; figure 4 of the preprint).
 #[derive(Clone, Debug)]
 pub struct Picture {
     /// Layers.
     pub layers: u32,
-    /// A column right after every op performed, replays included, of an entry a layer, the first layer first.
+    /// One column after every op performed, replays included. A column has an entry a layer, the first layer first.
     pub columns: Vec<Vec<Held>>,
     /// The column of the first gradient.
     pub backward: usize,
 }
 
-/// What is in memory of a layer.
+/// The tensor of a layer that is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
     /// Neither its result nor its gradient.
@@ -151,25 +152,22 @@ impl Picture {
     /// # Errors
     /// [`Unsound`] if the engine finds the events contradictory, which would be a fault of this crate.
     pub fn take(layers: u32, budget: Bytes, policy: Policy) -> Result<Option<Picture>, Unsound> {
-        let config = run::config(policy, Dealloc::Banish, Some(budget), ThrashLimit::Never, 0);
+        let config = drive::config(policy, Dealloc::Banish, Some(budget), ThrashLimit::Never, 0);
         let mut picture = Picture {
             layers,
             columns: Vec::new(),
             backward: 0,
         };
         let mut now = vec![Held::Nothing; layers as usize];
-        let (_, stopped) =
-            run::watched(
-                &program(layers),
-                config,
-                Mutations::Recorded,
-                |seen| match seen {
-                    Seen::Steps(steps) => {
-                        steps.iter().for_each(|&step| picture.step(step, &mut now))
-                    }
-                    Seen::Ran(op) => picture.made(op.index(), &mut now),
-                },
-            )?;
+        let (_, stopped) = drive::watched(
+            program(layers).recorded(),
+            config,
+            Mutations::Recorded,
+            |seen| match seen {
+                Seen::Steps(steps) => steps.iter().for_each(|&step| picture.step(step, &mut now)),
+                Seen::Ran(op) => picture.made(op.index(), &mut now),
+            },
+        )?;
         Ok(stopped.is_none().then_some(picture))
     }
 
@@ -197,12 +195,14 @@ impl Picture {
         self.columns.push(now.to_vec());
     }
 
-    /// Ops and storages are numbered alike: results first to last, gradients last to first.
+    /// The layer of an op or storage by its number. Both are numbered alike: results first to last, gradients last to
+    /// first.
     fn place(&self, number: usize) -> (usize, Held) {
         let layers = self.layers as usize;
-        match number < layers {
-            true => (number, Held::Result),
-            false => ((2 * layers).saturating_sub(number + 1), Held::Gradient),
+        if number < layers {
+            (number, Held::Result)
+        } else {
+            ((2 * layers).saturating_sub(number + 1), Held::Gradient)
         }
     }
 }

@@ -1,37 +1,38 @@
 //! One run of a program inside a budget.
 
-use crate::program::Instruction;
+use crate::drive::{self, Unsound};
+use crate::recorded::Mutations;
 use crate::selective::Drops;
-use crate::{Base, Eviction, Mutations, Program};
+use crate::{Base, Eviction, Program};
 use remat_core::{
-    Arena, Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Finished, Lineage, Memory, Moves,
-    OpId, Policy, PoolId, ReplayOrder, Step, ThrashLimit,
+    Arena, Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Memory, Moves, Policy, PoolId,
+    ThrashLimit,
 };
 use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// What a run is given.
+/// The setting of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// What is evicted.
+    /// The policy or plan that makes room.
     pub policy: Eviction,
-    /// What happens when the last reference to a storage goes; [`Eviction::Selective`] is always eager.
+    /// The treatment of a storage that loses its last reference; [`Eviction::Selective`] is always eager.
     pub dealloc: Dealloc,
-    /// How many bytes there are in pool 0.
+    /// The bytes of pool 0.
     pub budget: Budget,
-    /// The run is given up once more than this many times [`Base::cost`] was recomputed.
+    /// The run ends as [`Thrash`](Status::Thrash) once recomputing has cost more than this many times [`Base::cost`].
     pub thrash_limit: f64,
     /// Seed of the policy `random`.
     pub seed: u64,
-    /// What the bytes of the budget are: a count, or an arena with addresses.
+    /// Whether the budget's bytes are a count or an arena with addresses.
     pub memory: Memory,
-    /// What ops do that change a tensor.
+    /// Where ops write that change a tensor.
     pub mutations: Mutations,
 }
 
 impl Default for Setting {
-    /// `dtr-eq` in all that the step needs, as much recomputed as the step costs, bytes counted.
+    /// `dtr-eq` in the step's whole memory, bytes counted, and as much time for recomputing as the step takes.
     fn default() -> Self {
         Setting {
             policy: Eviction::default(),
@@ -45,12 +46,12 @@ impl Default for Setting {
     }
 }
 
-/// A budget, as it was asked for.
+/// A budget as the caller states it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
     /// This many times [`Base::memory`], rounded down.
     Ratio(f64),
-    /// So many bytes.
+    /// This many bytes.
     Bytes(Bytes),
 }
 
@@ -94,35 +95,35 @@ impl fmt::Display for Status {
     }
 }
 
-/// What a run came to. Of one that did not end [`Ok`](Status::Ok), as things stood where it was given up.
+/// The outcome of a run. For a run that did not end [`Ok`](Status::Ok), the figures are those at the moment it ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
     /// How it ended.
     pub status: Status,
     /// The budget in bytes.
     pub budget: Bytes,
-    /// The virtual clock at the end: 1 and the cost of all ops run, in nanoseconds; and the time of copies where an arena's blocks are
-    /// [moved](Moves), which the engine's clock does not count.
+    /// The virtual clock at the end, in nanoseconds: 1, plus the cost of all ops run, plus the time of copies where an
+    /// arena's blocks are [moved](Moves). The engine's own clock does not count copies.
     pub clock: u64,
     /// Highest memory of pool 0.
     pub peak: Bytes,
-    /// Evictions, replays, their cost, and the work of deciding. Evictions of [`Eviction::Selective`] are the storages that its plan
-    /// dropped.
+    /// Evictions, replays, their cost, and the work of deciding. For [`Eviction::Selective`] the evictions are the
+    /// storages that its plan dropped.
     pub counters: Counters,
-    /// Time that the simulation took.
+    /// Wall time of the simulation.
     pub wall: Duration,
-    /// Of that, nanoseconds spent looking for what to evict; only of arenas.
+    /// Nanoseconds of it that searches for victims took; counted in arenas only.
     pub search_time: u64,
 }
 
 impl Outcome {
-    /// The clock over the cost without a limit; of a run that was given up, as far as it got.
+    /// The compute overhead: the clock over the cost without a limit (DTR section 4.2).
     pub fn overhead(&self, base: &Base) -> f64 {
         self.clock as f64 / base.cost.0.max(1) as f64
     }
 
-    /// Of an arena, the part of it that is free once a block was taken that was not to be had without evicting: the mean over all such
-    /// blocks, and the most. 0 where there was none.
+    /// The mean and the largest fragmentation rate of an arena (Coop section 4.2): the part of it that is free right
+    /// after a block was taken that needed an eviction. 0 if no block did.
     pub fn fragmentation(&self) -> (f64, f64) {
         let budget = self.budget.0.max(1) as f64;
         let shortages = self.counters.shortages.max(1) as f64;
@@ -130,36 +131,15 @@ impl Outcome {
         (mean, self.counters.most_free_after as f64 / budget)
     }
 
-    /// Of an arena, nanoseconds of searches for a block that was not to be had without evicting, mean.
+    /// The mean search latency of an arena, in nanoseconds a block that needed an eviction (Coop section 4.2).
     pub fn search_latency(&self) -> f64 {
         self.search_time as f64 / self.counters.shortages.max(1) as f64
     }
 }
 
-/// The events contradict one another; readers of traces find such faults before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsound {
-    /// The event, counted from 0, remarks not counted.
-    pub event: usize,
-    /// What the engine says.
-    pub error: Error,
-}
-
-impl fmt::Display for Unsound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "event {} cannot be replayed: {}; check the trace with `remat trace check`",
-            self.event, self.error
-        )
-    }
-}
-
-impl std::error::Error for Unsound {}
-
 impl Program {
-    /// Replays the step inside a budget. [`Eviction::Selective`] drops nothing of a step without attention
-    /// ([`check_attention`](Program::check_attention) tells).
+    /// Replays the step inside a budget. [`Eviction::Selective`] drops nothing of a step without attention;
+    /// [`check_attention`](Program::check_attention) finds out.
     ///
     /// # Errors
     /// [`Unsound`] if the events contradict one another. A budget that cannot be met is an [`Outcome`].
@@ -174,7 +154,7 @@ impl Program {
         let config = Config {
             memory: setting.memory,
             stopwatch: matches!(setting.memory, Memory::Arena(_)).then_some(nanoseconds),
-            ..config(
+            ..drive::config(
                 policy,
                 dealloc,
                 Some(budget),
@@ -200,7 +180,7 @@ impl Program {
     }
 }
 
-/// Nanoseconds of copies: blocks of an arena that were moved.
+/// Nanoseconds that copies of an arena's moved blocks take.
 fn copying(memory: Memory, counters: &Counters) -> u64 {
     match memory {
         Memory::Arena(Arena {
@@ -213,7 +193,7 @@ fn copying(memory: Memory, counters: &Counters) -> u64 {
     }
 }
 
-/// Where a run ended or was given up.
+/// The end of a run.
 struct End {
     status: Status,
     clock: u64,
@@ -237,7 +217,7 @@ fn online(
     config: Config,
     mutations: Mutations,
 ) -> Result<(Engine, End), Unsound> {
-    let (engine, stopped) = watched(program, config, mutations, |_| {})?;
+    let (engine, stopped) = drive::watched(program.recorded(), config, mutations, |_| {})?;
     let status = match stopped {
         None => Status::Ok,
         Some((_, Error::Budget { .. })) => Status::Oom,
@@ -256,19 +236,27 @@ fn online(
     Ok((engine, end))
 }
 
-/// Runs the step as its plan has it. What fits only if something else is evicted does not fit.
+/// Runs the step by its plan. A budget in which the engine has to evict anything else counts as too small.
 fn planned(
     program: &Program,
     config: Config,
     mutations: Mutations,
 ) -> Result<(Engine, End), Unsound> {
     let drops = program.drops().ok();
-    let instructions = drops.map_or(&program.instructions, |drops| &drops.instructions);
+    let instructions = drops.map_or(&program.recorded().instructions, |drops| {
+        &drops.instructions
+    });
     let dropped = |event| drops.map_or(0, |drops: &Drops| drops.among(event));
     let mut engine = Engine::new(config);
     for (event, &instruction) in instructions.iter().enumerate() {
         let before = End::of(&engine, Status::Oom);
-        let told = tell(&mut engine, program, instruction, mutations, &mut |_| {});
+        let told = drive::tell(
+            &mut engine,
+            program.recorded(),
+            instruction,
+            mutations,
+            &mut |_| {},
+        );
         let status = match told {
             Ok(()) if engine.counters().evictions == 0 => continue,
             Ok(()) | Err(Error::Budget { .. }) => Status::Oom,
@@ -284,97 +272,13 @@ fn planned(
     Ok((engine, end))
 }
 
-/// Since this was first asked for.
+/// Nanoseconds since the first call.
 fn nanoseconds() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
-/// DTR's own ways: lineage for ever, no order of replays but the paper's.
-pub(crate) fn config(
-    policy: Policy,
-    dealloc: Dealloc,
-    budget: Option<Bytes>,
-    thrash: ThrashLimit,
-    seed: u64,
-) -> Config {
-    Config {
-        budgets: vec![budget],
-        policy,
-        dealloc,
-        lineage: Lineage::Keep,
-        order: ReplayOrder::Dtr,
-        thrash,
-        seed,
-        memory: Memory::Fungible,
-        stopwatch: None,
-    }
-}
-
-/// Tells a fresh engine the program; hands back the engine, and where and why it refused if it did.
-pub(crate) fn replay(
-    program: &Program,
-    config: Config,
-) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
-    watched(program, config, Mutations::Recorded, |_| {})
-}
-
-/// What can be seen of a run while it goes on.
-pub(crate) enum Seen<'a> {
-    /// Steps performed, in order.
-    Steps(&'a [Step]),
-    /// An op ran for the first time.
-    Ran(OpId),
-}
-
-/// [`replay`] that shows every step.
-pub(crate) fn watched(
-    program: &Program,
-    config: Config,
-    mutations: Mutations,
-    mut watch: impl FnMut(Seen<'_>),
-) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
-    let mut engine = Engine::new(config);
-    for (event, &instruction) in program.instructions.iter().enumerate() {
-        match tell(&mut engine, program, instruction, mutations, &mut watch) {
-            Ok(()) => {}
-            Err(error @ (Error::Budget { .. } | Error::Thrash { .. })) => {
-                return Ok((engine, Some((event, error))))
-            }
-            Err(error) => return Err(Unsound { event, error }),
-        }
-    }
-    Ok((engine, None))
-}
-
-fn tell(
-    engine: &mut Engine,
-    program: &Program,
-    instruction: Instruction,
-    mutations: Mutations,
-    watch: &mut impl FnMut(Seen<'_>),
-) -> Result<(), Error> {
-    match instruction {
-        Instruction::Constant { bytes, pool } => engine.constant(bytes, pool).map(drop),
-        Instruction::Op(op) => {
-            let (spec, expected) = program.op(op, mutations);
-            let id = engine.begin_expecting(&spec, expected)?;
-            watch(Seen::Steps(engine.steps()));
-            watch(Seen::Ran(id));
-            let cost = expected.cost;
-            engine.finish(id, &Finished { cost, bytes: None })
-        }
-        Instruction::Retain(tensor) => engine.retain(tensor),
-        Instruction::Release(tensor) => engine.release(tensor),
-        Instruction::Pin(tensor) => engine.pin(tensor),
-        Instruction::Ensure { from, to } => engine.ensure(program.tensors(from, to)),
-        Instruction::Bring(tensor) => engine.ensure(&[tensor]),
-    }?;
-    watch(Seen::Steps(engine.steps()));
-    Ok(())
-}
-
-/// `value * ratio`, rounded down; nothing for what is not above 0, and at most 2^63 - 1.
+/// `value * ratio`, rounded down; 0 for a ratio that is not above 0, and at most 2^63 - 1.
 fn scaled(value: u64, ratio: f64) -> u64 {
     ((value as f64 * ratio) as u64).min(i64::MAX as u64)
 }

@@ -1,31 +1,32 @@
-//! Selective activation recomputation (Korthikanti et al., 2022, section 5; `sar` in Coop section 4.1): what the core of attention makes is
-//! dropped once the forward pass has read it, and the core runs again when the backward pass asks for the first of it.
+//! Selective activation recomputation (Korthikanti et al., 2022, section 5; `sar` in Coop section 4.1). The results of
+//! an attention core are dropped once the forward pass has read them, and the core runs again when the backward pass
+//! asks for the first of them.
 //!
-//! The plan is static. It is the step itself with references moved: what is dropped is released, so that the engine evicts it at once, and
-//! retained again where the core runs again; what the core reads is retained until then. As where a core is wrapped in
-//! PyTorch's `checkpoint`, but the product with values is not repeated, since no backward pass reads its result.
+//! The plan is static: it is the step itself with references moved. A dropped storage is released, so that the engine
+//! evicts it at once, and retained again where the core runs again. The core's inputs are retained until then.
+//! PyTorch's `checkpoint` around a core does the same, except that the product with values is not repeated here, since
+//! no backward pass reads its result.
 
 use crate::attention::{cores, Core, Flow, NoAttention};
-use crate::program::Instruction;
-use crate::Program;
+use crate::recorded::{Instruction, Recorded};
 use remat_core::TensorId;
 
 /// A step with its attention dropped and recomputed.
 #[derive(Clone, Debug)]
 pub(crate) struct Drops {
     pub(crate) instructions: Vec<Instruction>,
-    /// After which of them one more storage was dropped that will be read again, ascending.
+    /// Places after each of which one more storage was dropped that will be read again, ascending.
     dropped: Vec<usize>,
 }
 
 impl Drops {
     /// # Errors
     /// [`NoAttention`] if there is nothing to drop.
-    pub(crate) fn of(program: &Program) -> Result<Drops, NoAttention> {
-        let flow = Flow::of(program);
+    pub(crate) fn of(step: &Recorded) -> Result<Drops, NoAttention> {
+        let flow = Flow::of(step);
         let cores = cores(&flow)?;
         let plans = cores.iter().map(|core| Plan::of(&flow, core)).collect();
-        Ok(Rewriting::new(&flow, plans).run(program))
+        Ok(Rewriting::new(&flow, plans).run(step))
     }
 
     /// How many storages the first instructions drop.
@@ -34,16 +35,16 @@ impl Drops {
     }
 }
 
-/// What happens to a core.
+/// The plan for one core.
 #[derive(Default)]
 struct Plan {
-    /// Storages to drop, each after the last place in the forward pass that reads it.
+    /// Storages to drop, each with the last place in the forward pass that reads it.
     drops: Vec<(usize, usize)>,
-    /// Tensors that the core reads, each before the op that does so first.
+    /// Tensors that the core reads, each with the first op that does so.
     holds: Vec<(usize, TensorId)>,
     /// Places of the ops that run again, in order.
     ops: Vec<usize>,
-    /// Before this place; none if no backward pass reads what was dropped.
+    /// They run again before this place; `None` if no backward pass reads a dropped storage.
     again: Option<usize>,
 }
 
@@ -75,49 +76,60 @@ impl Plan {
     }
 }
 
-/// What a plan does at a place of the step.
+/// A change that a plan makes at a place of the step.
 #[derive(Clone, Copy)]
-enum Deed {
+enum Edit {
     Hold(TensorId),
     Again(usize),
     Drop(usize),
 }
 
+/// Immediately before or after an instruction.
+#[derive(Clone, Copy)]
+enum Moment {
+    Before(usize),
+    After(usize),
+}
+
+impl Moment {
+    /// Moments in order: place by place, before it and then after it.
+    fn order(self) -> (usize, bool) {
+        match self {
+            Moment::Before(place) => (place, false),
+            Moment::After(place) => (place, true),
+        }
+    }
+}
+
 struct Rewriting<'a> {
     flow: &'a Flow<'a>,
     plans: Vec<Plan>,
-    /// Before and after instructions: place, whether after it, what.
-    deeds: Vec<(usize, bool, Deed)>,
-    /// References that the program has, by tensor made so far.
+    /// Changes in order of their moments.
+    edits: Vec<(Moment, Edit)>,
+    /// For each tensor made so far, the references that the program holds.
     refs: Vec<u32>,
-    /// By storage, the instruction that dropped it; its references are not told the engine.
+    /// For each storage, the instruction that dropped it. The engine is not told of a dropped storage's references.
     dropped: Vec<Option<usize>>,
     result: Drops,
 }
 
 impl<'a> Rewriting<'a> {
     fn new(flow: &'a Flow<'a>, plans: Vec<Plan>) -> Rewriting<'a> {
-        let mut deeds = Vec::new();
+        let mut edits = Vec::new();
         for (number, plan) in plans.iter().enumerate() {
             if let Some(again) = plan.again {
-                deeds.extend(
-                    plan.holds
-                        .iter()
-                        .map(|&(place, tensor)| (place, false, Deed::Hold(tensor))),
-                );
-                deeds.push((again, false, Deed::Again(number)));
+                let holds = plan.holds.iter();
+                edits.extend(holds.map(|&(place, t)| (Moment::Before(place), Edit::Hold(t))));
+                edits.push((Moment::Before(again), Edit::Again(number)));
             }
-            deeds.extend(
-                plan.drops
-                    .iter()
-                    .map(|&(place, s)| (place, true, Deed::Drop(s))),
-            );
+            let drops = plan.drops.iter();
+            edits.extend(drops.map(|&(place, s)| (Moment::After(place), Edit::Drop(s))));
         }
-        deeds.sort_by_key(|&(place, after, _)| (place, after));
+        edits.sort_by_key(|&(moment, _)| moment.order());
         Rewriting {
             flow,
             plans,
-            deeds,
+            edits,
             refs: Vec::new(),
             dropped: vec![None; flow.tensors.len()],
             result: Drops {
@@ -127,28 +139,28 @@ impl<'a> Rewriting<'a> {
         }
     }
 
-    fn run(mut self, program: &Program) -> Drops {
+    fn run(mut self, step: &Recorded) -> Drops {
         let mut next = 0;
-        for (place, &instruction) in program.instructions.iter().enumerate() {
-            next = self.perform(next, (place, false));
+        for (place, &instruction) in step.instructions.iter().enumerate() {
+            next = self.perform(next, Moment::Before(place));
             self.tell(instruction);
             self.count_made(self.flow.made_by(instruction));
-            next = self.perform(next, (place, true));
+            next = self.perform(next, Moment::After(place));
         }
         self.result.dropped.sort_unstable();
         self.result
     }
 
-    /// The deeds up to a moment; the number of the next one.
-    fn perform(&mut self, mut next: usize, moment: (usize, bool)) -> usize {
-        while let Some(&(place, after, deed)) = self.deeds.get(next) {
-            if (place, after) > moment {
+    /// Makes the changes up to a moment, from the one numbered `next` on; returns the number of the first one left.
+    fn perform(&mut self, mut next: usize, until: Moment) -> usize {
+        while let Some(&(moment, edit)) = self.edits.get(next) {
+            if moment.order() > until.order() {
                 break;
             }
-            match deed {
-                Deed::Hold(tensor) => self.push(Instruction::Retain(tensor)),
-                Deed::Again(plan) => self.run_again(plan),
-                Deed::Drop(s) => self.let_go(s),
+            match edit {
+                Edit::Hold(tensor) => self.push(Instruction::Retain(tensor)),
+                Edit::Again(plan) => self.run_again(plan),
+                Edit::Drop(s) => self.drop_storage(s),
             }
             next += 1;
         }
@@ -159,21 +171,18 @@ impl<'a> Rewriting<'a> {
         self.result.instructions.push(instruction);
     }
 
-    /// What the program does, without references to what is dropped.
+    /// Passes on an instruction, unless it is a reference to a dropped storage.
     fn tell(&mut self, instruction: Instruction) {
-        let (tensor, more) = match instruction {
-            Instruction::Retain(tensor) => (tensor, true),
-            Instruction::Release(tensor) => (tensor, false),
+        let (tensor, change): (_, fn(u32) -> u32) = match instruction {
+            Instruction::Retain(tensor) => (tensor, |refs| refs.saturating_add(1)),
+            Instruction::Release(tensor) => (tensor, |refs| refs.saturating_sub(1)),
             other => return self.push(other),
         };
         let Some(s) = self.flow.storage_of(tensor) else {
             return self.push(instruction);
         };
         let refs = &mut self.refs[tensor.0 as usize];
-        *refs = match more {
-            true => refs.saturating_add(1),
-            false => refs.saturating_sub(1),
-        };
+        *refs = change(*refs);
         if self.dropped[s].is_none() {
             self.push(instruction);
         }
@@ -184,7 +193,7 @@ impl<'a> Rewriting<'a> {
         self.refs.resize(self.refs.len() + made, 1);
     }
 
-    /// An instruction for each of the program's references to a storage.
+    /// Adds an instruction for each of the program's references to a storage; returns whether there was one.
     fn references(&mut self, s: usize, one: fn(TensorId) -> Instruction) -> bool {
         let flow = self.flow;
         let before = self.result.instructions.len();
@@ -202,12 +211,12 @@ impl<'a> Rewriting<'a> {
         refs.copied().unwrap_or(0)
     }
 
-    fn let_go(&mut self, s: usize) {
+    fn drop_storage(&mut self, s: usize) {
         self.references(s, Instruction::Release);
         self.dropped[s] = Some(self.result.instructions.len());
     }
 
-    /// The core once more, op by op; what only the core reads goes when it was read.
+    /// Runs the core again, op by op. A storage that only the core reads is released after its last reader.
     fn run_again(&mut self, number: usize) {
         let plan = std::mem::take(&mut self.plans[number]);
         for &(_, s) in &plan.drops {

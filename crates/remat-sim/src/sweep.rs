@@ -1,6 +1,7 @@
 //! Many runs, on several threads.
 
-use crate::{Base, Outcome, Program, Setting, Unsound};
+use crate::drive::Unsound;
+use crate::{Base, Outcome, Program, Setting};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,16 +11,17 @@ use std::thread;
 /// One run of a sweep.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// What is replayed.
+    /// The step to replay.
     pub program: &'a Program,
     /// Its run without a limit.
     pub base: &'a Base,
-    /// How.
+    /// The setting of the run.
     pub setting: Setting,
 }
 
-/// Runs the jobs on so many threads and shows each outcome, in the order of the jobs, as soon as it and all before it are
-/// there. What is shown does not depend on the number of threads (the wall time apart). Ends early when `show` says so.
+/// Runs the jobs on `threads` threads and shows each outcome, in the order of the jobs, as soon as it and all before it
+/// exist. The outcomes do not depend on the number of threads, except for their wall time. `show` can end the sweep
+/// early.
 ///
 /// ```
 /// use remat_sim::{sweep, Budget, Job, Program, Setting};
@@ -62,7 +64,7 @@ pub fn sweep<B>(
     in_order(jobs.len(), threads, run, show)
 }
 
-/// Does so many pieces of work on so many threads and shows the results as [`sweep`] does.
+/// Does `count` pieces of work on `threads` threads and shows the results as [`sweep`] does.
 pub fn in_order<T: Send, B>(
     count: usize,
     threads: usize,
@@ -88,7 +90,7 @@ pub fn in_order<T: Send, B>(
             early.insert(index, outcome);
             while let Some(outcome) = early.remove(&due) {
                 if let ControlFlow::Break(reason) = show(due, outcome) {
-                    // Whoever still works finishes that piece and finds nobody to tell.
+                    // Other threads finish the piece they work on; its result has no receiver.
                     next.store(count, Ordering::Relaxed);
                     return ControlFlow::Break(reason);
                 }

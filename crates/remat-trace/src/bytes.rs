@@ -28,7 +28,8 @@ use std::fmt;
 /// assert_eq!(parse_bytes("1.5g"), Ok(Bytes(3 << 29)));
 /// assert_eq!(
 ///     parse_bytes("12 potatoes").unwrap_err().to_string(),
-///     "\"12 potatoes\" is not a byte count: the unit \"potatoes\" is unknown; write for example 6GiB, 512MB or 1073741824",
+///     "\"12 potatoes\" is not a byte count: the unit \"potatoes\" is unknown; \
+///      write for example 6GiB, 512MB or 1073741824",
 /// );
 /// ```
 pub fn parse_bytes(text: &str) -> Result<Bytes, ParseBytesError> {
@@ -40,17 +41,18 @@ pub fn parse_bytes(text: &str) -> Result<Bytes, ParseBytesError> {
         })
 }
 
-/// A text that is no byte count; the message says why, and shows some that are.
+/// An error of [`parse_bytes`]; its message gives the reason and three valid examples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseBytesError {
     /// The text as given.
     pub text: String,
-    /// What is wrong with it.
+    /// The reason why it is no byte count.
     pub reason: ParseBytesReason,
 }
 
-/// Why a text is no byte count.
+/// The reason why a text is no byte count.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ParseBytesReason {
     /// Nothing but blanks.
     Empty,
@@ -62,9 +64,9 @@ pub enum ParseBytesReason {
     NotANumber,
     /// The number is followed by something else than a unit.
     UnknownUnit(String),
-    /// More than 63 bits hold.
+    /// The count does not fit in 63 bits.
     Overflow,
-    /// Bytes cannot be divided.
+    /// The text asks for a fraction of a byte.
     FractionOfAByte,
 }
 
@@ -141,7 +143,7 @@ fn digits(text: &str) -> Result<u64, ParseBytesReason> {
         .ok_or(ParseBytesReason::Overflow)
 }
 
-/// `unit * 0.fraction`, rounded down; digits beyond the 20th are below a millionth of a byte and not looked at.
+/// `unit * 0.fraction`, rounded down. Digits beyond the 20th are worth less than a millionth of a byte and are skipped.
 fn part_of(unit: u64, fraction: &str) -> u64 {
     let digits = &fraction[..fraction.len().min(20)];
     let value = digits

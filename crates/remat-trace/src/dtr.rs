@@ -35,19 +35,19 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "INSTRUCTION", rename_all = "UPPERCASE")]
 pub enum Instruction {
-    /// A remark. What comes before the remark `START` is not part of the step.
+    /// A remark. Lines before the remark `START` are not part of the step.
     Annotate {
         /// The remark.
         #[serde(rename = "ANNOTATION")]
         annotation: String,
     },
-    /// The name stands for a new constant; its `MEMORY` follows.
+    /// A new constant; its `MEMORY` follows.
     Constant {
         /// The new name.
         #[serde(rename = "NAME")]
         name: String,
     },
-    /// How large a constant or a result is; 0 if it is a view, whatever this says.
+    /// The size of a constant or a result. A view counts 0 bytes, whatever its `MEMORY` states.
     Memory {
         /// The constant or result.
         #[serde(rename = "NAME")]
@@ -56,7 +56,7 @@ pub enum Instruction {
         #[serde(rename = "MEMORY", with = "number_in_string")]
         bytes: u64,
     },
-    /// What a result is a view of.
+    /// The argument that a result is a view of.
     Alias {
         /// The result.
         #[serde(rename = "NAME")]
@@ -70,10 +70,10 @@ pub enum Instruction {
         /// The op.
         #[serde(rename = "NAME")]
         op: String,
-        /// What it reads.
+        /// Names of the tensors it reads.
         #[serde(rename = "ARGS")]
         args: Vec<String>,
-        /// New names for what it makes.
+        /// New names for its results.
         #[serde(rename = "RESULT")]
         results: Vec<String>,
         /// Time it took, in nanoseconds.
@@ -85,7 +85,7 @@ pub enum Instruction {
         /// The op.
         #[serde(rename = "NAME")]
         op: String,
-        /// What it reads.
+        /// Names of the tensors it reads.
         #[serde(rename = "ARGS")]
         args: Vec<String>,
         /// Indices of the arguments it changes.
@@ -100,11 +100,11 @@ pub enum Instruction {
         /// The new name.
         #[serde(rename = "DST")]
         target: String,
-        /// The name it has already.
+        /// A name that the tensor has already.
         #[serde(rename = "SRC")]
         source: String,
     },
-    /// A known name stands for another tensor from here on. (The paper writes `COPYFROM`; both are read.)
+    /// A known name is given to another tensor. (The paper writes `COPYFROM`; the reader takes both.)
     #[serde(rename = "COPY_FROM", alias = "COPYFROM")]
     CopyFrom {
         /// The name that changes its tensor.
@@ -114,7 +114,7 @@ pub enum Instruction {
         #[serde(rename = "SRC")]
         source: String,
     },
-    /// The name is gone.
+    /// The program drops a name.
     Release {
         /// The name.
         #[serde(rename = "NAME")]
@@ -130,7 +130,7 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens a log, `-` for standard input; compression is found out by itself.
+    /// Opens a log; `-` is standard input. The first bytes tell the compression.
     ///
     /// # Errors
     /// The file cannot be opened.
@@ -142,9 +142,10 @@ impl LogReader {
     }
 
     fn step(&mut self) -> Result<Option<Instruction>, TraceError> {
-        match self.lines.advance()? {
-            true => parse(&self.lines).map(Some),
-            false => Ok(None),
+        if self.lines.advance()? {
+            parse(&self.lines).map(Some)
+        } else {
+            Ok(None)
         }
     }
 }
@@ -152,7 +153,7 @@ impl LogReader {
 impl Iterator for LogReader {
     type Item = Result<Instruction, TraceError>;
 
-    /// The next instruction; nothing more after an error.
+    /// The next instruction. An error ends the iterator.
     fn next(&mut self) -> Option<Self::Item> {
         if self.done {
             return None;
@@ -163,12 +164,12 @@ impl Iterator for LogReader {
     }
 }
 
-/// Reads the line that was moved to.
+/// The instruction on the current line.
 pub(crate) fn parse(lines: &Lines) -> Result<Instruction, TraceError> {
     serde_json::from_slice(lines.text()).map_err(|error| lines.syntax(&error))
 }
 
-/// Whether a file's first line belongs to a log.
+/// Whether a file with this first line is a log.
 pub(crate) fn is_log(first_line: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct AnyInstruction {
@@ -178,7 +179,7 @@ pub(crate) fn is_log(first_line: &[u8]) -> bool {
     serde_json::from_slice::<AnyInstruction>(first_line).is_ok()
 }
 
-/// Writes a log; files are packed and named as [`TraceWriter`](crate::TraceWriter) does it.
+/// Writes a log. Packing and naming of the file follow [`TraceWriter`](crate::TraceWriter).
 #[derive(Debug)]
 pub struct LogWriter {
     output: Output,

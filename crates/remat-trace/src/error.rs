@@ -1,21 +1,21 @@
-//! What can be wrong with a trace.
+//! Errors of readers: the file, the line, and the problem found there.
 
-use crate::Violation;
+use crate::{Violation, VERSION};
 use std::fmt;
 use std::io;
 
-/// A trace that cannot be read on: where, why, and what to do.
+/// An error that ends reading a trace. Its message names the place, the problem and a remedy, in one line.
 #[derive(Debug)]
 pub struct TraceError {
-    /// The file as it was asked for (`<stdin>` for `-`).
+    /// The path as the caller gave it; `<stdin>` for `-`.
     pub file: String,
     /// The line, counted from 1; 0 where no line was reached.
     pub line: u64,
-    /// What is wrong there.
+    /// The problem found at that line.
     pub problem: Problem,
 }
 
-/// What is wrong with a trace.
+/// A problem with a trace.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Problem {
@@ -23,7 +23,7 @@ pub enum Problem {
     Open(io::Error),
     /// The file cannot be read, or its compression is damaged.
     Read(io::Error),
-    /// There is not a single line.
+    /// The file has no line at all.
     Empty,
     /// The first line belongs to no known format.
     UnknownFormat,
@@ -31,15 +31,15 @@ pub enum Problem {
     Version(u64),
     /// The line is not what the format asks for.
     Syntax(String),
-    /// The file ends too early; says how that is known.
+    /// The file ends too early; the text says how the reader knows.
     Truncated(&'static str),
     /// Lines follow the end record.
     AfterEnd,
-    /// The end record counts other events than were read.
+    /// The end record states another number of events than the reader counted.
     EventCount {
-        /// What the end record says.
+        /// The number in the end record.
         said: u64,
-        /// What was read.
+        /// The number of events read.
         read: u64,
     },
     /// A line is longer than the limit.
@@ -52,14 +52,14 @@ pub enum Problem {
         /// The limit in bytes.
         limit: u64,
     },
-    /// There are more events, counted with the tensors that they name, than the limit.
+    /// The trace holds more events than the limit. Each event counts with the tensors that it names.
     TooManyEvents {
         /// The limit.
         limit: u64,
     },
     /// The event contradicts those before it.
     Invalid(Violation),
-    /// The log's instruction contradicts those before it; says how.
+    /// The log's instruction contradicts those before it; the text says how.
     Instruction(String),
 }
 
@@ -88,15 +88,17 @@ impl fmt::Display for Problem {
             ),
             Problem::Version(version) => write!(
                 f,
-                "is a Remat trace of version {version}, this program reads version {}; upgrade remat or record it again",
-                crate::VERSION
+                "is a Remat trace of version {version}, this program reads version {}; \
+                 upgrade remat or record it again",
+                VERSION
             ),
             Problem::Syntax(what) => write!(f, "{}; mend the line or record the trace again", in_one_line(what)),
             Problem::Truncated(how) => write!(f, "the file is cut off: {how}; copy or record it again"),
             Problem::AfterEnd => write!(f, "a line follows the end record; remove it, or split the file there"),
             Problem::EventCount { said, read } => write!(
                 f,
-                "the end record counts {said} events, {read} were read; lines were lost or added: copy or record it again"
+                "the end record counts {said} events, {read} were read; lines were lost or added: \
+                 copy or record it again"
             ),
             Problem::LineTooLong { limit } => {
                 write!(f, "the line is longer than {limit} bytes; if that is right, raise the line limit")
@@ -106,7 +108,8 @@ impl fmt::Display for Problem {
             }
             Problem::TooManyEvents { limit } => write!(
                 f,
-                "there are more than {limit} events and tensors named by them; if that is right, raise the limit of events"
+                "there are more than {limit} events and tensors named by them; \
+                 if that is right, raise the limit of events"
             ),
             Problem::Invalid(violation) => write!(f, "{violation}; mend the line or record the trace again"),
             Problem::Instruction(what) => {
@@ -116,7 +119,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Text that quotes the file: without control characters, and not longer than a person reads.
+/// Text quoted from the file, without control characters and cut after 300 characters.
 fn in_one_line(text: &str) -> String {
     const MOST: usize = 300;
     let plain = |c: char| if c.is_control() { ' ' } else { c };

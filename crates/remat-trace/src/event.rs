@@ -1,4 +1,4 @@
-//! What a trace says, one event a line.
+//! Events, one a line of a trace.
 
 use remat_core::{Bytes, Output, PoolId};
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Event {
-    /// `{"const":{"t":1,"b":4096,"p":0}}`: a tensor that was there already (a weight, data); it cannot be recomputed.
+    /// `{"const":{"t":1,"b":4096,"p":0}}`: a tensor that existed before (a weight, data) and cannot be recomputed.
     #[serde(rename = "const")]
     Constant {
         /// The new tensor.
@@ -46,7 +46,7 @@ pub enum Event {
     /// `{"op":{"n":"mm","i":[1,2],"o":[{"t":3,"b":4096}],"w":64,"wp":0,"c":1500,"r":true}}`: an op ran.
     #[serde(rename = "op")]
     Op {
-        /// What the framework calls it.
+        /// The framework's name of the op.
         #[serde(rename = "n")]
         name: String,
         /// Tensors it read; repeated ones are allowed.
@@ -96,7 +96,7 @@ pub enum Event {
         #[serde(rename = "ts")]
         tensors: Vec<u64>,
     },
-    /// `{"mark":{"n":"backward"}}`: a remark about where in the step we are.
+    /// `{"mark":{"n":"backward"}}`: a remark on the part of the step that follows.
     #[serde(rename = "mark")]
     Mark {
         /// The remark.
@@ -128,11 +128,11 @@ impl Event {
 pub struct TraceOutput {
     /// The new tensor.
     pub tensor: u64,
-    /// What it is made of.
+    /// Where its bytes come from.
     pub kind: TraceOutputKind,
 }
 
-/// What an output of an op is made of.
+/// Where the bytes of an op's output come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TraceOutputKind {
     /// A storage of its own.
@@ -155,7 +155,7 @@ pub enum TraceOutputKind {
 }
 
 impl From<TraceOutputKind> for Output {
-    /// As the engine is told it.
+    /// The same output in the engine's terms.
     fn from(kind: TraceOutputKind) -> Self {
         match kind {
             TraceOutputKind::Fresh { bytes, pool } => Output::Fresh {
@@ -168,7 +168,7 @@ impl From<TraceOutputKind> for Output {
     }
 }
 
-/// [`TraceOutput`] as it is written.
+/// [`TraceOutput`] as a line of the file holds it.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OutputLine {

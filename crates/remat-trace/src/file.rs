@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-/// How much a reader takes in before it gives up: what bounds the memory of all that read.
+/// Limits on the size of a trace. A reader that meets one gives up, so the limits bound the memory of every reader.
 ///
-/// Readers hold a line and some 16 bytes a tensor. Who keeps the events (`remat simulate`) takes
-/// some 100 bytes for each counted in `events`, and the engine that replays them some 300 more.
+/// A reader holds one line and some 16 bytes a tensor. A program that keeps the events (`remat simulate`) takes some
+/// 100 bytes for each counted in `events`, and the engine that replays them some 300 more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes in a line.
@@ -79,7 +79,7 @@ impl Lines {
         }
     }
 
-    /// Reads from anything; `name` stands for it in errors.
+    /// Reads lines from any source; errors call the source `name`.
     pub(crate) fn new(
         raw: Box<dyn Read + Send>,
         name: String,
@@ -143,7 +143,7 @@ impl Lines {
         }
     }
 
-    /// The error for a line that is not the JSON asked for.
+    /// The error for a line that is not the expected JSON.
     pub(crate) fn syntax(&self, error: &serde_json::Error) -> TraceError {
         if error.is_eof() && !self.ended_in_newline {
             return self.error(Problem::Truncated("its last line is incomplete"));
@@ -200,7 +200,7 @@ fn read_problem(error: io::Error) -> Problem {
     }
 }
 
-/// A stream that counts what is taken from it, so that progress can be told of packed files.
+/// A stream that counts the bytes read from it, so that a progress bar can follow a packed file.
 struct Counted {
     raw: Box<dyn Read + Send>,
     count: Arc<AtomicU64>,
@@ -214,7 +214,7 @@ impl Read for Counted {
     }
 }
 
-/// Unpacks what its first bytes say is packed.
+/// A reader of the unpacked bytes; the first bytes tell gzip, zstd or plain.
 fn unpacked(mut raw: Counted) -> io::Result<Box<dyn BufRead + Send>> {
     let mut magic = Vec::new();
     raw.by_ref()
@@ -232,8 +232,8 @@ fn unpacked(mut raw: Counted) -> io::Result<Box<dyn BufRead + Send>> {
     })
 }
 
-/// A file being written: packed as its name ends (`.zst`, `.gz`, else plain) and, until it is finished, under the name
-/// `PATH.partial`, so that whoever finds `PATH` finds it whole.
+/// A file being written. Its ending selects the packing (`.zst`, `.gz`, else plain). It is called `PATH.partial` until
+/// it is finished, so that a file called `PATH` is always whole.
 pub(crate) struct Output {
     sink: Sink,
     /// Partial and final name; none for standard output.

@@ -1,8 +1,8 @@
 //! Recorded training steps.
 //!
-//! A *trace* says what happened in a step: which constants there were, which ops ran on which tensors at which cost, and
-//! when references came and went. From it the engine's decisions can be replayed without the model, the framework or
-//! the device. This crate reads and writes traces, and decides nothing.
+//! A *trace* records a training step: its constants, its ops with their tensors and costs, and the moments at which
+//! references were taken and dropped. The engine can replay its decisions from a trace, without the model, the
+//! framework or the device. This crate reads and writes traces, and decides nothing.
 //!
 //! ```
 //! use remat_trace::{open, Event, TraceOutput, TraceOutputKind, TraceWriter};
@@ -30,8 +30,8 @@
 //!
 //! # The format, version 1
 //!
-//! UTF-8 text, a JSON object a line, packed with zstd or gzip or not at all (readers look at the first bytes, not at
-//! the name). Blank lines are skipped.
+//! UTF-8 text, one JSON object a line; plain, or packed with zstd or gzip. Readers look at the first bytes, not at the
+//! name. Blank lines are skipped.
 //!
 //! ```text
 //! {"remat-trace":1,"created_by":"remat 0.1.0","pools":["cuda:0"]}        the header
@@ -47,8 +47,8 @@
 //! {"end":{"events":9}}                                                   the end record
 //! ```
 //!
-//! - **Header**: `remat-trace` is the version; readers refuse others. `created_by`, `pools` (names by index) and `about`
-//!   (an object of strings) may be missing; other keys are skipped.
+//! - **Header**: `remat-trace` is the version; readers refuse others. `created_by`, `pools` (names by index) and
+//!   `about` (an object of strings) may be missing; other keys are skipped.
 //! - **Events**: the keys of each are listed at [`Event`]. Unknown events and keys are errors. Sizes are bytes, costs
 //!   nanoseconds; `p` and `wp` are pools (0 if missing), `w` the workspace, `"r":false` says that an op must not be
 //!   replayed. Numbers are at most 2^53, sums of sizes and of costs at most 2^62.
@@ -58,17 +58,19 @@
 //!
 //! Readers also take the [logs of the DTR paper's authors](dtr), told apart by the first line.
 //!
-//! # The rooms
+//! # Modules
 //!
 //! | module | it holds |
 //! | --- | --- |
-//! | [`Event`] | what a trace says |
-//! | [`TraceWriter`], [`open`] | Remat's own format, and reading any |
-//! | [`Validator`] | which events can follow one another |
-//! | [`dtr`], [`mod@convert`] | the DTR log format; from logs to events and back |
-//! | [`Summary`] | what a trace holds, counted |
-//! | [`Replayer`] | feeding events to an engine |
-//! | [`parse_bytes`] | byte counts as people write them |
+//! | [`Event`] | one thing that happened in a step |
+//! | [`TraceWriter`], [`open`] | a writer of Remat's own format, and a reader of both |
+//! | [`Validator`] | a check that each event can follow those before it |
+//! | [`dtr`], [`mod@convert`] | the DTR log format, and conversions from and to it |
+//! | [`Summary`] | counts of what a trace holds |
+//! | [`Replayer`] | an engine that is told a trace's events |
+//! | [`parse_bytes`] | a parser of byte counts as people write them |
+
+#![forbid(unsafe_code)]
 
 mod bytes;
 pub mod convert;
@@ -76,6 +78,7 @@ pub mod dtr;
 mod error;
 mod event;
 mod file;
+mod format;
 mod reader;
 mod replay;
 mod summary;
@@ -87,11 +90,14 @@ pub use convert::convert;
 pub use error::{Problem, TraceError};
 pub use event::{Event, TraceOutput, TraceOutputKind};
 pub use file::Limits;
-pub use reader::{open, open_with, Format, TraceReader};
+pub use format::{Format, VERSION};
+pub use reader::{open, open_with, TraceReader};
 pub use replay::Replayer;
 pub use summary::Summary;
 pub use validate::{Validator, Violation, LARGEST_NUMBER, LARGEST_SUM};
 pub use writer::{Header, TraceWriter};
 
-/// The version of the trace format that this crate writes and reads.
-pub const VERSION: u64 = 1;
+/// The README's program, so that the compiler checks it.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,43 +3,13 @@
 use crate::convert::FromDtr;
 use crate::file::{Limits, Lines};
 use crate::writer::EndRecord;
-use crate::{dtr, Event, Header, Problem, TraceError, Validator, VERSION};
+use crate::{dtr, Event, Format, Header, Problem, TraceError, Validator, VERSION};
 use serde::Deserialize;
 use std::collections::VecDeque;
 use std::io::Read;
 use std::path::Path;
 
-/// The formats that traces come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Remat's own.
-    Remat,
-    /// The [logs of the DTR paper's authors](dtr).
-    Dtr,
-}
-
-impl Format {
-    /// The format that a file's name asks for: `.log` and `.dtr` mean DTR, with or without `.gz` or `.zst` behind.
-    ///
-    /// ```
-    /// use remat_trace::Format;
-    /// assert_eq!(Format::of_name("unet.log.zst"), Format::Dtr);
-    /// assert_eq!(Format::of_name("unet.trace"), Format::Remat);
-    /// ```
-    pub fn of_name(path: impl AsRef<Path>) -> Format {
-        let name = path.as_ref().to_string_lossy();
-        let name = name
-            .strip_suffix(".zst")
-            .or_else(|| name.strip_suffix(".gz"))
-            .unwrap_or(&name);
-        match name.ends_with(".log") || name.ends_with(".dtr") {
-            true => Format::Dtr,
-            false => Format::Remat,
-        }
-    }
-}
-
-/// Opens a trace for reading: `-` is standard input; compression and format are found out by themselves.
+/// Opens a trace for reading; `-` is standard input. The first bytes tell the compression, the first line the format.
 ///
 /// # Errors
 /// The file cannot be opened, or its first line belongs to no known format.
@@ -47,7 +17,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<TraceReader, TraceError> {
     open_with(path, Limits::default())
 }
 
-/// [`open`] with limits of one's own.
+/// [`open`] with limits that the caller sets.
 ///
 /// # Errors
 /// As [`open`].
@@ -57,8 +27,8 @@ pub fn open_with(path: impl AsRef<Path>, limits: Limits) -> Result<TraceReader, 
 
 /// The events of a trace, in order, each checked against those before it.
 ///
-/// After an error nothing more comes. The reader holds one line and what the [`Validator`] remembers, however
-/// long the trace is.
+/// An error ends the iterator. The reader holds one line and what the [`Validator`] remembers, however long the trace
+/// is.
 #[derive(Debug)]
 pub struct TraceReader {
     lines: Lines,
@@ -84,16 +54,16 @@ enum Source {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The first line was moved to and not yet used.
+    /// The reader stands on the first line and has not used it yet.
     FirstLine,
     Reading,
-    /// The last line was read; events that it gave may be left.
+    /// The last line was read; events made from it may still wait to be handed out.
     AllRead,
     Done,
 }
 
 impl TraceReader {
-    /// Reads from anything; `name` stands for it in errors.
+    /// Reads a trace from any source; errors call the source `name`.
     ///
     /// # Errors
     /// As [`open`].
@@ -147,8 +117,9 @@ impl TraceReader {
         }
     }
 
-    /// Mutations of a log are to be ops that write in place ([`FromDtr::in_place`]), not into copies; Remat's own traces say
-    /// which do. To be told before the first event is read.
+    /// Reads a log's mutations as ops that write in place ([`FromDtr::in_place`]) instead of into copies. Call it
+    /// before the first event is read. Remat's own traces say themselves which ops write in place, so it leaves them
+    /// alone.
     pub fn with_mutations_in_place(mut self) -> Self {
         if let Source::Dtr { converter, .. } = &mut self.source {
             *converter = FromDtr::in_place();
@@ -156,7 +127,7 @@ impl TraceReader {
         self
     }
 
-    /// The first line of a Remat trace; logs have none.
+    /// The header of a Remat trace; `None` for a log, which has none.
     pub fn header(&self) -> Option<&Header> {
         match &self.source {
             Source::Remat { header, .. } => Some(header),
@@ -164,7 +135,7 @@ impl TraceReader {
         }
     }
 
-    /// Bytes taken in so far of the file as it is stored (packed or not); for progress bars.
+    /// Bytes of the stored file read so far, before unpacking; for progress bars.
     pub fn stored_bytes_read(&self) -> u64 {
         self.lines.stored_bytes()
     }
@@ -231,7 +202,8 @@ fn next_own(lines: &mut Lines, events: &mut u64) -> Result<Option<Event>, TraceE
     Ok(Some(event))
 }
 
-/// Whether the line is an object whose first key is `end`; told before parsing, so that errors speak of the right thing.
+/// Whether the line is an object whose first key is `end`. Found before parsing, so that a syntax error names the right
+/// record.
 fn is_end_record(line: &[u8]) -> bool {
     let inner = line.strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
     inner.is_some_and(|inner| inner.starts_with(b"\"end\""))
@@ -243,9 +215,10 @@ fn read_end(lines: &mut Lines, read: u64) -> Result<(), TraceError> {
     if said != read {
         return Err(lines.error(Problem::EventCount { said, read }));
     }
-    match lines.advance()? {
-        true => Err(lines.error(Problem::AfterEnd)),
-        false => Ok(()),
+    if lines.advance()? {
+        Err(lines.error(Problem::AfterEnd))
+    } else {
+        Ok(())
     }
 }
 

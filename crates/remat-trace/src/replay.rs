@@ -6,8 +6,8 @@ use remat_core::{
 };
 use std::collections::HashMap;
 
-/// An engine that is told the events of a trace. Whatever it answers counts as performed at once: nothing is computed,
-/// and every op takes as long as it did when it was recorded.
+/// An engine that is told the events of a trace. Nothing is computed: each step that the engine asks for counts as
+/// performed at once, and every op takes the time that was recorded.
 ///
 /// ```no_run
 /// use remat_core::{Bytes, Config, PoolId};
@@ -25,7 +25,7 @@ pub struct Replayer {
     tensors: HashMap<u64, Held>,
 }
 
-/// A tensor that the trace still refers to. The engine's ids are reused once it is not.
+/// A tensor that the trace still refers to. After its last release the engine may use its id again.
 struct Held {
     id: TensorId,
     references: u32,
@@ -48,13 +48,13 @@ impl Replayer {
     /// Tells the engine the next event.
     ///
     /// # Errors
-    /// The engine's refusal. [`Error::Protocol`] if the trace is not valid.
+    /// The engine's refusal ([`Error::Budget`], [`Error::Thrash`]), or [`Error::Protocol`] if the trace is not valid.
     pub fn feed(&mut self, event: &Event) -> Result<(), Error> {
         self.feed_watched(event, &mut |_| ())
     }
 
-    /// [`feed`](Replayer::feed), and shows the engine to `watch` whenever it has answered with steps and before it is
-    /// told anything more.
+    /// [`feed`](Replayer::feed) that shows the engine to `watch` after each answer, while the answer's steps can still
+    /// be read.
     ///
     /// # Errors
     /// As [`feed`](Replayer::feed).
@@ -72,45 +72,9 @@ impl Replayer {
                 let id = self.engine.constant(Bytes(*bytes), PoolId(*pool))?;
                 self.hold(*tensor, id);
             }
-            Event::Op {
-                inputs,
-                outputs,
-                workspace,
-                workspace_pool,
-                cost,
-                replay,
-                ..
-            } => {
-                let ids = self.ids(inputs)?;
-                let made: Vec<Output> = outputs.iter().map(|output| output.kind.into()).collect();
-                let spec = OpSpec {
-                    inputs: &ids,
-                    outputs: &made,
-                    workspace: Bytes(*workspace),
-                    workspace_pool: PoolId(*workspace_pool),
-                    replay: if *replay {
-                        Replay::Allowed
-                    } else {
-                        Replay::Forbidden
-                    },
-                };
-                self.run(&spec, outputs, Cost(*cost), watch)?;
-            }
-            Event::Retain { tensor } => {
-                let held = self.held(*tensor)?;
-                held.references = held.references.checked_add(1).ok_or(Error::Overflow)?;
-                let id = held.id;
-                self.engine.retain(id)?;
-            }
-            Event::Release { tensor } => {
-                let held = self.held(*tensor)?;
-                held.references -= 1;
-                let Held { id, references } = *held;
-                if references == 0 {
-                    self.tensors.remove(tensor);
-                }
-                self.engine.release(id)?;
-            }
+            Event::Op { .. } => self.op(event, watch)?,
+            Event::Retain { tensor } => self.retain(*tensor)?,
+            Event::Release { tensor } => self.release(*tensor)?,
             Event::Pin { tensor } => {
                 let id = self.held(*tensor)?.id;
                 self.engine.pin(id)?;
@@ -122,9 +86,55 @@ impl Replayer {
             Event::Mark { .. } => return Ok(()),
         }
         watch(&self.engine);
-        // There is no memory behind the ids: nothing to clean up before they are used again.
+        // No memory stands behind the ids, so the engine may use collected ones again at once.
         self.engine.collected();
         Ok(())
+    }
+
+    fn op(&mut self, event: &Event, watch: &mut impl FnMut(&Engine)) -> Result<(), Error> {
+        let Event::Op {
+            inputs,
+            outputs,
+            workspace,
+            workspace_pool,
+            cost,
+            replay,
+            ..
+        } = event
+        else {
+            return Ok(());
+        };
+        let ids = self.ids(inputs)?;
+        let made: Vec<Output> = outputs.iter().map(|output| output.kind.into()).collect();
+        let spec = OpSpec {
+            inputs: &ids,
+            outputs: &made,
+            workspace: Bytes(*workspace),
+            workspace_pool: PoolId(*workspace_pool),
+            replay: if *replay {
+                Replay::Allowed
+            } else {
+                Replay::Forbidden
+            },
+        };
+        self.run(&spec, outputs, Cost(*cost), watch)
+    }
+
+    fn retain(&mut self, tensor: u64) -> Result<(), Error> {
+        let held = self.held(tensor)?;
+        held.references = held.references.checked_add(1).ok_or(Error::Overflow)?;
+        let id = held.id;
+        self.engine.retain(id)
+    }
+
+    fn release(&mut self, tensor: u64) -> Result<(), Error> {
+        let held = self.held(tensor)?;
+        held.references -= 1;
+        let Held { id, references } = *held;
+        if references == 0 {
+            self.tensors.remove(&tensor);
+        }
+        self.engine.release(id)
     }
 
     fn run(

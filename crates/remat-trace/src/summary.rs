@@ -1,8 +1,8 @@
-//! What a trace holds, counted.
+//! Counts of what a trace holds.
 
 use crate::{Event, TraceOutputKind};
 
-/// Counts of what was seen in a trace.
+/// Counts over the events of a trace.
 ///
 /// ```
 /// use remat_trace::{Event, Summary};
@@ -25,7 +25,7 @@ pub struct Summary {
     pub constants: u64,
     /// Bytes of all constants together.
     pub constant_bytes: u64,
-    /// Bytes of all fresh outputs together, though they never were there at once.
+    /// Bytes of all fresh outputs together; they need not have existed at the same time.
     pub output_bytes: u64,
     /// The largest workspace.
     pub largest_workspace: u64,

@@ -1,14 +1,14 @@
-//! Whether events can follow one another.
+//! A check that each event can follow those before it.
 
 use crate::{Event, TraceOutput, TraceOutputKind};
 use std::collections::hash_map::{Entry, HashMap};
 use std::collections::HashSet;
 use std::fmt;
 
-/// The largest single size or cost: what a double holds exactly, so that every JSON reader agrees on it.
+/// The largest single size or cost, 2^53. A double holds it exactly, so that every JSON reader reads the same number.
 pub const LARGEST_NUMBER: u64 = 1 << 53;
 
-/// The largest sum of all sizes, and of all costs: the engine counts in 63 bits.
+/// The largest sum of all sizes, and of all costs, 2^62. The engine counts in 63 bits.
 pub const LARGEST_SUM: u64 = 1 << 62;
 
 /// Checks a sequence of events, one by one, as they come.
@@ -31,7 +31,7 @@ pub struct Validator {
     cost: u64,
 }
 
-/// What is known of a tensor that was defined. It is remembered after its last release: ids are not used twice.
+/// A defined tensor. The validator remembers it after its last release, because ids are never used twice.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     references: u32,
@@ -39,7 +39,8 @@ struct Known {
 }
 
 impl Validator {
-    /// A validator that has seen nothing; more than `most_tensors` ids are a violation, which bounds its memory.
+    /// A validator that has seen no event. A trace with more than `most_tensors` ids violates its limit, which bounds
+    /// its memory.
     pub fn new(most_tensors: usize) -> Self {
         Validator {
             most_tensors,
@@ -50,10 +51,10 @@ impl Validator {
         }
     }
 
-    /// Takes the next event in.
+    /// Checks the next event.
     ///
     /// # Errors
-    /// The first contradiction found. What the validator says of later events has no meaning then.
+    /// The first contradiction found. After an error the validator's answers have no meaning.
     pub fn check(&mut self, event: &Event) -> Result<(), Violation> {
         match event {
             Event::Constant { tensor, bytes, .. } => {
@@ -177,7 +178,7 @@ fn sum(what: &'static str, so_far: u64, value: u64) -> Result<u64, Violation> {
     }
 }
 
-/// A contradiction between an event and those before it.
+/// A contradiction between an event and those before it, or a limit that it exceeds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Violation {
@@ -200,7 +201,7 @@ pub enum Violation {
     WrittenTwice(u64),
     /// A size, cost or id is above [`LARGEST_NUMBER`].
     NumberTooLarge {
-        /// What the number is.
+        /// The quantity that the number states.
         what: &'static str,
         /// The number.
         value: u64,

@@ -21,7 +21,7 @@ pub struct Header {
     /// Names of the pools, by index (`"cpu"`, `"cuda:0"`); pools beyond the list have no name.
     #[serde(default)]
     pub pools: Vec<String>,
-    /// Whatever else the recorder knows: the model, the batch size, the framework's version.
+    /// Further facts by name, such as the model, the batch size, the framework's version.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub about: BTreeMap<String, String>,
 }
@@ -48,9 +48,9 @@ pub(crate) enum EndRecord {
 
 /// Writes a trace, line by line.
 ///
-/// The file is packed as its name ends (`.zst`, `.gz`, else plain; `-` is standard output). Until
-/// [`finish`](TraceWriter::finish) it is called `PATH.partial`; a writer that is dropped before leaves that file.
-/// Events are not checked here ([`Validator`](crate::Validator) does that): recording is on the training step's path.
+/// The file's ending selects the packing (`.zst`, `.gz`, else plain); `-` is standard output. The file is called
+/// `PATH.partial` until [`finish`](TraceWriter::finish); a writer dropped earlier leaves it under that name. The writer
+/// does not check events, because recording delays the training step; [`Validator`](crate::Validator) checks them.
 ///
 /// ```
 /// use remat_trace::{open, Event, TraceWriter};
@@ -78,7 +78,7 @@ impl TraceWriter {
         TraceWriter::create_with(path, &Header::default())
     }
 
-    /// Starts a trace with a header of its own.
+    /// Starts a trace with the given header.
     ///
     /// # Errors
     /// The file cannot be created or written.
@@ -105,7 +105,7 @@ impl TraceWriter {
     /// Writes the end record and gives the file its name.
     ///
     /// # Errors
-    /// The file cannot be written or renamed; `PATH.partial` is left then.
+    /// The file cannot be written or renamed; `PATH.partial` stays.
     pub fn finish(mut self) -> io::Result<()> {
         self.write_line(&EndRecord::End {
             events: self.events,

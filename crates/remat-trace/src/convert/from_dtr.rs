@@ -1,4 +1,4 @@
-//! From a log's instructions to events.
+//! The conversion from a log's instructions to events.
 
 use crate::dtr::Instruction;
 use crate::{Event, Problem, TraceOutput, TraceOutputKind};
@@ -8,8 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 #[derive(Debug, Default)]
 pub struct FromDtr {
     started: bool,
-    /// A mutation writes into the block of what it changes; else into a copy, as the authors' simulator has it.
-    in_place: bool,
+    mutations: Mutations,
     names: HashMap<String, Named>,
     /// Names and tensors given out so far.
     named: u64,
@@ -17,14 +16,24 @@ pub struct FromDtr {
     awaited: Option<Awaited>,
 }
 
-/// What a name stands for.
+/// The tensor that a name stands for.
 #[derive(Clone, Copy, Debug)]
 struct Named {
     tensor: u64,
     /// Size of the storage that the tensor views.
     storage_bytes: u64,
-    /// When the name first appeared.
+    /// The number of names that appeared before this one.
     order: u64,
+}
+
+/// Where a log's mutations write.
+#[derive(Clone, Copy, Debug, Default)]
+enum Mutations {
+    /// Into a copy, as in the authors' simulator (DTR appendix C.6).
+    #[default]
+    Copied,
+    /// Into the block of the tensor that they change (Coop section 3.5).
+    InPlace,
 }
 
 /// An instruction whose `MEMORY` and `ALIAS` instructions are still to come.
@@ -46,23 +55,56 @@ struct Call {
 struct AwaitedResult {
     name: String,
     bytes: Option<u64>,
-    /// Outer `None`: not yet told; inner `None`: a storage of its own.
+    /// Outer `None`: its `ALIAS` has not come yet. Inner `None`: it has a storage of its own.
     alias: Option<Option<usize>>,
 }
 
+impl Awaited {
+    fn constant(name: &str) -> Awaited {
+        let own_storage = AwaitedResult {
+            name: name.to_owned(),
+            bytes: None,
+            alias: Some(None),
+        };
+        Awaited {
+            call: None,
+            results: vec![own_storage],
+        }
+    }
+
+    fn call(call: Call, results: &[String]) -> Awaited {
+        let results = results.iter().map(|name| AwaitedResult {
+            name: name.clone(),
+            bytes: None,
+            alias: None,
+        });
+        Awaited {
+            call: Some(call),
+            results: results.collect(),
+        }
+    }
+}
+
+impl AwaitedResult {
+    fn is_complete(&self) -> bool {
+        self.bytes.is_some() && self.alias.is_some()
+    }
+}
+
 impl FromDtr {
-    /// `MUTATE` becomes an op that writes in place, in place of one that writes into a copy (Coop section 3.5, figure 3).
+    /// A converter that turns `MUTATE` into an op that writes in place (Coop section 3.5, figure 3), instead of one
+    /// that writes into a copy.
     pub fn in_place() -> Self {
         FromDtr {
-            in_place: true,
+            mutations: Mutations::InPlace,
             ..FromDtr::default()
         }
     }
 
-    /// Takes in the next instruction; events that are complete now are added to `events`.
+    /// Takes the next instruction and appends the events that are now complete to `events`.
     ///
     /// # Errors
-    /// The instruction contradicts those before it. The converter is of no use then.
+    /// The instruction contradicts those before it. After an error the converter's events have no meaning.
     pub fn push(
         &mut self,
         instruction: &Instruction,
@@ -88,13 +130,14 @@ impl FromDtr {
         }
     }
 
-    /// The log is over: what is still referenced is pinned.
+    /// Ends the log: pins every tensor that is still referenced, in order of first appearance.
     ///
     /// # Errors
     /// The log has no `START`, or stops within an instruction.
     pub fn finish(&mut self, events: &mut VecDeque<Event>) -> Result<(), Problem> {
         if !self.started {
-            let what = "the log has no START; put {\"INSTRUCTION\":\"ANNOTATE\",\"ANNOTATION\":\"START\"} before the step";
+            let what = "the log has no START; \
+                        put {\"INSTRUCTION\":\"ANNOTATE\",\"ANNOTATION\":\"START\"} before the step";
             return Err(Problem::Instruction(what.into()));
         }
         if self.awaited.is_some() {
@@ -114,7 +157,7 @@ impl FromDtr {
         Ok(())
     }
 
-    /// Instructions that stand at the head of their group.
+    /// Takes an instruction that begins a group.
     fn push_first(
         &mut self,
         instruction: &Instruction,
@@ -124,43 +167,20 @@ impl FromDtr {
             Instruction::Annotate { annotation } => events.push_back(Event::Mark {
                 name: annotation.clone(),
             }),
-            Instruction::Constant { name } => {
-                let own_storage = AwaitedResult {
-                    name: name.clone(),
-                    bytes: None,
-                    alias: Some(None),
-                };
-                self.awaited = Some(Awaited {
-                    call: None,
-                    results: vec![own_storage],
-                });
-            }
+            Instruction::Constant { name } => self.awaited = Some(Awaited::constant(name)),
             Instruction::Call {
                 op,
                 args,
                 results,
                 cost,
             } => {
-                let args = args
-                    .iter()
-                    .map(|name| self.named(name))
-                    .collect::<Result<_, _>>()?;
-                let results = results
-                    .iter()
-                    .map(|name| AwaitedResult {
-                        name: name.clone(),
-                        bytes: None,
-                        alias: None,
-                    })
-                    .collect();
-                self.awaited = Some(Awaited {
-                    call: Some(Call {
-                        op: op.clone(),
-                        args,
-                        cost: *cost,
-                    }),
-                    results,
-                });
+                let args = args.iter().map(|name| self.named(name));
+                let call = Call {
+                    op: op.clone(),
+                    args: args.collect::<Result<_, _>>()?,
+                    cost: *cost,
+                };
+                self.awaited = Some(Awaited::call(call, results));
                 self.complete(events)?;
             }
             Instruction::Mutate {
@@ -169,25 +189,33 @@ impl FromDtr {
                 mutated,
                 cost,
             } => self.mutate(op, args, mutated, *cost, events)?,
-            Instruction::Copy { target, source } => {
-                let source = self.named(source)?;
-                self.name(target, source.tensor, source.storage_bytes)?;
-                events.push_back(Event::Retain {
-                    tensor: source.tensor,
-                });
-            }
+            Instruction::Copy { target, source } => self.copy(target, source, events)?,
             Instruction::CopyFrom { target, source } => self.copy_from(target, source, events)?,
             Instruction::Release { name } => {
-                // The authors' simulator takes no notice of names it does not know.
+                // The authors' simulator ignores unknown names as well.
                 if let Some(named) = self.names.remove(name) {
                     events.push_back(Event::Release {
                         tensor: named.tensor,
                     });
                 }
             }
-            // Told apart by `push`.
+            // `push` handles both before it calls this function.
             Instruction::Memory { .. } | Instruction::Alias { .. } => {}
         }
+        Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        target: &str,
+        source: &str,
+        events: &mut VecDeque<Event>,
+    ) -> Result<(), Problem> {
+        let source = self.named(source)?;
+        self.name(target, source.tensor, source.storage_bytes)?;
+        events.push_back(Event::Retain {
+            tensor: source.tensor,
+        });
         Ok(())
     }
 
@@ -242,9 +270,9 @@ impl FromDtr {
             let old = inputs[index];
             let tensor = self.new_tensor();
             self.names.insert(name.clone(), Named { tensor, ..old });
-            let kind = match self.in_place {
-                true => TraceOutputKind::InPlace { of: index },
-                false => TraceOutputKind::Fresh {
+            let kind = match self.mutations {
+                Mutations::InPlace => TraceOutputKind::InPlace { of: index },
+                Mutations::Copied => TraceOutputKind::Fresh {
                     bytes: old.storage_bytes,
                     pool: 0,
                 },
@@ -257,14 +285,10 @@ impl FromDtr {
         Ok(())
     }
 
-    /// If all that was awaited is there, turns it into an event.
+    /// Turns the awaited instruction into an event once its last `MEMORY` or `ALIAS` has come.
     fn complete(&mut self, events: &mut VecDeque<Event>) -> Result<(), Problem> {
-        let told = |result: &AwaitedResult| result.bytes.is_some() && result.alias.is_some();
-        if !self
-            .awaited
-            .as_ref()
-            .is_some_and(|awaited| awaited.results.iter().all(told))
-        {
+        let awaited = self.awaited.as_ref();
+        if !awaited.is_some_and(|a| a.results.iter().all(AwaitedResult::is_complete)) {
             return Ok(());
         }
         let Some(Awaited { call, results }) = self.awaited.take() else {
@@ -289,23 +313,18 @@ impl FromDtr {
             self.name(&result.name, tensor, storage_bytes)?;
             outputs.push(TraceOutput { tensor, kind });
         }
-        match (call, outputs.first()) {
-            (Some(call), _) => events.push_back(op_event(call.op, &call.args, outputs, call.cost)),
-            (
-                None,
-                Some(&TraceOutput {
-                    tensor,
-                    kind: TraceOutputKind::Fresh { bytes, pool },
-                }),
-            ) => {
+        if let Some(call) = call {
+            events.push_back(op_event(call.op, &call.args, outputs, call.cost));
+        } else if let Some(&constant) = outputs.first() {
+            // A constant awaits exactly one storage of its own.
+            if let TraceOutputKind::Fresh { bytes, pool } = constant.kind {
+                let tensor = constant.tensor;
                 events.push_back(Event::Constant {
                     tensor,
                     bytes,
                     pool,
                 });
             }
-            // A constant awaits exactly one storage of its own.
-            (None, _) => {}
         }
         Ok(())
     }
@@ -337,7 +356,7 @@ impl FromDtr {
         let names = awaited
             .results
             .iter()
-            .filter(|result| result.bytes.is_none() || result.alias.is_none());
+            .filter(|result| !result.is_complete());
         let name = names
             .map(|result| result.name.as_str())
             .next()

@@ -1,8 +1,8 @@
-//! What a conversion leaves out.
+//! Counts of what a conversion to a log leaves out.
 
 use std::fmt;
 
-/// What a log could not say, counted.
+/// Counts of what a trace holds and a log cannot express.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Ops with a workspace.

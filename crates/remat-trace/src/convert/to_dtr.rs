@@ -1,4 +1,4 @@
-//! From events to a log's instructions.
+//! The conversion from events to a log's instructions.
 
 use super::Lost;
 use crate::dtr::Instruction;
@@ -31,7 +31,7 @@ impl ToDtr {
         });
     }
 
-    /// Takes in the next event; its instructions are added to `instructions`.
+    /// Converts the next event and appends its instructions to `instructions`.
     ///
     /// # Errors
     /// The event names a tensor or an input that does not exist.
@@ -66,23 +66,8 @@ impl ToDtr {
                 };
                 self.push_op(op, outputs, *replay, instructions)?;
             }
-            Event::Retain { tensor } => {
-                let references = self.references(*tensor)?;
-                let target = format!("x{tensor}_{}", references.made);
-                let source = references.name().to_owned();
-                references.made += 1;
-                references.names.push(target.clone());
-                instructions.push(Instruction::Copy { target, source });
-            }
-            Event::Release { tensor } => {
-                let references = self.references(*tensor)?;
-                if let Some(name) = references.names.pop() {
-                    instructions.push(Instruction::Release { name });
-                }
-                if references.names.is_empty() {
-                    self.tensors.remove(tensor);
-                }
-            }
+            Event::Retain { tensor } => self.retain(*tensor, instructions)?,
+            Event::Release { tensor } => self.release(*tensor, instructions)?,
             Event::Pin { .. } => self.lost.pins += 1,
             Event::Ensure { .. } => self.lost.ensures += 1,
             Event::Mark { name } => instructions.push(Instruction::Annotate {
@@ -92,9 +77,38 @@ impl ToDtr {
         Ok(())
     }
 
-    /// What could not be said so far.
+    /// Counts of what the log could not express so far.
     pub fn lost(&self) -> Lost {
         self.lost
+    }
+
+    fn retain(
+        &mut self,
+        tensor: u64,
+        instructions: &mut Vec<Instruction>,
+    ) -> Result<(), Violation> {
+        let references = self.references(tensor)?;
+        let target = format!("x{tensor}_{}", references.made);
+        let source = references.name().to_owned();
+        references.made += 1;
+        references.names.push(target.clone());
+        instructions.push(Instruction::Copy { target, source });
+        Ok(())
+    }
+
+    fn release(
+        &mut self,
+        tensor: u64,
+        instructions: &mut Vec<Instruction>,
+    ) -> Result<(), Violation> {
+        let references = self.references(tensor)?;
+        if let Some(name) = references.names.pop() {
+            instructions.push(Instruction::Release { name });
+        }
+        if references.names.is_empty() {
+            self.tensors.remove(&tensor);
+        }
+        Ok(())
     }
 
     fn push_op(
@@ -122,10 +136,10 @@ impl ToDtr {
             self.constant(output.tensor, bytes, instructions);
         }
         let views: Vec<TraceOutput> = outputs.iter().filter(is_view).copied().collect();
-        match views.is_empty() {
-            true => Ok(()),
-            false => self.call(op, &views, instructions),
+        if views.is_empty() {
+            return Ok(());
         }
+        self.call(op, &views, instructions)
     }
 
     fn constant(&mut self, tensor: u64, bytes: u64, instructions: &mut Vec<Instruction>) {
@@ -172,7 +186,8 @@ impl ToDtr {
         Ok(())
     }
 
-    /// `MUTATE` takes the changed name away from the old value, which an event does not: so it gets a copy of the name.
+    /// `MUTATE` takes the changed name away from the old value; an event does not. So the instruction is given a copy
+    /// of the name.
     fn mutate(
         &mut self,
         op: Recorded<'_>,
@@ -187,7 +202,7 @@ impl ToDtr {
             };
             let storage_bytes = self.storage_bytes(output, op.inputs)?;
             let target = self.define(output.tensor, storage_bytes);
-            // `storage_bytes` has seen that there is such an input.
+            // `storage_bytes` has checked that the input exists.
             let source = std::mem::replace(&mut args[of], target.clone());
             instructions.push(Instruction::Copy { target, source });
             mutated.push(of);
@@ -214,7 +229,7 @@ impl ToDtr {
         name
     }
 
-    /// Size of the storage that an output views, and note of its pool.
+    /// Size of the storage that an output views; counts the storage if it lies outside pool 0.
     fn storage_bytes(&mut self, output: &TraceOutput, inputs: &[u64]) -> Result<u64, Violation> {
         match output.kind {
             TraceOutputKind::Fresh { bytes, pool } => {
@@ -248,13 +263,13 @@ impl ToDtr {
 }
 
 impl References {
-    /// Any name will do; the first lives longest. A tensor without names is forgotten at once.
+    /// One of the tensor's names. The first one lives longest; a tensor that has lost its last name is removed at once.
     fn name(&self) -> &str {
         self.names.first().map_or("", String::as_str)
     }
 }
 
-/// What of an op is the same in a log.
+/// The parts of an op that a log expresses in the same way.
 #[derive(Clone, Copy)]
 struct Recorded<'a> {
     name: &'a str,

@@ -1,4 +1,4 @@
-//! What ops cost for their size, by the names that frameworks give them (Coop section 3.4, table 1).
+//! Cost density of ops, by the names that frameworks give them (Coop section 3.4, table 1).
 
 use remat_core::Kind;
 
@@ -19,11 +19,12 @@ const EXPENSIVE: [&str; 13] = [
     "svd",
 ];
 
-/// The kind of an op; [`Kind::Unknown`] of all that is not known to be expensive: what it cost tells.
+/// The kind of an op. An op not known to be expensive is [`Kind::Unknown`]; the engine then goes by its measured cost.
 pub(crate) fn of(name: &str) -> Kind {
-    match EXPENSIVE.iter().any(|part| name.contains(part)) {
-        true => Kind::Expensive,
-        false => Kind::Unknown,
+    if EXPENSIVE.iter().any(|part| name.contains(part)) {
+        Kind::Expensive
+    } else {
+        Kind::Unknown
     }
 }
 
