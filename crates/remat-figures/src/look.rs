@@ -1,24 +1,31 @@
 //! Colours, markers and dashes: told apart also by the colour-blind, and on paper without colour.
 
-use plotters::style::RGBColor;
 use remat_plan::chain::Strategy;
+use serde::Serialize;
 
-/// Okabe and Ito's palette (Color Universal Design, 2008), yellow left out: it is too pale for lines on white.
-pub(super) const BLUE: RGBColor = RGBColor(0, 114, 178);
-pub(super) const VERMILLION: RGBColor = RGBColor(213, 94, 0);
-pub(super) const GREEN: RGBColor = RGBColor(0, 158, 115);
-pub(super) const PURPLE: RGBColor = RGBColor(204, 121, 167);
-pub(super) const SKY: RGBColor = RGBColor(86, 180, 233);
-pub(super) const ORANGE: RGBColor = RGBColor(230, 159, 0);
-pub(super) const BLACK: RGBColor = RGBColor(0, 0, 0);
-pub(super) const GREY: RGBColor = RGBColor(120, 120, 120);
-pub(super) const BROWN: RGBColor = RGBColor(110, 60, 15);
-pub(super) const PALE: RGBColor = RGBColor(222, 222, 222);
-pub(super) const WHITE: RGBColor = RGBColor(255, 255, 255);
+/// Okabe and Ito's palette (Color Universal Design, 2008) without yellow, which is too pale for lines on white. The chart's
+/// script owns the shades: on a dark page black is white.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Colour {
+    Blue,
+    Vermillion,
+    Green,
+    Purple,
+    Sky,
+    Orange,
+    Black,
+    Grey,
+    Brown,
+    Pale,
+}
 
 /// The shape at each point of a series.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Marker {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Marker {
     None,
     Disc,
     Square,
@@ -31,34 +38,39 @@ pub(super) enum Marker {
     Plus,
 }
 
-/// How a line is drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Dash {
+/// The stroke of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum Dash {
     Solid,
     Dashed,
     Dotted,
 }
 
-/// What tells a series from the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look {
-    pub(super) colour: RGBColor,
-    pub(super) marker: Marker,
-    pub(super) dash: Dash,
+/// A series' colour, marker and stroke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Look {
+    /// Of line and marker.
+    pub colour: Colour,
+    /// At each point.
+    pub marker: Marker,
+    /// Of the line.
+    pub dash: Dash,
 }
 
 const LOOKS: [Look; 8] = [
-    look(BLUE, Marker::Disc, Dash::Solid),
-    look(VERMILLION, Marker::Square, Dash::Solid),
-    look(GREEN, Marker::Diamond, Dash::Solid),
-    look(PURPLE, Marker::Up, Dash::Solid),
-    look(SKY, Marker::Down, Dash::Dashed),
-    look(ORANGE, Marker::Box, Dash::Dashed),
-    look(BLACK, Marker::Ring, Dash::Dashed),
-    look(GREY, Marker::Plus, Dash::Dotted),
+    look(Colour::Blue, Marker::Disc, Dash::Solid),
+    look(Colour::Vermillion, Marker::Square, Dash::Solid),
+    look(Colour::Green, Marker::Diamond, Dash::Solid),
+    look(Colour::Purple, Marker::Up, Dash::Solid),
+    look(Colour::Sky, Marker::Down, Dash::Dashed),
+    look(Colour::Orange, Marker::Box, Dash::Dashed),
+    look(Colour::Black, Marker::Ring, Dash::Dashed),
+    look(Colour::Grey, Marker::Plus, Dash::Dotted),
 ];
 
-pub(super) const fn look(colour: RGBColor, marker: Marker, dash: Dash) -> Look {
+pub(crate) const fn look(colour: Colour, marker: Marker, dash: Dash) -> Look {
     Look {
         colour,
         marker,
@@ -66,7 +78,7 @@ pub(super) const fn look(colour: RGBColor, marker: Marker, dash: Dash) -> Look {
     }
 }
 
-/// Policies that have a look of their own, in the order of [`LOOKS`].
+/// Policies with a look of their own, in the order of [`LOOKS`].
 const POLICIES: [&str; 8] = [
     "dtr",
     "dtr-eq",
@@ -78,74 +90,47 @@ const POLICIES: [&str; 8] = [
     "random",
 ];
 
-/// `e-star`; it is nowhere beside `random`.
-const E_STAR: Look = look(BROWN, Marker::Plus, Dash::Solid);
-
-/// Strategies for chains. Persistent, floating and free plans are often the same: a line shows through those drawn over it.
-const STRATEGIES: [(Strategy, Look); 9] = [
-    (Strategy::Persistent, look(BLUE, Marker::Disc, Dash::Solid)),
-    (
-        Strategy::Floating,
-        look(VERMILLION, Marker::Box, Dash::Dashed),
-    ),
-    (Strategy::Free, look(GREEN, Marker::Diamond, Dash::Dotted)),
-    (Strategy::Revolve, look(PURPLE, Marker::Up, Dash::Solid)),
-    (
-        Strategy::Periodic(None),
-        look(SKY, Marker::Down, Dash::Solid),
-    ),
-    (Strategy::ChenSqrt, look(BROWN, Marker::Plus, Dash::Solid)),
-    (
-        Strategy::ChenGreedy,
-        look(ORANGE, Marker::Square, Dash::Dashed),
-    ),
-    (Strategy::Treeverse, look(GREY, Marker::Ring, Dash::Solid)),
-    (Strategy::None, look(BLACK, Marker::Cross, Dash::Solid)),
-];
+/// The look of `e-star`, which is never shown beside `random`.
+const E_STAR: Look = look(Colour::Brown, Marker::Plus, Dash::Solid);
 
 impl Look {
-    /// The look of a strategy for chains; any number of segments looks as the best one.
-    pub(super) fn of_strategy(strategy: Strategy) -> Look {
-        let wanted = match strategy {
-            Strategy::Periodic(_) => Strategy::Periodic(None),
-            other => other,
-        };
-        let known = STRATEGIES.iter().find(|(known, _)| *known == wanted);
-        known.map_or(E_STAR, |(_, look)| *look)
-    }
-
-    /// The look of a policy: the same in every figure that compares policies.
-    pub(super) fn of_policy(name: &str) -> Look {
-        match POLICIES.iter().position(|policy| *policy == name) {
-            Some(place) => Look::of(place),
-            None => E_STAR,
+    /// The look of a strategy for chains, whatever its number of segments. Persistent, floating and free plans are often the
+    /// same: their strokes let a line show through those drawn over it.
+    pub fn of_strategy(strategy: Strategy) -> Look {
+        match strategy {
+            Strategy::Persistent => look(Colour::Blue, Marker::Disc, Dash::Solid),
+            Strategy::Floating => look(Colour::Vermillion, Marker::Box, Dash::Dashed),
+            Strategy::Free => look(Colour::Green, Marker::Diamond, Dash::Dotted),
+            Strategy::Revolve => look(Colour::Purple, Marker::Up, Dash::Solid),
+            Strategy::Periodic(_) => look(Colour::Sky, Marker::Down, Dash::Solid),
+            Strategy::ChenSqrt => look(Colour::Brown, Marker::Plus, Dash::Solid),
+            Strategy::ChenGreedy => look(Colour::Orange, Marker::Square, Dash::Dashed),
+            Strategy::Treeverse => look(Colour::Grey, Marker::Ring, Dash::Solid),
+            Strategy::None => look(Colour::Black, Marker::Cross, Dash::Solid),
         }
     }
 
+    /// The look of a policy: the same in every figure that compares policies.
+    pub fn of_policy(name: &str) -> Look {
+        let place = POLICIES.iter().position(|policy| *policy == name);
+        place.map_or(E_STAR, Look::of)
+    }
+
     /// The look of the series at this place; after eight they begin anew.
-    pub(super) fn of(place: usize) -> Look {
+    pub fn of(place: usize) -> Look {
         LOOKS[place % LOOKS.len()]
     }
 
-    pub(super) fn dashed(self, dash: Dash) -> Look {
+    /// The same with another stroke.
+    pub fn dashed(self, dash: Dash) -> Look {
         Look { dash, ..self }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn neither_colours_nor_markers_repeat() {
-        let strategies = Strategy::ALL.map(Look::of_strategy);
-        for looks in [&LOOKS[..], &strategies[..]] {
-            for (at, one) in looks.iter().enumerate() {
-                for other in &looks[at + 1..] {
-                    assert_ne!(one.colour, other.colour);
-                    assert_ne!(one.marker, other.marker);
-                }
-            }
+    /// The same without a marker.
+    pub fn unmarked(self) -> Look {
+        Look {
+            marker: Marker::None,
+            ..self
         }
     }
 }

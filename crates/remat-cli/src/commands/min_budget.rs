@@ -2,110 +2,80 @@
 
 use crate::arguments::MinBudget;
 use crate::failure::Failure;
-use crate::simulate::{self, Log};
-use crate::{pool, progress, selective, table};
-use indicatif::ProgressBar;
+use crate::log::{self, Log, Place};
+use crate::{progress, table};
 use remat_core::Bytes;
-use remat_sim::{in_order, Eviction, Probe, Setting, Smallest, Unsound};
-use std::io::{self, Write};
-use std::ops::ControlFlow;
+use remat_sim::{Eviction, Probe, Smallest};
 
 /// Runs that a bisection takes to a 4096th of the memory without a limit.
 const RUNS: u64 = 13;
 
 pub(crate) fn run(search: &MinBudget) -> Result<(), Failure> {
-    pool::check(&search.pool, &search.policies)?;
-    selective::check(search.dealloc, &search.policies)?;
-    let logs = simulate::read(&search.logs)?;
-    selective::check_logs(&logs, &search.policies)?;
+    let logs = search.replays.logs(&search.logs, &search.policies)?;
     let cases: Vec<(&Log, Eviction)> = logs
         .iter()
         .flat_map(|log| search.policies.iter().map(move |&policy| (log, policy)))
         .collect();
     let bar = progress::runs(cases.len() * RUNS as usize);
-    let find = |index: usize| {
-        let (log, policy) = cases[index];
-        find(search, log, policy, &bar)
+    let find = |log: &Log, &policy: &Eviction| {
+        let setting = search.replays.setting(policy);
+        let within = search.within.unwrap_or(log.within());
+        log.program
+            .smallest_budget(&log.base, &setting, within, |_: Probe| bar.inc(1))
     };
-    let ended = in_order(cases.len(), search.jobs.threads(), find, |index, found| {
-        let (log, policy) = cases[index];
-        let first = index == 0 || !std::ptr::eq(cases[index - 1].0, log);
-        let shown = match found {
-            Ok(found) => {
-                let text = describe(search, log, policy, &found, first);
-                bar.suspend(|| io::stdout().write_all(text.as_bytes()))
-                    .map_err(Failure::output)
+    log::print(
+        &cases,
+        search.replays.jobs.threads(),
+        &bar,
+        find,
+        |index, found, place| {
+            let (log, policy) = cases[index];
+            if search.json {
+                return line(search, log, policy, found);
             }
-            Err(unsound) => Err(Failure::Input(format!("{}: {unsound}", log.name))),
-        };
-        match shown {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(failure) => ControlFlow::Break(failure),
-        }
-    });
-    bar.finish_and_clear();
-    match ended {
-        ControlFlow::Continue(()) => io::stdout().flush().map_err(Failure::output),
-        ControlFlow::Break(failure) => Err(failure),
-    }
+            let row = row(log, policy, found);
+            match place {
+                Place::First => heading(log) + &row,
+                Place::Later => row,
+            }
+        },
+    )
 }
 
-fn find(
-    search: &MinBudget,
-    log: &Log,
-    policy: Eviction,
-    bar: &ProgressBar,
-) -> Result<Smallest, Unsound> {
-    let setting = Setting {
-        dealloc: search.dealloc.into(),
-        thrash_limit: search.thrash_limit,
-        seed: search.seed,
-        ..pool::setting(&search.pool, policy)
-    };
-    let within = search.within.unwrap_or(simulate::within(log));
-    log.program
-        .smallest_budget(&log.base, &setting, within, |_: Probe| bar.inc(1))
-}
-
-fn describe(
-    search: &MinBudget,
-    log: &Log,
-    policy: Eviction,
-    found: &Smallest,
-    first: bool,
-) -> String {
+fn line(search: &MinBudget, log: &Log, policy: Eviction, found: &Smallest) -> String {
     let memory = log.base.memory;
-    if search.json {
-        let line = serde_json::json!({
-            "log": log.name,
-            "policy": policy.to_string(),
-            "dealloc": search.dealloc.name(),
-            "pool": search.pool.name(),
-            "base_memory": memory.0,
-            "min_budget": found.works.map(|bytes| bytes.0),
-            "ratio": found.works.map(|bytes| ratio(bytes, memory)),
-            "unmet": found.fails.0,
-            "runs": found.runs,
-        });
-        return format!("{line}\n");
-    }
-    let width = table::POLICY;
-    let heading = match first {
-        true => format!(
-            "\n{}: {memory} without a limit\n{:width$}   min budget  ratio   runs\n",
-            log.name, "policy"
-        ),
-        false => String::new(),
-    };
+    let line = serde_json::json!({
+        "log": log.name,
+        "policy": policy.to_string(),
+        "dealloc": search.replays.dealloc.name(),
+        "pool": search.replays.pool.name(),
+        "base_memory": memory.0,
+        "min_budget": found.works.map(|bytes| bytes.0),
+        "ratio": found.works.map(|bytes| ratio(bytes, memory)),
+        "unmet": found.fails.0,
+        "runs": found.runs,
+    });
+    format!("{line}\n")
+}
+
+fn heading(log: &Log) -> String {
+    let (name, memory, width) = (&log.name, log.base.memory, table::POLICY);
+    format!(
+        "\n{name}: {memory} without a limit\n{:width$}   min budget  ratio   runs\n",
+        "policy"
+    )
+}
+
+fn row(log: &Log, policy: Eviction, found: &Smallest) -> String {
     let (budget, ratio) = match found.works {
-        Some(bytes) => (bytes.to_string(), format!("{:.3}", ratio(bytes, memory))),
+        Some(bytes) => (
+            bytes.to_string(),
+            format!("{:.3}", ratio(bytes, log.base.memory)),
+        ),
         None => ("none".into(), "-".into()),
     };
-    format!(
-        "{heading}{:width$}  {budget:>11}  {ratio:>5}  {:>5}\n",
-        policy.to_string(),
-        found.runs
-    )
+    let (width, policy, runs) = (table::POLICY, policy.to_string(), found.runs);
+    format!("{policy:width$}  {budget:>11}  {ratio:>5}  {runs:>5}\n")
 }
 
 fn ratio(bytes: Bytes, memory: Bytes) -> f64 {

@@ -1,24 +1,74 @@
 //! Planning time against the length of the chain (Rotor, figure 5).
 
-use super::axis::{Axis, Scale};
-use super::csv::Csv;
-use super::notes::Notes;
-use super::plot::{Key, Panel, Plot, Series};
-use super::sheet::{Drawing, Sheet};
-use super::style::{Look, Marker};
-use super::timing::{Growth, PARTS};
-use crate::failure::Failure;
+use crate::csv::Csv;
+use crate::figure::{Axis, Entry, Figure, Panel, Point, Scale, Series, Value};
+use crate::look::Look;
 use remat_plan::chain::Strategy;
 
-const STRATEGIES: [Strategy; 2] = [Strategy::Persistent, Strategy::Floating];
+/// Budgets, in parts of what keeping everything takes.
+pub const PARTS: [f64; 3] = [1.0 / 3.0, 1.0 / 2.0, 2.0 / 3.0];
 
-/// Times planning, each strategy for at most so many seconds.
-pub(super) fn sheet(limit: f64) -> Result<Sheet, Failure> {
-    let growths = STRATEGIES
-        .into_iter()
-        .map(|strategy| Growth::measure(strategy, limit))
-        .collect::<Result<Vec<Growth>, Failure>>()?;
-    Ok(Sheet {
+/// The time that planning a chain took.
+pub struct Timing {
+    /// Stages of the chain.
+    pub stages: usize,
+    /// Budgets in bytes and seconds for a plan, by [`PARTS`].
+    pub runs: [(u64, f64); PARTS.len()],
+}
+
+impl Timing {
+    /// The seconds of its plans, in order: the shortest, the median, the longest.
+    pub fn seconds(&self) -> [f64; PARTS.len()] {
+        let mut seconds = self.runs.map(|(_, seconds)| seconds);
+        seconds.sort_by(f64::total_cmp);
+        seconds
+    }
+}
+
+/// A strategy on chains of rising length.
+pub struct Growth {
+    /// The strategy.
+    pub strategy: Strategy,
+    /// By length.
+    pub timings: Vec<Timing>,
+}
+
+impl Growth {
+    /// The power of the length that planning time grows with: the slope of the straight line through the logarithms of the longer
+    /// half of the lengths, by least squares; `None` of fewer than two lengths.
+    pub fn slope(&self) -> Option<f64> {
+        let log = |timing: &Timing| {
+            let [_, median, _] = timing.seconds();
+            ((timing.stages as f64).ln(), median.max(1e-9).ln())
+        };
+        let logs: Vec<(f64, f64)> = self.timings[self.timings.len() / 2..]
+            .iter()
+            .map(log)
+            .collect();
+        let count = logs.len() as f64;
+        let mean_x = logs.iter().map(|(x, _)| x).sum::<f64>() / count;
+        let mean_y = logs.iter().map(|(_, y)| y).sum::<f64>() / count;
+        let spread: f64 = logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
+        let common: f64 = logs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
+        (logs.len() > 1).then_some(common / spread)
+    }
+}
+
+/// The figure of strategies, each timed for at most `limit` seconds.
+pub fn figure(growths: &[Growth], limit: f64) -> Figure {
+    let series: Vec<Series> = growths.iter().flat_map(lines).collect();
+    let lengths = growths.iter().flat_map(|growth| &growth.timings);
+    let x = Axis::around(
+        "stages L",
+        lengths.map(|timing| timing.stages as f64),
+        Scale::Log,
+    );
+    let y = Axis::around(
+        "planning time (s)",
+        series.iter().flat_map(Series::values),
+        Scale::Log,
+    );
+    Figure {
         name: "growth",
         title: "Planning time against the length of the chain",
         caption: format!(
@@ -28,65 +78,41 @@ pub(super) fn sheet(limit: f64) -> Result<Sheet, Failure> {
              straight line through the longer half of the points, by least squares on the logarithms. A strategy is not tried on \
              lengths that might make it spend more than {limit} s in all."
         ),
-        drawing: Drawing::Plot(plot(&growths)),
-        numbers: numbers(&growths),
-    })
+        columns: 1,
+        panels: vec![Panel::new("time to plan a chain of L stages", x, y, series)],
+        legend: growths.iter().map(|growth| Entry::series(name(growth), Look::of_strategy(growth.strategy))).collect(),
+        csv: table(growths),
+    }
 }
 
-fn plot(growths: &[Growth]) -> Plot {
-    let series: Vec<Series> = growths.iter().flat_map(lines).collect();
-    let lengths = growths.iter().flat_map(|growth| &growth.timings);
-    let panel = Panel {
-        title: "time to plan a chain of L stages".into(),
-        x: Axis::around(
-            "stages L",
-            lengths.map(|timing| timing.stages as f64),
-            Scale::Log,
-        ),
-        y: Axis::around(
-            "planning time (s)",
-            series.iter().flat_map(Series::values),
-            Scale::Log,
-        ),
-        bands: Vec::new(),
-        series,
-        notes: Notes::default(),
-    };
-    Plot {
-        columns: 1,
-        panels: vec![panel],
-        legend: growths.iter().map(key).collect(),
-    }
+fn name(growth: &Growth) -> String {
+    let power = growth
+        .slope()
+        .map(|slope| format!(", about L to the power {slope:.1}"));
+    format!("{}{}", growth.strategy, power.unwrap_or_default())
 }
 
 /// The medians, and a bar for each of them.
 fn lines(growth: &Growth) -> Vec<Series> {
     let look = Look::of_strategy(growth.strategy);
-    let bar = Look {
-        marker: Marker::None,
-        ..look
-    };
     let medians = growth.timings.iter().map(|timing| {
-        let [_, median, _] = timing.seconds();
-        (timing.stages as f64, median)
+        let [least, median, most] = timing.seconds();
+        let told = format!("{least:.2e} to {most:.2e} s over the budgets");
+        Point {
+            x: timing.stages as f64,
+            y: Value::At(median),
+            told,
+        }
     });
     let bars = growth.timings.iter().map(|timing| {
         let ([least, _, most], at) = (timing.seconds(), timing.stages as f64);
-        Series::through(bar, [(at, least), (at, most)])
+        Series::through(name(growth), look.unmarked(), [(at, least), (at, most)])
     });
-    bars.chain([Series::through(look, medians)]).collect()
+    bars.chain([Series::of(name(growth), look, medians.collect())])
+        .collect()
 }
 
-fn key(growth: &Growth) -> (Key, String) {
-    let slope = growth.slope();
-    let power = slope.map_or(String::new(), |slope| {
-        format!(", about L to the power {slope:.1}")
-    });
-    let look = Look::of_strategy(growth.strategy);
-    (Key::Series(look), format!("{}{power}", growth.strategy))
-}
-
-fn numbers(growths: &[Growth]) -> Csv {
+fn table(growths: &[Growth]) -> Csv {
     let mut csv = Csv::new(&[
         "strategy",
         "stages",

@@ -1,209 +1,347 @@
-//! Overhead against memory ratio (DTR preprint, figure 2), and every figure that has the same axes: ablations (7 to 10 in
-//! appendix D.1) and deallocation (11, appendix D.2).
+//! Figures of recorded steps: overhead against memory (DTR preprint, figures 2 and 3), ablations and deallocation (appendices
+//! D.1 and D.2), the work of deciding (D.3), and memory with addresses (Coop, figures 4 to 6).
 
-use super::axis::{Axis, Scale};
-use super::notes::Notes;
-use super::plot::{self, Key, Panel, Plot, Series, Shade};
-use super::runs::{Runs, Way};
-use super::sheet::{Drawing, Sheet};
-use super::style::{Dash, Look};
-use crate::arguments::Deallocation;
-use remat_sim::Outcome;
+use crate::figure::{Axis, Entry, Figure, Key, Panel, Scale, Series, Shade};
+use crate::look::{Dash, Look};
+use crate::runs::{Memory, Runs, Step, Way};
+use remat_core::Dealloc::{self, Banish, Eager, Ignore};
+use remat_sim::{Base, Outcome};
 
 /// The policies that the paper compares, and Remat's own.
-pub(super) const MAIN: [Way; 8] = [
-    ("dtr", Deallocation::Eager),
-    ("dtr-eq", Deallocation::Eager),
-    ("dtr-anc", Deallocation::Eager),
-    ("dtr-local", Deallocation::Eager),
-    ("lru", Deallocation::Eager),
-    ("size", Deallocation::Eager),
-    ("msps", Deallocation::Eager),
-    ("random", Deallocation::Eager),
+pub(crate) const MAIN: [Way; 8] = eager([
+    "dtr",
+    "dtr-eq",
+    "dtr-anc",
+    "dtr-local",
+    "lru",
+    "size",
+    "msps",
+    "random",
+]);
+
+/// For each kind of cost: the whole score, without size, without staleness, without both. Figures 7 to 10 of the paper.
+const ABLATIONS: [(&str, &str, [Way; 4]); 4] = [
+    (
+        "ablation-exact",
+        "Score without terms, cost of the exact evicted neighbourhood",
+        eager(["dtr", "dtr-nosize", "dtr-nostale", "dtr-nosize-nostale"]),
+    ),
+    (
+        "ablation-eq",
+        "Score without terms, cost of union-find components",
+        eager([
+            "dtr-eq",
+            "dtr-eq-nosize",
+            "dtr-eq-nostale",
+            "dtr-eq-nosize-nostale",
+        ]),
+    ),
+    (
+        "ablation-local",
+        "Score without terms, cost of the op alone",
+        eager([
+            "dtr-local",
+            "dtr-local-nosize",
+            "dtr-local-nostale",
+            "dtr-local-nosize-nostale",
+        ]),
+    ),
+    (
+        "ablation-no",
+        "Score without terms, no cost",
+        eager([
+            "dtr-no",
+            "dtr-no-nosize",
+            "dtr-no-nostale",
+            "dtr-no-nosize-nostale",
+        ]),
+    ),
 ];
 
-/// For each cost term: the whole score, without size, without staleness, without both.
-pub(super) const ABLATIONS: [[Way; 4]; 4] = [
-    [
-        ("dtr", Deallocation::Eager),
-        ("dtr-nosize", Deallocation::Eager),
-        ("dtr-nostale", Deallocation::Eager),
-        ("dtr-nosize-nostale", Deallocation::Eager),
-    ],
-    [
-        ("dtr-eq", Deallocation::Eager),
-        ("dtr-eq-nosize", Deallocation::Eager),
-        ("dtr-eq-nostale", Deallocation::Eager),
-        ("dtr-eq-nosize-nostale", Deallocation::Eager),
-    ],
-    [
-        ("dtr-local", Deallocation::Eager),
-        ("dtr-local-nosize", Deallocation::Eager),
-        ("dtr-local-nostale", Deallocation::Eager),
-        ("dtr-local-nosize-nostale", Deallocation::Eager),
-    ],
-    [
-        ("dtr-no", Deallocation::Eager),
-        ("dtr-no-nosize", Deallocation::Eager),
-        ("dtr-no-nostale", Deallocation::Eager),
-        ("dtr-no-nosize-nostale", Deallocation::Eager),
-    ],
+const DEALLOCATION: [Way; 6] = [
+    ("dtr", Eager),
+    ("dtr", Banish),
+    ("dtr", Ignore),
+    ("dtr-eq", Eager),
+    ("dtr-eq", Banish),
+    ("dtr-eq", Ignore),
 ];
 
-/// What happens to what the program lets go of.
-pub(super) const DEALLOCATION: [Way; 6] = [
-    ("dtr", Deallocation::Eager),
-    ("dtr", Deallocation::Banish),
-    ("dtr", Deallocation::Ignore),
-    ("dtr-eq", Deallocation::Eager),
-    ("dtr-eq", Deallocation::Banish),
-    ("dtr-eq", Deallocation::Ignore),
-];
+/// Windows, and the baselines of Coop; `dtr-anc` has the cost that `coop` has, `sar` is for transformers only.
+const ARENA: [Way; 6] = eager(["coop", "dte", "dtr", "dtr-eq", "dtr-anc", "sar"]);
 
-/// What all of these figures say of their axes.
-pub(super) const READ: &str = "Overhead is the cost of all ops run over the cost of the step; 1 is no recomputation. The memory ratio is \
+/// The policies of [`ARENA`] that search.
+const SEARCHING: [Way; 5] = eager(["coop", "dte", "dtr", "dtr-eq", "dtr-anc"]);
+
+const READ: &str = "Overhead is the cost of all ops run over the cost of the step; 1 is no recomputation. The memory ratio is \
     the budget over the peak of the step without a limit. Darker shade: the constants alone; lighter shade: the most that a single op \
     reads, makes and works in; no budget inside either can be met. Above each plot, in a lane a series: ratios at which the \
     budget cannot be met, and ratios at which the run was given up because more than the cost of the step was recomputed.";
 
-/// Figures 2 and 3: all main policies.
-pub(super) fn policies(runs: &Runs<'_>) -> Sheet {
-    Sheet {
+const fn eager<const N: usize>(names: [&'static str; N]) -> [Way; N] {
+    let mut ways = [("", Eager); N];
+    let mut at = 0;
+    while at < N {
+        ways[at].0 = names[at];
+        at += 1;
+    }
+    ways
+}
+
+/// What the figures of memory that is counted need.
+pub fn counted<'a>(steps: &[Step<'a>], ratios: &[f64]) -> Runs<'a> {
+    let ablations = ABLATIONS.iter().flat_map(|(_, _, ways)| ways);
+    let ways: Vec<Way> = MAIN
+        .iter()
+        .chain(ablations)
+        .chain(&DEALLOCATION)
+        .copied()
+        .collect();
+    Runs::wanted(steps, ratios, &ways, Memory::Counted)
+}
+
+/// What the figures of arenas need.
+pub fn arena<'a>(steps: &[Step<'a>], ratios: &[f64]) -> Runs<'a> {
+    Runs::wanted(steps, ratios, &ARENA, Memory::Arena)
+}
+
+/// What the panels of a figure show, a panel a step.
+struct Shown<'a, V: Fn(&Outcome, &Base) -> f64> {
+    runs: &'a Runs<'a>,
+    ways: &'a [Way],
+    label: &'static str,
+    scale: Scale,
+    value: V,
+    look: fn(usize, Way) -> Look,
+    name: fn(Way) -> String,
+}
+
+/// The figures of memory that is counted.
+pub fn of_counted(runs: &Runs) -> Vec<Figure> {
+    let mut figures = vec![overhead(runs)];
+    figures.extend(
+        ABLATIONS
+            .iter()
+            .zip(7..)
+            .map(|(ablation, number)| ablated(runs, ablation, number)),
+    );
+    figures.push(deallocation(runs));
+    figures.extend(deciding(runs));
+    figures
+}
+
+fn overhead(runs: &Runs) -> Figure {
+    Figure {
         name: "overhead",
         title: "Overhead against memory, by policy",
-        caption: format!(
-            "Each log inside budgets, by eviction policy, eager eviction (DTR preprint, figures 2 and 3). {READ}"
-        ),
-        drawing: Drawing::Plot(panels(runs, &MAIN, |place| Look::of_policy(MAIN[place].0), |way| way.0.into())),
-        numbers: runs.numbers(&MAIN),
+        caption: format!("Each log inside budgets, by eviction policy, eager eviction (DTR preprint, figures 2 and 3). {READ}"),
+        ..overheads(runs, &MAIN).look(of_policy).figure()
     }
 }
 
-/// Figures 7 to 10: terms of the score left out.
-pub(super) fn ablations(runs: &Runs<'_>) -> Vec<Sheet> {
-    let sheets = [
-        (
-            "ablation-exact",
-            "Score without terms, cost of the exact evicted neighbourhood",
-            "7",
-        ),
-        (
-            "ablation-eq",
-            "Score without terms, cost of union-find components",
-            "8",
-        ),
-        (
-            "ablation-local",
-            "Score without terms, cost of the op alone",
-            "9",
-        ),
-        ("ablation-no", "Score without terms, no cost", "10"),
-    ];
-    let sheet = |((name, title, figure), ways): (_, &[Way; 4])| {
-        Sheet {
+fn ablated(
+    runs: &Runs,
+    (name, title, ways): &(&'static str, &'static str, [Way; 4]),
+    number: u32,
+) -> Figure {
+    Figure {
         name,
         title,
         caption: format!(
             "cost / (size * staleness), and the same without size, without staleness and without both, for one kind of cost \
-             (DTR appendix D.1, figure {figure}). {READ}"
+             (DTR appendix D.1, figure {number}). {READ}"
         ),
-        drawing: Drawing::Plot(panels(runs, ways, Look::of, |way| way.0.into())),
-        numbers: runs.numbers(ways),
+        ..overheads(runs, ways).figure()
     }
-    };
-    sheets.into_iter().zip(&ABLATIONS).map(sheet).collect()
 }
 
-/// Figure 11: deallocation.
-pub(super) fn deallocation(runs: &Runs<'_>) -> Sheet {
-    let look = |place: usize| {
-        let dash = [Dash::Solid, Dash::Dashed][place / 3 % 2];
+fn deallocation(runs: &Runs) -> Figure {
+    let mut shown = overheads(runs, &DEALLOCATION).look(|place, _| {
+        let dash = if place < 3 { Dash::Solid } else { Dash::Dashed };
         Look::of(place).dashed(dash)
-    };
-    let name = |way: Way| format!("{}, {}", way.0, describe(way.1));
-    Sheet {
+    });
+    shown.name = |(policy, dealloc)| format!("{policy}, {}", describe(dealloc));
+    Figure {
         name: "deallocation",
         title: "What happens to what the program lets go of",
         caption: format!(
             "Evicted at once (eager), freed for good as soon as nothing evicted was computed from it (banishing), or left alone \
              (ignoring), under two scores (DTR appendix D.2, figure 11). {READ}"
         ),
-        drawing: Drawing::Plot(panels(runs, &DEALLOCATION, look, name)),
-        numbers: runs.numbers(&DEALLOCATION),
+        ..shown.figure()
     }
 }
 
-fn describe(dealloc: Deallocation) -> &'static str {
+fn describe(dealloc: Dealloc) -> &'static str {
     match dealloc {
-        Deallocation::Eager => "eager",
-        Deallocation::Banish => "banishing",
-        Deallocation::Ignore => "ignoring",
+        Eager => "eager",
+        Banish => "banishing",
+        Ignore => "ignoring",
     }
 }
 
-pub(super) fn panels(
-    runs: &Runs<'_>,
-    ways: &[Way],
-    look: impl Fn(usize) -> Look,
-    name: impl Fn(Way) -> String,
-) -> Plot {
-    let panels: Vec<Panel> = (0..runs.logs.len())
-        .map(|log| panel(runs, log, ways, &look))
-        .collect();
-    let mut legend: Vec<_> = ways
-        .iter()
-        .enumerate()
-        .map(|(place, &way)| (Key::Series(look(place)), name(way)))
-        .collect();
-    legend.extend(plot::misses(&panels));
-    legend.extend(shades());
-    Plot {
-        columns: 3,
-        panels,
-        legend,
-    }
-}
-
-fn panel(runs: &Runs<'_>, log: usize, ways: &[Way], look: &impl Fn(usize) -> Look) -> Panel {
-    let base = runs.logs[log].base;
-    let overhead = |outcome: &Outcome| outcome.overhead(&base);
-    let series: Vec<Series> = ways
-        .iter()
-        .enumerate()
-        .map(|(place, &way)| Series::of(look(place), runs.points(log, way, overhead)))
-        .collect();
-    let highest = series.iter().flat_map(Series::values).fold(1.05, f64::max);
-    Panel {
-        title: runs.titles[log].clone(),
-        x: ratios(runs),
-        y: Axis::over("overhead (×)", 0.98, highest * 1.03, Scale::Linear),
-        bands: bands(runs, log),
-        series,
-        notes: Notes::default(),
-    }
-}
-
-/// The axis of the memory ratios.
-pub(super) fn ratios(runs: &Runs<'_>) -> Axis {
-    let highest = runs.ratios.iter().copied().fold(1.0, f64::max);
-    let label = "memory ratio (budget / peak without a limit)";
-    Axis::over(label, 0.0, highest * 1.02, Scale::Linear)
-}
-
-/// What no budget can do without.
-pub(super) fn bands(runs: &Runs<'_>, log: usize) -> Vec<(f64, f64, Shade)> {
-    let base = &runs.logs[log].base;
-    let ratio = |bytes: u64| bytes as f64 / base.memory.0.max(1) as f64;
-    vec![
-        (0.0, ratio(base.bottleneck.0), Shade::Bottleneck),
-        (0.0, ratio(base.constants.0), Shade::Constants),
-    ]
-}
-
-/// Legend lines for the [`bands`].
-pub(super) fn shades() -> [(Key, String); 2] {
+fn deciding(runs: &Runs) -> [Figure; 2] {
+    let accesses = |outcome: &Outcome, _: &Base| outcome.counters.metadata_accesses as f64;
+    let evaluations = |outcome: &Outcome, _: &Base| outcome.counters.score_evaluations as f64;
     [
-        (Key::Shade(Shade::Constants), "constants".into()),
-        (Key::Shade(Shade::Bottleneck), "largest op".into()),
+        Figure {
+            name: "accesses",
+            title: "Metadata accesses while deciding",
+            caption: "Storages looked at to score candidates and to keep neighbourhoods up to date, each score counted as one \
+                (DTR appendix D.3, figure 12). Runs that evict nothing have no point on the logarithmic axis. Marks above the \
+                plots and shades as in the figure of overheads."
+                .into(),
+            ..shown(runs, &MAIN, "metadata accesses", Scale::Log, accesses).look(of_policy).figure()
+        },
+        Figure {
+            name: "evaluations",
+            title: "Scores evaluated while deciding",
+            caption: "Candidates scored in all searches together: the part of the metadata accesses that an index over the \
+                candidates can save."
+                .into(),
+            ..shown(runs, &MAIN, "score evaluations", Scale::Log, evaluations).look(of_policy).figure()
+        },
     ]
+}
+
+/// The figures of arenas.
+pub fn of_arenas(runs: &Runs) -> [Figure; 3] {
+    let selective = (0..runs.steps.len()).any(|step| runs.of(step, ARENA[5]).next().is_some());
+    let ways: &[Way] = if selective { &ARENA } else { &SEARCHING };
+    let latency = |outcome: &Outcome, _: &Base| outcome.search_latency();
+    let fragmentation = |outcome: &Outcome, _: &Base| outcome.fragmentation().0 * 100.0;
+    [
+        Figure {
+            name: "arena-overhead",
+            title: "Overhead against memory in an arena",
+            caption: format!(
+                "Each log in one arena of exactly the budget, by eviction policy (Coop, figure 4): coop evicts neighbours, all others one \
+                 storage after the other until a block is large enough; sar recomputes attention, whatever the budget, and stands only \
+                 where a log has any. {READ}"
+            ),
+            ..overheads(runs, ways).figure()
+        },
+        Figure {
+            name: "arena-latency",
+            title: "Search latency in an arena",
+            caption: "Wall time of the searches for what to evict, for each block that was not to be had without evicting, mean (Coop, \
+                figure 5). It depends on the machine and on what else it does; all else in these figures does not. Runs that \
+                evict nothing have no point."
+                .into(),
+            ..shown(runs, &SEARCHING, "search latency (ns)", Scale::Log, latency).figure()
+        },
+        Figure {
+            name: "arena-fragmentation",
+            title: "Fragmentation of an arena",
+            caption: "Part of the arena that is free once a block was taken that was not to be had without evicting, mean over all such blocks \
+                (Coop, figure 6)."
+                .into(),
+            ..shown(runs, &SEARCHING, "fragmentation (%)", Scale::Linear, fragmentation).figure()
+        },
+    ]
+}
+
+fn of_policy(_: usize, (policy, _): Way) -> Look {
+    Look::of_policy(policy)
+}
+
+const OVERHEAD: &str = "overhead (×)";
+
+fn overheads<'a>(
+    runs: &'a Runs<'a>,
+    ways: &'a [Way],
+) -> Shown<'a, impl Fn(&Outcome, &Base) -> f64> {
+    shown(runs, ways, OVERHEAD, Scale::Linear, Outcome::overhead)
+}
+
+fn shown<'a, V: Fn(&Outcome, &Base) -> f64>(
+    runs: &'a Runs<'a>,
+    ways: &'a [Way],
+    label: &'static str,
+    scale: Scale,
+    value: V,
+) -> Shown<'a, V> {
+    let (look, name) = (|place, _| Look::of(place), |way: Way| way.0.to_owned());
+    Shown {
+        runs,
+        ways,
+        label,
+        scale,
+        value,
+        look,
+        name,
+    }
+}
+
+impl<V: Fn(&Outcome, &Base) -> f64> Shown<'_, V> {
+    fn look(self, look: fn(usize, Way) -> Look) -> Self {
+        Shown { look, ..self }
+    }
+
+    /// The figure, its words to be given.
+    fn figure(&self) -> Figure {
+        let panels: Vec<Panel> = (0..self.runs.steps.len())
+            .map(|step| self.panel(step))
+            .collect();
+        let key = |(place, &way)| Entry::series((self.name)(way), (self.look)(place, way));
+        let mut legend: Vec<Entry> = self.ways.iter().enumerate().map(key).collect();
+        legend.extend(Entry::misses(&panels));
+        let shade = |(name, shade): (&str, Shade)| Entry {
+            name: name.into(),
+            key: Key::Shade(shade),
+        };
+        legend.extend(
+            [
+                ("constants", Shade::Constants),
+                ("largest op", Shade::Bottleneck),
+            ]
+            .map(shade),
+        );
+        let (name, title, caption) = Default::default();
+        Figure {
+            name,
+            title,
+            caption,
+            columns: 3,
+            panels,
+            legend,
+            csv: self.runs.table(self.ways),
+        }
+    }
+
+    fn panel(&self, step: usize) -> Panel {
+        let base = self.runs.steps[step].base;
+        let line = |(place, &way)| {
+            let points = self
+                .runs
+                .points(step, way, |outcome| (self.value)(outcome, base));
+            Series::of((self.name)(way), (self.look)(place, way), points)
+        };
+        let series: Vec<Series> = self.ways.iter().enumerate().map(line).collect();
+        let values = series.iter().flat_map(Series::values);
+        let y = if self.label == OVERHEAD {
+            Axis::over(
+                self.label,
+                0.98,
+                values.fold(1.05, f64::max) * 1.03,
+                self.scale,
+            )
+        } else {
+            Axis::around(self.label, values, self.scale)
+        };
+        let highest = self.runs.ratios.iter().copied().fold(1.0, f64::max);
+        let x = Axis::over(
+            "memory ratio (budget / peak without a limit)",
+            0.0,
+            highest * 1.02,
+            Scale::Linear,
+        );
+        let part = |bytes: u64| bytes as f64 / base.memory.0.max(1) as f64;
+        let mut panel = Panel::new(&self.runs.titles[step], x, y, series);
+        panel.bands = vec![
+            (part(base.bottleneck.0), Shade::Bottleneck),
+            (part(base.constants.0), Shade::Constants),
+        ];
+        panel
+    }
 }

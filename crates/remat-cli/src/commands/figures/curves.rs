@@ -1,38 +1,13 @@
 //! Chains planned for all budgets, by strategy.
 
-use super::titles;
 use crate::affordable::{self, LeftOut};
 use crate::failure::{complain, Failure};
 use crate::progress;
 use remat_core::Bytes;
+use remat_figures::figures::chains::{Curve, Planned};
+use remat_figures::titles;
 use remat_plan::chain::{self, Chain, PlanError, Point, Resolution, Strategy};
 use std::ops::ControlFlow;
-
-/// A chain and its curves.
-pub(super) struct Planned<'a> {
-    pub(super) name: &'a str,
-    pub(super) title: String,
-    pub(super) chain: &'a Chain,
-    /// Bytes of a step that keeps everything.
-    pub(super) everything: u64,
-    /// By strategy, in the order in which they are listed.
-    pub(super) curves: Vec<Curve>,
-}
-
-/// Memory against time of a strategy.
-pub(super) struct Curve {
-    pub(super) strategy: Strategy,
-    /// Peaks rise, makespans fall, and the first peak is the smallest feasible budget; or why there are none.
-    pub(super) points: Result<Vec<Point>, String>,
-}
-
-impl Curve {
-    /// The smallest feasible budget, in bytes.
-    pub(super) fn smallest(&self) -> Option<u64> {
-        let points = self.points.as_ref().ok()?;
-        points.first().map(|point| point.peak_bytes)
-    }
-}
 
 /// Plans chains by all strategies named, or those that their lengths allow; on standard error stands what is left out.
 pub(super) fn of<'a>(
@@ -89,15 +64,10 @@ fn without(left: LeftOut) -> Curve {
 
 fn curve(chain: &Chain, strategy: Strategy, everything: u64, title: &str) -> Curve {
     let up_to = |largest: u64| {
-        let bar = progress::planning(&format!("{title}, {strategy}, {}", Bytes(largest)));
-        let mut show = |part| {
-            progress::planned(&bar, part);
-            ControlFlow::Continue(())
-        };
-        let slots = Resolution::default();
-        let points = chain::curve(chain, Some(largest), strategy, slots, &mut show);
-        bar.finish_and_clear();
-        points
+        let heading = format!("{title}, {strategy}, {}", Bytes(largest));
+        progress::while_planning(&heading, |show| {
+            chain::curve(chain, Some(largest), strategy, Resolution::default(), show)
+        })
     };
     let points = match affordable::longest(strategy) {
         Some(_) => by_octaves(everything, up_to),
@@ -148,16 +118,11 @@ fn falling(mut points: Vec<Point>) -> Vec<Point> {
     points
 }
 
-fn everything(chain: &Chain) -> Result<u64, PlanError> {
+/// Bytes of a step that keeps everything.
+pub(super) fn everything(chain: &Chain) -> Result<u64, PlanError> {
     let go_on = &mut |_| ControlFlow::Continue(());
-    let all = chain::plan(
-        chain,
-        u64::MAX,
-        Strategy::None,
-        Resolution::default(),
-        go_on,
-    )?;
-    Ok(all.peak_bytes)
+    let slots = Resolution::default();
+    chain::plan(chain, u64::MAX, Strategy::None, slots, go_on).map(|plan| plan.peak_bytes)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What figures are drawn of: recorded steps and chains, told apart.
+//! The files that figures are drawn of: recorded steps and chains, told apart.
 
 use crate::failure::Failure;
-use crate::plan_chain;
-use crate::simulate::{self, Log};
+use crate::log::Log;
+use crate::plan_file;
 use remat_plan::chain::Chain;
 use std::fs::{self, File};
 use std::io::Read;
@@ -15,27 +15,26 @@ pub(super) struct Sources {
     pub(super) chains: Vec<(String, Chain)>,
 }
 
-/// Reads recorded steps and chains. A regular file of which the first key is one of a chain's is a chain; all else is a recorded
-/// step, standard input and pipes too: of these nothing can be looked at beforehand.
+/// Reads recorded steps and chains. A regular file is a chain if its first key is one of a chain's. Everything else is a
+/// recorded step, standard input and pipes too: their beginning cannot be read twice.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Sources, Failure> {
     let mut sources = Sources {
         logs: Vec::new(),
         chains: Vec::new(),
     };
     for path in paths {
-        match is_chain(&beginning(path)) {
-            true => {
-                let name = path.display().to_string();
-                sources.chains.push((name, plan_chain::read(path)?));
-            }
-            false => sources.logs.push(log(path)?),
+        if is_chain(&beginning(path)) {
+            let name = path.display().to_string();
+            sources.chains.push((name, plan_file::chain(path)?));
+        } else {
+            sources.logs.push(log(path)?);
         }
     }
     Ok(sources)
 }
 
 fn log(path: &Path) -> Result<Log, Failure> {
-    simulate::read_one(path).map_err(|failure| match failure {
+    Log::read(path).map_err(|failure| match failure {
         Failure::Input(reason) if path.extension().is_some_and(|ending| ending == "json") => {
             Failure::Input(format!(
                 "{reason}; a chain would begin with \"input_bytes\" or \"stages\""
@@ -45,7 +44,7 @@ fn log(path: &Path) -> Result<Log, Failure> {
     })
 }
 
-/// The first bytes of a regular file; nothing of what is none, or cannot be read.
+/// The first bytes of a regular file; nothing of any other file, or of one that cannot be read.
 fn beginning(path: &Path) -> String {
     const LONG_ENOUGH: u64 = 4096;
     let mut bytes = Vec::new();

@@ -1,21 +1,18 @@
 //! `remat plan chain`.
 
-use crate::affordable::LeftOut;
+use super::chain_refusal::{refused, without};
+use super::curve;
 use crate::arguments::PlanChain;
 use crate::failure::Failure;
-use crate::{plan_curve, progress, table};
+use crate::{plan_file, progress, table};
 use remat_core::Bytes;
 use remat_plan::chain::{plan, Action, Chain, Op, Plan, PlanError, Strategy};
-use serde_json::json;
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::ops::ControlFlow;
-use std::path::Path;
+use std::io::{self, Write};
 
 pub(crate) fn run(wanted: &PlanChain) -> Result<(), Failure> {
-    let chain = read(&wanted.chain)?;
+    let chain = plan_file::chain(&wanted.chain)?;
     if wanted.curve {
-        return plan_curve::run(wanted, &chain);
+        return curve::run(wanted, &chain);
     }
     let strategies = match wanted.strategies.as_slice() {
         [] => &[Strategy::Persistent],
@@ -24,78 +21,21 @@ pub(crate) fn run(wanted: &PlanChain) -> Result<(), Failure> {
     match strategies {
         &[strategy] => {
             let plan = planned(wanted, &chain, strategy).map_err(refused(wanted))?;
-            match wanted.json {
-                true => print_json(&plan),
-                false => table::print(&rows(&plan)),
+            if wanted.json {
+                print_json(&plan)
+            } else {
+                table::print(&rows(&plan))
             }
         }
         several => compare(wanted, &chain, several),
     }
 }
 
-/// Reads a chain.
-pub(crate) fn read(path: &Path) -> Result<Chain, Failure> {
-    let text = text_of(path)?;
-    let chain = text.parse::<Chain>();
-    chain.map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
-}
-
-/// The text of a file, or of standard input for `-`.
-pub(crate) fn text_of(path: &Path) -> Result<String, Failure> {
-    const LONGEST: u64 = 256 << 20;
-    let unreadable = |error: io::Error| {
-        Failure::Input(format!(
-            "{}: cannot be read: {error}; check the path and that it is UTF-8 text",
-            path.display()
-        ))
-    };
-    let mut text = String::new();
-    let read = match path == Path::new("-") {
-        true => io::stdin()
-            .lock()
-            .take(LONGEST + 1)
-            .read_to_string(&mut text),
-        false => File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text)),
-    };
-    match read.map_err(unreadable)? as u64 > LONGEST {
-        true => Err(Failure::Input(format!(
-            "{}: longer than {}; chains and plans are not that long",
-            path.display(),
-            Bytes(LONGEST)
-        ))),
-        false => Ok(text),
-    }
-}
-
 fn planned(wanted: &PlanChain, chain: &Chain, strategy: Strategy) -> Result<Plan, PlanError> {
     let budget = wanted.budget.map_or(u64::MAX, |budget| budget.0);
-    let bar = progress::planning(&strategy.to_string());
-    let mut show = |part| {
-        progress::planned(&bar, part);
-        ControlFlow::Continue(())
-    };
-    let planned = plan(chain, budget, strategy, wanted.slots, &mut show);
-    bar.finish_and_clear();
-    planned
-}
-
-/// What a refusal means for the file that was to be planned.
-pub(crate) fn refused(wanted: &PlanChain) -> impl Fn(PlanError) -> Failure + '_ {
-    |error| {
-        let place = wanted.chain.display();
-        Failure::Input(match &error {
-            PlanError::Infeasible {
-                strategy,
-                budget,
-                smallest,
-            } => format!(
-                "{place}: no {strategy} plan fits in {} ({budget} bytes); use --budget {smallest} ({}) or more",
-                Bytes(*budget),
-                Bytes(*smallest)
-            ),
-            _ => format!("{place}: {error}"),
-        })
-    }
+    progress::while_planning(&strategy.to_string(), |show| {
+        plan(chain, budget, strategy, wanted.slots, show)
+    })
 }
 
 fn print_json(plan: &Plan) -> Result<(), Failure> {
@@ -113,19 +53,13 @@ fn rows(plan: &Plan) -> Vec<(String, String)> {
         ("stages", plan.stages.to_string()),
         ("budget", bytes(plan.budget_bytes)),
         ("peak", bytes(plan.peak_bytes)),
-        ("makespan", number(plan.makespan)),
+        ("makespan", table::time(plan.makespan)),
         ("overhead", format!("{:.4}", plan.overhead)),
         ("planned in", format!("{:.3} s", plan.planning_seconds)),
         ("sequence", words(&plan.sequence)),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec()
-}
-
-/// A time in the chain's unit.
-pub(crate) fn number(time: f64) -> String {
-    let text = format!("{time:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// A sequence as people write it: `Fck1 Fnone2..5 Fall6 B6`.
@@ -162,7 +96,7 @@ fn compare(wanted: &PlanChain, chain: &Chain, strategies: &[Strategy]) -> Result
             }
             Ok(plan) => format!(
                 "{strategy:<12}  {:>12}  {:>8.4}  {:>11}  {:>9.3}\n",
-                number(plan.makespan),
+                table::time(plan.makespan),
                 plan.overhead,
                 Bytes(plan.peak_bytes).to_string(),
                 plan.planning_seconds
@@ -178,36 +112,6 @@ fn compare(wanted: &PlanChain, chain: &Chain, strategies: &[Strategy]) -> Result
         out.write_all(line.as_bytes()).map_err(Failure::output)?;
     }
     Ok(())
-}
-
-/// The line of a strategy that has no plan, among others that may have one.
-pub(crate) fn without(wanted: &PlanChain, strategy: Strategy, error: &PlanError) -> String {
-    match error {
-        PlanError::Infeasible { smallest, .. } if wanted.json => {
-            let line = json!({"strategy": strategy.to_string(), "smallest_bytes": smallest});
-            format!("{line}\n")
-        }
-        PlanError::Infeasible { smallest, .. } => format!(
-            "{strategy:<12}  needs at least {} ({smallest} bytes)\n",
-            Bytes(*smallest)
-        ),
-        other => {
-            let reason = other.to_string();
-            left_out(wanted, &LeftOut { strategy, reason })
-        }
-    }
-}
-
-/// The line of a strategy that was not planned.
-pub(crate) fn left_out(wanted: &PlanChain, left: &LeftOut) -> String {
-    let LeftOut { strategy, reason } = left;
-    match wanted.json {
-        true => {
-            let line = json!({"strategy": strategy.to_string(), "left_out": reason});
-            format!("{line}\n")
-        }
-        false => format!("{strategy:<12}  left out: {reason}\n"),
-    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,14 @@
 //! `remat plan chain --curve`.
 
-use crate::affordable;
+use super::chain_refusal::{left_out, refused, without};
 use crate::arguments::PlanChain;
 use crate::failure::Failure;
-use crate::plan_chain::{left_out, number, refused, without};
-use crate::progress;
+use crate::{affordable, progress, table};
 use remat_core::Bytes;
 use remat_plan::chain::{curve, overhead, Chain, PlanError, Point, Strategy};
 use std::io::{self, Write};
-use std::ops::ControlFlow;
 
-/// Points of a strategy that people are shown.
+/// Points of a strategy that a table shows.
 const SHOWN: usize = 16;
 
 pub(crate) fn run(wanted: &PlanChain, chain: &Chain) -> Result<(), Failure> {
@@ -33,15 +31,10 @@ pub(crate) fn run(wanted: &PlanChain, chain: &Chain) -> Result<(), Failure> {
 }
 
 fn points(wanted: &PlanChain, chain: &Chain, strategy: Strategy) -> Result<Vec<Point>, PlanError> {
-    let bar = progress::planning(&strategy.to_string());
-    let mut show = |part| {
-        progress::planned(&bar, part);
-        ControlFlow::Continue(())
-    };
     let largest = wanted.budget.map(|budget| budget.0);
-    let points = curve(chain, largest, strategy, wanted.slots, &mut show);
-    bar.finish_and_clear();
-    points
+    progress::while_planning(&strategy.to_string(), |show| {
+        curve(chain, largest, strategy, wanted.slots, show)
+    })
 }
 
 fn print(text: &str) -> Result<(), Failure> {
@@ -66,15 +59,16 @@ fn lines(chain: &Chain, strategy: Strategy, points: &[Point]) -> String {
 
 fn rows(chain: &Chain, strategy: Strategy, points: &[Point]) -> String {
     let row = |index: usize, point: &Point| {
-        let remark = match index {
-            0 => "  smallest feasible",
-            _ => "",
+        let remark = if index == 0 {
+            "  smallest feasible"
+        } else {
+            ""
         };
         format!(
             "{strategy:<12}  {:>13}  {:>11}  {:>12}  {:>8.4}{remark}\n",
             Bytes(point.peak_bytes).to_string(),
             point.peak_bytes,
-            number(point.makespan),
+            table::time(point.makespan),
             overhead(chain, point.makespan)
         )
     };

@@ -2,8 +2,7 @@
 
 use crate::arguments::PlanCut;
 use crate::failure::Failure;
-use crate::plan_chain::text_of;
-use crate::{progress, table};
+use crate::{plan_file, progress, table};
 use remat_core::Bytes;
 use remat_plan::cut::{
     between_groups, partition, Budgets, Cut, CutError, FrontierPlan, Handover, JointGraph, Nearest,
@@ -11,61 +10,50 @@ use remat_plan::cut::{
 };
 use serde::Serialize;
 use std::io::{self, Write};
-use std::ops::ControlFlow;
-use std::path::Path;
 
 pub(crate) fn run(wanted: &PlanCut) -> Result<(), Failure> {
-    let graph = read(&wanted.graph)?;
+    let graph = plan_file::graph(&wanted.graph)?;
     if wanted.groups {
         return groups(wanted, &graph);
     }
     let wishes = Wishes {
-        nearest: match wanted.no_reweight {
-            true => Nearest::Forward,
-            false => Nearest::Backward,
+        nearest: if wanted.no_reweight {
+            Nearest::Forward
+        } else {
+            Nearest::Backward
         },
         ..Wishes::default()
     };
     if wanted.budget.is_none() && !wanted.curve && !wanted.frontier {
         let cut = partition(&graph, &wishes).map_err(refused(wanted))?;
-        return match wanted.json {
-            true => print_json(&cut),
-            false => table::print(&owned(rows(&cut))),
-        };
+        return print(wanted, &cut, rows(&cut));
     }
     let budgets = searched(&graph, &wishes).map_err(refused(wanted))?;
     match wanted.budget {
         _ if wanted.frontier => frontier(wanted, &budgets.frontier()),
         Some(budget) if !wanted.curve => {
             let planned = budgets.plan(budget.0).map_err(refused(wanted))?;
-            match wanted.json {
-                true => print_json(&planned),
-                false => table::print(&owned(planned_rows(&planned))),
-            }
+            print(wanted, &planned, planned_rows(&planned))
         }
         _ => curve(wanted, &budgets.tradeoffs()),
     }
 }
 
-/// Reads a joint graph.
-pub(crate) fn read(path: &Path) -> Result<JointGraph, Failure> {
-    let graph = text_of(path)?.parse::<JointGraph>();
-    graph.map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
-}
-
 fn searched<'a>(graph: &'a JointGraph, wishes: &Wishes) -> Result<Budgets<'a>, CutError> {
-    let bar = progress::planning("budgets");
-    let mut show = |part| {
-        progress::planned(&bar, part);
-        ControlFlow::Continue(())
-    };
-    let budgets = Budgets::new(graph, wishes, &mut show);
-    bar.finish_and_clear();
-    budgets
+    progress::while_planning("budgets", |show| Budgets::new(graph, wishes, show))
 }
 
 fn refused(wanted: &PlanCut) -> impl Fn(CutError) -> Failure + '_ {
     |error| Failure::Input(format!("{}: {error}", wanted.graph.display()))
+}
+
+/// One line of JSON, or a table of these rows.
+fn print(wanted: &PlanCut, value: &impl Serialize, rows: Vec<Row>) -> Result<(), Failure> {
+    if wanted.json {
+        return print_json(value);
+    }
+    let owned = |(name, value): Row| (name.to_owned(), value);
+    table::print(&rows.into_iter().map(owned).collect::<Vec<_>>())
 }
 
 fn print_json(value: &impl Serialize) -> Result<(), Failure> {
@@ -74,11 +62,6 @@ fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 type Row = (&'static str, String);
-
-fn owned(rows: Vec<Row>) -> Vec<(String, String)> {
-    let owned = |(name, value): Row| (name.to_owned(), value);
-    rows.into_iter().map(owned).collect()
-}
 
 fn bytes(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", Bytes(bytes))

@@ -1,63 +1,42 @@
 //! The smallest budget and the cutoff budget of each log and policy, of runs in an arena.
 
 use crate::failure::Failure;
+use crate::log::{self, Log};
 use crate::progress;
-use crate::simulate::{within, Log};
 use remat_core::Bytes;
-use remat_sim::{in_order, Job, Setting, Unsound};
-use std::ops::ControlFlow;
+use remat_sim::{Setting, Unsound};
 
 /// The two budgets; `None` where none was found.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) smallest: Option<Bytes>,
-    pub(crate) cutoff: Option<Bytes>,
+pub(super) struct Bounds {
+    pub(super) smallest: Option<Bytes>,
+    pub(super) cutoff: Option<Bytes>,
 }
 
-/// The bounds of each job, those that differ in their budgets alone looked for once.
-pub(crate) fn of(jobs: &[(&Log, Job)], threads: usize) -> Result<Vec<Bounds>, Failure> {
-    let mut cases: Vec<usize> = (0..jobs.len()).collect();
-    cases.dedup_by(|later, earlier| same(&jobs[*later], &jobs[*earlier]));
+/// The bounds of each run. Runs that differ in their budgets alone share one search.
+pub(super) fn of(runs: &[(&Log, Setting)], threads: usize) -> Result<Vec<Bounds>, Failure> {
+    let mut places: Vec<usize> = (0..runs.len()).collect();
+    places.dedup_by(|later, earlier| same(&runs[*later], &runs[*earlier]));
+    let cases: Vec<(&Log, Setting)> = places.iter().map(|&place| runs[place]).collect();
     let bar = progress::runs(cases.len());
     let mut found = Vec::new();
-    let ended = in_order(
-        cases.len(),
-        threads,
-        |case| find(jobs[cases[case]].0, &jobs[cases[case]].1.setting),
-        |case, bounds| {
-            bar.inc(1);
-            match bounds {
-                Ok(bounds) => {
-                    let end = cases.get(case + 1).copied().unwrap_or(jobs.len());
-                    found.resize(end, bounds);
-                    ControlFlow::Continue(())
-                }
-                Err(unsound) => ControlFlow::Break(Failure::Input(format!(
-                    "{}: {unsound}",
-                    jobs[cases[case]].0.name
-                ))),
-            }
-        },
-    );
+    let ended = log::work(&cases, threads, find, |case, bounds| {
+        bar.inc(1);
+        let end = places.get(case + 1).copied().unwrap_or(runs.len());
+        found.resize(end, bounds);
+        Ok(())
+    });
     bar.finish_and_clear();
-    match ended {
-        ControlFlow::Continue(()) => Ok(found),
-        ControlFlow::Break(failure) => Err(failure),
-    }
+    ended.map(|()| found)
 }
 
-fn same(a: &(&Log, Job), b: &(&Log, Job)) -> bool {
-    let budget = a.1.setting.budget;
-    std::ptr::eq(a.0, b.0)
-        && a.1.setting
-            == Setting {
-                budget,
-                ..b.1.setting
-            }
+fn same(a: &(&Log, Setting), b: &(&Log, Setting)) -> bool {
+    let budget = a.1.budget;
+    std::ptr::eq(a.0, b.0) && a.1 == Setting { budget, ..b.1 }
 }
 
 fn find(log: &Log, setting: &Setting) -> Result<Bounds, Unsound> {
-    let (program, base, within) = (&log.program, &log.base, within(log));
+    let (program, base, within) = (&log.program, &log.base, log.within());
     Ok(Bounds {
         smallest: program
             .smallest_budget(base, setting, within, |_| {})?

@@ -1,13 +1,13 @@
 //! A run as a line of JSON.
 
-use crate::pool;
-use crate::simulate::Log;
-use crate::simulate_bounds::Bounds;
+use super::bounds::Bounds;
+use crate::log::Log;
+use crate::memory;
 use remat_core::Memory;
 use remat_sim::{Budget, Outcome, Setting};
 
 /// The line, its end included.
-pub(crate) fn line(
+pub(super) fn line(
     log: &Log,
     dealloc: &str,
     setting: &Setting,
@@ -39,7 +39,7 @@ pub(crate) fn line(
         "score_evaluations": counters.score_evaluations,
         "metadata_accesses": counters.metadata_accesses,
         "wall_seconds": outcome.wall.as_secs_f64(),
-        "pool": pool::name(setting.memory),
+        "pool": memory::name(setting.memory),
     });
     if let Memory::Arena(_) = setting.memory {
         let (mean, most) = outcome.fragmentation();

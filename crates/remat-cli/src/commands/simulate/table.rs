@@ -1,15 +1,16 @@
 //! Runs as a table.
 
-use crate::simulate::Log;
+use crate::log::Log;
 use crate::table;
 use remat_sim::{Budget, Outcome, Setting, Status};
 
-/// What is known of the log without any run, and the names of the columns.
-pub(crate) fn heading(log: &Log) -> String {
+/// The log without a limit, and the names of the columns.
+pub(super) fn heading(log: &Log) -> String {
     let base = &log.base;
     let width = table::POLICY;
     format!(
-        "\n{}: {} and {} without a limit; constants {}, the largest op {}\n{:width$}  ratio       budget  status  overhead         peak  evictions  replays\n",
+        "\n{}: {} and {} without a limit; constants {}, the largest op {}\n\
+         {:width$}  ratio       budget  status  overhead         peak  evictions  replays\n",
         log.name,
         base.memory,
         table::duration(base.cost.0),
@@ -20,7 +21,7 @@ pub(crate) fn heading(log: &Log) -> String {
 }
 
 /// One run.
-pub(crate) fn row(log: &Log, setting: &Setting, outcome: &Outcome) -> String {
+pub(super) fn row(log: &Log, setting: &Setting, outcome: &Outcome) -> String {
     let ratio = match setting.budget {
         Budget::Ratio(ratio) => ratio,
         Budget::Bytes(bytes) => bytes.0 as f64 / log.base.memory.0.max(1) as f64,

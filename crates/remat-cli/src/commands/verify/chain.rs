@@ -1,15 +1,14 @@
 //! `remat verify chain`.
 
 use crate::failure::Failure;
-use crate::plan_chain::{number, read, text_of};
-use crate::table;
+use crate::{plan_file, table};
 use remat_core::Bytes;
 use remat_plan::chain::{overhead, verify, Chain, Op, Verified};
 use serde::Deserialize;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// What a plan's file claims.
+/// The claims of a plan's file.
 #[derive(Deserialize)]
 struct Claim {
     sequence: Vec<Op>,
@@ -20,9 +19,9 @@ struct Claim {
 }
 
 pub(crate) fn run(chain: &Path, plan: &Path, json: bool) -> Result<(), Failure> {
-    let chain = read(chain)?;
+    let chain = plan_file::chain(chain)?;
     let place = plan.display();
-    let claim: Claim = serde_json::from_str(&text_of(plan)?).map_err(|error| {
+    let claim: Claim = serde_json::from_str(&plan_file::text(plan)?).map_err(|error| {
         Failure::Input(format!(
             "{place}: no plan: {error}; wanted is what `remat plan chain --json` prints"
         ))
@@ -32,9 +31,10 @@ pub(crate) fn run(chain: &Path, plan: &Path, json: bool) -> Result<(), Failure> 
             "{place}: not valid: {reason}; plan this chain anew"
         ))
     })?;
-    match json {
-        true => print_json(&chain, &claim, verified),
-        false => table::print(&rows(&chain, &claim, verified)),
+    if json {
+        print_json(&chain, &claim, verified)
+    } else {
+        table::print(&rows(&chain, &claim, verified))
     }
 }
 
@@ -73,7 +73,7 @@ fn rows(chain: &Chain, claim: &Claim, verified: Verified) -> Vec<(String, String
     let mut rows = vec![
         ("valid", "yes".to_owned()),
         ("operations", claim.sequence.len().to_string()),
-        ("makespan", number(verified.makespan)),
+        ("makespan", table::time(verified.makespan)),
         (
             "overhead",
             format!("{:.4}", overhead(chain, verified.makespan)),

@@ -1,26 +1,26 @@
 //! `remat verify cut`.
 
 use crate::failure::Failure;
-use crate::plan_chain::text_of;
-use crate::{plan_cut, table};
+use crate::{plan_file, table};
 use remat_core::Bytes;
 use remat_plan::cut::{verify, Claim, Verified};
 use std::io::{self, Write};
 use std::path::Path;
 
 pub(crate) fn run(graph: &Path, plan: &Path, json: bool) -> Result<(), Failure> {
-    let graph = plan_cut::read(graph)?;
+    let graph = plan_file::graph(graph)?;
     let place = plan.display();
-    let claim: Claim = serde_json::from_str(&text_of(plan)?).map_err(|error| {
+    let claim: Claim = serde_json::from_str(&plan_file::text(plan)?).map_err(|error| {
         Failure::Input(format!(
             "{place}: no plan: {error}; wanted is what `remat plan cut --json` prints"
         ))
     })?;
     let verified = verify(&graph, &claim)
         .map_err(|fault| Failure::Input(format!("{place}: not valid: {fault}")))?;
-    match json {
-        true => print_json(&claim, &verified),
-        false => table::print(&rows(&claim, &verified)),
+    if json {
+        print_json(&claim, &verified)
+    } else {
+        table::print(&rows(&claim, &verified))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What policies are given for memory: a count of bytes, or an arena with the modules of Coop that are theirs.
+//! Memory as policies are given it: a count of bytes, or an arena with the modules of Coop that are theirs.
 
 use crate::arguments::{Module, PlacedBy, PoolKind, PoolOptions};
 use crate::failure::Failure;
@@ -45,10 +45,12 @@ pub(crate) fn setting(options: &PoolOptions, policy: Eviction) -> Setting {
             PoolKind::Fungible => Memory::Fungible,
             PoolKind::Arena => Memory::Arena(arena),
         },
-        mutations: match coop {
-            true if has(Module::InPlace) => Mutations::InPlace,
-            true => Mutations::Copied,
-            false => Mutations::Recorded,
+        mutations: if has(Module::InPlace) {
+            Mutations::InPlace
+        } else if coop {
+            Mutations::Copied
+        } else {
+            Mutations::Recorded
         },
         ..Setting::default()
     }

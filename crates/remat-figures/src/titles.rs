@@ -1,7 +1,7 @@
-//! What logs and chains are called in figures.
+//! Short names of logs and chains, for the headings of panels.
 
 /// The shortest ends of the paths that tell them apart, without endings; whole names where none does.
-pub(super) fn of<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub fn of<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<String> {
     let names: Vec<&str> = paths.collect();
     let title = |&name: &&str| {
         let alone = |end: &&str| {
@@ -15,7 +15,7 @@ pub(super) fn of<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<String> {
     names.iter().map(title).collect()
 }
 
-/// Letters that fit above a panel.
+/// Letters of a title that fit above a panel.
 const TITLE: usize = 40;
 
 /// The end of a name that is too long for a title.
@@ -43,29 +43,5 @@ fn short(mut name: &str) -> &str {
     match name {
         "-" => "standard input",
         name => name,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn titles_are_the_shortest_ends_that_tell_paths_apart() {
-        let logs = |names: &[&str]| of(names.iter().copied());
-        assert_eq!(
-            logs(&["a/b/unet.trace.zst", "resnet32.log.gz", "-"]),
-            ["unet", "resnet32", "standard input"]
-        );
-        assert_eq!(
-            logs(&["x/a/unet.log", "x/b/unet.trace", "unet.log"]),
-            ["a/unet", "b/unet", "unet.log"]
-        );
-        assert_eq!(
-            logs(&["unet.log", "unet.trace"]),
-            ["unet.log", "unet.trace"]
-        );
-        let long = "x".repeat(100);
-        assert_eq!(logs(&[&long]), [format!("…{}", "x".repeat(39))]);
     }
 }
