@@ -1,14 +1,14 @@
-// Charts of figures: from a figure as JSON (see figure.rs) to the options of Apache ECharts. The page and the SVG files are made
-// of the same options; nothing here needs a browser.
+// Charts of figures (see figures.js): the options of Apache ECharts, the same for the page and for SVG files. Nothing here needs a
+// browser.
 'use strict';
-globalThis.remat = (() => {
+Object.assign(remat, (() => {
   // Okabe and Ito's palette; on a dark page black, grey and pale change places with their opposites.
   const HUES = { blue: '#0072b2', vermillion: '#d55e00', green: '#009e73', purple: '#cc79a7', sky: '#56b4e9', orange: '#e69f00' };
   const INKS = {
     light: { ...HUES, black: '#000', grey: '#787878', brown: '#6e3c0f', pale: '#dedede', ink: '#111', paper: '#fff',
-      grid: '#e2e2e2', constants: '#a0a0a0', bottleneck: '#e2e2e2', frame: '#111' },
+      grid: '#e2e2e2', constants: '#a0a0a0', 'largest op': '#e2e2e2', frame: '#111' },
     dark: { ...HUES, blue: '#3b9fdc', vermillion: '#ee7d2b', black: '#f2f2f2', grey: '#9a9a9a', brown: '#c08a5a', pale: '#4a4a4a',
-      ink: '#e4e4e4', paper: '#16181c', grid: '#33363c', constants: '#6a6d73', bottleneck: '#2c2f35', frame: '#9a9a9a' },
+      ink: '#e4e4e4', paper: '#16181c', grid: '#33363c', constants: '#6a6d73', 'largest op': '#2c2f35', frame: '#9a9a9a' },
   };
   // A ring and a box have an inner edge that runs the other way round, so that what lies behind shows through.
   const MARKERS = {
@@ -19,8 +19,9 @@ globalThis.remat = (() => {
     cross: 'path://M0 1.6L1.6 0L5 3.4L8.4 0L10 1.6L6.6 5L10 8.4L8.4 10L5 6.6L1.6 10L0 8.4L3.4 5Z',
     plus: 'path://M4.1 0L5.9 0L5.9 4.1L10 4.1L10 5.9L5.9 5.9L5.9 10L4.1 10L4.1 5.9L0 5.9L0 4.1L4.1 4.1Z',
   };
+  // In the legend, a line without a marker.
+  const BARE = { itemStyle: { opacity: 0 } };
   const MISSES = { oom: ['cross', 'budget cannot be met'], thrash: ['down', 'given up: thrashing'] };
-  const SHADES = { constants: 'constants', bottleneck: 'largest op' };
 
   // Lengths in pixels: around the plot of a panel, a lane above it, a row of the legend, between the markers of stairs.
   const LEFT = 66, RIGHT = 18, TOP = 34, BELOW = 52, LANE = 12, NOTE = 16, ROW = 22, APART = 28, NARROWEST = 360;
@@ -57,13 +58,13 @@ globalThis.remat = (() => {
   }
 
   const series = (figure) => figure.panels.flatMap((panel) => panel.series);
-  const missed = (point) => typeof point.y === 'string';
+  const missed = (point) => point.y in MISSES;
 
   // The lanes above a panel's plot: what is remarked on, or the misses of each series that has markers.
   function lanes(figure, panel) {
-    if (panel.notes.lines.length > 0) {
+    if (panel.notes !== null) {
       return panel.notes.lines.map((note) => ({ name: note.name, look: note.look, label: note.name, marks:
-        [{ x: note.at ?? panel.x.from, marker: note.at === null ? 'none' : note.look.marker, text: note.text, told: note.text }] }));
+        [{ x: note.at ?? panel.x.from, marker: note.at === null ? 'none' : note.look.marker, text: note.text, told: `${note.text}\n${note.told}` }] }));
     }
     if (!series(figure).some((line) => line.points.some(missed))) return [];
     return panel.series.filter((line) => line.look.marker !== 'none').map((line) => ({ name: line.name, look: line.look, label: '', marks:
@@ -74,8 +75,8 @@ globalThis.remat = (() => {
   // The legend's height, from the breadth of its names as most fonts have it.
   function legendRows(figure, width) {
     let rows = 1, left = width - 40;
-    for (const { name } of figure.legend) {
-      const breadth = 52 + 7.2 * name.length;
+    for (const { name } of legend(figure, INKS.light)) {
+      const breadth = 50 + 6.4 * name.length;
       if (breadth > left && left < width - 40) [rows, left] = [rows + 1, width - 40];
       left -= breadth;
     }
@@ -88,7 +89,7 @@ globalThis.remat = (() => {
     const cell = width / fitting, across = cell - LEFT - RIGHT;
     const down = Math.round(Math.min(Math.max(across * (figure.columns === 1 ? 0.42 : 0.7), 200), 420));
     const above = figure.panels.map((panel) => {
-      const notes = panel.notes.lines.length > 0;
+      const notes = panel.notes !== null;
       const count = lanes(figure, panel).length;
       return { notes, height: count && (notes ? NOTE : LANE) * (count - 1) + 22, heading: notes ? 18 : 0 };
     });
@@ -140,28 +141,31 @@ globalThis.remat = (() => {
   }
 
   function bars(panel, at, names, ink) {
-    return names.map(({ name, key }) => ({ type: 'custom', name, xAxisIndex: at, yAxisIndex: at, clip: true,
-      itemStyle: { color: ink[key.series.colour] }, data: panel.spans.filter((span) => span.name === name).map((span) => ({
-        value: [span.from, span.to, span.row], told: `layer ${span.row + 1}\nops ${span.from + 1} to ${span.to}` })),
+    return names.map(({ name, look }) => ({ type: 'custom', name, xAxisIndex: at, yAxisIndex: at, clip: true,
+      itemStyle: { color: ink[look.colour] }, data: panel.spans.filter((span) => span.name === name).map((span) => ({
+        value: [span.from, span.to, span.row], told: `${span.told}\nops ${span.from + 1} to ${span.to}` })),
       renderItem: (_, api) => {
         const [x, y] = api.coord([api.value(0), api.value(2) + 1]), [right, bottom] = api.coord([api.value(1), api.value(2)]);
-        return { type: 'rect', shape: { x, y, width: right - x, height: bottom - y }, style: { fill: ink[key.series.colour] } };
+        return { type: 'rect', shape: { x, y, width: right - x, height: bottom - y }, style: { fill: ink[look.colour] } };
       } }));
   }
 
-  const shade = ([to, kind], panel, at, ink) => ({ type: 'line', name: SHADES[kind], xAxisIndex: at, yAxisIndex: at, data: [], silent: true,
+  const shade = ([to, kind], panel, at, ink) => ({ type: 'line', name: kind, xAxisIndex: at, yAxisIndex: at, data: [], silent: true,
     symbol: 'rect', itemStyle: { color: ink[kind] }, lineStyle: { width: 0 }, markArea: { silent: true, itemStyle: { color: ink[kind] },
       data: [[{ xAxis: panel.x.from }, { xAxis: Math.min(to, panel.x.to) }]] } });
 
-  const rule = ([x, text], at, ink) => ({ type: 'line', xAxisIndex: at, yAxisIndex: at, data: [], silent: true, markLine: { silent: true, symbol: 'none',
-    lineStyle: { color: ink.ink, type: 'dashed', width: 1.4 }, data: [{ xAxis: x, label: { formatter: text, color: ink.ink, position: 'end' } }] } });
+  const rule = ({ x, before, after }, at, ink) => ({ type: 'line', xAxisIndex: at, yAxisIndex: at, data: [], silent: true, markLine: { silent: true, symbol: 'none',
+    lineStyle: { color: ink.ink, type: 'dashed', width: 1.4 }, data: [{ xAxis: x, label: { formatter: `${before}   ${after}`, color: ink.ink, position: 'end' } }] } });
 
-  // Entries of the legend are series without points, which come first: their looks are those in the legend.
-  function entry({ name, key }, ink) {
-    const base = { type: 'line', name, data: [], silent: true };
-    if (key.series) return { ...base, ...styled(key.series, ink) };
-    if (key.miss) return { ...base, type: 'scatter', symbol: MARKERS[MISSES[key.miss][0]], itemStyle: { color: ink.black } };
-    return { ...base, type: 'scatter', symbol: 'rect', itemStyle: { color: ink[key.shade] } };
+  // Names in the legend, with the misses and shades that occur. They are series without points, which come first: their looks are
+  // those that the legend shows.
+  function legend(figure, ink) {
+    const base = (name) => ({ name, data: [], silent: true, xAxisIndex: 0, yAxisIndex: 0 });
+    const mark = (name, symbol, color) => ({ ...base(name), type: 'scatter', symbol, itemStyle: { color, opacity: 1 } });
+    const misses = Object.entries(MISSES).filter(([miss]) => series(figure).some(({ points }) => points.some(({ y }) => y === miss)));
+    const shades = [...new Set(figure.panels.flatMap(({ bands }) => bands.map(([, shade]) => shade)))].reverse();
+    return [...figure.legend.map(({ name, look }) => ({ ...base(name), type: 'line', ...styled(look, ink) })),
+      ...misses.map(([, [marker, name]]) => mark(name, MARKERS[marker], ink.black)), ...shades.map((name) => mark(name, 'rect', ink[name]))];
   }
 
   // Lanes lie in a grid of their own, over the same values of x.
@@ -179,7 +183,7 @@ globalThis.remat = (() => {
       // The series' own marker left of its lane.
       if (!notes) data.push({ value: [panel.x.from, row], symbol: MARKERS[lane.look.marker], symbolOffset: [-10, 0], told: '' });
       option.series.push({ type: 'scatter', name: lane.name, xAxisIndex: at, yAxisIndex: at, data, clip: false, symbolSize: notes ? 8 : 7,
-        itemStyle: { color: ink[lane.look.colour] } });
+        itemStyle: { color: ink[lane.look.colour], opacity: 1 } });
     });
   }
 
@@ -189,7 +193,8 @@ globalThis.remat = (() => {
       xAxis: [], yAxis: [], series: [] };
     const words = (place, top, text, fontSize, fontWeight) => option.title.push({ text, left: place.left + place.width / 2, top,
       textAlign: 'center', padding: 0, textStyle: { fontSize, fontWeight, color: ink.ink } });
-    if (figure.panels.length) option.series.push(...figure.legend.map((own) => ({ ...entry(own, ink), xAxisIndex: 0, yAxisIndex: 0 })));
+    const names = legend(figure, ink);
+    option.series.push(...names);
     figure.panels.forEach((panel, index) => {
       const place = places[index], at = option.grid.length;
       if (panel.title) words(place, place.plot - place.lanes - place.heading - (place.lanes ? 22 : 24), panel.title, 13, 'bold');
@@ -205,7 +210,7 @@ globalThis.remat = (() => {
       const all = lanes(figure, panel);
       if (all.length) above(all, panel, place, option, ink);
     });
-    option.legend = { left: 'center', top: bottom, width: width - 40, itemWidth: 30, itemHeight: 10, itemGap: 16, data: figure.legend.map(({ name }) => name),
+    option.legend = { left: 'center', top: bottom, width: width - 40, itemWidth: 30, itemHeight: 10, itemGap: 16, data: names.map(({ name, type, symbol }) => ({ name, ...(type === 'line' && symbol === 'none' && BARE) })),
       textStyle: { color: ink.ink, fontSize: 12 }, inactiveColor: ink.pale };
     option.tooltip = { trigger: 'item', confine: true, backgroundColor: ink.paper, borderColor: ink.grid, textStyle: { color: ink.ink, fontSize: 13 },
       formatter: ({ seriesName, data }) => data && data.told
@@ -215,7 +220,7 @@ globalThis.remat = (() => {
 
   // The figure as an SVG document: for paper, so light.
   function svg(json) {
-    const figure = JSON.parse(json), width = Math.min(figure.columns, 3) === 3 ? 1290 : figure.columns === 2 ? 960 : 1000;
+    const figure = remat.figure(JSON.parse(json)), width = Math.min(figure.columns, 3) === 3 ? 1290 : figure.columns === 2 ? 960 : 1000;
     const chart = echarts.init(null, null, { renderer: 'svg', ssr: true, width, height: layout(figure, width).height });
     chart.setOption(option(figure, width, 'light'));
     const text = chart.renderToSVGString({ useViewBox: false });
@@ -223,5 +228,5 @@ globalThis.remat = (() => {
     return text;
   }
 
-  return { option, svg, height: (figure, width) => layout(figure, width).height, ticks };
-})();
+  return { option, svg, height: (figure, width) => layout(figure, width).height };
+})());

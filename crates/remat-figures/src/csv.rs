@@ -8,23 +8,25 @@ pub struct Csv(String);
 
 impl Csv {
     /// A table without rows.
-    pub fn new(names: &[&str]) -> Csv {
+    pub fn new<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Csv {
         let mut csv = Csv(String::new());
-        csv.row(&names.iter().map(ToString::to_string).collect::<Vec<_>>());
+        csv.row(names.into_iter().map(Into::into));
         csv
     }
 
     /// Adds a row. Cells with commas, quotes or ends of lines are quoted.
-    pub fn row(&mut self, cells: &[String]) {
-        let quoted = |cell: &String| {
-            if cell.contains([',', '"', '\n', '\r']) {
-                format!("\"{}\"", cell.replace('"', "\"\""))
-            } else {
-                cell.clone()
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        for (place, cell) in cells.into_iter().enumerate() {
+            if place > 0 {
+                self.0.push(',');
             }
-        };
-        let cells: Vec<String> = cells.iter().map(quoted).collect();
-        self.0 += &(cells.join(",") + "\n");
+            if cell.contains([',', '"', '\n', '\r']) {
+                self.0 += &format!("\"{}\"", cell.replace('"', "\"\""));
+            } else {
+                self.0 += &cell;
+            }
+        }
+        self.0.push('\n');
     }
 
     /// The whole table.

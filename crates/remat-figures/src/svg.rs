@@ -7,8 +7,8 @@ use std::fmt;
 /// The chart library; `vendor/refresh` makes it.
 pub(crate) const LIBRARY: &str = include_str!("../vendor/echarts.min.js");
 
-/// The script that makes charts of figures.
-pub(crate) const CHART: &str = include_str!("chart.js");
+/// The scripts that read tables as figures, and make charts of figures.
+pub(crate) const SCRIPTS: [&str; 2] = [include_str!("figures.js"), include_str!("chart.js")];
 
 /// The timers that the library expects of a browser; still pictures need none.
 const TIMERS: &str = "globalThis.setTimeout = () => 0; globalThis.clearTimeout = () => undefined;";
@@ -43,7 +43,10 @@ impl Painter {
         let context = Context::full(&runtime).map_err(undrawn)?;
         context.with(|ctx| {
             let load = |source: &str| ctx.eval::<(), _>(source).catch(&ctx).map_err(undrawn);
-            [TIMERS, LIBRARY, CHART].into_iter().try_for_each(load)
+            [TIMERS, LIBRARY]
+                .into_iter()
+                .chain(SCRIPTS)
+                .try_for_each(load)
         })?;
         Ok(Painter(context))
     }

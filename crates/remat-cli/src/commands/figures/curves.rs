@@ -4,8 +4,7 @@ use crate::affordable::{self, LeftOut};
 use crate::failure::{complain, Failure};
 use crate::progress;
 use remat_core::Bytes;
-use remat_figures::figures::chains::{Curve, Planned};
-use remat_figures::titles;
+use remat_figures::tables::chains::{Curve, Planned};
 use remat_plan::chain::{self, Chain, PlanError, Point, Resolution, Strategy};
 use std::ops::ControlFlow;
 
@@ -14,15 +13,12 @@ pub(super) fn of<'a>(
     chains: &'a [(String, Chain)],
     named: &[Strategy],
 ) -> Result<Vec<Planned<'a>>, Failure> {
-    let titles = titles::of(chains.iter().map(|(name, _)| name.as_str()));
-    let both = chains.iter().zip(titles);
-    both.map(|((name, chain), title)| planned(name, title, chain, named))
-        .collect()
+    let planned = |(name, chain): &'a (String, Chain)| planned(name, chain, named);
+    chains.iter().map(planned).collect()
 }
 
 fn planned<'a>(
     name: &'a str,
-    title: String,
     chain: &'a Chain,
     named: &[Strategy],
 ) -> Result<Planned<'a>, Failure> {
@@ -31,7 +27,7 @@ fn planned<'a>(
     let (wanted, out) = affordable::strategies(named, chain.len());
     let mut curves: Vec<Curve> = wanted
         .into_iter()
-        .map(|strategy| curve(chain, strategy, everything, &title))
+        .map(|strategy| curve(chain, strategy, everything, name))
         .collect();
     curves.extend(out.into_iter().map(without));
     curves.sort_by_key(|curve| {
@@ -47,9 +43,7 @@ fn planned<'a>(
         }
     }
     Ok(Planned {
-        everything,
         name,
-        title,
         chain,
         curves,
     })
@@ -62,9 +56,9 @@ fn without(left: LeftOut) -> Curve {
     }
 }
 
-fn curve(chain: &Chain, strategy: Strategy, everything: u64, title: &str) -> Curve {
+fn curve(chain: &Chain, strategy: Strategy, everything: u64, name: &str) -> Curve {
     let up_to = |largest: u64| {
-        let heading = format!("{title}, {strategy}, {}", Bytes(largest));
+        let heading = format!("{name}, {strategy}, {}", Bytes(largest));
         progress::while_planning(&heading, |show| {
             chain::curve(chain, Some(largest), strategy, Resolution::default(), show)
         })

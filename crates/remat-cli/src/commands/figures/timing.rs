@@ -4,7 +4,7 @@ use super::curves::everything;
 use super::synthetic;
 use crate::failure::{complain, Failure};
 use crate::progress;
-use remat_figures::figures::growth::{Growth, Timing, PARTS};
+use remat_figures::tables::chains::{Growth, Timing, PARTS};
 use remat_plan::chain::{plan, Chain, PlanError, Progress, Resolution, Strategy};
 use std::time::Instant;
 
