@@ -347,19 +347,8 @@ pub(crate) struct Simulate {
         conflicts_with = "ratios"
     )]
     pub(crate) budgets: Vec<Bytes>,
-    /// What happens to a tensor that the program lets go of.
-    #[arg(long, value_enum, default_value = "eager")]
-    pub(crate) dealloc: Deallocation,
-    /// Give a run up once more than this many times the cost of the step was recomputed.
-    #[arg(long, value_name = "X", value_parser = thrash_limit, default_value = "1.0")]
-    pub(crate) thrash_limit: f64,
-    /// Seed of the policy `random`.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) seed: u64,
     #[command(flatten)]
-    pub(crate) pool: PoolOptions,
-    #[command(flatten)]
-    pub(crate) jobs: Jobs,
+    pub(crate) replays: Replays,
     /// One line of JSON a run in place of tables.
     #[arg(long)]
     pub(crate) json: bool,
@@ -390,6 +379,16 @@ pub(crate) struct MinBudget {
     /// How far the budget told may be above one that does not do, as 1MiB; if not given, a 4096th of the memory without a limit.
     #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes)]
     pub(crate) within: Option<Bytes>,
+    #[command(flatten)]
+    pub(crate) replays: Replays,
+    /// One line of JSON a log and policy in place of tables.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How logs are replayed.
+#[derive(Debug, Args)]
+pub(crate) struct Replays {
     /// What happens to a tensor that the program lets go of.
     #[arg(long, value_enum, default_value = "eager")]
     pub(crate) dealloc: Deallocation,
@@ -403,9 +402,6 @@ pub(crate) struct MinBudget {
     pub(crate) pool: PoolOptions,
     #[command(flatten)]
     pub(crate) jobs: Jobs,
-    /// One line of JSON a log and policy in place of tables.
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// What `remat figures` takes.

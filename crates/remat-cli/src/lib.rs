@@ -5,30 +5,20 @@
 
 mod affordable;
 mod arguments;
+mod commands;
 mod failure;
-mod figures;
 mod interrupt;
-mod min_budget;
-mod plan_chain;
-mod plan_curve;
-mod plan_cut;
-mod policies;
-mod pool;
+mod log;
+mod memory;
+mod plan_file;
 mod progress;
+mod replays;
 mod selective;
-mod simulate;
-mod simulate_bounds;
-mod simulate_json;
-mod simulate_table;
 mod table;
-mod trace_check;
-mod trace_convert;
-mod trace_info;
-mod verify_chain;
-mod verify_cut;
 
 use arguments::{Arguments, Command, PlanCommand, TraceCommand, VerifyCommand};
 use clap::Parser;
+use commands::{figures, min_budget, plan, policies, simulate, trace, verify};
 use failure::Failure;
 use interrupt::Watch;
 use std::ffi::OsString;
@@ -62,28 +52,28 @@ fn perform(command: Command) -> Result<(), Failure> {
     match command {
         Command::Trace {
             command: TraceCommand::Info { file, json },
-        } => trace_info::run(&file, json),
+        } => trace::info::run(&file, json),
         Command::Trace {
             command: TraceCommand::Check { file },
-        } => trace_check::run(&file),
+        } => trace::check::run(&file),
         Command::Trace {
             command: TraceCommand::Convert { input, output, to },
-        } => trace_convert::run(&input, &output, to.map(Into::into)),
+        } => trace::convert::run(&input, &output, to.map(Into::into)),
         Command::Simulate(simulation) => simulate::run(&simulation),
         Command::MinBudget(search) => min_budget::run(&search),
         Command::Figures(figures) => figures::run(&figures),
         Command::Plan {
             command: PlanCommand::Chain(wanted),
-        } => plan_chain::run(&wanted),
+        } => plan::chain::run(&wanted),
         Command::Plan {
             command: PlanCommand::Cut(wanted),
-        } => plan_cut::run(&wanted),
+        } => plan::cut::run(&wanted),
         Command::Verify {
             command: VerifyCommand::Chain { chain, plan, json },
-        } => verify_chain::run(&chain, &plan, json),
+        } => verify::chain::run(&chain, &plan, json),
         Command::Verify {
             command: VerifyCommand::Cut { graph, plan, json },
-        } => verify_cut::run(&graph, &plan, json),
+        } => verify::cut::run(&graph, &plan, json),
         Command::Policies => policies::run(),
         Command::Run { .. } => Err(Failure::NeedsPython),
     }

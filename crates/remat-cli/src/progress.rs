@@ -1,8 +1,10 @@
 //! Progress while a long trace is read, many are replayed, or a long chain is planned.
 
 use indicatif::{ProgressBar, ProgressStyle};
+use remat_plan::chain::Progress;
 use remat_trace::{Event, TraceError, TraceReader};
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// Files below this are read in no time.
@@ -52,18 +54,19 @@ pub(crate) fn runs(count: usize) -> ProgressBar {
 /// Parts of the work that a planning bar counts.
 const PARTS: f64 = 1000.0;
 
-/// A bar for planning by this strategy, on standard error, if that is a terminal.
-pub(crate) fn planning(strategy: &str) -> ProgressBar {
+/// Plans with a bar of this heading on standard error, if that is a terminal; the planner moves it.
+pub(crate) fn while_planning<T>(heading: &str, plan: impl FnOnce(&mut Progress) -> T) -> T {
     let bar = ProgressBar::new(PARTS as u64);
-    match ProgressStyle::with_template("{bar:40} {msg}: {percent}% planned, {eta} left") {
-        Ok(style) => bar.with_style(style).with_message(strategy.to_owned()),
+    let bar = match ProgressStyle::with_template("{bar:40} {msg}: {percent}% planned, {eta} left") {
+        Ok(style) => bar.with_style(style).with_message(heading.to_owned()),
         Err(_) => bar,
-    }
-}
-
-/// Moves a planning bar.
-pub(crate) fn planned(bar: &ProgressBar, part: f64) {
-    bar.set_position((part * PARTS) as u64);
+    };
+    let planned = plan(&mut |part| {
+        bar.set_position((part * PARTS) as u64);
+        ControlFlow::Continue(())
+    });
+    bar.finish_and_clear();
+    planned
 }
 
 impl Iterator for Shown {

@@ -2,10 +2,10 @@
 
 use crate::arguments::Deallocation;
 use crate::failure::Failure;
-use crate::simulate::Log;
+use crate::log::Log;
 use remat_sim::Eviction;
 
-/// What is released must be evicted at once.
+/// Checks that a released tensor is evicted at once, if selective recomputation is asked for.
 pub(crate) fn check(dealloc: Deallocation, policies: &[Eviction]) -> Result<(), Failure> {
     match dealloc {
         Deallocation::Eager => Ok(()),
@@ -17,7 +17,7 @@ pub(crate) fn check(dealloc: Deallocation, policies: &[Eviction]) -> Result<(), 
     }
 }
 
-/// Every log has attention, if selective recomputation is asked for.
+/// Checks that every log has attention, if selective recomputation is asked for.
 pub(crate) fn check_logs(logs: &[Log], policies: &[Eviction]) -> Result<(), Failure> {
     if policies.contains(&Eviction::Selective) {
         for log in logs {

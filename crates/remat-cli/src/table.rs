@@ -28,5 +28,11 @@ pub(crate) fn duration(nanoseconds: u64) -> String {
     format!("{nanoseconds} ns")
 }
 
+/// A time in the chain's unit.
+pub(crate) fn time(time: f64) -> String {
+    let text = format!("{time:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// Width of the longest name of a policy.
 pub(crate) const POLICY: usize = 24;

@@ -1,0 +1,6 @@
+//! `remat plan`.
+
+pub(crate) mod chain;
+mod chain_refusal;
+mod curve;
+pub(crate) mod cut;

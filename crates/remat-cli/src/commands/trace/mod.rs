@@ -1,0 +1,5 @@
+//! `remat trace`.
+
+pub(crate) mod check;
+pub(crate) mod convert;
+pub(crate) mod info;

@@ -1,0 +1,4 @@
+//! `remat verify`.
+
+pub(crate) mod chain;
+pub(crate) mod cut;

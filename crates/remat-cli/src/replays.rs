@@ -1,0 +1,36 @@
+//! How the commands that replay logs run them: what was typed as a setting, once it is checked.
+
+use crate::arguments::Replays;
+use crate::failure::Failure;
+use crate::log::Log;
+use crate::{memory, selective};
+use remat_sim::{Eviction, Setting};
+use std::path::PathBuf;
+
+impl Replays {
+    /// Checks what was asked for, and reads the logs.
+    pub(crate) fn logs(
+        &self,
+        paths: &[PathBuf],
+        policies: &[Eviction],
+    ) -> Result<Vec<Log>, Failure> {
+        memory::check(&self.pool, policies)?;
+        selective::check(self.dealloc, policies)?;
+        let logs = paths
+            .iter()
+            .map(|path| Log::read(path))
+            .collect::<Result<Vec<Log>, Failure>>()?;
+        selective::check_logs(&logs, policies)?;
+        Ok(logs)
+    }
+
+    /// The setting of a policy's runs, the budget apart.
+    pub(crate) fn setting(&self, policy: Eviction) -> Setting {
+        Setting {
+            dealloc: self.dealloc.into(),
+            thrash_limit: self.thrash_limit,
+            seed: self.seed,
+            ..memory::setting(&self.pool, policy)
+        }
+    }
+}
