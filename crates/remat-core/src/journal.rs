@@ -1,10 +1,10 @@
 //! The undo journal: what a plan changed, newest last, so that a plan that does not fit leaves no trace and one that
 //! was cut short leaves only what was performed. Written only while planning.
 
-use crate::names::note;
+use crate::dedup::note;
 use crate::{Counters, OpId, StorageId, TensorId};
 
-/// One change; undone from the newest to the oldest by [`State::undo`](crate::state::State::undo).
+/// One change; undone from the newest to the oldest by [`State::undo`](crate::transaction::state::State::undo).
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     Locked(StorageId),

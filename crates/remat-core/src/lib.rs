@@ -6,39 +6,26 @@
 //!
 //! Start at [`Engine`]; its example is the whole protocol.
 
-mod ahead;
 mod arena;
-mod banish;
-mod candidates;
-mod collect;
-mod components;
 mod config;
+mod dedup;
 mod engine;
 mod error;
-mod fit;
+mod eviction;
 mod graph;
-mod heirs;
 mod ids;
 mod journal;
-mod life;
-mod names;
-mod neighbourhood;
-mod once;
 mod op;
-mod policy;
 pub mod pool;
 mod replay;
-mod residency;
-mod search;
-mod sever;
-mod state;
-mod together;
+mod room;
+mod transaction;
 
 pub use arena::{Observed, Placement};
 pub use config::*;
 pub use engine::*;
 pub use error::*;
-pub use heirs::Heirs;
+pub use eviction::policy::{names, CostTerm, Policy, Price, UnknownPolicy};
+pub use graph::Heirs;
 pub use ids::*;
 pub use op::*;
-pub use policy::{names, CostTerm, Policy, Price, UnknownPolicy};

@@ -1,9 +1,9 @@
 //! An arena whose blocks a real allocator hands out: where a plan wants them, and where they are.
 
-use super::NOWHERE;
+use super::blocks::NOWHERE;
 use crate::engine::check_size;
 use crate::graph::{Phase, NONE};
-use crate::state::State;
+use crate::transaction::state::State;
 use crate::{Bytes, Engine, Error, OpId, PoolId, StorageId, TensorId};
 
 /// Where a plan puts something.
@@ -88,7 +88,7 @@ impl Engine {
 
 impl State {
     /// Remembers where the op whose blocks were just found puts its outputs.
-    pub(super) fn note_placements(&mut self, step: usize) {
+    pub(crate) fn note_placements(&mut self, step: usize) {
         for request in &self.arenas.requests {
             if let Some(output) = request.output {
                 self.arenas.placements.push(Placement {

@@ -10,11 +10,11 @@
 //! What a storage costs is dear to count: all that bringing it back would take. So windows are compared by bounds from a few ancestors
 //! first, and whole costs are counted of the cheapest only, until it has no bounds. That changes no choice: no bound is above the whole cost.
 
-use super::Arenas;
+use super::blocks::Arenas;
+use crate::eviction::policy::Form;
 use crate::graph::NONE;
-use crate::policy::Form;
 use crate::pool::{End, NIL};
-use crate::state::{State, Stop};
+use crate::transaction::state::{State, Stop};
 use crate::{Price, StorageId};
 
 /// Small blocks are made room for together: a window is at least this part of the arena if there is one.
@@ -22,7 +22,7 @@ const GRAIN: u64 = 4096;
 
 /// Scratch of searches.
 #[derive(Default)]
-pub(super) struct Windows {
+pub(crate) struct Windows {
     /// The blocks since the last one that cannot be evicted: slot, bytes, cost.
     run: Vec<(u32, u64, u64)>,
     victims: Vec<StorageId>,
@@ -30,19 +30,19 @@ pub(super) struct Windows {
 
 /// A run of blocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(crate) struct Window {
     first: u32,
     last: u32,
 }
 
 impl State {
     /// The cheapest window; nothing is evicted.
-    pub(super) fn find_window(&mut self, pool: u8, bytes: u64, price: Price) -> Option<Window> {
+    pub(crate) fn find_window(&mut self, pool: u8, bytes: u64, price: Price) -> Option<Window> {
         Arenas::time(self, |state| state.cheapest_window(pool, bytes, price))
     }
 
     /// Evicts a window, and takes a block at its chosen end.
-    pub(super) fn evict_window(
+    pub(crate) fn evict_window(
         &mut self,
         pool: u8,
         window: Window,
@@ -62,7 +62,7 @@ impl State {
     }
 
     /// What bringing a window back would cost, in nanoseconds.
-    pub(super) fn cost_of_window(&mut self, pool: u8, window: Window) -> u64 {
+    pub(crate) fn cost_of_window(&mut self, pool: u8, window: Window) -> u64 {
         self.list_victims(pool, window);
         let cost = |s: &StorageId| self.graph.storages[s.index()].numerator.max(0) as u64;
         let victims = self.arenas.windows.victims.iter();

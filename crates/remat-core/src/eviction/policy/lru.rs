@@ -1,0 +1,8 @@
+//! Least recently used (DTR section 4.1).
+
+use super::table::{Form, Numerator, Rule};
+
+pub(crate) const RULE: Rule = Rule {
+    numerator: Numerator::One,
+    form: Form::LastAccess,
+};

@@ -1,0 +1,4 @@
+//! Making room.
+
+pub(crate) mod placing;
+mod shortage;
