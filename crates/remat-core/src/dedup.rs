@@ -1,8 +1,8 @@
-//! Lists in which a name need stand but once.
+//! A list that names the same few things again and again without growing.
 
-/// Appends a name. Named again and again the list does not grow: before it would, each name is kept once; order is lost then.
+/// Appends a name. Before the list would grow, each name is kept once; order is lost then.
 #[inline]
-pub(crate) fn note<T: Ord>(list: &mut Vec<T>, name: T) {
+pub(crate) fn push_deduplicated<T: Ord>(list: &mut Vec<T>, name: T) {
     if list.len() == list.capacity() {
         list.sort_unstable();
         list.dedup();
@@ -18,7 +18,7 @@ mod tests {
     #[test]
     fn naming_the_same_again_and_again_takes_no_memory() {
         let mut list = Vec::new();
-        (0..10_000).for_each(|turn| note(&mut list, turn % 3));
+        (0..10_000).for_each(|turn| push_deduplicated(&mut list, turn % 3));
         assert!(list.capacity() < 16, "{}", list.capacity());
         list.sort_unstable();
         list.dedup();

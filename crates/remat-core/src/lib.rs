@@ -6,8 +6,11 @@
 //!
 //! Start at [`Engine`]; its example is the whole protocol.
 
+#![forbid(unsafe_code)]
+
 mod arena;
 mod config;
+mod counters;
 mod dedup;
 mod engine;
 mod error;
@@ -17,15 +20,19 @@ mod ids;
 mod journal;
 mod op;
 pub mod pool;
+mod random;
 mod replay;
 mod room;
 mod transaction;
 
 pub use arena::{Observed, Placement};
-pub use config::*;
-pub use engine::*;
-pub use error::*;
-pub use eviction::policy::{names, CostTerm, Policy, Price, UnknownPolicy};
-pub use graph::Heirs;
-pub use ids::*;
-pub use op::*;
+pub use config::{
+    Alignment, Arena, Config, Dealloc, Ends, Lineage, Memory, Moves, ReplayOrder, ThrashLimit,
+};
+pub use counters::{Counters, Refused};
+pub use engine::{Collected, Engine};
+pub use error::Error;
+pub use eviction::policy::{names, Policy, UnknownPolicy};
+pub use graph::BanishPlan;
+pub use ids::{Bytes, Cost, OpId, PoolId, StorageId, TensorId};
+pub use op::{Expected, Finished, Kind, Mutation, OpSpec, Output, Replay, Step};

@@ -1,22 +1,24 @@
-//! Room without evicting: where enough bytes are free and no block is large enough, blocks are moved out of the way. The paper's
-//! windows (Coop section 3.3) stop at what cannot be evicted; most of that can be copied, and a copy costs less than most replays.
+//! Room without evicting: where enough bytes are free and no block is large enough, blocks are moved out of the way. The
+//! paper's windows (Coop section 3.3) stop at blocks that cannot be evicted; most of them can be copied, and a copy costs
+//! less than most replays.
 
-use super::blocks::{Arena, NOWHERE};
-use crate::pool::{End, NIL};
-use crate::transaction::state::{State, Stop};
-use crate::{Moves, Step, StorageId};
+use super::blocks::Arena;
+use super::demand::Movable;
+use crate::graph::{Graph, NOWHERE};
+use crate::ids::StorageId;
+use crate::pool::NIL;
 
 /// Ranges tried: those with the fewest bytes to move.
 const TRIED: usize = 8;
 
-/// What a search for moves found.
+/// The result of a search for moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Moves that make room.
     Moves,
     /// More bytes than asked for would have to be moved, wherever room is made.
     Dearer,
-    /// Too few bytes are free, or what is in the way has nowhere to go.
+    /// Too few bytes are free, or a block in the way fits nowhere else.
     Nothing,
 }
 
@@ -30,7 +32,7 @@ pub(crate) struct Compaction {
     free: Vec<(u64, u64)>,
     /// Those outside of a range, and what is left of them: bytes, address.
     holes: Vec<(u64, u64)>,
-    /// What the plan found moves, and to where: the largest first.
+    /// The moves found, the largest first: whose bytes, how many, to where.
     pub(crate) moves: Vec<(StorageId, u64, u64)>,
 }
 
@@ -42,59 +44,45 @@ struct Range {
     last: u32,
 }
 
-impl State {
-    /// Whether blocks may be moved in this pool.
-    pub(crate) fn moves_blocks(&self) -> bool {
-        matches!(self.arenas.moves, Moves::Copied { .. }) && !self.unlimited
-    }
-
-    /// How many bytes can be moved in so many nanoseconds.
-    pub(crate) fn bytes_moved_in(&self, nanoseconds: u64) -> u64 {
-        match self.arenas.moves {
-            Moves::Never => 0,
-            Moves::Copied {
-                bytes_per_microsecond,
-            } => {
-                let bytes = u128::from(nanoseconds) * u128::from(bytes_per_microsecond.get());
-                u64::try_from(bytes / 1000).unwrap_or(u64::MAX)
-            }
-        }
-    }
-
+impl Compaction {
     /// Finds moves of at most so many bytes (`most`) after which so many are free side by side. Nothing is evicted.
     ///
     /// Takes O(n) for n blocks, and for each block moved O(log m + h) for m of them and h free blocks.
-    pub(crate) fn find_moves(&mut self, pool: u8, bytes: u64, most: u64) -> Found {
-        let mut compaction = std::mem::take(&mut self.arenas.compaction);
-        let found = self.arenas.get(pool).and_then(|arena| {
-            let bytes = bytes.checked_next_multiple_of(arena.pool.alignment())?;
-            if arena.pool.free_bytes() < bytes {
-                return None;
+    pub(crate) fn find(
+        &mut self,
+        arena: &Arena,
+        graph: &Graph,
+        movable: Movable,
+        bytes: u64,
+        most: u64,
+    ) -> Found {
+        let Some(bytes) = bytes.checked_next_multiple_of(arena.pool.alignment()) else {
+            return Found::Nothing;
+        };
+        if arena.pool.free_bytes() < bytes {
+            return Found::Nothing;
+        }
+        self.list_ranges(arena, graph, movable, bytes);
+        for index in 0..self.ranges.len() {
+            let range = self.ranges[index];
+            if range.moved > most {
+                break;
             }
-            self.list_ranges(arena, bytes, &mut compaction);
-            let ranges = std::mem::take(&mut compaction.ranges);
-            let fitting = |range: &&Range| range.moved <= most;
-            let packed = ranges
-                .iter()
-                .take_while(fitting)
-                .find(|range| self.pack(arena, range, &mut compaction));
-            let found = match (packed, ranges.first()) {
-                (Some(_), _) => Found::Moves,
-                (None, Some(range)) if range.moved > most => Found::Dearer,
-                _ => Found::Nothing,
-            };
-            compaction.ranges = ranges;
-            Some(found)
-        });
-        self.arenas.compaction = compaction;
-        found.unwrap_or(Found::Nothing)
+            if self.pack(arena, &range) {
+                return Found::Moves;
+            }
+        }
+        match self.ranges.first() {
+            Some(range) if range.moved > most => Found::Dearer,
+            _ => Found::Nothing,
+        }
     }
 
     /// The ranges with the fewest bytes to move, in that order, of equals the lowest; and what is free.
-    fn list_ranges(&self, arena: &Arena, bytes: u64, compaction: &mut Compaction) {
+    fn list_ranges(&mut self, arena: &Arena, graph: &Graph, movable: Movable, bytes: u64) {
         let Compaction {
             run, ranges, free, ..
-        } = compaction;
+        } = self;
         run.clear();
         ranges.clear();
         free.clear();
@@ -103,7 +91,7 @@ impl State {
         while slot != NIL {
             let block = arena.pool.block(slot);
             let next = block.above;
-            if block.taken && !self.can_move(arena, slot) {
+            if block.taken && !can_move(arena, graph, movable, slot) {
                 run.clear();
                 (left, room, moved) = (0, 0, 0);
                 slot = next;
@@ -133,20 +121,11 @@ impl State {
         }
     }
 
-    /// Whether a taken block may be copied elsewhere now.
-    fn can_move(&self, arena: &Arena, slot: u32) -> bool {
-        arena.owner(slot).is_some_and(|s| {
-            let storage = &self.graph.storages[s.index()];
-            let in_use = storage.locks > 0 && self.arenas.in_op;
-            storage.resident && !storage.fixed && !in_use
-        })
-    }
-
     /// Finds a hole outside of a range for each block in it, the largest first, each in the smallest hole that holds it.
-    fn pack(&self, arena: &Arena, range: &Range, compaction: &mut Compaction) -> bool {
+    fn pack(&mut self, arena: &Arena, range: &Range) -> bool {
         let Compaction {
             free, holes, moves, ..
-        } = compaction;
+        } = self;
         moves.clear();
         let mut slot = range.first;
         loop {
@@ -182,26 +161,13 @@ impl State {
         }
         true
     }
+}
 
-    /// Performs the moves found last, and takes a block of so many bytes where they made room.
-    pub(crate) fn make_moves(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
-        let moves = std::mem::take(&mut self.arenas.compaction.moves);
-        for &(s, bytes, to) in &moves {
-            self.push_step(Step::Move {
-                storage: s,
-                address: to,
-            });
-            let from = self.graph.storages[s.index()].address;
-            self.take_block_at(pool, to, bytes);
-            self.set_address(s, to);
-            self.free_block(pool, from);
-            self.counters.moved_bytes = self.counters.moved_bytes.saturating_add(bytes);
-        }
-        self.arenas.compaction.moves = moves;
-        let arena = self.arenas.arena(pool).ok_or(Stop::Short(pool))?;
-        let address = arena.pool.allocate(bytes, crate::pool::Fit::First, end);
-        let address = address.ok_or(Stop::Short(pool))?;
-        self.note_taken(pool, address);
-        Ok(address)
-    }
+/// Whether a taken block may be copied elsewhere now.
+fn can_move(arena: &Arena, graph: &Graph, movable: Movable, slot: u32) -> bool {
+    arena.owner(slot).is_some_and(|s| {
+        let storage = &graph[s];
+        let in_use = storage.locks > 0 && movable == Movable::Unlocked;
+        storage.resident && !storage.fixed && !in_use
+    })
 }

@@ -1,9 +1,14 @@
 //! Arenas: blocks with addresses, and searches over them (Coop, section 3).
 
-pub(crate) mod blocks;
-pub(crate) mod compaction;
-pub(crate) mod observe;
+mod blocks;
+mod compaction;
+mod demand;
 mod partition;
-pub(crate) mod window;
+mod placement;
+mod window;
 
-pub use observe::{Observed, Placement};
+pub(crate) use blocks::Arenas;
+pub(crate) use compaction::Found;
+pub(crate) use demand::{Demand, Movable, Request, Sides};
+pub use placement::{Observed, Placement};
+pub(crate) use window::{Sought, Window};

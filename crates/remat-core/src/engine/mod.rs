@@ -1,6 +1,9 @@
-//! The online state machine's face: what a front end may tell it and ask of it.
+//! The online state machine's face: the calls that a front end makes, and the questions it may ask.
 
-mod events;
+mod arenas;
+mod contract;
+mod measure;
+mod queries;
+mod validity;
 
-pub(crate) use events::check_size;
-pub use events::{Collected, Counters, Engine, Refused};
+pub use contract::{Collected, Engine};

@@ -1,9 +1,9 @@
-//! Evicted components: a union-find whose sets carry a worth (DTR appendix C.2, "relaxed evicted neighbourhood").
+//! Evicted components: a union-find whose sets carry their cost (DTR appendix C.2, "relaxed evicted neighbourhood").
 //!
 //! Union by size, no path compression: every change has a one-word inverse, which the undo journal needs. A set loses a
-//! member by subtracting its worth; the node stays behind as a phantom until nothing hangs on it.
+//! member by subtracting its own cost; the node stays behind as a placeholder until nothing hangs on it.
 
-use crate::dedup::note;
+use crate::dedup::push_deduplicated;
 use crate::graph::NONE;
 
 #[derive(Debug)]
@@ -14,7 +14,7 @@ struct Node {
     /// Storages and child nodes that point here.
     pointers: u32,
     /// Of a root: the summed cost of its evicted members. Wraps; signed, since `eq` subtracts what it never added.
-    worth: i64,
+    cost: i64,
     /// Storages whose cached score counted this set.
     watchers: Vec<u32>,
 }
@@ -38,20 +38,20 @@ pub(crate) struct Components {
 
 impl Components {
     /// A fresh set.
-    pub(crate) fn make(&mut self, worth: i64) -> u32 {
+    pub(crate) fn make(&mut self, cost: i64) -> u32 {
         if let Some(node) = self.free.pop() {
             let slot = &mut self.nodes[node as usize];
             slot.parent = NONE;
             slot.size = 1;
             slot.pointers = 0;
-            slot.worth = worth;
+            slot.cost = cost;
             return node;
         }
         self.nodes.push(Node {
             parent: NONE,
             size: 1,
             pointers: 0,
-            worth,
+            cost,
             watchers: Vec::new(),
         });
         (self.nodes.len() - 1) as u32
@@ -75,13 +75,13 @@ impl Components {
         }
     }
 
-    pub(crate) fn worth(&self, root: u32) -> i64 {
-        self.nodes[root as usize].worth
+    pub(crate) fn cost(&self, root: u32) -> i64 {
+        self.nodes[root as usize].cost
     }
 
-    pub(crate) fn add_worth(&mut self, root: u32, delta: i64) {
-        let worth = &mut self.nodes[root as usize].worth;
-        *worth = worth.wrapping_add(delta);
+    pub(crate) fn add_cost(&mut self, root: u32, delta: i64) {
+        let cost = &mut self.nodes[root as usize].cost;
+        *cost = cost.wrapping_add(delta);
     }
 
     /// Joins two sets given by their roots, whose watchers were told; returns the root that was hung under the other, if they were two.
@@ -94,15 +94,15 @@ impl Components {
         } else {
             (b, a)
         };
-        let (size, worth) = (
+        let (size, cost) = (
             self.nodes[child as usize].size,
-            self.nodes[child as usize].worth,
+            self.nodes[child as usize].cost,
         );
         self.nodes[child as usize].parent = top;
         self.nodes[child as usize].unwatch();
         let top = &mut self.nodes[top as usize];
         top.size = top.size.saturating_add(size);
-        top.worth = top.worth.wrapping_add(worth);
+        top.cost = top.cost.wrapping_add(cost);
         top.pointers += 1;
         Some(child)
     }
@@ -110,14 +110,14 @@ impl Components {
     /// Undoes the latest [`join`](Self::join).
     pub(crate) fn unjoin(&mut self, child: u32) {
         let top = self.nodes[child as usize].parent;
-        let (size, worth) = (
+        let (size, cost) = (
             self.nodes[child as usize].size,
-            self.nodes[child as usize].worth,
+            self.nodes[child as usize].cost,
         );
         self.nodes[child as usize].parent = NONE;
         let top = &mut self.nodes[top as usize];
         top.size -= size;
-        top.worth = top.worth.wrapping_sub(worth);
+        top.cost = top.cost.wrapping_sub(cost);
         top.pointers -= 1;
     }
 
@@ -154,7 +154,7 @@ impl Components {
 
     /// Tells the storage's score when the set changes.
     pub(crate) fn watch(&mut self, root: u32, storage: u32) {
-        note(&mut self.nodes[root as usize].watchers, storage);
+        push_deduplicated(&mut self.nodes[root as usize].watchers, storage);
     }
 
     /// Hands over the watchers of a set that changed.
@@ -174,25 +174,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn joined_sets_are_worth_their_sum_and_unjoin_restores_both() {
+    fn joined_sets_cost_their_sum_and_unjoin_restores_both() {
         let mut sets = Components::default();
         let (a, b, c) = (sets.make(1), sets.make(10), sets.make(100));
         let first = sets.join(a, b);
         assert_eq!(first, Some(b));
         let second = sets.join(sets.root(b), c);
         assert_eq!(second, Some(c));
-        assert_eq!(sets.worth(sets.root(c)), 111);
+        assert_eq!(sets.cost(sets.root(c)), 111);
         assert_eq!(sets.join(sets.root(a), sets.root(c)), None);
         sets.unjoin(c);
         sets.unjoin(b);
         assert_eq!(
-            [a, b, c].map(|node| (sets.root(node), sets.worth(node))),
+            [a, b, c].map(|node| (sets.root(node), sets.cost(node))),
             [(a, 1), (b, 10), (c, 100)]
         );
     }
 
     #[test]
-    fn a_phantom_node_lives_as_long_as_a_child_hangs_on_it() {
+    fn a_placeholder_node_lives_as_long_as_a_child_hangs_on_it() {
         let mut sets = Components::default();
         let (a, b) = (sets.make(1), sets.make(2));
         sets.point(a);

@@ -1,9 +1,10 @@
-//! Many evicted neighbourhoods in one pass. An eviction often changes what hundreds of candidates have around them, and their
-//! neighbourhoods are mostly the same storages. 128 walks share one pass: a word a storage says which of them reach it.
+//! Many evicted neighbourhoods in one pass: multi-source search (MS-BFS, Then et al., VLDB 2014). An eviction often changes
+//! what hundreds of candidates have around them, and their neighbourhoods are mostly the same storages. 128 walks share one
+//! pass: a word a storage says which of them reach it.
 
-use crate::eviction::neighbourhood::{Sum, Way};
-use crate::transaction::state::State;
-use crate::StorageId;
+use super::neighbourhood::{Announced, Sum};
+use crate::graph::{Graph, Way};
+use crate::ids::StorageId;
 
 /// A set of the walks that share a pass.
 type Walks = u128;
@@ -16,11 +17,11 @@ pub(crate) const WORTH_SHARING: usize = 3;
 
 /// Scratch of a pass; all words are 0 between passes.
 #[derive(Default)]
-pub(crate) struct Together {
+pub(crate) struct MultiSource {
     /// For each storage, the walks that reached it and have not gone on from it.
     waiting: Vec<Walks>,
     /// For each storage, the walks that went on from it, or began there.
-    gone_through: Vec<Walks>,
+    passed: Vec<Walks>,
     /// Storages whose words are not 0.
     touched: Vec<StorageId>,
     /// A bit for each storage with walks waiting.
@@ -30,25 +31,25 @@ pub(crate) struct Together {
     cursor: usize,
 }
 
-impl Together {
+impl MultiSource {
     fn prepare(&mut self, storages: usize) {
         if self.waiting.len() < storages {
             self.waiting.resize(storages, 0);
-            self.gone_through.resize(storages, 0);
+            self.passed.resize(storages, 0);
             self.queue.resize(storages.div_ceil(64), 0);
         }
     }
 
     fn begin_at(&mut self, s: StorageId, walk: usize) {
         self.touched.push(s);
-        self.gone_through[s.index()] |= 1 << walk;
+        self.passed[s.index()] |= 1 << walk;
     }
 
     /// These walks reach the storage.
     #[inline]
     fn reach(&mut self, s: StorageId, walks: Walks, way: Way) {
         let index = s.index();
-        let new = walks & !(self.waiting[index] | self.gone_through[index]);
+        let new = walks & !(self.waiting[index] | self.passed[index]);
         if new == 0 {
             return;
         }
@@ -87,18 +88,77 @@ impl Together {
         self.queued -= 1;
         let index = self.cursor * 64 + bit as usize;
         let walks = std::mem::take(&mut self.waiting[index]);
-        self.gone_through[index] |= walks;
+        self.passed[index] |= walks;
         Some((StorageId(index as u32), walks))
     }
 
     fn clear(&mut self) {
         for s in self.touched.drain(..) {
-            self.gone_through[s.index()] = 0;
+            self.passed[s.index()] = 0;
         }
+    }
+
+    /// For each of at most [`WIDTH`] storages the sum that a walk of its own would make.
+    pub(crate) fn sums(
+        &mut self,
+        graph: &mut Graph,
+        from: &[StorageId],
+        way: Way,
+        announced: Announced,
+    ) -> [Sum; WIDTH] {
+        let mut sums = [Sum::default(); WIDTH];
+        self.prepare(graph.storages.len());
+        for (walk, &s) in from.iter().enumerate() {
+            self.begin_at(s, walk);
+        }
+        for (walk, &s) in from.iter().enumerate() {
+            graph.each_next(s, way, |_, next| self.reach(next, 1 << walk, way));
+        }
+        let mut shared = Shared::default();
+        while let Some((s, walks)) = self.next(way) {
+            let storage = &mut graph[s];
+            storage.unobserved[way.back() as usize] = false;
+            if storage.unreachable() {
+                continue;
+            }
+            if !storage.resident {
+                graph.each_next(s, way, |_, next| self.reach(next, walks, way));
+            }
+            if shared.walks != walks {
+                shared.settle(&mut sums);
+                shared.walks = walks;
+            }
+            shared.sum.seen += 1;
+            let storage = &graph[s];
+            if storage.resident {
+                continue;
+            }
+            if storage.announced == 0 {
+                shared.sum.count(storage);
+                continue;
+            }
+            each(walks, |walk| {
+                if storage.announced <= announced.seen_by(&graph[from[walk]]) {
+                    sums[walk].count(storage);
+                }
+            });
+        }
+        shared.settle(&mut sums);
+        self.clear();
+        sums
     }
 }
 
-/// What was seen by the same walks and is not yet added to their sums.
+/// Names the walks of a set.
+#[inline]
+fn each(mut walks: Walks, mut name: impl FnMut(usize)) {
+    while walks != 0 {
+        name(walks.trailing_zeros() as usize);
+        walks &= walks - 1;
+    }
+}
+
+/// A sum over storages that the same walks reached, not yet added to theirs.
 #[derive(Default)]
 struct Shared {
     walks: Walks,
@@ -107,63 +167,8 @@ struct Shared {
 
 impl Shared {
     fn settle(&mut self, sums: &mut [Sum]) {
-        let mut walks = std::mem::take(&mut self.walks);
-        while walks != 0 {
-            sums[walks.trailing_zeros() as usize].add(&self.sum);
-            walks &= walks - 1;
-        }
+        let walks = std::mem::take(&mut self.walks);
+        each(walks, |walk| sums[walk].add(&self.sum));
         self.sum = Sum::default();
-    }
-}
-
-impl State {
-    /// For each of at most [`WIDTH`] storages what a walk of its own would sum up.
-    pub(crate) fn evicted_together(&mut self, from: &[StorageId], way: Way) -> [Sum; WIDTH] {
-        let mut sums = [Sum::default(); WIDTH];
-        let mut together = std::mem::take(&mut self.together);
-        together.prepare(self.graph.storages.len());
-        for (walk, &s) in from.iter().enumerate() {
-            together.begin_at(s, walk);
-        }
-        for (walk, &s) in from.iter().enumerate() {
-            self.graph
-                .each_next(s, way, |_, next| together.reach(next, 1 << walk, way));
-        }
-        let mut shared = Shared::default();
-        while let Some((s, mut walks)) = together.next(way) {
-            let storage = &mut self.graph.storages[s.index()];
-            storage.quiet[way.back() as usize] = false;
-            if storage.gone() {
-                continue;
-            }
-            if !storage.resident {
-                self.graph
-                    .each_next(s, way, |_, next| together.reach(next, walks, way));
-            }
-            if shared.walks != walks {
-                shared.settle(&mut sums);
-                shared.walks = walks;
-            }
-            shared.sum.seen += 1;
-            let storage = &self.graph.storages[s.index()];
-            if storage.resident {
-                continue;
-            }
-            if storage.announced == 0 {
-                shared.sum.count(storage);
-                continue;
-            }
-            while walks != 0 {
-                let walk = walks.trailing_zeros() as usize;
-                walks &= walks - 1;
-                if storage.announced <= self.looked(from[walk]) {
-                    sums[walk].count(storage);
-                }
-            }
-        }
-        shared.settle(&mut sums);
-        together.clear();
-        self.together = together;
-        sums
     }
 }

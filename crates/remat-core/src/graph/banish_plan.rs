@@ -1,14 +1,15 @@
-//! Letting constants go that only the lineage still needs: their *heirs*, the nearest referenced tensors computed from them,
-//! are to be pinned instead (banishing, DTR appendix C.5, at the front end's wish).
+//! Banishing constants that only the lineage still needs: the nearest referenced tensors computed from them are to be
+//! pinned instead (DTR appendix C.5, at the front end's wish).
 
-use crate::graph::Phase;
-use crate::transaction::state::State;
-use crate::{Bytes, StorageId, TensorId};
+use super::links::Graph;
+use super::records::Phase;
+use crate::ids::{Bytes, StorageId, TensorId};
 
-/// What letting go of constants would take, see [`Engine::heirs`](crate::Engine::heirs).
+/// What banishing constants would take, see [`Engine::plan_banish`](crate::Engine::plan_banish).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heirs {
-    /// So many of the constants asked about, from the first on, are worth letting go together.
+#[non_exhaustive]
+pub struct BanishPlan {
+    /// So many of the constants asked about, from the first on, are worth banishing together.
     pub constants: usize,
     /// Tensors to pin first.
     pub tensors: Vec<TensorId>,
@@ -18,58 +19,81 @@ pub struct Heirs {
     pub pinned: Bytes,
 }
 
-impl State {
+/// A walk from constants to the nearest referenced tensors computed from them.
+struct Walk {
+    stamp: u32,
+    /// Storages that are lost with the constants, whose dependents are yet to be seen.
+    lost: Vec<StorageId>,
+    tensors: Vec<TensorId>,
+    pinned: u64,
+}
+
+impl Graph {
     /// The first constants that free most beyond what has to be pinned for them. Linear in what hangs on them.
-    pub(crate) fn heirs(&mut self, constants: &[TensorId]) -> Heirs {
-        let stamp = self.graph.new_stamp();
-        let mut best = Heirs::default();
-        let mut tensors: Vec<TensorId> = Vec::new();
-        let (mut freed, mut pinned) = (0u64, 0u64);
-        let mut lost: Vec<StorageId> = Vec::new();
-        let mut kept = 0;
-        'constants: for (before, &constant) in constants.iter().enumerate() {
-            let root = self.graph.storage_of(constant);
-            freed = freed.saturating_add(self.graph.storages[root.index()].bytes);
-            lost.push(root);
-            while let Some(s) = lost.pop() {
-                for place in 0..self.graph.storages[s.index()].readers.len() {
-                    let reader = self.graph.storages[s.index()].readers[place].op;
-                    if self.graph.ops[reader.index()].phase != Phase::Done {
-                        break 'constants;
-                    }
-                    for index in 0..self.graph.ops[reader.index()].outputs.len() {
-                        let output = self.graph.ops[reader.index()].outputs[index];
-                        let d = self.graph.storage_of(output);
-                        let storage = &mut self.graph.storages[d.index()];
-                        let seen = std::mem::replace(&mut storage.stamp, stamp) == stamp;
-                        if seen || storage.pinned || storage.lost || storage.gone() {
-                            continue;
-                        }
-                        if storage.refs == 0 {
-                            lost.push(d);
-                            continue;
-                        }
-                        pinned = pinned.saturating_add(storage.bytes);
-                        let views = storage.views.iter().copied();
-                        let referenced =
-                            |view: &TensorId| self.graph.tensors[view.index()].refs > 0;
-                        tensors.extend(views.filter(referenced));
-                    }
-                }
+    pub(crate) fn plan_banish(&mut self, constants: &[TensorId]) -> BanishPlan {
+        let mut walk = Walk {
+            stamp: self.new_stamp(),
+            lost: Vec::new(),
+            tensors: Vec::new(),
+            pinned: 0,
+        };
+        let mut best = BanishPlan::default();
+        let (mut freed, mut kept) = (0u64, 0);
+        for (before, &constant) in constants.iter().enumerate() {
+            let root = self.storage_of(constant);
+            freed = freed.saturating_add(self[root].bytes);
+            walk.lost.push(root);
+            if self.follow(&mut walk).is_err() {
+                break;
             }
-            let gain = freed.saturating_sub(pinned);
+            let gain = freed.saturating_sub(walk.pinned);
             if gain > best.freed.0 - best.pinned.0 {
-                best = Heirs {
+                best = BanishPlan {
                     constants: before + 1,
                     tensors: Vec::new(),
                     freed: Bytes(freed),
-                    pinned: Bytes(pinned),
+                    pinned: Bytes(walk.pinned),
                 };
-                kept = tensors.len();
+                kept = walk.tensors.len();
             }
         }
-        tensors.truncate(kept);
-        best.tensors = tensors;
+        walk.tensors.truncate(kept);
+        best.tensors = walk.tensors;
         best
     }
+
+    /// Goes on from what is lost to what has to be pinned, unless an op under way reads what is lost.
+    fn follow(&mut self, walk: &mut Walk) -> Result<(), UnderWay> {
+        while let Some(s) = walk.lost.pop() {
+            for place in 0..self[s].readers.len() {
+                let reader = self[s].readers[place].op;
+                if self[reader].phase != Phase::Done {
+                    return Err(UnderWay);
+                }
+                for index in 0..self[reader].outputs.len() {
+                    self.reach(self.output(reader, index), walk);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn reach(&mut self, dependent: StorageId, walk: &mut Walk) {
+        let storage = &mut self[dependent];
+        let seen = std::mem::replace(&mut storage.stamp, walk.stamp) == walk.stamp;
+        if seen || storage.pinned || storage.lost || storage.unreachable() {
+            return;
+        }
+        if storage.refs == 0 {
+            walk.lost.push(dependent);
+            return;
+        }
+        walk.pinned = walk.pinned.saturating_add(storage.bytes);
+        let views = self[dependent].views.iter().copied();
+        walk.tensors
+            .extend(views.filter(|&view| self[view].refs > 0));
+    }
 }
+
+/// An op under way reads a value that was to be lost.
+struct UnderWay;

@@ -1,112 +1,84 @@
 //! Overwriting a value that cannot be recomputed: all that its recomputation would need is made independent of it first.
 
-use crate::graph::{Made, Phase};
-use crate::transaction::state::State;
-use crate::{OpId, StorageId, TensorId};
+use super::links::Graph;
+use super::records::{Made, Phase};
+use crate::ids::{OpId, StorageId, TensorId};
 
 /// A walk from what an op overwrites for good to what was computed from it.
-struct Severed {
+struct Detached {
     stamp: u32,
     overwritten: Vec<StorageId>,
     /// Storages that cannot be computed again once the op ran, those overwritten constants included.
-    doomed: Vec<StorageId>,
+    lost: Vec<StorageId>,
 }
 
-impl State {
-    /// Tensors that must be resident, and pinned, before the op overwrites constants: the nearest referenced dependents of
-    /// what it overwrites. Appended to `frontier`.
-    pub(crate) fn frontier(&mut self, op: OpId, frontier: &mut Vec<TensorId>) {
-        self.sever(op, frontier);
-    }
-
-    /// The op overwrites constants now: what hung on their old values, unreferenced or overwritten with them, is lost.
-    pub(crate) fn doom_dependents(&mut self, op: OpId) {
-        let mut frontier = Vec::new();
-        for s in self.sever(op, &mut frontier) {
-            let storage = &mut self.graph.storages[s.index()];
-            storage.lost = true;
-        }
-        // Made since the op began, out of the old value.
-        for tensor in frontier {
-            let s = self.graph.storage_of(tensor);
-            if self.graph.storages[s.index()].resident {
-                self.pin_storage(s);
-                self.to_cut.push(s);
-            } else {
-                self.graph.storages[s.index()].lost = true;
-            }
-        }
-    }
-
-    /// Walks the dependents; returns the doomed.
-    fn sever(&mut self, op: OpId, frontier: &mut Vec<TensorId>) -> Vec<StorageId> {
+impl Graph {
+    /// Walks from what an op overwrites for good to what was computed from it. Appends to `frontier` the tensors that must
+    /// be resident, and pinned, before: the nearest referenced dependents. Returns the storages that are lost then.
+    pub(crate) fn detach(&mut self, op: OpId, frontier: &mut Vec<TensorId>) -> Vec<StorageId> {
         let overwritten = self.overwritten(op);
         let constants = overwritten.iter().copied();
-        let doomed: Vec<_> = constants
-            .filter(|s| self.graph.storages[s.index()].pinned)
-            .collect();
-        if doomed.is_empty() {
-            return doomed;
+        let lost: Vec<_> = constants.filter(|&s| self[s].pinned).collect();
+        if lost.is_empty() {
+            return lost;
         }
-        let stamp = self.graph.new_stamp();
-        let mut severed = Severed {
+        let stamp = self.new_stamp();
+        let mut detached = Detached {
             stamp,
             overwritten,
-            doomed,
+            lost,
         };
         let mut next = 0;
-        while let Some(&s) = severed.doomed.get(next) {
+        while let Some(&s) = detached.lost.get(next) {
             next += 1;
-            for place in 0..self.graph.storages[s.index()].readers.len() {
-                let reader = self.graph.storages[s.index()].readers[place].op;
+            for place in 0..self[s].readers.len() {
+                let reader = self[s].readers[place].op;
                 if reader == op {
                     continue;
                 }
-                if self.graph.ops[reader.index()].phase == Phase::Open {
+                if self[reader].phase == Phase::Open {
                     // It reads a value that will not be there again.
-                    self.graph.ops[reader.index()].constant = true;
+                    self[reader].constant = true;
                     continue;
                 }
-                for index in 0..self.graph.ops[reader.index()].outputs.len() {
-                    let output = self.graph.ops[reader.index()].outputs[index];
-                    self.visit_dependent(self.graph.storage_of(output), &mut severed, frontier);
+                for index in 0..self[reader].outputs.len() {
+                    let output = self[reader].outputs[index];
+                    self.visit_dependent(self.storage_of(output), &mut detached, frontier);
                 }
             }
         }
-        severed.doomed
+        detached.lost
     }
 
     fn visit_dependent(
         &mut self,
         s: StorageId,
-        severed: &mut Severed,
+        detached: &mut Detached,
         frontier: &mut Vec<TensorId>,
     ) {
-        let storage = &mut self.graph.storages[s.index()];
-        let seen = std::mem::replace(&mut storage.stamp, severed.stamp) == severed.stamp;
+        let storage = &mut self[s];
+        let seen = std::mem::replace(&mut storage.stamp, detached.stamp) == detached.stamp;
         if seen || storage.pinned || storage.lost {
             return;
         }
         // A dependent that the op overwrites as well cannot be kept; what hangs on it is kept instead.
-        if storage.refs == 0 || severed.overwritten.contains(&s) {
-            severed.doomed.push(s);
+        if storage.refs == 0 || detached.overwritten.contains(&s) {
+            detached.lost.push(s);
             return;
         }
-        let views = self.graph.storages[s.index()].views.iter().copied();
+        let views = self[s].views.iter().copied();
         frontier.extend(views.filter(|view| {
-            let tensor = &self.graph.tensors[view.index()];
-            let announced = tensor
-                .op
-                .is_some_and(|op| self.graph.ops[op.index()].phase == Phase::Open);
+            let tensor = &self[*view];
+            let announced = tensor.op.is_some_and(|op| self[op].phase == Phase::Open);
             tensor.refs > 0 && !announced
         }));
     }
 
     /// Storages whose blocks the op takes over.
     fn overwritten(&self, op: OpId) -> Vec<StorageId> {
-        let op = &self.graph.ops[op.index()];
+        let op = &self[op];
         let blocks = op.made.iter().filter_map(|made| match made {
-            Made::InPlace(of) => Some(self.graph.storage_of(op.inputs[*of as usize])),
+            Made::InPlace(of) => Some(self.storage_of(op.inputs[*of as usize])),
             _ => None,
         });
         blocks.collect()

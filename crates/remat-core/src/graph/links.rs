@@ -1,151 +1,11 @@
 //! Storages, tensors, ops, and who reads what (DTR appendix C.1). Flat vectors with dense ids; slots and their buffers
 //! are reused, so that a steady state allocates nothing.
 
-use crate::arena::blocks::NOWHERE;
-use crate::eviction::neighbourhood::Way;
-use crate::{
-    Bytes, Error, Expected, Kind, OpId, OpSpec, Output, PoolId, Replay, StorageId, TensorId,
-};
-
-/// No id, no place.
-pub(crate) const NONE: u32 = u32::MAX;
-
-/// One buffer, the unit of eviction.
-pub(crate) struct Storage {
-    pub(crate) bytes: u64,
-    pub(crate) pool: u8,
-    /// The slot is in use.
-    pub(crate) used: bool,
-    pub(crate) resident: bool,
-    pub(crate) pinned: bool,
-    /// Its bytes are known by their address, and stay where they are.
-    pub(crate) fixed: bool,
-    /// Its value was overwritten and cannot be computed again.
-    pub(crate) lost: bool,
-    /// Freed for good: nothing computed from it will need it.
-    pub(crate) banished: bool,
-    pub(crate) locks: u32,
-    /// References from outside, summed over its tensors.
-    pub(crate) refs: u32,
-    /// Tensors of it that somebody can still ask for; 0: dead, what a replay makes of it is dropped.
-    pub(crate) live_views: u32,
-    pub(crate) last_access: u64,
-    /// Where its block is in its pool's arena; [`NOWHERE`](crate::arena::blocks::NOWHERE) if it has none.
-    pub(crate) address: u64,
-    /// Sum of the cost of the distinct ops that make views of it.
-    pub(crate) cost: u64,
-    /// Its node in the evicted components, [`NONE`] for none or an empty set of its own.
-    pub(crate) node: u32,
-    /// Place among the candidates of its pool, [`NONE`] when not evictable.
-    pub(crate) slot: u32,
-    /// Cached numerator of the score, if `scored`.
-    pub(crate) numerator: i64,
-    /// Latest access to what the numerator counts, cached with it.
-    pub(crate) latest_around: u64,
-    pub(crate) scored: bool,
-    /// The cached numerator is a lower bound: not all that it counts was looked at.
-    pub(crate) bounded: bool,
-    /// Number of the announcement that it is a result of, 0 once it was computed.
-    pub(crate) announced: u64,
-    /// The announcements up to this one count in its score (see `neighbourhood.rs`).
-    pub(crate) looked: u64,
-    /// Of an evicted storage, for each way: no valid numerator of a resident storage that way counts it.
-    pub(crate) quiet: [bool; 2],
-    /// Of an evicted storage: its resident ancestors count the announcements up to this one.
-    pub(crate) told: u64,
-    /// Visited in this walk.
-    pub(crate) stamp: u32,
-    /// For each way, the only other storage next to it; itself if there are none or several, [`NONE`] if that is not known.
-    pub(crate) only_next: [u32; 2],
-    pub(crate) views: Vec<TensorId>,
-    pub(crate) readers: Vec<Reader>,
-}
-
-impl Storage {
-    /// Nobody can ask for it any more: neither counted nor kept.
-    pub(crate) fn gone(&self) -> bool {
-        self.live_views == 0 || self.banished
-    }
-}
-
-/// An op that reads a storage, by its input at `index`.
-#[derive(Clone, Copy)]
-pub(crate) struct Reader {
-    pub(crate) op: OpId,
-    pub(crate) index: u32,
-}
-
-/// A view of a storage, made by one op.
-pub(crate) struct Tensor {
-    pub(crate) storage: StorageId,
-    /// The op that makes it; `None` for a constant.
-    pub(crate) op: Option<OpId>,
-    /// References from outside.
-    pub(crate) refs: u32,
-    /// Input places of remembered ops that name it.
-    pub(crate) uses: u32,
-    /// Its op ran after the storage last became resident.
-    pub(crate) defined: bool,
-    /// Defined in a pinned storage: its op is not needed for it any more.
-    pub(crate) settled: bool,
-    pub(crate) used: bool,
-    pub(crate) life: Life,
-    /// Place in its storage's views.
-    place: u32,
-}
-
-/// How far the collection of a tensor has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
-    Wanted,
-    /// Nobody can ask for it; to be followed up.
-    Queued,
-    /// Followed up; its id stays until its op goes.
-    Forgotten,
-}
-
-/// Life of an op record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Free,
-    /// Begun and not finished.
-    Open,
-    /// Ran once; can be replayed.
-    Done,
-}
-
-/// What a replay makes of an output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
-    Fresh,
-    Alias,
-    /// Written into the block of the input at this index.
-    InPlace(u32),
-}
-
-/// An op that was begun.
-pub(crate) struct Op {
-    pub(crate) phase: Phase,
-    pub(crate) inputs: Vec<TensorId>,
-    /// For each input, the place among its storage's readers.
-    places: Vec<u32>,
-    pub(crate) outputs: Vec<TensorId>,
-    pub(crate) made: Vec<Made>,
-    pub(crate) cost: u64,
-    pub(crate) workspace: u64,
-    pub(crate) workspace_pool: u8,
-    /// Where its workspace is in an arena while it is open.
-    pub(crate) workspace_address: u64,
-    /// What it costs for its size, as far as is known.
-    pub(crate) kind: Kind,
-    /// Its outputs are constants.
-    pub(crate) constant: bool,
-    /// Outputs that somebody can ask for and that are not settled.
-    pub(crate) live: u32,
-    pub(crate) stamp: u32,
-    /// Estimated bytes to bring its outputs back.
-    pub(crate) estimate: u64,
-}
+use super::records::{Life, Made, Op, Phase, Reader, Storage, Tensor, Way, NONE, NOWHERE};
+use crate::error::Error;
+use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
+use crate::op::{Expected, Kind, OpSpec, Output, Replay};
+use std::ops::{Index, IndexMut};
 
 /// The graph.
 #[derive(Default)]
@@ -158,24 +18,63 @@ pub(crate) struct Graph {
     pub(crate) free_ops: Vec<OpId>,
     /// Ops in use.
     pub(crate) live_ops: usize,
+    /// Ops begun and not yet completed.
+    pub(crate) open_ops: u32,
     stamp: u32,
     /// Blocks taken over in the op under construction: old storage, new storage, index of the output that takes it.
     taken: Vec<(StorageId, StorageId, usize)>,
 }
 
+/// Each id names its record.
+macro_rules! records {
+    ($id:ident, $record:ident, $field:ident) => {
+        impl Index<$id> for Graph {
+            type Output = $record;
+
+            #[inline]
+            fn index(&self, id: $id) -> &$record {
+                &self.$field[id.index()]
+            }
+        }
+
+        impl IndexMut<$id> for Graph {
+            #[inline]
+            fn index_mut(&mut self, id: $id) -> &mut $record {
+                &mut self.$field[id.index()]
+            }
+        }
+    };
+}
+
+records!(StorageId, Storage, storages);
+records!(TensorId, Tensor, tensors);
+records!(OpId, Op, ops);
+
 impl Graph {
+    /// The storage that an op's input views.
+    #[inline]
+    pub(crate) fn input(&self, op: OpId, index: usize) -> StorageId {
+        self.storage_of(self[op].inputs[index])
+    }
+
+    /// The storage that an op's output views.
+    #[inline]
+    pub(crate) fn output(&self, op: OpId, index: usize) -> StorageId {
+        self.storage_of(self[op].outputs[index])
+    }
+
     pub(crate) fn storage_of(&self, tensor: TensorId) -> StorageId {
-        self.tensors[tensor.index()].storage
+        self[tensor].storage
     }
 
     /// Whether somebody can still ask for the tensor.
     pub(crate) fn is_wanted(&self, tensor: TensorId) -> bool {
-        let tensor = &self.tensors[tensor.index()];
+        let tensor = &self[tensor];
         tensor.refs > 0 || tensor.uses > 0
     }
 
     pub(crate) fn is_defined(&self, tensor: TensorId) -> bool {
-        self.tensors[tensor.index()].defined
+        self[tensor].defined
     }
 
     /// A stamp that no storage and no op bears.
@@ -216,9 +115,9 @@ impl Graph {
                     numerator: 0,
                     latest_around: 0,
                     announced: 0,
-                    looked: 0,
-                    quiet: [false; 2],
-                    told: 0,
+                    seen_announcement: 0,
+                    unobserved: [false; 2],
+                    propagated_announcement: 0,
                     scored: false,
                     bounded: false,
                     stamp: 0,
@@ -229,7 +128,7 @@ impl Graph {
                 id
             }
         };
-        let storage = &mut self.storages[id.index()];
+        let storage = &mut self[id];
         storage.bytes = bytes.0;
         storage.pool = pool.0;
         storage.used = true;
@@ -248,9 +147,9 @@ impl Graph {
         storage.slot = NONE;
         storage.scored = false;
         storage.announced = 0;
-        storage.looked = 0;
-        storage.quiet = [false; 2];
-        storage.told = 0;
+        storage.seen_announcement = 0;
+        storage.unobserved = [false; 2];
+        storage.propagated_announcement = 0;
         storage.only_next = [NONE; 2];
         Ok(id)
     }
@@ -261,7 +160,7 @@ impl Graph {
         storage: StorageId,
         op: Option<OpId>,
     ) -> Result<TensorId, Error> {
-        let place = self.storages[storage.index()].views.len() as u32;
+        let place = self[storage].views.len() as u32;
         let tensor = Tensor {
             storage,
             op,
@@ -275,7 +174,7 @@ impl Graph {
         };
         let id = match self.free_tensors.pop() {
             Some(id) => {
-                self.tensors[id.index()] = tensor;
+                self[id] = tensor;
                 id
             }
             None => {
@@ -284,7 +183,7 @@ impl Graph {
                 id
             }
         };
-        let storage = &mut self.storages[storage.index()];
+        let storage = &mut self[storage];
         storage.only_next[Way::Ancestors as usize] = NONE;
         storage.views.push(id);
         storage.refs += 1;
@@ -327,7 +226,7 @@ impl Graph {
             }
         };
         self.live_ops += 1;
-        let op = &mut self.ops[id.index()];
+        let op = &mut self[id];
         op.phase = Phase::Open;
         op.inputs.clear();
         op.places.clear();
@@ -352,13 +251,13 @@ impl Graph {
                 op: id,
                 index: index as u32,
             });
-            self.tensors[input.index()].uses += 1;
+            self[input].uses += 1;
         }
         self.take_blocks(id, spec)?;
         for index in 0..spec.outputs.len() {
             let (storage, made) = self.output_storage(spec, index)?;
             let tensor = self.add_tensor(storage, Some(id))?;
-            let op = &mut self.ops[id.index()];
+            let op = &mut self[id];
             op.outputs.push(tensor);
             op.made.push(made);
         }
@@ -378,13 +277,13 @@ impl Graph {
                 continue;
             }
             let (bytes, pool, pinned) = {
-                let old = &self.storages[old.index()];
+                let old = &self[old];
                 (Bytes(old.bytes), PoolId(old.pool), old.pinned)
             };
             let new = self.add_storage(bytes, pool)?;
             self.taken.push((old, new, index));
             if pinned {
-                self.ops[id.index()].constant = true;
+                self[id].constant = true;
             }
         }
         Ok(())
@@ -428,42 +327,42 @@ impl Graph {
 
     /// Unties an op from what it reads. Its inputs lose a use each; the caller looks after those that lost the last.
     pub(crate) fn untie(&mut self, op: OpId) {
-        for index in (0..self.ops[op.index()].inputs.len()).rev() {
-            let input = self.ops[op.index()].inputs[index];
-            let place = self.ops[op.index()].places[index] as usize;
+        for index in (0..self[op].inputs.len()).rev() {
+            let input = self[op].inputs[index];
+            let place = self[op].places[index] as usize;
             let storage = self.storage_of(input);
-            let storage = &mut self.storages[storage.index()];
+            let storage = &mut self[storage];
             storage.only_next[Way::Descendants as usize] = NONE;
             let readers = &mut storage.readers;
             readers.swap_remove(place);
             if let Some(&moved) = readers.get(place) {
-                self.ops[moved.op.index()].places[moved.index as usize] = place as u32;
+                self[moved.op].places[moved.index as usize] = place as u32;
             }
-            self.tensors[input.index()].uses -= 1;
+            self[input].uses -= 1;
         }
     }
 
     /// No op makes the tensor any more.
     pub(crate) fn unmake(&mut self, tensor: TensorId) {
         let storage = self.storage_of(tensor);
-        self.storages[storage.index()].only_next[Way::Ancestors as usize] = NONE;
-        self.tensors[tensor.index()].op = None;
+        self[storage].only_next[Way::Ancestors as usize] = NONE;
+        self[tensor].op = None;
     }
 
     /// Takes a tensor off its storage's views; true when it was the last.
     pub(crate) fn unview(&mut self, tensor: TensorId) -> bool {
         let (storage, place) = {
-            let tensor = &mut self.tensors[tensor.index()];
+            let tensor = &mut self[tensor];
             tensor.used = false;
             (tensor.storage, tensor.place as usize)
         };
-        let storage = &mut self.storages[storage.index()];
+        let storage = &mut self[storage];
         storage.only_next[Way::Ancestors as usize] = NONE;
         let views = &mut storage.views;
         views.swap_remove(place);
         let last = views.is_empty();
         if let Some(&moved) = views.get(place) {
-            self.tensors[moved.index()].place = place as u32;
+            self[moved].place = place as u32;
         }
         last
     }

@@ -2,7 +2,7 @@
 //! the set of keys alone. Each slot has a weight; a subtree knows its largest. All operations take O(log n) expected; none
 //! recurses, and none allocates once the table has its size.
 
-use crate::eviction::policy::mix;
+use crate::random::mix;
 
 /// No slot.
 pub(crate) const NIL: u32 = u32::MAX;

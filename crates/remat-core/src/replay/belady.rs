@@ -1,91 +1,70 @@
-//! The walk that looks ahead: missing ancestors are replayed in the order of [`once`](crate::replay::sethi_ullman), but nothing is held
-//! for its uses to come. When room is short, the storage goes that the plan reads last (Belady's rule, on the uses that the
-//! plan knows); what was dropped too early is brought back by a line of its own. It finds room where the other walks
-//! find none, at the price of replays: asked only when they fail.
+//! The order of Belady (1966): missing ancestors are replayed in the order of Sethi and Ullman, but nothing is held for its
+//! uses to come. When room is short, the storage is evicted that the plan [reads last](crate::eviction::NextUses); a storage
+//! that was dropped too early is brought back by a line of its own. This finds room where the other orders find none, at
+//! the price of replays: it is asked only when they fail.
 //!
-//! Lines wait on one stack, the next op on top, so that the uses of a storage are a stack as well: the latest registered
-//! comes first. Time: a scan of the candidates for each eviction.
+//! Lines wait on one stack, the next op on top.
 
-use crate::graph::NONE;
-use crate::journal::Entry;
-use crate::replay::dtr::{Goal, InputOrder, Style, Thrift};
-use crate::transaction::state::{State, Stop};
-use crate::{OpId, StorageId, TensorId};
+use super::goal::{Attempt, EarlyEviction, InputOrder};
+use super::memory_need::MemoryNeeds;
+use super::missing::Missing;
+use super::rerun::{rerun, Rerun};
+use crate::ids::{OpId, TensorId};
+use crate::transaction::{State, Stop};
 
-/// An op that is to be replayed, or the goal.
-#[derive(Clone, Copy)]
-struct Waiting {
-    /// `None`: the goal.
-    replay: Option<(OpId, TensorId)>,
-    /// Where its uses begin.
-    uses: usize,
-    /// What it and all below it cost.
-    cost: u64,
-}
-
-#[derive(Clone, Copy)]
-struct Use {
-    storage: StorageId,
-    /// The entry of the stack that reads the storage.
-    reader: u32,
-    /// The storage's use after this one.
-    next: u32,
-}
+/// An op that is to be replayed for one of its outputs; `None`: the goal.
+type Turn = Option<(OpId, TensorId)>;
 
 /// Stacks of the plan, kept from one to the next.
 #[derive(Default)]
-pub(crate) struct Ahead {
-    /// A plan is being laid out this way: victims are chosen by the uses to come.
-    pub(crate) on: bool,
-    waiting: Vec<Waiting>,
-    uses: Vec<Use>,
-    /// The next use of each storage, by index.
-    next: Vec<u32>,
+pub(super) struct Belady {
+    /// The turns, as the next uses have them.
+    waiting: Vec<Turn>,
+    line: Missing,
     missing: Vec<TensorId>,
 }
 
-impl State {
+impl Belady {
     /// Lays out the plan; on failure the caller rolls back.
-    pub(crate) fn attempt_ahead(&mut self, goal: &Goal, style: Style) -> Result<(), Stop> {
-        for &input in &goal.targets[goal.inputs_from..] {
-            self.touch(self.graph.storage_of(input));
+    pub(super) fn attempt(
+        &mut self,
+        state: &mut State,
+        needs: &mut MemoryNeeds,
+        attempt: &Attempt<'_>,
+    ) -> Result<(), Stop> {
+        let goal = attempt.goal;
+        for &input in goal.inputs() {
+            state.touch(state.graph.storage_of(input));
         }
-        self.pools
-            .iter_mut()
-            .for_each(|pool| pool.high = pool.memory);
-        self.estimate_needs(&goal.targets);
-        let ahead = &mut self.ahead;
-        while let Some(old) = ahead.uses.pop() {
-            ahead.next[old.storage.index()] = NONE;
-        }
-        ahead.waiting.clear();
-        ahead.next.resize(self.graph.storages.len(), NONE);
-        ahead.on = true;
-        self.await_turn(None, &goal.targets);
-        let result = self.run_ahead(goal, style);
-        self.ahead.on = false;
+        state.accounts.begin_attempt();
+        needs.estimate(&mut state.graph, &goal.targets);
+        self.waiting.clear();
+        state.eviction.next_uses.begin(state.graph.storages.len());
+        self.await_turn(state, None, &goal.targets);
+        let result = self.run(state, attempt);
+        state.eviction.next_uses.end();
         result?;
-        self.make_room_for_op(goal.op)
+        state.make_room_for_op(goal.op)
     }
 
-    fn run_ahead(&mut self, goal: &Goal, style: Style) -> Result<(), Stop> {
-        let first = self.counters.replays;
-        while let Some(&entry) = self.ahead.waiting.last() {
-            match entry.replay {
-                Some((op, _)) if !self.is_wanted_now(op) => self.take_turn(),
-                _ if self.line_up_missing(entry, goal, style.order)? => {
-                    if self.counters.replays - first >= style.bound {
+    fn run(&mut self, state: &mut State, attempt: &Attempt<'_>) -> Result<(), Stop> {
+        let first = state.counters.replays;
+        while let Some(&turn) = self.waiting.last() {
+            match turn {
+                Some((op, _)) if !is_wanted_now(state, op) => self.take_turn(state),
+                _ if self.line_up_missing(state, turn, attempt)? => {
+                    if state.counters.replays - first >= attempt.strategy.bound {
                         return Err(Stop::Work);
                     }
                 }
                 Some((op, requested)) => {
-                    self.take_turn();
-                    self.replay_ahead(op, requested)?;
+                    self.take_turn(state);
+                    replay(state, op, requested, attempt)?;
                 }
                 None => {
-                    self.take_turn();
-                    for &target in &goal.targets {
-                        self.lock(self.graph.storage_of(target));
+                    self.take_turn(state);
+                    for &target in &attempt.goal.targets {
+                        state.lock(state.graph.storage_of(target));
                     }
                 }
             }
@@ -93,138 +72,94 @@ impl State {
         Ok(())
     }
 
-    /// Whether an output of the op is missing that the plan still reads.
-    fn is_wanted_now(&self, op: OpId) -> bool {
-        self.graph.ops[op.index()].outputs.iter().any(|&output| {
-            let s = self.graph.storage_of(output);
-            self.ahead.next[s.index()] != NONE && !self.graph.is_defined(output)
-        })
-    }
-
-    /// Puts the ops that bring back what an entry misses on top of it; whether there were any.
+    /// Puts the ops that bring back the missing inputs of a turn on top of it; whether there were any.
     fn line_up_missing(
         &mut self,
-        entry: Waiting,
-        goal: &Goal,
-        order: InputOrder,
+        state: &mut State,
+        turn: Turn,
+        attempt: &Attempt<'_>,
     ) -> Result<bool, Stop> {
-        let mut missing = std::mem::take(&mut self.ahead.missing);
-        missing.clear();
-        let inputs = match entry.replay {
-            Some((op, _)) => &self.graph.ops[op.index()].inputs,
-            None => &goal.targets,
+        let graph = &state.graph;
+        let inputs = match turn {
+            Some((op, _)) => &graph[op].inputs,
+            None => &attempt.goal.targets,
         };
-        missing.extend(
-            inputs
-                .iter()
-                .filter(|&&input| !self.graph.is_defined(input)),
-        );
-        let result = self.line_up_ahead(&missing, order);
-        self.ahead.missing = missing;
-        result
-    }
-
-    fn line_up_ahead(&mut self, missing: &[TensorId], order: InputOrder) -> Result<bool, Stop> {
-        if missing.is_empty() {
+        self.missing.clear();
+        let missing = inputs.iter().filter(|&&input| !graph.is_defined(input));
+        self.missing.extend(missing);
+        if self.missing.is_empty() {
             return Ok(false);
         }
-        let mut line = std::mem::take(&mut self.replays.line);
-        let result = self.order_missing(&mut line, missing, order);
-        for &(op, requested) in line.order.iter().rev() {
-            let inputs = std::mem::take(&mut self.graph.ops[op.index()].inputs);
-            self.await_turn(Some((op, requested)), &inputs);
-            self.graph.ops[op.index()].inputs = inputs;
-        }
-        self.replays.line = line;
-        result.map(|()| true)
+        self.line_up(state, attempt.strategy.inputs)?;
+        Ok(true)
     }
 
-    fn await_turn(&mut self, replay: Option<(OpId, TensorId)>, inputs: &[TensorId]) {
-        let reader = self.ahead.waiting.len() as u32;
-        let below = self.ahead.waiting.last().map_or(0, |entry| entry.cost);
-        let cost = replay.map_or(0, |(op, _)| self.graph.ops[op.index()].cost);
-        let ahead = &mut self.ahead;
-        ahead.waiting.push(Waiting {
-            replay,
-            uses: ahead.uses.len(),
-            cost: below.saturating_add(cost),
-        });
-        for &input in inputs {
-            let storage = self.graph.storage_of(input);
-            let next = &mut ahead.next[storage.index()];
-            ahead.uses.push(Use {
-                storage,
-                reader,
-                next: *next,
-            });
-            *next = ahead.uses.len() as u32 - 1;
-        }
-    }
-
-    /// Takes the top entry off, and its uses.
-    fn take_turn(&mut self) {
-        let ahead = &mut self.ahead;
-        let Some(entry) = ahead.waiting.pop() else {
-            return;
-        };
-        while ahead.uses.len() > entry.uses {
-            if let Some(used) = ahead.uses.pop() {
-                ahead.next[used.storage.index()] = used.next;
-            }
-        }
-    }
-
-    /// Replays an op whose inputs are all there. Those that the plan reads again are held meanwhile, so that the op does
-    /// not consume them.
-    fn replay_ahead(&mut self, op: OpId, requested: TensorId) -> Result<(), Stop> {
-        let count = self.graph.ops[op.index()].inputs.len();
-        for place in 0..count {
-            let s = self.input_storage(op, place);
-            self.touch(s);
-            self.lock(s);
-            if self.ahead.next[s.index()] != NONE {
-                self.lock(s);
-            }
-        }
-        self.replay(op, requested, Thrift::None)?;
-        for place in 0..count {
-            let s = self.input_storage(op, place);
-            if self.ahead.next[s.index()] != NONE {
-                self.unlock(s);
-            }
+    fn line_up(&mut self, state: &mut State, order: InputOrder) -> Result<(), Stop> {
+        self.line.find(&mut state.graph, &self.missing, order)?;
+        for index in (0..self.line.order.len()).rev() {
+            let (op, requested) = self.line.order[index];
+            let inputs = std::mem::take(&mut state.graph[op].inputs);
+            self.await_turn(state, Some((op, requested)), &inputs);
+            state.graph[op].inputs = inputs;
         }
         Ok(())
     }
 
-    fn input_storage(&self, op: OpId, place: usize) -> StorageId {
-        self.graph
-            .storage_of(self.graph.ops[op.index()].inputs[place])
+    fn await_turn(&mut self, state: &mut State, turn: Turn, inputs: &[TensorId]) {
+        let cost = turn.map_or(0, |(op, _)| state.graph[op].cost);
+        self.waiting.push(turn);
+        let next_uses = &mut state.eviction.next_uses;
+        next_uses.push_turn(cost);
+        for &input in inputs {
+            next_uses.add_use(state.graph.storage_of(input));
+        }
     }
 
-    /// The candidate that is read last. What the plan does not read at all is read after it, the later the staler.
-    pub(crate) fn victim_ahead(&mut self, pool: u8) -> Option<StorageId> {
-        let top = self.ahead.waiting.last().map_or(0, |entry| entry.cost);
-        let mut best: Option<(bool, u64, u64, StorageId)> = None;
-        let mut count = 0;
-        for (place, s) in self.candidates.of(pool) {
-            count += 1;
-            let storage = &self.graph.storages[s.index()];
-            let away = match self.ahead.next[s.index()] {
-                NONE => top.saturating_add(self.clock.saturating_sub(storage.last_access)),
-                next => {
-                    let reader = self.ahead.uses[next as usize].reader;
-                    top - self.ahead.waiting[reader as usize].cost
-                }
-            };
-            let candidate = (storage.bytes > 0, away, place, s);
-            if best.is_none_or(|best| candidate > best) {
-                best = Some(candidate);
-            }
-        }
-        self.journal.write(Entry::Searched(count, u64::from(count)));
-        self.counters.searches += 1;
-        self.counters.score_evaluations += u64::from(count);
-        self.counters.metadata_accesses += u64::from(count);
-        best.map(|(.., s)| s)
+    /// Takes the top turn off, and its uses.
+    fn take_turn(&mut self, state: &mut State) {
+        self.waiting.pop();
+        state.eviction.next_uses.pop_turn();
     }
+}
+
+/// Whether an output of the op is missing that the plan still reads.
+fn is_wanted_now(state: &State, op: OpId) -> bool {
+    let graph = &state.graph;
+    graph[op].outputs.iter().any(|&output| {
+        let used = state.eviction.next_uses.is_used(graph.storage_of(output));
+        used && !graph.is_defined(output)
+    })
+}
+
+/// Replays an op whose inputs are all there. Those that the plan reads again are held meanwhile, so that the op does not
+/// consume them.
+fn replay(
+    state: &mut State,
+    op: OpId,
+    requested: TensorId,
+    attempt: &Attempt<'_>,
+) -> Result<(), Stop> {
+    let count = state.graph[op].inputs.len();
+    for place in 0..count {
+        let s = state.graph.input(op, place);
+        state.touch(s);
+        state.lock(s);
+        if state.eviction.next_uses.is_used(s) {
+            state.lock(s);
+        }
+    }
+    let replay = Rerun {
+        op,
+        requested,
+        early: EarlyEviction::None,
+        thrash: attempt.thrash,
+    };
+    rerun(state, replay)?;
+    for place in 0..count {
+        let s = state.graph.input(op, place);
+        if state.eviction.next_uses.is_used(s) {
+            state.unlock(s);
+        }
+    }
+    Ok(())
 }

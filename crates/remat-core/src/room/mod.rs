@@ -1,4 +1,7 @@
-//! Making room.
+//! Making room: evicting until so many bytes fit, counted or side by side.
 
-pub(crate) mod placing;
+mod bytes;
+mod limits;
+mod placing;
 mod shortage;
+mod windows;

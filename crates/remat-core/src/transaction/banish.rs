@@ -3,10 +3,11 @@
 //! Constants go this way too. Tried when the last reference goes, when an op that reads it is done, and whenever something
 //! computed from it came back (once the plan is done: within a plan nothing is given up for good).
 
-use crate::eviction::neighbourhood::Change;
+use super::state::State;
+use crate::config::Dealloc;
+use crate::eviction::Change;
 use crate::graph::{Phase, NONE};
-use crate::transaction::state::State;
-use crate::{Dealloc, OpId, StorageId};
+use crate::ids::{OpId, StorageId};
 
 impl State {
     /// What a replayed op read may perhaps be banished when the plan is done.
@@ -14,10 +15,10 @@ impl State {
         if self.dealloc != Dealloc::Banish {
             return;
         }
-        for place in 0..self.graph.ops[op.index()].inputs.len() {
-            let input = self.graph.ops[op.index()].inputs[place];
+        for place in 0..self.graph[op].inputs.len() {
+            let input = self.graph[op].inputs[place];
             let s = self.graph.storage_of(input);
-            if self.graph.storages[s.index()].refs == 0 {
+            if self.graph[s].refs == 0 {
                 self.to_banish.push(s);
             }
         }
@@ -31,29 +32,30 @@ impl State {
         while let Some(s) = self.to_banish.pop() {
             self.banish_if_free(s);
         }
-        for place in 0..self.graph.ops[op.index()].inputs.len() {
-            let input = self.graph.ops[op.index()].inputs[place];
+        for place in 0..self.graph[op].inputs.len() {
+            let input = self.graph[op].inputs[place];
             self.banish_if_free(self.graph.storage_of(input));
         }
     }
 
     /// Banishes a storage without references and without evicted dependents. Takes time linear in its dependents.
     pub(crate) fn banish_if_free(&mut self, s: StorageId) {
-        let storage = &self.graph.storages[s.index()];
-        let idle = storage.used && storage.refs == 0 && storage.locks == 0 && !storage.gone();
+        let storage = &self.graph[s];
+        let idle =
+            storage.used && storage.refs == 0 && storage.locks == 0 && !storage.unreachable();
         if self.dealloc != Dealloc::Banish || !idle {
             return;
         }
         let mut dependents = Vec::new();
         for reader in &storage.readers {
-            let op = &self.graph.ops[reader.op.index()];
+            let op = &self.graph[reader.op];
             if op.phase != Phase::Done {
                 return;
             }
             for &output in &op.outputs {
                 let d = self.graph.storage_of(output);
-                let dependent = &self.graph.storages[d.index()];
-                if d == s || dependent.gone() {
+                let dependent = &self.graph[d];
+                if d == s || dependent.unreachable() {
                     continue;
                 }
                 if !dependent.resident {
@@ -63,23 +65,21 @@ impl State {
             }
         }
         for d in dependents {
-            if !self.graph.storages[d.index()].pinned {
+            if !self.graph[d].pinned {
                 self.pin_storage(d);
-                self.to_cut.push(d);
+                self.collection.to_cut.push(d);
             }
         }
         self.free_for_good(s);
     }
 
     fn free_for_good(&mut self, s: StorageId) {
-        if self.rule.numerator.is_exact() {
-            self.void_neighbourhood(s, Change::Other);
-        }
-        self.graph.storages[s.index()].banished = true;
-        self.graph.storages[s.index()].pinned = false;
-        if self.graph.storages[s.index()].resident {
+        self.void_neighbourhood(s, Change::Other);
+        self.graph[s].banished = true;
+        self.graph[s].pinned = false;
+        if self.graph[s].resident {
             self.evict(s);
-        } else if self.graph.storages[s.index()].node != NONE {
+        } else if self.graph[s].node != NONE {
             self.leave_component(s);
         }
     }

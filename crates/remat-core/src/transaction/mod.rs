@@ -1,7 +1,15 @@
-//! The engine's state, and every change to it that a plan can take back.
+//! The engine's state, and the one place that changes it: every change that a plan can take back is journaled here.
 
+mod accounts;
 mod banish;
-pub(crate) mod collect;
+mod blocks;
+mod collect;
 mod lifecycle;
+mod observe;
+mod overwrite;
 mod residency;
-pub(crate) mod state;
+mod state;
+mod undo;
+
+pub(crate) use accounts::Limits;
+pub(crate) use state::{Call, State, Stop};

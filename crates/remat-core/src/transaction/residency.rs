@@ -1,50 +1,58 @@
-//! The elementary transitions of a storage: locked and unlocked, listed as a candidate, evicted and brought back, and
-//! what each does to its evicted neighbourhood. Every one is journaled.
+//! The elementary transitions of a storage: locked and unlocked, listed as a candidate, evicted and brought back. Each
+//! changes its evicted neighbourhood, and each is journaled.
 
-use crate::eviction::neighbourhood::Change;
+use super::state::State;
+use crate::config::Dealloc;
+use crate::eviction::{Change, Precision};
 use crate::graph::NONE;
+use crate::ids::{OpId, StorageId, TensorId};
 use crate::journal::Entry;
-use crate::transaction::state::State;
-use crate::{Step, StorageId, TensorId};
+use crate::op::Step;
 
 impl State {
     pub(crate) fn lock(&mut self, s: StorageId) {
         self.journal.write(Entry::Locked(s));
-        self.graph.storages[s.index()].locks += 1;
+        self.graph[s].locks += 1;
         self.delist(s);
     }
 
     /// One lock less; the last one makes the storage a candidate again.
     pub(crate) fn unlock(&mut self, s: StorageId) {
         self.journal.write(Entry::Unlocked(s));
-        let storage = &mut self.graph.storages[s.index()];
+        let storage = &mut self.graph[s];
         storage.locks = storage.locks.saturating_sub(1);
         self.list(s);
     }
 
     /// Appends a storage to the candidates if it is evictable and not there.
     pub(crate) fn list(&mut self, s: StorageId) {
-        let storage = &self.graph.storages[s.index()];
+        let storage = &self.graph[s];
         if storage.locks == 0 && storage.resident && !storage.pinned && storage.slot == NONE {
             self.journal.write(Entry::Listed(s));
-            self.append(s);
+            self.list_at(s, None);
         }
+    }
+
+    /// Lists a storage at a place that it had, or as the latest candidate; undoes taking it off.
+    pub(super) fn list_at(&mut self, s: StorageId, place: Option<u64>) {
+        let bytes = self.arenas.scored_bytes(&self.graph[s]);
+        self.eviction.list(&mut self.graph, s, place, bytes);
     }
 
     /// Takes a storage off the candidates if it is there.
     pub(crate) fn delist(&mut self, s: StorageId) {
-        if self.graph.storages[s.index()].slot != NONE {
-            let place = self.remove(s);
+        if self.graph[s].slot != NONE {
+            let place = self.eviction.candidates.remove(&mut self.graph, s);
             self.journal.write(Entry::Delisted(s, place));
         }
     }
 
     /// Sets the last access to now.
     pub(crate) fn touch(&mut self, s: StorageId) {
-        let storage = &self.graph.storages[s.index()];
+        let storage = &self.graph[s];
         let before = storage.last_access;
         // The banishing runtime of the reference leaves what nobody references as it was (rule 15).
-        let ages = storage.refs > 0 || self.dealloc != crate::Dealloc::Banish;
+        let ages = storage.refs > 0 || self.dealloc != Dealloc::Banish;
         if ages && before != self.clock {
             self.journal.write(Entry::Accessed(s, before));
             self.set_last_access(s, self.clock);
@@ -52,7 +60,7 @@ impl State {
     }
 
     pub(crate) fn set_defined(&mut self, t: TensorId) {
-        let tensor = &mut self.graph.tensors[t.index()];
+        let tensor = &mut self.graph[t];
         if !tensor.defined {
             tensor.defined = true;
             self.journal.write(Entry::Defined(t));
@@ -60,16 +68,16 @@ impl State {
     }
 
     pub(crate) fn pin_storage(&mut self, s: StorageId) {
-        if !self.graph.storages[s.index()].pinned {
+        if !self.graph[s].pinned {
             self.delist(s);
             self.journal.write(Entry::Pinned(s));
-            self.graph.storages[s.index()].pinned = true;
+            self.graph[s].pinned = true;
         }
     }
 
     /// Sets the bytes of a pool, and its peaks.
     pub(crate) fn set_memory(&mut self, pool: u8, memory: u64) {
-        let record = self.pool(pool);
+        let record = self.accounts.of(pool);
         let (before, peak) = (record.memory, record.peak);
         record.memory = memory;
         record.high = record.high.max(memory);
@@ -84,14 +92,14 @@ impl State {
 
     pub(crate) fn grow(&mut self, pool: u8, bytes: u64) {
         if bytes > 0 {
-            let memory = self.pool(pool).memory.saturating_add(bytes);
+            let memory = self.accounts.of(pool).memory.saturating_add(bytes);
             self.set_memory(pool, memory);
         }
     }
 
     pub(crate) fn shrink(&mut self, pool: u8, bytes: u64) {
         if bytes > 0 {
-            let memory = self.pool(pool).memory.saturating_sub(bytes);
+            let memory = self.accounts.of(pool).memory.saturating_sub(bytes);
             self.set_memory(pool, memory);
         }
     }
@@ -105,7 +113,7 @@ impl State {
     pub(crate) fn evict(&mut self, s: StorageId) {
         self.push_step(Step::Evict(s));
         let (pool, bytes) = {
-            let storage = &self.graph.storages[s.index()];
+            let storage = &self.graph[s];
             (storage.pool, storage.bytes)
         };
         self.lose_value(s);
@@ -117,10 +125,10 @@ impl State {
     pub(crate) fn lose_value(&mut self, s: StorageId) {
         self.delist(s);
         self.journal.write(Entry::BecameEvicted(s));
-        self.graph.storages[s.index()].resident = false;
-        for place in 0..self.graph.storages[s.index()].views.len() {
-            let view = self.graph.storages[s.index()].views[place];
-            let tensor = &mut self.graph.tensors[view.index()];
+        self.graph[s].resident = false;
+        for place in 0..self.graph[s].views.len() {
+            let view = self.graph[s].views[place];
+            let tensor = &mut self.graph[view];
             if tensor.defined {
                 tensor.defined = false;
                 self.journal.write(Entry::Undefined(view));
@@ -132,118 +140,104 @@ impl State {
     /// The storage's value is there; its bytes are accounted for by the caller.
     pub(crate) fn gain_value(&mut self, s: StorageId) {
         self.journal.write(Entry::BecameResident(s));
-        self.graph.storages[s.index()].resident = true;
-        self.graph.storages[s.index()].announced = 0;
-        // While it was away nobody told it of changes next to it.
+        self.graph[s].resident = true;
+        self.graph[s].announced = 0;
+        // While it was evicted, changes next to it did not void its score.
         self.void_numerator(s);
         self.note_return(s);
     }
 
+    /// The candidate to evict next. Its search is counted as the paper does, as an exhaustive one; in arenas, ancestors are
+    /// counted that were looked at: of most candidates a few, for a bound. Plans for counted bytes are weighed by what is
+    /// known at their end, and so by whole costs.
+    pub(crate) fn victim(&mut self, pool: u8) -> Option<StorageId> {
+        let precision = if self.arenas.has(pool) {
+            Precision::Bounds
+        } else {
+            Precision::Whole
+        };
+        let (graph, journal) = (&mut self.graph, &mut self.journal);
+        let victim = self
+            .eviction
+            .victim(graph, journal, pool, self.clock, precision)?;
+        journal.write(Entry::Searched(victim.evaluated, victim.accesses));
+        self.counters.searches += 1;
+        self.counters.score_evaluations += u64::from(victim.evaluated);
+        self.counters.metadata_accesses += victim.accesses;
+        Some(victim.storage)
+    }
+
+    pub(crate) fn evict_all_candidates(&mut self) {
+        for (_, s) in self.eviction.candidates.in_order() {
+            self.evict(s);
+        }
+    }
+
+    /// Evicts what nobody can ask for.
+    pub(crate) fn evict_if_unreachable(&mut self, s: StorageId) {
+        let storage = &self.graph[s];
+        if storage.unreachable() && storage.resident {
+            self.evict(s);
+        }
+    }
+
+    /// The surroundings or the cost of a storage changed: its score is counted afresh.
+    pub(crate) fn void_numerator(&mut self, s: StorageId) {
+        self.eviction.candidates.void(&mut self.graph, s);
+    }
+
+    /// A storage changed that scores around it may count.
+    pub(super) fn void_neighbourhood(&mut self, s: StorageId, change: Change) {
+        let (graph, journal) = (&mut self.graph, &mut self.journal);
+        self.eviction.void_neighbourhood(graph, journal, s, change);
+    }
+
+    /// Scores next to an op are about to change.
+    pub(super) fn void_around(&mut self, op: OpId) {
+        let exact = self.eviction.counts_neighbourhoods();
+        let inputs = self.graph[op].inputs.len();
+        for index in 0..inputs + self.graph[op].outputs.len() {
+            let s = if index < inputs {
+                self.graph.input(op, index)
+            } else {
+                self.graph.output(op, index - inputs)
+            };
+            if exact && !self.graph[s].resident {
+                self.void_neighbourhood(s, Change::Other);
+            } else {
+                self.void_numerator(s);
+            }
+        }
+    }
+
+    pub(super) fn set_last_access(&mut self, s: StorageId, time: u64) {
+        let (graph, journal) = (&mut self.graph, &mut self.journal);
+        self.eviction.set_last_access(graph, journal, s, time);
+    }
+
+    /// Takes a storage out of its component.
+    pub(super) fn leave_component(&mut self, s: StorageId) {
+        let (graph, journal) = (&mut self.graph, &mut self.journal);
+        self.eviction.leave_component(graph, journal, s);
+    }
+
     fn note_eviction(&mut self, s: StorageId) {
-        let storage = &self.graph.storages[s.index()];
-        if storage.gone() {
+        if self.graph[s].unreachable() {
             return;
         }
-        if self.counts_components() {
-            self.join_component(s);
-        } else if self.rule.numerator.is_exact() {
+        if self.eviction.counts_components() {
+            let (graph, journal) = (&mut self.graph, &mut self.journal);
+            self.eviction.join_component(graph, journal, s);
+        } else {
             self.void_neighbourhood(s, Change::Evicted);
         }
     }
 
     fn note_return(&mut self, s: StorageId) {
-        if self.counts_components() {
+        if self.eviction.counts_components() {
             self.leave_component(s);
-        } else if self.rule.numerator.is_exact() {
+        } else {
             self.void_neighbourhood(s, Change::Back);
         }
-    }
-
-    /// A new set worth the storage's cost, merged with those of its evicted neighbours (appendix C.2).
-    fn join_component(&mut self, s: StorageId) {
-        let cost = self.graph.storages[s.index()].cost as i64;
-        self.set_node(s, NONE);
-        let mut root = self.make_node(s, cost);
-        let mut around = std::mem::take(&mut self.around);
-        self.neighbours(s, &mut around);
-        for &neighbour in &around {
-            if self.graph.storages[neighbour.index()].resident {
-                self.void_numerator(neighbour);
-                continue;
-            }
-            let node = self.graph.storages[neighbour.index()].node;
-            let node = if node == NONE {
-                self.announce_node(neighbour)
-            } else {
-                node
-            };
-            let other = self.components.root(node);
-            self.void_watchers(other);
-            self.void_watchers(root);
-            if let Some(child) = self.components.join(root, other) {
-                self.journal.write(Entry::Joined(child));
-                root = self.components.root(child);
-            }
-        }
-        self.around = around;
-    }
-
-    /// A storage announced and not yet computed gets its empty set when it is first merged with.
-    fn announce_node(&mut self, s: StorageId) -> u32 {
-        let mut around = Vec::new();
-        self.neighbours(s, &mut around);
-        around
-            .iter()
-            .for_each(|&neighbour| self.void_numerator(neighbour));
-        self.make_node(s, 0)
-    }
-
-    fn make_node(&mut self, s: StorageId, worth: i64) -> u32 {
-        let node = self.components.make(worth);
-        self.journal.write(Entry::NodeMade(node));
-        self.set_node(s, node);
-        node
-    }
-
-    fn set_node(&mut self, s: StorageId, node: u32) {
-        let before = self.graph.storages[s.index()].node;
-        if before == node {
-            return;
-        }
-        self.journal.write(Entry::Node(s, before));
-        self.graph.storages[s.index()].node = node;
-        if before != NONE {
-            self.components.unpoint(before);
-        }
-        if node != NONE {
-            self.components.point(node);
-        }
-    }
-
-    /// Takes a storage out of its set, by its present cost (appendix C.2, the splitting approximation).
-    pub(crate) fn leave_component(&mut self, s: StorageId) {
-        let storage = &self.graph.storages[s.index()];
-        let (node, cost) = (storage.node, storage.cost as i64);
-        if node != NONE {
-            self.add_worth(node, cost.wrapping_neg());
-            self.set_node(s, NONE);
-        }
-    }
-
-    /// Changes the worth of the set of a node.
-    pub(crate) fn add_worth(&mut self, node: u32, delta: i64) {
-        let root = self.components.root(node);
-        self.components.add_worth(root, delta);
-        self.journal.write(Entry::Worth(root, delta));
-        self.void_watchers(root);
-    }
-
-    fn void_watchers(&mut self, root: u32) {
-        let mut touched = std::mem::take(&mut self.touched);
-        self.components.take_watchers(root, &mut touched);
-        for watcher in touched.drain(..) {
-            self.void_numerator(StorageId(watcher));
-        }
-        self.touched = touched;
     }
 }

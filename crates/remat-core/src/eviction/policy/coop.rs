@@ -1,8 +1,11 @@
-//! Windows of storages (Coop section 3.3): the score of one of them, which has no size since the window has it.
+//! Windows of storages (Coop section 3.3): the score of one of them has no size, since the window has it.
 
-use super::dtr;
-use super::table::{CostTerm, Rule};
+use super::dtr::{self, Factor};
+use super::rule::{Numerator, Price, Rule};
 
-pub(crate) fn rule(cost: CostTerm) -> Rule {
-    dtr::rule(cost, false, true)
+pub(super) const fn rule(cost: Numerator, price: Price) -> Rule {
+    Rule {
+        window: Some(price),
+        ..dtr::rule(cost, Factor::Ablated, Factor::Kept)
+    }
 }

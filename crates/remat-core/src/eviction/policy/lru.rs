@@ -1,8 +1,8 @@
 //! Least recently used (DTR section 4.1).
 
-use super::table::{Form, Numerator, Rule};
+use super::rule::{Form, Numerator, Rule};
 
-pub(crate) const RULE: Rule = Rule {
-    numerator: Numerator::One,
-    form: Form::LastAccess,
+pub(super) const RULE: Rule = Rule {
+    about: Some("least recently used first"),
+    ..Rule::new(Numerator::One, Form::LastAccess)
 };

@@ -1,11 +1,14 @@
 //! Largest first (GreedyRemat; DTR section 4.1).
 
-use super::table::{Form, Numerator, Rule};
+use super::rule::{Form, Numerator, Rule};
 
-pub(crate) const RULE: Rule = Rule {
-    numerator: Numerator::One,
-    form: Form::Quotient {
-        size: true,
-        stale: false,
-    },
+pub(super) const RULE: Rule = Rule {
+    about: Some("largest first"),
+    ..Rule::new(
+        Numerator::One,
+        Form::Quotient {
+            size: true,
+            stale: false,
+        },
+    )
 };

@@ -1,39 +1,29 @@
-//! Eviction policies: small rules that score a storage from its metadata; the smallest score goes first.
-//!
-//! A policy is one file that gives a [`Rule`], and one line in [`TABLE`] (the DTR family has a line per ablation).
-//! What finds the smallest score is in `search/` and knows no policy by name.
+//! The policies by name.
 
-use super::{coop, dte, dtr, e_star, lru, msps, random, size};
-
+use super::dtr::{self, Factor};
+use super::rule::{Form, Gaps, Price, Rule};
+use super::{coop, dte, e_star, formula, lru, msps, random, size};
 use std::fmt;
 use std::str::FromStr;
+use Factor::{Ablated, Kept};
 
-/// Which compute cost a score of the DTR family counts (DTR appendix C.2 and D.1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CostTerm {
-    /// The storage's own cost and that of its exact evicted neighbourhood `e*`.
-    Exact,
-    /// The storage's own cost and that of the adjacent union-find components.
-    Eq,
-    /// The storage's own cost and that of its evicted ancestors, of which a walk looks at 256 storages at most: what
-    /// bringing it back would take.
-    Ancestors,
-    /// The storage's own cost.
-    Local,
-    /// No cost term.
-    No,
-}
-
-/// What windows of storages are compared by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Price {
-    /// The sum of their costs (Coop equation 1).
-    Sum,
-    /// The sum of their costs over the bytes that they make free: what the next allocations will use counts too.
-    PerByte,
-}
-
-/// An eviction policy, by name.
+/// An eviction policy: a rule that scores each storage; the smallest score goes first. Its name says which.
+///
+/// | name | score |
+/// | --- | --- |
+/// | `dtr` | `cost / (size * staleness)`, the cost that of the storage and its exact evicted neighbourhood `e*` |
+/// | `dtr-eq` | the same with the cost of the adjacent union-find components for that of `e*` |
+/// | `dtr-anc` | the cost that of the evicted ancestors, of which a walk looks at 256 storages at most |
+/// | `dtr-local`, `dtr-no` | the storage's own cost, no cost |
+/// | `-nosize`, `-nostale` | the same without the size, without the staleness (DTR appendix D) |
+/// | `coop` and its forms | the window of neighbours in an [arena](crate::Memory::Arena) that costs least (Coop 3.3) |
+/// | `dte`, `dte-eq` | DTR's score with the free bytes beside a storage in its size (MegTaiChi, Hu et al. 2022) |
+/// | `lru`, `size` | least recently used first, largest first |
+/// | `msps` | `(cost + evicted ancestors) / size` (Capuchin) |
+/// | `random` | uniform, seeded |
+/// | `e-star` | `|e*|`, the analysis-only heuristic of DTR theorem 3.1 |
+///
+/// Among bytes that are only counted, `coop` evicts one storage at a time, and `dte` is `dtr`.
 ///
 /// ```
 /// use remat_core::Policy;
@@ -43,236 +33,154 @@ pub enum Price {
 /// assert_eq!("dtr-eq".parse(), Ok(Policy::default()));
 /// assert!("dtr-eq-nothing".parse::<Policy>().unwrap_err().to_string().contains("msps"));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// `cost / (size * staleness)` with any term ablated (DTR appendix D): `dtr`, `dtr-eq`, `dtr-anc`, `dtr-local`,
-    /// `dtr-no` and their `-nosize` and `-nostale` forms.
-    Dtr {
-        /// The numerator.
-        cost: CostTerm,
-        /// Whether the score is divided by the size in bytes.
-        size: bool,
-        /// Whether the score is divided by the time since the last access.
-        stale: bool,
-    },
-    /// The window of neighbouring storages that costs least, at `cost / staleness` each (Coop section 3.3); needs an
-    /// [arena](crate::Memory::Arena). Among bytes that are only counted, one storage at a time.
-    Coop {
-        /// The cost of a storage.
-        cost: CostTerm,
-        /// What the costs of windows are compared by.
-        price: Price,
-    },
-    /// DTR's score with the free bytes beside a storage counted into its size (MegTaiChi, Hu et al. 2022); needs an
-    /// [arena](crate::Memory::Arena). Among bytes that are only counted, DTR.
-    Dte {
-        /// The numerator.
-        cost: CostTerm,
-    },
-    /// Least recently used first.
-    Lru,
-    /// Largest first.
-    Size,
-    /// `(cost + evicted ancestors) / size` (Capuchin's MSPS).
-    Msps,
-    /// Uniform, seeded.
-    Random,
-    /// `|e*|`, the analysis-only heuristic of DTR theorem 3.1.
-    EStar,
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    row: u8,
 }
 
-impl Default for Policy {
-    fn default() -> Self {
-        Policy::Dtr {
-            cost: CostTerm::Eq,
-            size: true,
-            stale: true,
-        }
-    }
+struct Row {
+    name: &'static str,
+    rule: Rule,
 }
 
-/// The part of a score that stays the same while a storage's surroundings do; it is cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Numerator {
-    /// 1.
-    One,
-    /// The storage's own cost.
-    Cost,
-    /// Own cost and the worth of the adjacent components.
-    Components,
-    /// Own cost and that of `e*`.
-    Neighbourhood,
-    /// Own cost and that of the evicted ancestors.
-    Ancestors,
-    /// Own cost and that of evicted ancestors until a few hundred storages were looked at (bounded work); less where the
-    /// program let the storage go.
-    NearAncestors,
-    /// Number of storages in `e*`.
-    Count,
+const fn row(name: &'static str, rule: Rule) -> Row {
+    Row { name, rule }
 }
 
-impl Numerator {
-    /// Whether the score depends on the evicted neighbourhood however far it goes.
-    pub(crate) fn is_whole(self) -> bool {
-        self.is_exact() && self != Numerator::NearAncestors
-    }
-
-    /// Whether the score depends on the exact evicted neighbourhood.
-    pub(crate) fn is_exact(self) -> bool {
-        matches!(
-            self,
-            Numerator::Neighbourhood
-                | Numerator::Ancestors
-                | Numerator::NearAncestors
-                | Numerator::Count
-        )
-    }
-}
-
-/// How a numerator becomes a score.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// `numerator / (size * staleness)`, factors as chosen; infinite when the denominator is 0.
-    Quotient {
-        /// Divide by bytes.
-        size: bool,
-        /// Divide by staleness.
-        stale: bool,
-    },
-    /// The last access itself.
-    LastAccess,
-    /// A fresh draw a candidate.
-    Draw,
-}
-
-impl Form {
-    /// The same with every storage equally stale.
-    pub(crate) fn without_staleness(self) -> Form {
-        match self {
-            Form::Quotient { size, .. } => Form::Quotient { size, stale: false },
-            other => other,
-        }
-    }
-}
-
-/// What a policy's file says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rule {
-    pub(crate) numerator: Numerator,
-    pub(crate) form: Form,
-}
-
-const fn ablation(cost: CostTerm, size: bool, stale: bool) -> Policy {
-    Policy::Dtr { cost, size, stale }
-}
-
-const fn coop(cost: CostTerm, price: Price) -> Policy {
-    Policy::Coop { cost, price }
-}
-
-/// Every policy by name.
-const TABLE: &[(&str, Policy)] = &[
-    ("dtr", ablation(CostTerm::Exact, true, true)),
-    ("dtr-nosize", ablation(CostTerm::Exact, false, true)),
-    ("dtr-nostale", ablation(CostTerm::Exact, true, false)),
-    (
-        "dtr-nosize-nostale",
-        ablation(CostTerm::Exact, false, false),
-    ),
-    ("dtr-eq", ablation(CostTerm::Eq, true, true)),
-    ("dtr-eq-nosize", ablation(CostTerm::Eq, false, true)),
-    ("dtr-eq-nostale", ablation(CostTerm::Eq, true, false)),
-    (
-        "dtr-eq-nosize-nostale",
-        ablation(CostTerm::Eq, false, false),
-    ),
-    ("dtr-anc", ablation(CostTerm::Ancestors, true, true)),
-    ("dtr-anc-nosize", ablation(CostTerm::Ancestors, false, true)),
-    (
-        "dtr-anc-nostale",
-        ablation(CostTerm::Ancestors, true, false),
-    ),
-    (
-        "dtr-anc-nosize-nostale",
-        ablation(CostTerm::Ancestors, false, false),
-    ),
-    ("dtr-local", ablation(CostTerm::Local, true, true)),
-    ("dtr-local-nosize", ablation(CostTerm::Local, false, true)),
-    ("dtr-local-nostale", ablation(CostTerm::Local, true, false)),
-    (
-        "dtr-local-nosize-nostale",
-        ablation(CostTerm::Local, false, false),
-    ),
-    ("dtr-no", ablation(CostTerm::No, true, true)),
-    ("dtr-no-nosize", ablation(CostTerm::No, false, true)),
-    ("dtr-no-nostale", ablation(CostTerm::No, true, false)),
-    (
-        "dtr-no-nosize-nostale",
-        ablation(CostTerm::No, false, false),
-    ),
-    ("coop", coop(CostTerm::Ancestors, Price::PerByte)),
-    ("coop-eq", coop(CostTerm::Eq, Price::PerByte)),
-    ("coop-exact", coop(CostTerm::Exact, Price::PerByte)),
-    ("coop-sum", coop(CostTerm::Ancestors, Price::Sum)),
-    (
-        "dte",
-        Policy::Dte {
-            cost: CostTerm::Exact,
-        },
-    ),
-    ("dte-eq", Policy::Dte { cost: CostTerm::Eq }),
-    ("lru", Policy::Lru),
-    ("size", Policy::Size),
-    ("msps", Policy::Msps),
-    ("random", Policy::Random),
-    ("e-star", Policy::EStar),
+/// Every policy: its name, and the rule that its file gives.
+#[rustfmt::skip]
+const TABLE: &[Row] = &[
+    row("dtr", dtr::rule(dtr::EXACT, Kept, Kept)),
+    row("dtr-nosize", dtr::rule(dtr::EXACT, Ablated, Kept)),
+    row("dtr-nostale", dtr::rule(dtr::EXACT, Kept, Ablated)),
+    row("dtr-nosize-nostale", dtr::rule(dtr::EXACT, Ablated, Ablated)),
+    row("dtr-eq", dtr::rule(dtr::EQ, Kept, Kept)),
+    row("dtr-eq-nosize", dtr::rule(dtr::EQ, Ablated, Kept)),
+    row("dtr-eq-nostale", dtr::rule(dtr::EQ, Kept, Ablated)),
+    row("dtr-eq-nosize-nostale", dtr::rule(dtr::EQ, Ablated, Ablated)),
+    row("dtr-anc", dtr::rule(dtr::ANCESTORS, Kept, Kept)),
+    row("dtr-anc-nosize", dtr::rule(dtr::ANCESTORS, Ablated, Kept)),
+    row("dtr-anc-nostale", dtr::rule(dtr::ANCESTORS, Kept, Ablated)),
+    row("dtr-anc-nosize-nostale", dtr::rule(dtr::ANCESTORS, Ablated, Ablated)),
+    row("dtr-local", dtr::rule(dtr::LOCAL, Kept, Kept)),
+    row("dtr-local-nosize", dtr::rule(dtr::LOCAL, Ablated, Kept)),
+    row("dtr-local-nostale", dtr::rule(dtr::LOCAL, Kept, Ablated)),
+    row("dtr-local-nosize-nostale", dtr::rule(dtr::LOCAL, Ablated, Ablated)),
+    row("dtr-no", dtr::rule(dtr::NO, Kept, Kept)),
+    row("dtr-no-nosize", dtr::rule(dtr::NO, Ablated, Kept)),
+    row("dtr-no-nostale", dtr::rule(dtr::NO, Kept, Ablated)),
+    row("dtr-no-nosize-nostale", dtr::rule(dtr::NO, Ablated, Ablated)),
+    row("coop", coop::rule(dtr::ANCESTORS, Price::PerByte)),
+    row("coop-eq", coop::rule(dtr::EQ, Price::PerByte)),
+    row("coop-exact", coop::rule(dtr::EXACT, Price::PerByte)),
+    row("coop-sum", coop::rule(dtr::ANCESTORS, Price::Sum)),
+    row("dte", dte::rule(dtr::EXACT)),
+    row("dte-eq", dte::rule(dtr::EQ)),
+    row("lru", lru::RULE),
+    row("size", size::RULE),
+    row("msps", msps::RULE),
+    row("random", random::RULE),
+    row("e-star", e_star::RULE),
 ];
 
 /// The names of all policies, each of which [`Policy`] parses.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    TABLE.iter().map(|(name, _)| *name)
+    TABLE.iter().map(|row| row.name)
 }
 
 impl Policy {
-    /// Whether it makes sense in an arena only.
-    pub fn needs_arena(self) -> bool {
-        matches!(self, Policy::Coop { .. } | Policy::Dte { .. })
+    /// `dtr-eq`.
+    const DTR_EQ: Policy = Policy::named("dtr-eq");
+    /// `lru`: least recently used first (DTR section 4.1).
+    pub const LRU: Policy = Policy::named("lru");
+    /// `e-star`: the fewest evicted neighbours first (DTR theorem 3.1).
+    pub const E_STAR: Policy = Policy::named("e-star");
+
+    /// The policy of a name that stands in the table; any other does not compile.
+    const fn named(name: &str) -> Policy {
+        let mut row = 0;
+        while !same(TABLE[row].name.as_bytes(), name.as_bytes()) {
+            row += 1;
+        }
+        Policy { row: row as u8 }
     }
 
-    pub(crate) fn weighs_gaps(self) -> bool {
-        matches!(self, Policy::Dte { .. })
+    /// Its name, which [`Policy`] parses.
+    pub fn name(self) -> &'static str {
+        TABLE[usize::from(self.row)].name
+    }
+
+    /// Whether it makes sense in an arena only.
+    pub fn needs_arena(self) -> bool {
+        let rule = self.rule();
+        rule.window.is_some() || rule.gaps == Gaps::Counted
+    }
+
+    /// Whether storages evicted together are neighbours in the arena (Coop section 3.3).
+    pub fn evicts_windows(self) -> bool {
+        self.rule().window.is_some()
+    }
+
+    /// The policy that scores storages alike and evicts them one by one; itself if it does so.
+    pub fn without_windows(self) -> Policy {
+        if !self.evicts_windows() {
+            return self;
+        }
+        let alone = Rule {
+            window: None,
+            form: Form::Quotient {
+                size: true,
+                stale: true,
+            },
+            ..self.rule()
+        };
+        let row = TABLE.iter().position(|row| row.rule == alone);
+        row.map_or(self, |row| Policy { row: row as u8 })
+    }
+
+    /// Its score, as a formula or in words.
+    pub fn formula(self) -> String {
+        formula::formula(&self.rule())
     }
 
     pub(crate) fn rule(self) -> Rule {
-        match self {
-            Policy::Dtr { cost, size, stale } => dtr::rule(cost, size, stale),
-            Policy::Coop { cost, .. } => coop::rule(cost),
-            Policy::Dte { cost } => dte::rule(cost),
-            Policy::Lru => lru::RULE,
-            Policy::Size => size::RULE,
-            Policy::Msps => msps::RULE,
-            Policy::Random => random::RULE,
-            Policy::EStar => e_star::RULE,
-        }
+        TABLE[usize::from(self.row)].rule
+    }
+}
+
+const fn same(a: &[u8], b: &[u8]) -> bool {
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
+impl Default for Policy {
+    /// `dtr-eq`.
+    fn default() -> Self {
+        Policy::DTR_EQ
     }
 }
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match TABLE.iter().find(|(_, policy)| policy == self) {
-            Some((name, _)) => f.write_str(name),
-            None => write!(f, "{self:?}"),
-        }
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
 impl FromStr for Policy {
     type Err = UnknownPolicy;
     fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
-        match TABLE.iter().find(|(known, _)| *known == name) {
-            Some((_, policy)) => Ok(*policy),
-            None => Err(UnknownPolicy(name.to_owned())),
-        }
+        let row = TABLE.iter().position(|row| row.name == name);
+        row.map(|row| Policy { row: row as u8 })
+            .ok_or_else(|| UnknownPolicy(name.to_owned()))
     }
 }
 
@@ -305,6 +213,14 @@ mod tests {
             );
         }
         assert_eq!(names().count(), 31);
+    }
+
+    #[test]
+    fn coop_without_windows_is_dtr_by_the_same_cost() {
+        let alone = |name: &str| name.parse::<Policy>().map(|p| p.without_windows().name());
+        let names = ["coop", "coop-sum", "coop-eq", "coop-exact", "dte", "lru"];
+        let expected = ["dtr-anc", "dtr-anc", "dtr-eq", "dtr", "dte", "lru"];
+        assert_eq!(names.map(alone), expected.map(Ok));
     }
 
     #[test]

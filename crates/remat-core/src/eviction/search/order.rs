@@ -4,7 +4,7 @@
 use super::quotient::quotient;
 use super::span::{lines_part, Span};
 use super::{Candidate, Line};
-use crate::eviction::policy::mix;
+use crate::random::mix;
 
 /// Values this close, as a share of the higher, are not told apart by their rounded quotients: more than three times the
 /// roundings of two values and two scores.

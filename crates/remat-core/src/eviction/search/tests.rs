@@ -2,7 +2,7 @@
 
 use super::quotient::quotient;
 use super::*;
-use crate::eviction::policy::mix;
+use crate::random::mix;
 use proptest::prelude::*;
 
 /// What to draw candidates from.

@@ -177,7 +177,7 @@ impl Wheel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::eviction::policy::mix;
+    use crate::random::mix;
 
     #[test]
     fn alarms_go_off_when_they_are_due() {
