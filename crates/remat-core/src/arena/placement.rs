@@ -4,7 +4,6 @@ use crate::ids::{Bytes, StorageId};
 
 /// Where a plan puts something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct Placement {
     /// The step that makes it, an index into [`Engine::steps`](crate::Engine::steps); their number for outputs of the op
     /// begun.
