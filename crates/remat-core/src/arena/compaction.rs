@@ -3,13 +3,20 @@
 //! less than most replays.
 
 use super::blocks::Arena;
-use super::demand::Movable;
 use crate::graph::{Graph, NOWHERE};
 use crate::ids::StorageId;
 use crate::pool::NIL;
 
 /// Ranges tried: those with the fewest bytes to move.
 const TRIED: usize = 8;
+
+/// Blocks that may be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Movable {
+    All,
+    /// Room is made while an op runs: its inputs stay where they are.
+    Unlocked,
+}
 
 /// The result of a search for moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

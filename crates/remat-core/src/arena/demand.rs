@@ -1,6 +1,6 @@
 //! The blocks that the op under way needs, and what has been evicted for them.
 
-use super::compaction::Compaction;
+use super::compaction::{Compaction, Movable};
 use super::placement::Placement;
 use super::window::Windows;
 use crate::config::{Config, Memory};
@@ -40,14 +40,6 @@ pub(crate) enum Sides {
     Partitioned,
     /// All from the low end, as where a plan was measured.
     Low,
-}
-
-/// Blocks that may be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Movable {
-    All,
-    /// Room is made while an op runs: what it reads stays where it is.
-    Unlocked,
 }
 
 /// Needs of the op under way, and what is done to meet them.

@@ -8,7 +8,7 @@ mod placement;
 mod window;
 
 pub(crate) use blocks::Arenas;
-pub(crate) use compaction::Found;
-pub(crate) use demand::{Demand, Movable, Request, Sides};
+pub(crate) use compaction::{Found, Movable};
+pub(crate) use demand::{Demand, Request, Sides};
 pub use placement::{Observed, Placement};
 pub(crate) use window::{Sought, Window};

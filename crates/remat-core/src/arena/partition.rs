@@ -2,7 +2,6 @@
 //! are placed from the low end, as those are that cannot be evicted, and blocks that cost little from the high end, so that
 //! a window of cheap blocks holds cheap blocks only. Or by size, so that no small block stands between large ones.
 
-use super::blocks::Arena;
 use crate::config::Ends;
 use crate::graph::{Graph, Made};
 use crate::ids::OpId;
@@ -30,13 +29,13 @@ impl Partition {
         }
     }
 
-    /// The side that a block of an op is placed from.
-    pub(crate) fn side_of(&self, graph: &Graph, op: OpId, arena: &Arena, bytes: u64) -> End {
+    /// The side that a block of an op is placed from, in an arena of this capacity.
+    pub(crate) fn side_of(&self, graph: &Graph, op: OpId, capacity: u64, bytes: u64) -> End {
         let high = match self.ends {
             _ if graph[op].constant => false,
             Ends::Low => false,
             Ends::ByCost => self.is_cheap(graph, op),
-            Ends::BySize => bytes >= arena.pool.capacity() / LARGE,
+            Ends::BySize => bytes >= capacity / LARGE,
         };
         if high {
             End::High

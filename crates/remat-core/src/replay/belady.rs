@@ -1,5 +1,5 @@
 //! The order of Belady (1966): missing ancestors are replayed in the order of Sethi and Ullman, but nothing is held for its
-//! uses to come. When room is short, the storage is evicted that the plan [reads last](crate::eviction::NextUses); a storage
+//! uses to come. When room is short, the storage is evicted that the plan reads last; a storage
 //! that was dropped too early is brought back by a line of its own. This finds room where the other orders find none, at
 //! the price of replays: it is asked only when they fail.
 //!

@@ -38,7 +38,7 @@ impl State {
     fn request(&mut self, op: OpId, pool: u8, bytes: u64, output: Option<u32>) {
         if let Some(arena) = self.arenas.get(pool) {
             let partition = &self.arenas.partition;
-            let end = partition.side_of(&self.graph, op, arena, bytes);
+            let end = partition.side_of(&self.graph, op, arena.pool.capacity(), bytes);
             self.request_from(pool, bytes, end, output);
         }
     }
