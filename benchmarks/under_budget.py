@@ -36,7 +36,7 @@ class Contender:
     label: str
     model: nn.Module
     budget: int | None = None
-    policy: str = ""
+    policy: str | None = None
     ratio_limit: float | None = None
     peak: int | None = None
     seconds: list[float] = field(default_factory=list)
@@ -77,7 +77,7 @@ class BudgetRow:
         return None
 
 
-def measure_budgets(work: Workload, device: str, schedule: Schedule, policies: Sequence[str]) -> list[BudgetRow]:
+def measure_budgets(work: Workload, device: str, schedule: Schedule, policies: Sequence[str | None]) -> list[BudgetRow]:
     """A row for each contender, plain eager first; Remat with each of the policies."""
     work.reset()
     base = resident_bytes(device)
