@@ -22,7 +22,7 @@ RELEASE = ".".join(torch.__version__.split(".")[:2])
 # Costs are measured times: on a busy machine other storages are evicted, and another op is the first that does not fit.
 # Each refusal names what that op needs, which is a step of one to two activations, and a further one may follow.
 RAISES_ALLOWED = 1
-# Workspaces are those of the kernels that torch picks for the processor. They differ by less than this part of the span.
+# Workspaces are those of the kernels that torch picks for the processor: they differ by less than this of the span.
 SPAN_ALLOWED = 1 / 16
 
 

@@ -26,7 +26,7 @@ fn answers(log: &Path) -> [Output; 2] {
         log.as_os_str(),
     ];
     [simulate, figures].map(|arguments| {
-        let limited = "ulimit -v 1048576 -t 120 && exec \"$0\" \"$@\"";
+        let limited = "ulimit -v 1048576 && ulimit -t 120 && exec \"$0\" \"$@\"";
         let mut command = Command::new("sh");
         command
             .args(["-c", limited])
