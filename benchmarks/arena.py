@@ -53,7 +53,7 @@ class Block(nn.Module):
 
 
 class Last(nn.Module):
-    """What a recurrent layer returns first."""
+    """The first result of a recurrent layer."""
 
     def __init__(self, layer: nn.LSTM) -> None:
         super().__init__()

@@ -181,7 +181,7 @@ def measured(model: str, shares: list[int], steps: int, rounds: int) -> list[dic
 def row(
     model: str, name: str, share: int, peak: int, least: float, plain: list[Outcome], outcomes: list[Outcome]
 ) -> dict[str, Any]:
-    """What is reported of a contender at a share."""
+    """The row of a contender at a share."""
     found: dict[str, Any] = {"model": model, "peak": peak, "contender": name, "share": share, "lowest": least}
     last = outcomes[-1]
     if not last.fits:

@@ -1,4 +1,4 @@
-"""What Remat costs: added time per op without memory pressure, and time against memory under budgets.
+"""The cost of Remat: added time per op without memory pressure, and time against memory under budgets.
 
     python benchmarks/speed.py [--quick] [--json FILE]
 

@@ -38,7 +38,7 @@ def within(scenario: Scenario, size: int, policy: str) -> tuple[Bits, remat.Run]
 
 
 def compared(scenario: Scenario, share: float, policy: str) -> str:
-    """What is said of a scenario."""
+    """The verdict on a scenario."""
     once = plain(scenario)
     if differences(once, plain(scenario)):
         return "SKIPPED: two plain runs already differ"

@@ -45,7 +45,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a `BudgetError` said; the error itself would keep the run's frames and tensors alive."""
+    """The contents of a `BudgetError`; the error itself would keep the run's frames and tensors alive."""
 
     op: str
     needed: int

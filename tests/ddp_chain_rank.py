@@ -49,7 +49,7 @@ def train(rank: int, planned: bool, find_unused: bool) -> Any:
 
 
 def steps(parallel: nn.Module, rank: int) -> Any:
-    """What three steps leave behind."""
+    """The state that three steps leave behind."""
     optimizer = torch.optim.SGD(parallel.parameters(), 0.1)
     torch.manual_seed(rank + 1)
     losses = []

@@ -58,7 +58,7 @@ SMALLEST = [
     (r"benchmarks/arena\.py", r"\g<0> --models lstm --steps 1"),
     (r"benchmarks/pools\.py", r"\g<0> --models lstm --shares 90"),
 ]
-"""What stands in for what, one after the other."""
+"""Substitutions that make a command small, one after the other."""
 
 KNOWN = r"(python -m )?remat |python (benchmarks/)?\w+\.py|cargo run |for i in |/usr/bin/time |LD_PRELOAD="
 """How commands start that are run."""

@@ -25,7 +25,7 @@ LIMITED = ["prlimit", f"--cpu={PROCESSOR_SECONDS}"]  # of util-linux; the comman
 
 @dataclass(frozen=True)
 class Ended:
-    """What a process said; `code` is negative when a signal killed it."""
+    """The output of a process; `code` is negative when a signal killed it."""
 
     code: int
     out: str

@@ -16,6 +16,7 @@ SOUND = {
     "long code and literals": ("a.rs", f'fn f() {{ g("// {LONG}"); h(\'"\');\n}} // short'),
     "a doc comment that goes on with What": ("b.rs", "/// Bytes of a storage.\n/// What is read counts.\nstruct A;"),
     "a comment that is one link": ("c.rs", f"// {LINK}"),
+    "words to a tool": ("f.py", f'x = "{LONG}"  # type: ignore[arg-type]\n'),
     "strings that are data": ("d.py", f'"""Data."""\nx = ["{LONG}", "What"]\n'),
     "tables, code and links": ("e.md", f"Text.\n\n| {LONG} |\n\n```console\n$ {LONG}\n```\n\n- {LINK}\n"),
 }

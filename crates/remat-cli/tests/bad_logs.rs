@@ -1,4 +1,4 @@
-//! What `remat simulate` and `remat figures` say of logs that are damaged, contradictory or made to exhaust the reader: one
+//! Logs that are damaged, contradictory or made to exhaust the reader, under `remat simulate` and `remat figures`: one
 //! line with file and line, exit code 1, promptly and in bounded memory.
 
 use std::fs::{self, File};

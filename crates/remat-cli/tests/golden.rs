@@ -1,4 +1,4 @@
-//! What `remat simulate` makes of the recorded steps, to the bit, beside the rows that were recorded before.
+//! Rows of `remat simulate` for the recorded steps, compared to the bit with those that were recorded before.
 //!
 //! Each case is a command line; its rows lie in `tests/golden/`. After a change that is meant to change decisions:
 //! `REMAT_BLESS=1 cargo test -p remat-cli --test golden`.

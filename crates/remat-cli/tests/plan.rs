@@ -376,7 +376,7 @@ fn what_is_quoted_of_bad_input_is_short() {
     }
 }
 
-/// What is no plan, or not one of this chain: one line each, with the reason, and promptly.
+/// Files that hold no plan, or none of this chain, are refused: one line each, with the reason, and promptly.
 #[test]
 fn bad_plans_are_refused_with_the_reason() {
     let desk = Desk::new();

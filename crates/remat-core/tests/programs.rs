@@ -1,6 +1,6 @@
-//! Random programs under random budgets: what is needed is there, recomputed values are the first ones, bytes stay under
-//! the budget at every step, refusals leave no trace and name a budget that works. Below them what the fuzzer found, told
-//! as the smallest programs that show it.
+//! Random programs under random budgets: inputs are there when they are read, recomputed values are the first ones,
+//! bytes stay under the budget at every step, refusals leave no trace and name a budget that works. At the end stand
+//! the fuzzer's findings, as the smallest programs that show them.
 
 mod front;
 

@@ -1,5 +1,5 @@
-//! Among thousands of candidates the search picks what an exhaustive scan picks, whatever the policy, also where plans are undone; and windows
-//! in arenas are those of a comparison by whole costs.
+//! Among thousands of candidates the search picks what an exhaustive scan picks, whatever the policy, also where plans
+//! are undone; and windows in arenas are those of a comparison by whole costs.
 
 use proptest::prelude::*;
 use remat_core::*;

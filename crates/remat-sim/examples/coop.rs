@@ -1,13 +1,15 @@
-//! The five metrics of the Coop paper (section 4.2) for policies in an arena, and the ablation of Coop's modules, as tables.
+//! The five metrics of the Coop paper (section 4.2) for policies in an arena, and the ablation of Coop's modules, as
+//! tables.
 //!
 //! ```console
 //! $ cargo run --release -p remat-sim --example coop -- traces/*.zst ../shared/data/dtr-logs/*.log
 //! ```
 //!
-//! Budgets are 20, 30 .. 90% of what each step needs without a limit. A run is given up once as much as the step costs was recomputed.
-//! Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation, the block wanted (both in % of the arena) and search
-//! time are means over the budgets in which a policy runs and evicts. Search time is wall time, the least of three runs of each setting. `sar`,
-//! which does not search, has a row where a log has attention. With moves, blocks in the way are copied at 10 GB/s where that costs less than evicting.
+//! Budgets are 20, 30 .. 90% of what each step needs without a limit. A run is given up once as much as the step costs
+//! was recomputed. Smallest and cutoff budgets are parts of that memory, to a 512th; fragmentation, the block wanted
+//! (both in % of the arena) and search time are means over the budgets in which a policy runs and evicts. Search time
+//! is wall time, the least of three runs of each setting. `sar`, which does not search, has a row where a log has
+//! attention. With moves, blocks in the way are copied at 10 GB/s where that costs less than evicting.
 
 use remat_core::{Arena, Bytes, Ends, Memory, Moves};
 use remat_sim::{Base, Budget, Eviction, Mutations, Program, Setting, Status};

@@ -4,8 +4,8 @@
 //! $ cargo run --release -p remat-sim --example linear -- 1000000 e-star
 //! ```
 //!
-//! Arguments: layers (1000000), policy (`e-star`), budget in tensors (2 ceil(sqrt N)). One thread. Bytes are the growth of the
-//! process's highest resident memory, which Linux tells.
+//! Arguments: layers (1000000), policy (`e-star`), budget in tensors (2 ceil(sqrt N)). One thread. Bytes are the growth
+//! of the process's highest resident memory, which Linux tells.
 
 use remat_core::{Bytes, Dealloc, Policy};
 use remat_sim::{linear, Budget, Setting};

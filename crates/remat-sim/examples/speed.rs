@@ -4,8 +4,8 @@
 //! $ cargo run --release -p remat-sim --example speed -- ../shared/data
 //! ```
 //!
-//! The directory holds `dtr-logs/` and `dtr-reference/` (whose rows carry `wall_s`). One thread; parsing a log and its run
-//! without a limit are counted on a line of their own. With a second argument `rows`, every run's time.
+//! The directory holds `dtr-logs/` and `dtr-reference/` (whose rows carry `wall_s`). One thread; parsing a log and its
+//! run without a limit are counted on a line of their own. With a second argument `rows`, every run's time.
 
 use remat_core::{Dealloc, Policy};
 use remat_sim::{Budget, Program, Setting};

@@ -127,8 +127,8 @@ fn compare(model: &str, heuristic: &str, runtime: &str, policy: &str, dealloc: D
 /// Policies that evaluate as many scores as theirs; under the others theirs stops early at a score of 0.
 const COUNTED: [&str; 4] = ["dtr-eq", "dtr-local", "lru", "size"];
 
-/// Rows that differ; all others agree to the nanosecond. This one thrashes. Their simulator keeps exact neighbourhoods in
-/// several ways, and which of them makes the difference is not known.
+/// Rows that differ; all others agree to the nanosecond. This one thrashes. Their simulator keeps exact neighbourhoods
+/// in several ways, and which of them makes the difference is not known.
 const DIFFERING: [(&str, &str, f64); 1] = [("treelstm", "RuntimeV2EagerOptimized+nodealloc", 0.1)];
 
 /// The same end, peak, and overhead within 0.1%.

@@ -1,5 +1,6 @@
-//! A device without a GPU: host memory, streams whose work is counted, and events that come when the test says so. It knows what
-//! happens before what (vector clocks), so it can tell whether a block is handed out while somebody may still use it.
+//! A device without a GPU: host memory, streams whose work is counted, and events that come when the test says so. It
+//! knows what happens before what (vector clocks), so it can tell whether a block is handed out while somebody may
+//! still use it.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
@@ -42,11 +43,11 @@ pub static FUNCTIONS: Functions = Functions {
 pub struct Device {
     /// Current device.
     pub current: c_int,
-    /// What each stream's next work comes after.
+    /// The work that each stream's next work comes after.
     after: [Clock; STREAMS],
     /// How much of each stream's work is done.
     done: Clock,
-    /// What each event comes after; index 0 is no event.
+    /// The work that each event comes after; index 0 is no event.
     events: Vec<Clock>,
     /// Memory by address: its bytes.
     pub memory: HashMap<usize, usize>,
