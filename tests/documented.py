@@ -50,13 +50,11 @@ SMALLEST = [
     (r"--rounds \d+", "--rounds 1"),
     (r"--steps \d+", "--steps 1"),
     (r"--models \S+", ""),
-    (r"benchmarks/(speed|chains|cuts)\.py(?!.*--quick)", r"\g<0> --quick"),
+    (r"benchmarks/\w+\.py(?!.*--quick)", r"\g<0> --quick"),
     (r"benchmarks/speed\.py", r"\g<0> --models resnet --no-overhead"),
     (r"benchmarks/chains\.py", r"\g<0> --models transformer"),
     (r"benchmarks/cuts\.py(?=.*(--latency|--batch))", r"\g<0> --models pointwise"),
     (r"benchmarks/cuts\.py(?!.*--models)", r"\g<0> --models gpt2"),
-    (r"benchmarks/arena\.py", r"\g<0> --models lstm --steps 1"),
-    (r"benchmarks/pools\.py", r"\g<0> --models lstm --shares 90"),
 ]
 """Substitutions that make a command small, one after the other."""
 

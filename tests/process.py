@@ -38,7 +38,9 @@ class Ended:
 
 def environment() -> dict[str, str]:
     path = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p), "OMP_NUM_THREADS": "2"}
+    # Threads that wait leave the core to those that work.
+    threads = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p), **threads}
 
 
 def program(where: Path, source: str, name: str = "script.py") -> Path:
