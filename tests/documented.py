@@ -44,7 +44,7 @@ SMALLEST = [
     (r"^cargo run --release", f"cargo run --quiet --manifest-path '{ROOT}/Cargo.toml'"),
     (r"--growth$", "--growth=1"),
     (r"seq \d+", "seq 2"),
-    (r"\bexamples/\w+\.py", r"\g<0> --steps 2"),
+    (r"(\bexamples/\w+\.py)(?!.*--steps)", r"\1 --steps 1"),
     (r"\bcuda:0=\S+ --budget ", ""),
     # Benchmarks: the smallest models, one turn.
     (r"--rounds \d+", "--rounds 1"),
@@ -70,6 +70,8 @@ class Shown:
 
     command: str
     where: str
+    error: str | None = None
+    """The name of the error that the page shows below it."""
 
     @property
     def suite(self) -> str | None:
@@ -79,10 +81,10 @@ class Shown:
     @property
     def smallest(self) -> str:
         """The command that is run for it."""
-        command = self.command
+        command = re.sub(r"\s+", " ", self.command)
         for pattern, replacement in SMALLEST:
             command = re.sub(pattern, replacement, command)
-        return command
+        return command.strip()
 
     @property
     def needs(self) -> str | None:
@@ -94,10 +96,10 @@ class Shown:
 
 
 def shown() -> list[Shown]:
-    """Every command, once."""
+    """Every command; of those that come down to the same, one."""
     found: dict[str, Shown] = {}
     for one in [*_in_pages(), *_in_help()]:
-        found.setdefault(one.command, one)
+        found.setdefault(one.smallest, one)
     return list(found.values())
 
 
@@ -108,11 +110,15 @@ def _in_pages() -> Iterator[Shown]:
 
 
 def commands_of(text: str, where: str) -> Iterator[Shown]:
-    """The lines of a page's console blocks that start with `$`, with the lines that a backslash joins to them."""
+    """The lines of a page's console blocks that start with `$`, with the lines that a backslash joins to them.
+
+    The other lines are output.
+    """
     for block in re.findall(r"^ *```console\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE):
         joined = re.sub(r"\s*\\\n\s*(> *)?", " ", block)
-        for line in re.findall(r"^ *\$ (.*)", joined, re.MULTILINE):
-            yield Shown(re.sub(r"\s+#\s.*", "", line).strip(), where)
+        for line, output in re.findall(r"^ *\$ (.*)((?:\n(?! *\$ ).*)*)", joined, re.MULTILINE):
+            error = re.search(r"\b(\w+Error):", output)
+            yield Shown(re.sub(r"\s+#\s.*", "", line).strip(), where, error and error[1])
 
 
 def _in_help() -> Iterator[Shown]:

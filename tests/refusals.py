@@ -20,10 +20,12 @@ BLESS = "REMAT_BLESS" in os.environ
 RELEASE = ".".join(torch.__version__.split(".")[:2])
 
 # Costs are measured times: on a busy machine other storages are evicted, and another op is the first that does not fit.
-# Each refusal names what that op needs, which is a step of one to two activations, and a further one may follow.
+# In two runs beside other work one scenario of seventeen differed, by one raise and by 0.0034 of the span.
 RAISES_ALLOWED = 1
-# Workspaces are those of the kernels that torch picks for the processor: they differ by less than this of the span.
+# Workspaces are those of the kernels that torch picks for the processor: on another one they take some more of the span.
 SPAN_ALLOWED = 1 / 16
+# A release that nothing is recorded of is compared with the newest one, and has its own kernels.
+OTHER_RELEASE = 2
 
 
 def _read() -> dict[str, dict[str, tuple[int, float]]]:
@@ -48,9 +50,9 @@ def hold(key: str, raises: int, asked: float, enough: float) -> None:
             recorded[RELEASE][key] = max(before[0], raises), max(before[1], round(enough, 4))
             _write(recorded)
         return
-    # A release of torch that nothing is recorded of is held by the newest one.
     of_release = recorded.get(RELEASE) or recorded[max(recorded)]
+    times = 1 if RELEASE in recorded else OTHER_RELEASE
     most, largest = of_release.get(key, (0, asked))
-    assert raises <= most + RAISES_ALLOWED, f"{key}: refused {raises} times, {most} when it was recorded"
-    ceiling = largest + SPAN_ALLOWED
+    assert raises <= most + times * RAISES_ALLOWED, f"{key}: refused {raises} times, {most} when it was recorded"
+    ceiling = largest + times * SPAN_ALLOWED
     assert enough <= ceiling, f"{key}: fits at {enough:.3f} of the span, at {largest:.3f} when it was recorded"

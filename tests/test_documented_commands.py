@@ -17,8 +17,8 @@ SHOWN = shown()
 RUN = [one for one in SHOWN if not one.suite]
 
 
-def ran(command: list[str], place: Path) -> str:
-    """Runs a command that must succeed; its standard output."""
+def ran(command: list[str], place: Path, error: str | None = None) -> str:
+    """Runs a command that must succeed, or end in this error; its standard output."""
     paths = [str(place.parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
     there = {**environment(), "PATH": os.pathsep.join(paths)}
     done = subprocess.run(
@@ -30,7 +30,9 @@ def ran(command: list[str], place: Path) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{command[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    said = f"{command[-1]}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    assert (done.returncode == 0) == (error is None), said
+    assert error is None or f"{error}:" in done.stderr, said
     return done.stdout
 
 
@@ -46,7 +48,7 @@ def test_a_documented_command_works(tmp_path: Path, one: Shown) -> None:
     )
     if one.needs:
         pytest.skip(f"needs {one.needs}")
-    ran(["bash", "-o", "pipefail", "-c", one.smallest], desk(tmp_path, one.command, ran))
+    ran(["bash", "-o", "pipefail", "-c", one.smallest], desk(tmp_path, one.command, ran), one.error)
 
 
 def test_commands_are_found() -> None:
@@ -57,7 +59,7 @@ def test_commands_are_found() -> None:
 
 
 def test_what_is_shown_in_pages_and_helps_is_read() -> None:
-    page = "```console\n$ remat run \\\n>   train.py  # says so\noutput\n$ echo '#1'\n```\n```python\n$ no\n```\n"
-    assert [one.command for one in commands_of(page, "")] == ["remat run train.py", "echo '#1'"]
+    page = "```console\n$ remat run \\\n>   a.py  # so\nx\nAnError: y\n$ echo '#1'\nx\n```\n```python\n$ no\n```\n"
+    assert [*commands_of(page, "p")] == [Shown("remat run a.py", "p", "AnError"), Shown("echo '#1'", "p")]
     text = "Usage\n\nExamples:\n  remat a b    one\n  remat a b c  two, which\n  goes on\n  remat a bcde three\n"
     assert [one.command for one in examples_of(text, "")] == ["remat a b", "remat a b c", "remat a bcde"]
