@@ -22,7 +22,7 @@ RELEASE = ".".join(torch.__version__.split(".")[:2])
 # Costs are measured times: on a busy machine other storages are evicted, and another op is the first that does not fit.
 # In two runs beside other work one scenario of seventeen differed, by one raise and by 0.0034 of the span.
 RAISES_ALLOWED = 1
-# Workspaces are those of the kernels that torch picks for the processor: on another one they take some more of the span.
+# Workspaces are those of the kernels that torch picks for the processor. Others take some more of the span.
 SPAN_ALLOWED = 1 / 16
 # A release that nothing is recorded of is compared with the newest one, and has its own kernels.
 OTHER_RELEASE = 2

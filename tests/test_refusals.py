@@ -33,9 +33,9 @@ def test_more_raises_fail() -> None:
 
 
 def test_a_larger_budget_fails() -> None:
-    with pytest.raises(AssertionError, match="fits at 0.770 of the span, at 0.700 when"):
+    with pytest.raises(AssertionError, match=r"fits at 0\.770 of the span, at 0\.700 when"):
         refusals.hold(KEY, 3, 0.5, 0.77)
-    with pytest.raises(AssertionError, match="fits at 0.570 of the span, at 0.500 when"):
+    with pytest.raises(AssertionError, match=r"fits at 0\.570 of the span, at 0\.500 when"):
         refusals.hold("another", 1, 0.5, 0.57)
 
 
