@@ -52,7 +52,7 @@ class Contender:
 
 @dataclass
 class Row:
-    """What is reported of a contender; bytes and milliseconds."""
+    """A contender's row; bytes and milliseconds."""
 
     model: str
     label: str
@@ -338,7 +338,7 @@ def ratio(contender: Contender, plain: Contender) -> float | None:
 
 
 def row(name: str, contender: Contender, plain: Contender) -> Row:
-    """What is reported of a contender."""
+    """The row of a contender."""
     ms = 1e3 * median(contender.seconds) if contender.seconds else None
     failure = contender.failure
     return Row(name, contender.label, contender.budget, contender.peak, ms, ratio(contender, plain), failure)

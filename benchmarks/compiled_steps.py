@@ -37,7 +37,7 @@ TORCHS, OURS = "torch.compile", "remat.compile"
 
 @dataclass
 class Program:
-    """What is trained: its blocks are what a checkpoint is put around."""
+    """A model that is trained; a checkpoint is put around each of its blocks."""
 
     name: str
     model: nn.Module
@@ -52,7 +52,7 @@ class Program:
 
 @dataclass
 class StepRow:
-    """What was seen of one way to run a program."""
+    """One way to run a program, as it was seen."""
 
     program: str
     label: str
@@ -70,7 +70,7 @@ class StepRow:
     monotone: bool = True
 
     def broken(self) -> str | None:
-        """What must not be. That a budget is too small for any plan is an answer, and no failure."""
+        """The fault of the row, if it has one. A budget that is too small for any plan is an answer, and no fault."""
         if not self.same_loss:
             return "the loss differs from plain eager's"
         if self.budget is not None and self.peak is not None and self.peak > self.budget:

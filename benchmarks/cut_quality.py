@@ -30,7 +30,7 @@ from torch._inductor.compile_fx import compile_fx
 
 @dataclass
 class CutRow:
-    """What was seen of a model."""
+    """A model's graph and cuts, as they were seen."""
 
     model: str
     nodes: int
@@ -61,7 +61,7 @@ class CutRow:
         return self.networkx_s / self.solver_s
 
     def broken(self) -> str | None:
-        """What must not be."""
+        """The fault of the row, if it has one."""
         if self.cost != self.networkx_cost:
             return f"the minimum cut costs {self.networkx_cost}, ours {self.cost}"
         if self.torch_cost is not None and self.torch_cost < self.cost:
@@ -141,7 +141,7 @@ class _Joint:
 
 @dataclass
 class _Torchs:
-    """What torch's choice was."""
+    """The choice of torch."""
 
     saved: set[str]
     banned: set[str]

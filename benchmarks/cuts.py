@@ -132,7 +132,7 @@ def time_table(rows: Sequence[CutRow]) -> str:
 
 
 def label(row: CutRow | StepRow) -> str:
-    """What a row is of."""
+    """The model or program of a row."""
     return row.model if isinstance(row, CutRow) else f"{row.program}, {row.label}"
 
 

@@ -78,7 +78,7 @@ def albert(quick: bool) -> Made:
 
 
 def encoder(quick: bool) -> dict[str, Any]:
-    """What the two have in common."""
+    """The part that the two have in common."""
     return {
         "vocab_size": VOCABULARY,
         "hidden_size": 192,

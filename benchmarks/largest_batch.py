@@ -19,7 +19,7 @@ from true_peak import true_peak
 
 @dataclass
 class BatchRow:
-    """What fits of one program, run one way: a batch and its true peak, and that of the next batch looked at."""
+    """The batch that fits of one program, run one way, its true peak, and that of the next batch looked at."""
 
     program: str
     label: str

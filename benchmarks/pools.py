@@ -1,6 +1,7 @@
 """Arenas against counted bytes: the five examples at 90 to 20% of their true peak, by four ways of evicting.
 
-    python benchmarks/pools.py [--models resnet,unet,gpt,lstm,treelstm] [--shares 90,80,...] [--rounds N] [--json]
+    python benchmarks/pools.py [--quick] [--models resnet,unet,gpt,lstm,treelstm] [--shares 90,80,...] [--rounds N]
+                               [--json]
 
 Every run is a process of its own. The true peak is the high-water mark of an arena that is never short; shares are of
 it, and contenders at one share have the same bytes. `coop`, `dte` and `dtr-eq` place all tensors in a preloaded arena;
@@ -142,12 +143,12 @@ def true_peak(model: str, steps: int) -> int:
     return int(ample.stats["arena"]["high_water"])
 
 
-def lowest(model: str, pool: str, policy: str, peak: int, tried: Iterable[tuple[float, bool]]) -> float:
-    """The lowest share of the peak that two steps work in, to two hundredths; none below is known to."""
+def lowest(model: str, pool: str, policy: str, peak: int, tried: Iterable[tuple[float, bool]], within: float) -> float:
+    """The lowest share of the peak that two steps work in, to `within`; none below is known to."""
     tried = list(tried)
     above = min((share for share, fits in tried if fits), default=1.5)
     below = max((share for share, fits in tried if not fits and share < above), default=0.0)
-    while above - below > 0.021:
+    while above - below > within:
         middle = (above + below) / 2
         if run(model, 2, pool, policy, int(middle * peak)).fits:
             above = middle
@@ -156,7 +157,7 @@ def lowest(model: str, pool: str, policy: str, peak: int, tried: Iterable[tuple[
     return above
 
 
-def measured(model: str, shares: list[int], steps: int, rounds: int) -> list[dict[str, Any]]:
+def measured(model: str, shares: list[int], steps: int, rounds: int, within: float) -> list[dict[str, Any]]:
     """A row for every contender and share."""
     peak = true_peak(model, 3)
     plain: list[Outcome] = []
@@ -172,7 +173,7 @@ def measured(model: str, shares: list[int], steps: int, rounds: int) -> list[dic
     rows = []
     for name, (pool, policy) in CONTENDERS.items():
         tried = [(share / 100, all(o.fits for o in seen[name, share])) for share in shares]
-        least = lowest(model, pool, policy, peak, tried)
+        least = lowest(model, pool, policy, peak, tried, within)
         for share in shares:
             rows.append(row(model, name, share, peak, least, plain, seen[name, share]))
     return rows
@@ -181,7 +182,7 @@ def measured(model: str, shares: list[int], steps: int, rounds: int) -> list[dic
 def row(
     model: str, name: str, share: int, peak: int, least: float, plain: list[Outcome], outcomes: list[Outcome]
 ) -> dict[str, Any]:
-    """What is reported of a contender at a share."""
+    """The row of a contender at a share."""
     found: dict[str, Any] = {"model": model, "peak": peak, "contender": name, "share": share, "lowest": least}
     last = outcomes[-1]
     if not last.fits:
@@ -238,19 +239,23 @@ def main() -> None:
         example, pool, policy, budget, *arguments = sys.argv[2:]
         return child(example, pool, policy, int(budget), arguments)
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="one example, two steps, one share: no measurement")
     parser.add_argument("--models", default=",".join(MODELS), help="which examples")
     parser.add_argument("--shares", default="90,80,70,60,50,40,30,20", help="percent of the true peak")
     parser.add_argument("--steps", type=int, default=8, help="training steps a run")
     parser.add_argument("--rounds", type=int, default=1, help="turns of all runs")
     parser.add_argument("--json", action="store_true", help="a line of JSON a row instead of tables")
     args = parser.parse_args()
+    if args.quick:
+        args.models, args.shares, args.steps, args.rounds = "lstm", "90", 2, 1
     models = [name for name in re.split(r"[, ]+", args.models) if name]
     for name in models:
         if name not in MODELS:
             parser.error(f"model {name!r}: expected some of {', '.join(MODELS)}")
     rows = []
     for name in models:
-        rows += measured(name, [int(share) for share in args.shares.split(",")], args.steps, args.rounds)
+        shares = [int(share) for share in args.shares.split(",")]
+        rows += measured(name, shares, args.steps, args.rounds, 0.9 if args.quick else 0.021)
     print("\n".join(map(json.dumps, rows)) if args.json else table(rows))
 
 

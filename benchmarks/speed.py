@@ -1,4 +1,4 @@
-"""What Remat costs: added time per op without memory pressure, and time against memory under budgets.
+"""The cost of Remat: added time per op without memory pressure, and time against memory under budgets.
 
     python benchmarks/speed.py [--quick] [--json FILE]
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import inspect
 import json
 import os
 import platform
@@ -22,14 +21,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import remat
 import torch
 from overhead import OverheadRow, measure_overhead, programs
 from under_budget import BudgetRow, Schedule, measure_budgets
 from workloads import Workload, gpt, resnet
 
 MIB = 1 << 20
-DEFAULT_POLICY = str(inspect.signature(remat.budget).parameters["policy"].default)
 BUDGETS_EXPLAINED = """\
 Remat p% has the budget base + p% of (peak - base). The peak is plain eager's true peak; the base is what can
 never be dropped: parameters, buffers, optimizer state and the batch, all resident before the step."""
@@ -60,8 +57,9 @@ def main() -> int:
     print("\n## Time against memory (deciding: limit 3% of the time)\n")
     print(BUDGETS_EXPLAINED)
     budgets: list[BudgetRow] = []
+    policies = args.policy.split(",") if args.policy else [None]
     for work in workloads(args.quick, args.device, args.models.split(",")):
-        rows = measure_budgets(work, args.device, schedule, args.policy.split(","))
+        rows = measure_budgets(work, args.device, schedule, policies)
         budgets += rows
         print(f"\n### {work.name}: base {rows[0].base / MIB:.1f} MiB\n\n{budget_table(rows)}", flush=True)
         del work
@@ -82,7 +80,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="turns of every peer (9, or 3 with --quick)")
     parser.add_argument("--threads", type=int, default=2, help="torch.set_num_threads")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--policy", default=DEFAULT_POLICY, help="one or several, with commas between")
+    parser.add_argument("--policy", help="one or several, with commas between (default: Remat's own)")
     parser.add_argument("--models", default="resnet,gpt", help="which workloads, with commas between")
     parser.add_argument("--no-overhead", action="store_true", help="leave the added time per op out")
     return parser.parse_args()

@@ -36,7 +36,7 @@ class Contender:
     label: str
     model: nn.Module
     budget: int | None = None
-    policy: str = ""
+    policy: str | None = None
     ratio_limit: float | None = None
     peak: int | None = None
     seconds: list[float] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Contender:
 
 @dataclass
 class BudgetRow:
-    """What was measured of one contender; peaks and budgets in bytes, shares of the time in the budget."""
+    """The measurements of one contender; peaks and budgets in bytes, shares of the time in the budget."""
 
     workload: str
     label: str
@@ -67,7 +67,7 @@ class BudgetRow:
     failure: str | None
 
     def broken(self) -> str | None:
-        """What Remat promised and did not do here, if anything."""
+        """The promise of Remat that was broken here, if any."""
         if self.failure:
             return self.failure
         if not self.same_losses:
@@ -77,7 +77,7 @@ class BudgetRow:
         return None
 
 
-def measure_budgets(work: Workload, device: str, schedule: Schedule, policies: Sequence[str]) -> list[BudgetRow]:
+def measure_budgets(work: Workload, device: str, schedule: Schedule, policies: Sequence[str | None]) -> list[BudgetRow]:
     """A row for each contender, plain eager first; Remat with each of the policies."""
     work.reset()
     base = resident_bytes(device)
@@ -160,7 +160,7 @@ def same_losses(contender: Contender, plain: Contender) -> bool:
 
 
 def row(work: Workload, contender: Contender, plain: Contender, base: int) -> BudgetRow:
-    """What is reported of a contender."""
+    """The row of a contender."""
     stats, budget, peak = contender.stats, contender.budget, contender.peak
     steps = len(contender.losses[-1])
     ratios = [mine / eager for mine, eager in zip(contender.seconds, plain.seconds, strict=False)]

@@ -7,6 +7,7 @@ import gc
 from dataclasses import dataclass
 from typing import Any
 
+import refusals
 import remat
 import torch
 from bits import Bits, bits, differences
@@ -44,7 +45,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a `BudgetError` said; the error itself would keep the run's frames and tensors alive."""
+    """The contents of a `BudgetError`; the error itself would keep the run's frames and tensors alive."""
 
     op: str
     needed: int
@@ -111,14 +112,16 @@ def under(scenario: Scenario, budget: int, policy: str = "dtr-anc") -> Run | Ref
 
 
 def under_feasible(scenario: Scenario, budget: int, policy: str = "dtr-anc") -> Run:
-    """As `under`, following each refusal to the budget it calls sufficient for the refused op."""
-    asked = budget
-    for _ in range(TRIES):
-        found = under(scenario, asked, policy)
-        if isinstance(found, Run):
-            return found
+    """As `under`, following each refusal to the budget it calls sufficient for the refused op, up to a ceiling."""
+    plain = reference(scenario)
+    span = plain.peak - plain.base
+    asked, raises = budget, 0
+    while isinstance(found := under(scenario, asked, policy), Refusal):
         assert found.op, found
         assert found.budget == asked < found.smallest, found
         assert found.needed > 0, found
-        asked = found.smallest
-    raise AssertionError(f"still refused after {TRIES} budgets between {budget} and {asked}")
+        asked, raises = found.smallest, raises + 1
+        assert raises < TRIES, f"still refused after {TRIES} budgets between {budget} and {asked}"
+    given, enough = (budget - plain.base) / span, (asked - plain.base) / span
+    refusals.hold(f"{scenario.name} at {given:.2f}, {policy}", raises, given, enough)
+    return found

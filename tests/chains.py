@@ -131,7 +131,7 @@ CHAINS: dict[str, Callable[[], tuple[nn.Sequential, Any]]] = {
 
 @dataclass(frozen=True)
 class Trained:
-    """What two steps left behind, and the allocator's peak."""
+    """The state that two steps left behind, and the allocator's peak."""
 
     bits: Bits
     base: int

@@ -1,4 +1,4 @@
-"""Two threads, fixed seeds, and a limit on every test: a replay that never ends must fail, not hang."""
+"""Two threads, fixed seeds, and limits on every test: a replay that never ends must fail, not hang."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
-from types import FrameType
 
 import pytest
 import torch
 import torch._dynamo
 import torch.utils.data
+from limits import limited
 from true_peak import true_peak
-
-SECONDS_PER_TEST = 120
-
-
-def _expired(_number: int, _frame: FrameType | None) -> None:
-    raise TimeoutError(f"the test ran longer than {SECONDS_PER_TEST} s")
 
 
 @pytest.fixture(autouse=True)
@@ -27,13 +21,26 @@ def _limited_and_seeded() -> Iterator[None]:
     torch.set_num_threads(2)
     torch.manual_seed(0)
     gc.collect()
-    before = signal.signal(signal.SIGALRM, _expired)
-    signal.alarm(SECONDS_PER_TEST)
-    try:
+    with limited():
         yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="also the tests marked as full: all of the cross products")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "full: runs with --all only; a sample of its kind runs always")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without `--all`, a test that is marked as full runs if it is named on the command line."""
+    if config.getoption("--all") or any("::" in argument for argument in config.args):
+        return
+    left_out = [item for item in items if item.get_closest_marker("full")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 def pytest_sessionstart() -> None:

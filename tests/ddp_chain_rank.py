@@ -49,7 +49,7 @@ def train(rank: int, planned: bool, find_unused: bool) -> Any:
 
 
 def steps(parallel: nn.Module, rank: int) -> Any:
-    """What three steps leave behind."""
+    """The state that three steps leave behind."""
     optimizer = torch.optim.SGD(parallel.parameters(), 0.1)
     torch.manual_seed(rank + 1)
     losses = []
@@ -70,7 +70,7 @@ def main() -> None:
     rank, store = int(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(seconds=60)
+        "gloo", init_method=f"file://{store}", rank=rank, world_size=2, timeout=timedelta(minutes=30)
     )
     for find_unused in (False, True):
         expected = bits(train(rank, False, find_unused))

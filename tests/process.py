@@ -1,4 +1,7 @@
-"""Runs Python programs and the `remat` command in processes of their own."""
+"""Runs Python programs and the `remat` command in processes of their own.
+
+What they may take is processor time, not time: `limits` ends a test whose processes wait for ever.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,22 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from limits import PROCESSOR_SECONDS
 
 PYTHON = [sys.executable]
 REMAT = [sys.executable, "-m", "remat"]
 # Lines that torch's own libraries print on some machines.
 NOISE = ("USDT:", "ERROR:20", "WARNING:20", "[W", "INFO:20")
-LIMIT = 100
+LIMITED = ["prlimit", f"--cpu={PROCESSOR_SECONDS}"]  # of util-linux; the command takes its place
 
 
 @dataclass(frozen=True)
 class Ended:
-    """What a process said; `code` is negative when a signal killed it."""
+    """The output of a process; `code` is negative when a signal killed it."""
 
     code: int
     out: str
@@ -34,7 +38,9 @@ class Ended:
 
 def environment() -> dict[str, str]:
     path = [str(Path(__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p), "OMP_NUM_THREADS": "2"}
+    # Threads that wait leave the core to those that work.
+    threads = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in path if p), **threads}
 
 
 def program(where: Path, source: str, name: str = "script.py") -> Path:
@@ -47,11 +53,10 @@ def program(where: Path, source: str, name: str = "script.py") -> Path:
 def ran(command: Sequence[str | Path], given: str | None = None) -> Ended:
     """Runs a command to its end."""
     done = subprocess.run(
-        [str(part) for part in command],
+        [*LIMITED, *(str(part) for part in command)],
         input=given,
         capture_output=True,
         text=True,
-        timeout=LIMIT,
         env=environment(),
         check=False,
     )
@@ -61,7 +66,7 @@ def ran(command: Sequence[str | Path], given: str | None = None) -> Ended:
 def signalled(command: Sequence[str | Path], number: signal.Signals, ready: str) -> Ended:
     """Runs a command, sends it a signal once it has printed `ready`, and waits for its end."""
     with subprocess.Popen(
-        [str(part) for part in command],
+        [*LIMITED, *(str(part) for part in command)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,9 +75,8 @@ def signalled(command: Sequence[str | Path], number: signal.Signals, ready: str)
         assert process.stdout is not None
         seen = process.stdout.readline()
         assert seen.strip() == ready, (seen, process.stderr.read() if process.stderr else "")
-        time.sleep(0.3)
         process.send_signal(number)
-        out, err = process.communicate(timeout=LIMIT)
+        out, err = process.communicate()
         return Ended(process.returncode, seen + out, err)
 
 
@@ -80,7 +84,7 @@ def two_ranks_agree(script: Path, where: Path) -> None:
     """Runs a program as two ranks that meet in `where`; each must end well and say that its bits are the same."""
     ranks = [
         subprocess.Popen(
-            [sys.executable, script, str(rank), str(where / "store")],
+            [*LIMITED, sys.executable, script, str(rank), str(where / "store")],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -89,7 +93,7 @@ def two_ranks_agree(script: Path, where: Path) -> None:
         for rank in range(2)
     ]
     try:
-        said = [rank.communicate(timeout=LIMIT) for rank in ranks]
+        said = [rank.communicate() for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -55,7 +55,7 @@ def scenario(
 def outcome(
     losses: Any, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, **more: Any
 ) -> dict[str, Any]:
-    """What a training run leaves behind."""
+    """The state that a training run leaves behind."""
     return {
         "losses": losses,
         "weights": model.state_dict(),

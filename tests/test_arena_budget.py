@@ -46,8 +46,13 @@ def preloaded(script: Path) -> Ended:
     return ran(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script])
 
 
+# These run in arenas by `test_arena_scenarios.py` as well.
+ALSO_THERE = ["transformer_layers", "dropout_family", "in_place_on_slices"]
+
+
 @pytest.mark.parametrize(
-    "name", ["batch_norm_network", "lstm_cells_unrolled", "transformer_layers", "dropout_family", "in_place_on_slices"]
+    "name",
+    ["batch_norm_network", "lstm_cells_unrolled", *(pytest.param(name, marks=pytest.mark.full) for name in ALSO_THERE)],
 )
 def test_training_has_the_same_bits_within_an_arena(tmp_path: Path, name: str) -> None:
     script = program(tmp_path, TRAINING)

@@ -186,7 +186,7 @@ def test_interrupt_ends_a_simulation() -> None:
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["ratio"] == 0.9
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=10)
+        process.communicate()
     assert process.returncode == -signal.SIGINT
 
 

@@ -1,4 +1,4 @@
-"""What compiled programs save between forward and backward pass."""
+"""The values that compiled programs save between forward and backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kernels compute again instead of reading it from one another."""
+"""Values that kernels compute again instead of reading them from one another."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_the_rest_is_left_as_it_is(why: str) -> None:
 
 
 class Block(nn.Module):
-    """What its backward pass reads of the activation is written, once it has been told apart from the convolutions."""
+    """Its backward pass reads a part of the activation, which is written, told apart from the convolutions."""
 
     def __init__(self) -> None:
         super().__init__()

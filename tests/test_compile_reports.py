@@ -1,4 +1,4 @@
-"""What is told of graphs that torch found in its compile cache."""
+"""Reports of graphs that torch found in its compile cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is evicted can be had again, whatever becomes of what it was computed from."""
+"""Evicted values can be had again, whatever becomes of the values they were computed from."""
 
 from __future__ import annotations
 

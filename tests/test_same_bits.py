@@ -6,6 +6,7 @@ import pytest
 import remat
 from bits import differences
 from budgeted import reference, under_feasible
+from sample import one_of_each
 from scenarios import SCENARIOS
 
 FRACTIONS = (0.8, 0.5)
@@ -32,14 +33,12 @@ KEEPS_GRAPHS = {"foreach_and_out_variants"}
 TIGHTEST = {"lstm_packed": 0.6}
 
 
-@pytest.mark.parametrize("fraction", FRACTIONS)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name, fraction", one_of_each(tuple(SCENARIOS), FRACTIONS))
 def test_bits_and_bytes(name: str, fraction: float) -> None:
     check(name, max(fraction, TIGHTEST.get(name, 0)), "dtr-anc")
 
 
-@pytest.mark.parametrize("policy", OTHER_POLICIES)
-@pytest.mark.parametrize("name", SCENARIOS_OF_ALL_POLICIES)
+@pytest.mark.parametrize("name, policy", one_of_each(SCENARIOS_OF_ALL_POLICIES, OTHER_POLICIES))
 def test_bits_and_bytes_of_every_policy(name: str, policy: str) -> None:
     check(name, 0.6, policy)
 

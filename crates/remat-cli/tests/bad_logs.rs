@@ -1,11 +1,10 @@
-//! What `remat simulate` and `remat figures` say of logs that are damaged, contradictory or made to exhaust the reader: one
+//! Logs that are damaged, contradictory or made to exhaust the reader, under `remat simulate` and `remat figures`: one
 //! line with file and line, exit code 1, promptly and in bounded memory.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
 
 const HEADER: &str = "{\"remat-trace\":1}\n";
 const CONSTANT: &str = "{\"const\":{\"t\":1,\"b\":8}}\n";
@@ -27,7 +26,7 @@ fn answers(log: &Path) -> [Output; 2] {
         log.as_os_str(),
     ];
     [simulate, figures].map(|arguments| {
-        let limited = "ulimit -v 1048576 && exec \"$0\" \"$@\"";
+        let limited = "ulimit -v 1048576 && ulimit -t 120 && exec \"$0\" \"$@\"";
         let mut command = Command::new("sh");
         command
             .args(["-c", limited])
@@ -139,7 +138,6 @@ fn packed(beginning: &str, text: &str, times: usize) -> [(&'static str, Vec<u8>)
 fn a_line_of_five_gigabytes_is_refused_at_its_beginning() {
     let folder = tempfile::tempdir().unwrap();
     let too_long = "the line is longer than 16777216 bytes";
-    let started = Instant::now();
     let sparse = folder.path().join("sparse.log");
     let mut file = File::create(&sparse).unwrap();
     file.write_all(START.as_bytes()).unwrap();
@@ -152,7 +150,6 @@ fn a_line_of_five_gigabytes_is_refused_at_its_beginning() {
         fs::write(&bomb, bytes).unwrap();
         check(&bomb, 2, too_long);
     }
-    assert!(started.elapsed() < Duration::from_secs(120));
 }
 
 #[test]
@@ -160,7 +157,6 @@ fn valid_lines_without_end_are_refused_once_they_name_too_much() {
     let folder = tempfile::tempdir().unwrap();
     let line = format!("{{\"ens\":{{\"ts\":[{}1]}}}}\n", "1,".repeat(8_000_000));
     let beginning = format!("{HEADER}{CONSTANT}");
-    let started = Instant::now();
     for (ending, bytes) in packed(&beginning, &line, 300) {
         let bomb = folder.path().join(format!("bomb.trace.{ending}"));
         fs::write(&bomb, bytes).unwrap();
@@ -170,7 +166,6 @@ fn valid_lines_without_end_are_refused_once_they_name_too_much() {
             "there are more than 33554432 events and tensors named by them",
         );
     }
-    assert!(started.elapsed() < Duration::from_secs(120));
 }
 
 #[test]

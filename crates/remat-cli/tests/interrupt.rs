@@ -1,4 +1,7 @@
 //! Ctrl-C in the middle of `remat simulate` and `remat figures`: prompt, by the signal, nothing broken left.
+//!
+//! A shell starts what it runs in the background with interrupts ignored, and its children inherit that. The programs
+//! under test are therefore started with the default (coreutils' `env --default-signal`).
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,12 +27,12 @@ fn long(command: &str) -> Vec<String> {
         .collect()
 }
 
-/// Runs a command on a terminal of its own (util-linux's `script`) and presses Ctrl-C once the progress is there; exit code
-/// and what the terminal got.
+/// Runs a command on a terminal of its own (util-linux's `script`) and presses Ctrl-C once the progress is there. Exit
+/// code and output of the terminal.
 fn interrupted_on_terminal(arguments: &[String]) -> (Option<i32>, String) {
     let quoted = arguments.iter().map(|argument| format!("'{argument}'"));
     let line = format!(
-        "exec '{}' {}",
+        "exec env --default-signal=INT '{}' {}",
         assert_cmd::cargo::cargo_bin!("remat").display(),
         quoted.collect::<Vec<_>>().join(" ")
     );
@@ -56,7 +59,7 @@ fn interrupted_on_terminal(arguments: &[String]) -> (Option<i32>, String) {
     (code, String::from_utf8_lossy(&shown).into_owned())
 }
 
-/// What stands in the last line of a terminal that got this.
+/// The last line of a terminal that got this.
 fn last_line(shown: &str) -> &str {
     let line = shown.rsplit('\n').next().unwrap_or(shown);
     let cleared = line.rsplit("\u{1b}[2K").next().unwrap_or(line);
@@ -123,8 +126,9 @@ fn ctrl_c_clears_the_progress_of_chains_and_leaves_earlier_figures() {
 
 /// A long `remat simulate`, begun by a shell that does this first, and the first line that it tells.
 fn telling(first: &str) -> (Child, BufReader<ChildStdout>, String) {
-    let mut child = Command::new("sh")
-        .args(["-c", &format!("{first} exec \"$0\" \"$@\"")])
+    let mut child = Command::new("env")
+        .args(["--default-signal=INT", "sh", "-c"])
+        .arg(format!("{first} exec \"$0\" \"$@\""))
         .arg(assert_cmd::cargo::cargo_bin!("remat"))
         .args(["simulate", "--json"])
         .args(long("simulate"))

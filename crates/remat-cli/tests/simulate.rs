@@ -182,7 +182,7 @@ fn what_cannot_be_an_arena_is_told_in_a_line() {
     }
 }
 
-/// What is moved need not be evicted; copies take their time.
+/// Blocks that are moved need not be evicted; copies take their time.
 #[test]
 fn blocks_in_the_way_are_moved_if_that_is_asked_for() {
     let gpt = trace("gpt.trace.zst");

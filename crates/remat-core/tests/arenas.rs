@@ -210,7 +210,7 @@ fn budgets_that_hold_nothing_are_refused_and_leave_no_trace() {
     );
 }
 
-/// What a refusal names does: the arena grows, and the op runs.
+/// The budget that a refusal names is enough: the arena grows, and the op runs.
 #[test]
 fn a_larger_budget_helps_and_a_smaller_one_evicts_beyond_it() {
     let mut engine = engine("coop", 1000, 1, Ends::BySize);
@@ -274,7 +274,8 @@ fn what_is_pinned_is_moved_where_windows_end_at_it() {
         );
         (engine.steps().to_vec(), island, high)
     };
-    // 192 free, the island, 192 of `high`, 192 free. To move the island costs 64 ns at a byte each, `high` 192; to compute `high` 500.
+    // 192 free, the island, 192 of `high`, 192 free. Moving the island costs 64 ns at a byte each, moving `high` 192,
+    // computing `high` 500.
     let (steps, island, _) = moved(1000);
     assert_eq!(
         steps,

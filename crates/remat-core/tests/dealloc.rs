@@ -1,4 +1,4 @@
-//! What the last reference's going does under each deallocation policy (DTR appendix C.5).
+//! The effect of the last release under each deallocation policy (DTR appendix C.5).
 
 use remat_core::*;
 

@@ -181,7 +181,7 @@ fn both(capacity: u64, alignment: u64) -> (Pool, Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases * 6 / 5, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn the_pool_does_as_the_model((capacity, alignment, actions) in actions()) {

@@ -1,11 +1,13 @@
-//! Random programs under random budgets: what is needed is there, recomputed values are the first ones, bytes stay under
-//! the budget at every step, refusals leave no trace and name a budget that works.
+//! Random programs under random budgets: inputs are there when they are read, recomputed values are the first ones,
+//! bytes stay under the budget at every step, refusals leave no trace and name a budget that works. At the end stand
+//! the fuzzer's findings, as the smallest programs that show them.
 
 mod front;
 
 use front::program::{play, Event, Setting};
+use front::{Call, Fate, Front};
 use proptest::prelude::*;
-use remat_core::names;
+use remat_core::{names, Bytes, Config, Error, Output, PoolId, Replay, TensorId};
 
 fn settings() -> impl Strategy<Value = Setting> {
     (
@@ -36,7 +38,12 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases * 8 / 5,
+        max_shrink_iters: 2_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn programs_run_right_inside_their_budget(setting in settings(), events in events()) {
@@ -47,4 +54,68 @@ proptest! {
     fn the_same_events_give_the_same_decisions(setting in settings(), events in events()) {
         prop_assert_eq!(play(&setting, &events), play(&setting, &events));
     }
+}
+
+const DEVICE: u8 = 0;
+
+fn call(inputs: &[TensorId], outputs: &[Output]) -> Call {
+    Call {
+        inputs: inputs.to_vec(),
+        outputs: outputs.to_vec(),
+        workspace: 0,
+        cost: 10,
+        replay: Replay::Allowed,
+        actual: None,
+    }
+}
+
+/// Runs an op and names what it makes.
+fn run(front: &mut Front, call: &Call) -> Vec<TensorId> {
+    let ran = front.call(call, Fate::Run).expect("a budget for the op");
+    let op = ran.expect("the op ran");
+    front.engine.outputs(op).to_vec()
+}
+
+/// A result of its own of 15 bytes.
+fn result() -> Output {
+    Output::Fresh {
+        bytes: Bytes(15),
+        pool: PoolId(DEVICE),
+    }
+}
+
+/// A value whose only source was overwritten is asked for while bytes are short: no budget helps, so none is named.
+/// (The fuzzer's own program is `fuzz/corpus/engine/lost-value`.)
+#[test]
+fn what_is_lost_is_not_refused_for_want_of_bytes() {
+    let mut front = Front::new(Config {
+        budgets: vec![Some(Bytes(49))],
+        ..Config::default()
+    });
+    let weights = front.constant(10, DEVICE).expect("room for a constant");
+    let hidden = run(&mut front, &call(&[weights], &[result()]))[0];
+    let overwritten = call(
+        &[weights, hidden],
+        &[Output::InPlace { of: 0 }, Output::InPlace { of: 1 }],
+    );
+    let updated = run(&mut front, &overwritten)[0];
+    let left = run(&mut front, &call(&[updated], &[result()]))[0];
+    let right = run(&mut front, &call(&[updated], &[result()]))[0];
+
+    let short = front.bring(&[left, right], false, None);
+    assert!(
+        matches!(
+            short,
+            Err(Error::Budget {
+                smallest: Bytes(55),
+                ..
+            })
+        ),
+        "{short:?}"
+    );
+    let lost = "the only value of this tensor was overwritten";
+    let asked = front.bring(&[left, right, hidden], false, None);
+    assert_eq!(asked, Err(Error::Protocol(lost)));
+    let read = front.call(&call(&[left, right, hidden], &[result()]), Fate::Run);
+    assert_eq!(read, Err(Error::Protocol(lost)));
 }

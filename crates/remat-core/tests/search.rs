@@ -1,5 +1,5 @@
-//! Among thousands of candidates the search picks what an exhaustive scan picks, whatever the policy, also where plans are undone; and windows
-//! in arenas are those of a comparison by whole costs.
+//! Among thousands of candidates the search picks what an exhaustive scan picks, whatever the policy, also where plans
+//! are undone; and windows in arenas are those of a comparison by whole costs.
 
 use proptest::prelude::*;
 use remat_core::*;
@@ -198,7 +198,12 @@ fn run(setting: &Setting) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 16,
+        max_shrink_iters: 100,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn the_victims_are_those_of_a_scan(setting in settings()) {

@@ -101,7 +101,7 @@ fn forward() -> Vec<Event> {
     ]
 }
 
-/// What the seven ops of the core take.
+/// The cost of the seven ops of the core.
 const CORE: u64 = 127;
 
 /// The gradients of what the layer computed, as autograd orders them.
@@ -203,7 +203,8 @@ fn between_forward_and_backward_pass_nothing_of_the_core_is_there() {
             base.memory.0,
         )
     };
-    // A large op in the middle of the step: x, w, q, k, v, context, out and itself; of a plain step softmax, dropout and both too.
+    // A large op in the middle of the step: x, w, q, k, v, context, out and itself; of a plain step softmax, dropout
+    // and both too.
     let large = [
         op("aten.relu.default", &[OUT], 50, fresh(5000), 1),
         release(50),
@@ -327,8 +328,8 @@ fn what_is_no_attention_is_told() {
     }
 }
 
-/// The cost of the ops of the recorded GPT that make masks, scores, softmax and dropout, found by their order alone: from the mask of a layer on
-/// until the second product, without what scales and copies queries, keys and values.
+/// The cost of the ops of the recorded GPT that make masks, scores, softmax and dropout, found by their order alone:
+/// from the mask of a layer on until the second product, without what scales and copies queries, keys and values.
 fn cost_of_cores(path: &Path) -> (u64, u64) {
     let (mut ops, mut cost, mut products) = (0, 0, 2);
     for event in remat_trace::open(path).expect("a trace") {

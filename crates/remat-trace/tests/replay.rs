@@ -58,7 +58,7 @@ fn chain(layers: u64) -> Vec<Event> {
     events
 }
 
-/// What a replay left.
+/// The state that a replay left.
 struct Outcome {
     peak: Bytes,
     memory: Bytes,

@@ -1,4 +1,4 @@
-//! What is written is read back, and whatever is read never panics.
+//! Events that are written are read back, and no input makes the reader panic.
 
 mod valid_traces;
 

@@ -43,11 +43,11 @@ pub static FUNCTIONS: Functions = Functions {
 pub struct Device {
     /// Current device.
     pub current: c_int,
-    /// What each stream's next work comes after.
+    /// The work that each stream's next work comes after.
     after: [Clock; STREAMS],
     /// How much of each stream's work is done.
     done: Clock,
-    /// What each event comes after; index 0 is no event.
+    /// The work that each event comes after; index 0 is no event.
     events: Vec<Clock>,
     /// Memory by address: its bytes.
     pub memory: HashMap<usize, usize>,

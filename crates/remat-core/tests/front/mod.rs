@@ -1,5 +1,5 @@
-//! A front end that holds hashes for buffers. It performs steps, and checks at each that what it needs is there, that what
-//! a replay makes is what the first run made, and that the bytes never exceed the budget.
+//! A front end that holds hashes for buffers. It performs steps. At each it checks that all inputs are there, that a
+//! replay makes the same values as the first run, and that the bytes never exceed the budget.
 
 pub mod program;
 
@@ -21,11 +21,11 @@ struct Op {
 pub struct Front {
     pub engine: Engine,
     ops: BTreeMap<OpId, Op>,
-    /// What the buffers hold.
+    /// The value in each buffer.
     contents: BTreeMap<StorageId, u64>,
     bytes: BTreeMap<StorageId, (u8, u64)>,
     defined: BTreeSet<TensorId>,
-    /// What each view shows, as first computed.
+    /// The value of each view, as first computed.
     first: BTreeMap<TensorId, u64>,
     view_salt: BTreeMap<TensorId, u64>,
     pub held: Vec<TensorId>,
@@ -54,7 +54,7 @@ pub struct Call {
     pub actual: Option<Vec<Bytes>>,
 }
 
-/// What becomes of a begun op.
+/// The way in which a begun op ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Run,

@@ -1,11 +1,11 @@
-//! Random programs: events that are numbers, read as ops, releases, pins and changes of the budget. Property tests and the
-//! fuzzer draw the numbers.
+//! Random programs: events that are numbers, read as ops, releases, pins and changes of the budget. Property tests and
+//! the fuzzer draw the numbers.
 
 use super::{Call, Fate, Front};
 use remat_core::*;
 use std::num::NonZeroU32;
 
-/// What to do and numbers to choose by.
+/// The kind of event, and numbers that choose its details.
 pub type Event = (u8, [u16; 6]);
 
 /// The engine's configuration.

@@ -37,7 +37,7 @@ fn claim(plan: &impl Serialize) -> Claim {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3000))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 12))]
 
     #[test]
     fn plans_fit_and_none_is_faster_than_any_choice_could_be(description in joint_graphs(8, 5)) {

@@ -56,7 +56,7 @@ fn bits(sides: &[bool]) -> u32 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 8))]
 
     #[test]
     fn the_cut_is_the_cheapest_and_the_nearest(drawing in drawings(8, 24)) {

@@ -15,7 +15,7 @@ fn cut(graph: &Description, nearest: Nearest) -> Result<Cut, CutError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 6))]
 
     #[test]
     fn no_choice_costs_less_and_the_nearest_of_the_best_is_taken(graph in joint_graphs(8, 5)) {

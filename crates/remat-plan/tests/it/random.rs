@@ -47,7 +47,7 @@ fn slots(count: usize) -> Resolution {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 6 / 5))]
 
     #[test]
     fn plans_are_optimal_in_their_class(chain in chains(1..6, 4), part in 0.2..1.0f64) {
