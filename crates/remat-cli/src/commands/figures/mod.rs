@@ -112,7 +112,7 @@ fn perform(jobs: &[Job<'_>], threads: usize, bar: &ProgressBar) -> Result<Vec<Ou
 /// The linear network within the theorem's budget.
 fn picture() -> Result<Picture, Failure> {
     let budget = root_budget(linear::PICTURED);
-    let picture = Picture::take(linear::PICTURED, budget, Policy::EStar).map_err(fault)?;
+    let picture = Picture::take(linear::PICTURED, budget, Policy::E_STAR).map_err(fault)?;
     picture.ok_or_else(|| {
         fault(format_args!(
             "{} layers do not fit into {budget}",
