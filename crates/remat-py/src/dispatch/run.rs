@@ -264,6 +264,7 @@ impl State {
                 Ok((result, cost)) => {
                     return Ok(Ran {
                         op,
+                        made: self.executor.engine.outputs(op).to_vec(),
                         result,
                         cost,
                         rng,
