@@ -173,8 +173,15 @@ class Run:
         self._arena = arena
         # What threads that run already read is nothing the session sees: it stays where it is.
         alone = threading.active_count() == 1
-        placed = arena is not None
-        self._mode = _Mode(seam, _layout(), budgets, policy, seed, thrash_limit, trace, follow, placed, alone)
+        settings: _native.Settings = {
+            "policy": policy,
+            "seed": seed,
+            "thrash_limit": thrash_limit,
+            "trace": trace,
+            "follow": "accelerator" if follow else "fixed",
+            "memory": "fungible" if arena is None else "movable arena" if alone else "arena",
+        }
+        self._mode = _Mode(seam, _layout(), budgets, settings)
         self._escapes = Escapes(self._mode, self._in_thread)
         self._pid = os.getpid()
         self._final: Stats | None = None

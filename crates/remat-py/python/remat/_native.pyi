@@ -1,25 +1,31 @@
 """The Rust part: engine, dispatch mode, command line."""
 
 import os
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import torch
 
 __version__: str
 
+class Settings(TypedDict):
+    """Settings of a :class:`Session`; known to type checkers alone."""
+
+    policy: str
+    seed: int
+    thrash_limit: float | None
+    trace: str | os.PathLike[str] | None
+    #: Whether the budget moves to the first accelerator that the program uses.
+    follow: Literal["fixed", "accelerator"]
+    #: Counted bytes, or an arena whose blocks stay in place or may be copied elsewhere.
+    memory: Literal["fungible", "arena", "movable arena"]
+
 class Session:
     def __new__(
         cls,
-        seam: Any,
+        torch_internals: Any,
         layout: tuple[int, int],
         budgets: list[tuple[str, torch.device, int | None]],
-        policy: str,
-        seed: int,
-        thrash: float | None,
-        trace: str | os.PathLike[str] | None,
-        follow: bool,
-        arena: bool = False,
-        moves: bool = False,
+        settings: Settings,
     ) -> Session: ...
     def adopt(self, storage: torch.UntypedStorage) -> None: ...
     def make_room(self, like: torch.UntypedStorage, bytes: int) -> None: ...
