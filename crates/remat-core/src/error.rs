@@ -1,10 +1,11 @@
 //! Why the engine refuses. After any of these the state is as before the call.
 
-use crate::{Bytes, PoolId};
+use crate::ids::{Bytes, PoolId};
 use std::fmt;
 
 /// A refusal. The engine's state is unchanged; raise the budget and go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// No order of evictions and replays fits.
     Budget {

@@ -70,7 +70,8 @@ pub(crate) struct Storage {
     pub(crate) propagated_announcement: u64,
     /// Visited in this walk.
     pub(crate) stamp: u32,
-    /// For each way, the only other storage next to it; itself if there are none or several, [`NONE`] if that is not known.
+    /// For each way, the only other storage next to it; itself if there are none or several, [`NONE`] if that is not
+    /// known.
     pub(crate) only_next: [u32; 2],
     pub(crate) views: Vec<TensorId>,
     pub(crate) readers: Vec<Reader>,
@@ -111,8 +112,8 @@ impl Storage {
         }
     }
 
-    /// The slot takes another storage, which inherits nothing but the buffers of the one before. That one has no views and
-    /// no readers any more.
+    /// The slot takes another storage, which inherits nothing but the buffers of the one before. That one has no views
+    /// and no readers any more.
     pub(super) fn renew(&mut self, bytes: Bytes, pool: PoolId) {
         debug_assert!(self.views.is_empty() && self.readers.is_empty());
         let (views, readers) = (
@@ -178,7 +179,7 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// What a replay makes of an output.
+/// How a replay makes an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     Fresh,
@@ -200,7 +201,7 @@ pub(crate) struct Op {
     pub(crate) workspace_pool: u8,
     /// Where its workspace is in an arena while it is open.
     pub(crate) workspace_address: u64,
-    /// What it costs for its size, as far as is known.
+    /// How its cost grows with its size, as far as is known.
     pub(crate) kind: Kind,
     /// Its outputs are constants.
     pub(crate) constant: bool,

@@ -1,4 +1,5 @@
-//! What a refusal names: the bytes that an order takes beyond the budgets, and those that the goal itself takes.
+//! The numbers that a refusal names: the bytes that an order takes beyond the budgets, and those that the goal itself
+//! takes.
 
 use super::goal::Goal;
 use crate::error::Error;

@@ -109,13 +109,13 @@ impl State {
         };
         let (tensor, bytes, pool) = (live.tensor, live.bytes, live.pool);
         self.executor.sync(py)?;
-        let sid = self.executor.engine.storage(tensor);
+        let sid = self.executor.storage_of(tensor);
         self.executor.storages.set_buffer(sid, Buffer::Empty);
         self.executor.release(py, tensor)?;
         Ok(Some(Blank { id, bytes, pool }))
     }
 
-    /// Announces and runs an op that fills a blank storage. No block is kept for the bytes, which have theirs.
+    /// Announces and runs an op that fills a blank storage. No block is kept for the bytes, which have tplan.
     fn run_filling<'py>(
         &mut self,
         call: &Invocation<'_, 'py>,
@@ -178,7 +178,7 @@ impl State {
 
     /// Notes that a storage has the value of a tensor now.
     fn fill_buffer(&mut self, blank: Blank, tensor: TensorId) {
-        let sid = self.executor.engine.storage(tensor);
+        let sid = self.executor.storage_of(tensor);
         if let Some(live) = self.executor.storages.live_mut(blank.id) {
             live.tensor = tensor;
         }

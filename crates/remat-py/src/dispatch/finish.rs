@@ -174,7 +174,7 @@ impl State {
                 storage,
                 Contents {
                     tensor,
-                    sid: executor.engine.storage(tensor),
+                    sid: executor.storage_of(tensor),
                     bytes,
                     pool,
                 },
