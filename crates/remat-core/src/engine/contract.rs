@@ -98,8 +98,8 @@ impl Engine {
     /// the old value is first brought back and pinned, and the op's outputs are constants too.
     ///
     /// # Errors
-    /// [`Error::Budget`], [`Error::Thrash`]; found before anything is performed. [`Error::Protocol`] for unknown ids or
-    /// indices, [`Error::Overflow`] for sizes beyond 63 bits.
+    /// [`Error::Budget`], [`Error::Thrash`], [`Error::PlanLimit`]; found before anything is performed.
+    /// [`Error::Protocol`] for unknown ids or indices, [`Error::Overflow`] for sizes beyond 63 bits.
     pub fn begin(&mut self, op: &OpSpec<'_>) -> Result<OpId, Error> {
         self.begin_expecting(op, Expected::default())
     }
