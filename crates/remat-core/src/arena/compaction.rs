@@ -1,6 +1,6 @@
-//! Room without evicting: where enough bytes are free and no block is large enough, blocks are moved out of the way. The
-//! paper's windows (Coop section 3.3) stop at blocks that cannot be evicted; most of them can be copied, and a copy costs
-//! less than most replays.
+//! Room without evicting: where enough bytes are free and no block is large enough, blocks are moved out of the way.
+//! The paper's windows (Coop section 3.3) stop at blocks that cannot be evicted; most of them can be copied, and a copy
+//! costs less than most replays.
 
 use super::blocks::Arena;
 use crate::graph::{Graph, NOWHERE};
@@ -128,7 +128,8 @@ impl Compaction {
         }
     }
 
-    /// Finds a hole outside of a range for each block in it, the largest first, each in the smallest hole that holds it.
+    /// Finds a hole outside of a range for each block in it, the largest first, each in the smallest hole that holds
+    /// it.
     fn pack(&mut self, arena: &Arena, range: &Range) -> bool {
         let Compaction {
             free, holes, moves, ..

@@ -84,7 +84,8 @@ impl Components {
         *cost = cost.wrapping_add(delta);
     }
 
-    /// Joins two sets given by their roots, whose watchers were told; returns the root that was hung under the other, if they were two.
+    /// Joins two sets given by their roots, whose watchers were told; returns the root that was hung under the other,
+    /// if they were two.
     pub(crate) fn join(&mut self, a: u32, b: u32) -> Option<u32> {
         if a == b {
             return None;

@@ -1,6 +1,6 @@
-//! Many evicted neighbourhoods in one pass: multi-source search (MS-BFS, Then et al., VLDB 2014). An eviction often changes
-//! what hundreds of candidates have around them, and their neighbourhoods are mostly the same storages. 128 walks share one
-//! pass: a word a storage says which of them reach it.
+//! Many evicted neighbourhoods in one pass: multi-source search (MS-BFS, Then et al., VLDB 2014). An eviction often
+//! changes what hundreds of candidates have around them, and their neighbourhoods are mostly the same storages. 128
+//! walks share one pass: a word a storage says which of them reach it.
 
 use super::neighbourhood::{Announced, Sum};
 use crate::graph::{Graph, Way};

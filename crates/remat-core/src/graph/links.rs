@@ -1,10 +1,10 @@
 //! Storages, tensors, ops, and who reads what (DTR appendix C.1). Flat vectors with dense ids; slots and their buffers
 //! are reused, so that a steady state allocates nothing.
 
-use super::records::{Life, Made, Op, Phase, Reader, Storage, Tensor, Way, NONE, NOWHERE};
+use super::records::{Life, Made, Op, Reader, Storage, Tensor, Way, NONE};
 use crate::error::Error;
 use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
-use crate::op::{Expected, Kind, OpSpec, Output, Replay};
+use crate::op::{Expected, OpSpec, Output, Replay};
 use std::ops::{Index, IndexMut};
 
 /// The graph.
@@ -91,66 +91,12 @@ impl Graph {
     }
 
     pub(crate) fn add_storage(&mut self, bytes: Bytes, pool: PoolId) -> Result<StorageId, Error> {
-        let id = match self.free_storages.pop() {
-            Some(id) => id,
-            None => {
-                let id = StorageId(next_id(self.storages.len())?);
-                self.storages.push(Storage {
-                    bytes: 0,
-                    pool: 0,
-                    used: false,
-                    resident: false,
-                    pinned: false,
-                    fixed: false,
-                    lost: false,
-                    banished: false,
-                    locks: 0,
-                    refs: 0,
-                    live_views: 0,
-                    last_access: 0,
-                    address: NOWHERE,
-                    cost: 0,
-                    node: NONE,
-                    slot: NONE,
-                    numerator: 0,
-                    latest_around: 0,
-                    announced: 0,
-                    seen_announcement: 0,
-                    unobserved: [false; 2],
-                    propagated_announcement: 0,
-                    scored: false,
-                    bounded: false,
-                    stamp: 0,
-                    only_next: [NONE; 2],
-                    views: Vec::new(),
-                    readers: Vec::new(),
-                });
-                id
-            }
-        };
-        let storage = &mut self[id];
-        storage.bytes = bytes.0;
-        storage.pool = pool.0;
-        storage.used = true;
-        storage.resident = false;
-        storage.pinned = false;
-        storage.fixed = false;
-        storage.lost = false;
-        storage.banished = false;
-        storage.locks = 0;
-        storage.refs = 0;
-        storage.live_views = 0;
-        storage.last_access = 0;
-        storage.address = NOWHERE;
-        storage.cost = 0;
-        storage.node = NONE;
-        storage.slot = NONE;
-        storage.scored = false;
-        storage.announced = 0;
-        storage.seen_announcement = 0;
-        storage.unobserved = [false; 2];
-        storage.propagated_announcement = 0;
-        storage.only_next = [NONE; 2];
+        if let Some(id) = self.free_storages.pop() {
+            self[id].renew(bytes, pool);
+            return Ok(id);
+        }
+        let id = StorageId(next_id(self.storages.len())?);
+        self.storages.push(Storage::new(bytes, pool));
         Ok(id)
     }
 
@@ -202,57 +148,8 @@ impl Graph {
         {
             return Err(Error::Overflow);
         }
-        let id = match self.free_ops.pop() {
-            Some(id) => id,
-            None => {
-                let id = OpId(next_id(self.ops.len())?);
-                self.ops.push(Op {
-                    phase: Phase::Free,
-                    inputs: Vec::new(),
-                    places: Vec::new(),
-                    outputs: Vec::new(),
-                    made: Vec::new(),
-                    cost: 0,
-                    workspace: 0,
-                    workspace_pool: 0,
-                    workspace_address: NOWHERE,
-                    kind: Kind::Unknown,
-                    constant: false,
-                    live: 0,
-                    stamp: 0,
-                    estimate: 0,
-                });
-                id
-            }
-        };
-        self.live_ops += 1;
-        let op = &mut self[id];
-        op.phase = Phase::Open;
-        op.inputs.clear();
-        op.places.clear();
-        op.outputs.clear();
-        op.made.clear();
-        op.made.reserve_exact(spec.outputs.len());
-        op.inputs.extend_from_slice(spec.inputs);
-        op.cost = expected.cost.0;
-        op.workspace = spec.workspace.0;
-        op.workspace_pool = spec.workspace_pool.0;
-        op.workspace_address = NOWHERE;
-        op.kind = expected.kind;
-        op.constant = spec.replay == Replay::Forbidden;
-        op.live = 0;
-        for (index, &input) in spec.inputs.iter().enumerate() {
-            let storage = self.storage_of(input);
-            let storage = &mut self.storages[storage.index()];
-            storage.only_next[Way::Descendants as usize] = NONE;
-            let readers = &mut storage.readers;
-            self.ops[id.index()].places.push(readers.len() as u32);
-            readers.push(Reader {
-                op: id,
-                index: index as u32,
-            });
-            self[input].uses += 1;
-        }
+        let id = self.open_op(spec, expected)?;
+        self.link_inputs(id, spec.inputs);
         self.take_blocks(id, spec)?;
         for index in 0..spec.outputs.len() {
             let (storage, made) = self.output_storage(spec, index)?;
@@ -263,6 +160,42 @@ impl Graph {
         }
         self.charge(id, expected.cost.0 as i64);
         Ok(id)
+    }
+
+    /// A record without inputs and outputs.
+    fn open_op(&mut self, spec: &OpSpec<'_>, expected: Expected) -> Result<OpId, Error> {
+        let id = match self.free_ops.pop() {
+            Some(id) => id,
+            None => {
+                let id = OpId(next_id(self.ops.len())?);
+                self.ops.push(Op::default());
+                id
+            }
+        };
+        self.live_ops += 1;
+        let op = &mut self[id];
+        op.renew();
+        op.made.reserve_exact(spec.outputs.len());
+        op.cost = expected.cost.0;
+        op.workspace = spec.workspace.0;
+        op.workspace_pool = spec.workspace_pool.0;
+        op.kind = expected.kind;
+        op.constant = spec.replay == Replay::Forbidden;
+        Ok(id)
+    }
+
+    fn link_inputs(&mut self, op: OpId, inputs: &[TensorId]) {
+        self[op].inputs.extend_from_slice(inputs);
+        for (index, &input) in inputs.iter().enumerate() {
+            let storage = self.storage_of(input);
+            let storage = &mut self.storages[storage.index()];
+            storage.only_next[Way::Descendants as usize] = NONE;
+            let place = storage.readers.len() as u32;
+            let index = index as u32;
+            storage.readers.push(Reader { op, index });
+            self[op].places.push(place);
+            self[input].uses += 1;
+        }
     }
 
     /// New storages for the blocks that the op writes into; the first output that names a block takes it.

@@ -1,6 +1,6 @@
 //! The records of storages, tensors and ops (DTR appendix C.1).
 
-use crate::ids::{OpId, StorageId, TensorId};
+use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
 use crate::op::Kind;
 
 /// Stands for no id and no place in flat vectors of `u32`.
@@ -70,13 +70,63 @@ pub(crate) struct Storage {
     pub(crate) propagated_announcement: u64,
     /// Visited in this walk.
     pub(crate) stamp: u32,
-    /// For each way, the only other storage next to it; itself if there are none or several, [`NONE`] if that is not known.
+    /// For each way, the only other storage next to it; itself if there are none or several, [`NONE`] if that is not
+    /// known.
     pub(crate) only_next: [u32; 2],
     pub(crate) views: Vec<TensorId>,
     pub(crate) readers: Vec<Reader>,
 }
 
 impl Storage {
+    /// A storage that is not computed yet, without views and readers.
+    pub(super) fn new(bytes: Bytes, pool: PoolId) -> Storage {
+        Storage {
+            bytes: bytes.0,
+            pool: pool.0,
+            used: true,
+            resident: false,
+            pinned: false,
+            fixed: false,
+            lost: false,
+            banished: false,
+            locks: 0,
+            refs: 0,
+            live_views: 0,
+            last_access: 0,
+            address: NOWHERE,
+            cost: 0,
+            node: NONE,
+            slot: NONE,
+            numerator: 0,
+            latest_around: 0,
+            scored: false,
+            bounded: false,
+            announced: 0,
+            seen_announcement: 0,
+            unobserved: [false; 2],
+            propagated_announcement: 0,
+            stamp: 0,
+            only_next: [NONE; 2],
+            views: Vec::new(),
+            readers: Vec::new(),
+        }
+    }
+
+    /// The slot takes another storage, which inherits nothing but the buffers of the one before. That one has no views
+    /// and no readers any more.
+    pub(super) fn renew(&mut self, bytes: Bytes, pool: PoolId) {
+        debug_assert!(self.views.is_empty() && self.readers.is_empty());
+        let (views, readers) = (
+            std::mem::take(&mut self.views),
+            std::mem::take(&mut self.readers),
+        );
+        *self = Storage {
+            views,
+            readers,
+            ..Storage::new(bytes, pool)
+        };
+    }
+
     /// Nobody can ask for it any more: it is neither counted nor kept.
     pub(crate) fn unreachable(&self) -> bool {
         self.live_views == 0 || self.banished
@@ -129,7 +179,7 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// What a replay makes of an output.
+/// How a replay makes an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     Fresh,
@@ -151,7 +201,7 @@ pub(crate) struct Op {
     pub(crate) workspace_pool: u8,
     /// Where its workspace is in an arena while it is open.
     pub(crate) workspace_address: u64,
-    /// What it costs for its size, as far as is known.
+    /// How its cost grows with its size, as far as is known.
     pub(crate) kind: Kind,
     /// Its outputs are constants.
     pub(crate) constant: bool,
@@ -160,4 +210,45 @@ pub(crate) struct Op {
     pub(crate) stamp: u32,
     /// Estimated bytes to bring its outputs back.
     pub(crate) estimate: u64,
+}
+
+impl Op {
+    /// The slot takes another op, which inherits nothing but the buffers of the one before.
+    pub(super) fn renew(&mut self) {
+        let mut before = std::mem::take(self);
+        before.inputs.clear();
+        before.places.clear();
+        before.outputs.clear();
+        before.made.clear();
+        *self = Op {
+            phase: Phase::Open,
+            inputs: before.inputs,
+            places: before.places,
+            outputs: before.outputs,
+            made: before.made,
+            ..Op::default()
+        };
+    }
+}
+
+impl Default for Op {
+    /// A free slot.
+    fn default() -> Op {
+        Op {
+            phase: Phase::Free,
+            inputs: Vec::new(),
+            places: Vec::new(),
+            outputs: Vec::new(),
+            made: Vec::new(),
+            cost: 0,
+            workspace: 0,
+            workspace_pool: 0,
+            workspace_address: NOWHERE,
+            kind: Kind::Unknown,
+            constant: false,
+            live: 0,
+            stamp: 0,
+            estimate: 0,
+        }
+    }
 }
