@@ -1,4 +1,4 @@
-//! The exhaustive search: what every other way must pick, and the fastest among few.
+//! The exhaustive search: the fastest among few candidates, and the rule that every other search keeps to.
 
 use super::order::{Entrant, Order};
 
@@ -14,7 +14,7 @@ pub(super) fn scan<O: Order>(order: &O, entrants: &[Entrant]) -> Option<u32> {
             continue;
         }
         let other = order.standing(entrant);
-        if other.before(standing) {
+        if other < standing {
             (best, standing, floor) = (entrant, other, order.floor(value));
         }
     }
