@@ -10,21 +10,23 @@
 //! | `Fnone l` | makes activation `l` | no |
 //! | `Fck l` | makes activation `l` | yes |
 //! | `Fall l` | makes the saved set of `l`, activation `l` in it | yes |
-//! | `B l` | makes gradient `l - 1`; gradient `l`, the saved set of `l` and activation `l - 1` go (if that is part of a saved set, it stays) | |
-//! | `Fsave l` | beyond the paper: as `Fall`, but the input goes, and has to be computed again before `B l` | no |
+//! | `B l` | makes gradient `l - 1`; drops gradient `l`, the saved set of `l` and activation `l - 1` unless a saved set holds it | |
+//! | `Fsave l` | as `Fall`, but the input has to be computed again before `B l` (not in the paper) | no |
 //!
-//! Memory while an operation runs is what is there before, what it makes, and its overhead. In the beginning the input and the
-//! gradient of the last activation are there.
+//! While an operation runs, memory holds the values that were there before, the values that the operation makes, and its overhead. In
+//! the beginning the input and the gradient of the last activation are there.
 //!
-//! | file | concept |
+//! The folders are the stages of planning, in their order:
+//!
+//! | folder or file | concept |
 //! | --- | --- |
-//! | `model.rs`, `sequence.rs`, `strategy.rs` | chains, plans, strategies |
-//! | `planner.rs` | from a strategy and a budget to a plan, or a curve |
-//! | `recurrence.rs`, `persistent.rs`, `floating.rs`, `program.rs` | the dynamic programs, apart from how memory is counted |
-//! | `slots.rs`, `bounds.rs`, `offer.rs`, `exact.rs`, `smallest.rs`, `sizes.rs`, `table.rs` | tables by slots, by exact bytes, of the least memory; plans read off them |
-//! | `optimum.rs`, `tally.rs` | the plan of a class that is best in bytes |
-//! | `candidates.rs`, `segments.rs`, `treeverse.rs` | strategies without tables |
-//! | `verify.rs` | what a plan is worth, computed apart from all of these |
+//! | `model/` | chains, operations, sequences and their cost, strategies |
+//! | `recurrences/` | the dynamic programs, apart from how memory is counted |
+//! | `tables/` | tables by slots, by exact bytes and of the least memory; the plan of a class that is best in bytes |
+//! | `baselines/` | strategies without tables |
+//! | `planner.rs` | plans and curves by strategy and budget |
+//! | `verify.rs` | validity and cost of a plan, computed apart from all of these |
+//! | `liveness.rs` | the bytes of a plan when a framework runs it |
 
 mod baselines;
 mod liveness;
@@ -37,8 +39,8 @@ mod verify;
 pub use liveness::{needed_later, peak_of_run};
 pub use model::chain::{Chain, Description, Stage};
 pub use model::error::{ChainError, Fault, PlanError};
+pub use model::progress::Progress;
 pub use model::sequence::{Action, Op, Plan};
 pub use model::strategy::{Resolution, Strategy};
 pub use planner::{curve, overhead, plan, Point};
-pub use tables::table::Progress;
 pub use verify::{verify, Verified};

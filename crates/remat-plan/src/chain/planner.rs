@@ -1,14 +1,14 @@
-//! From a chain, a strategy and a budget to a plan.
+//! Plans and curves of a chain, by strategy and budget.
 
 use crate::chain::baselines::candidates;
 use crate::chain::model::chain::Chain;
-use crate::chain::model::cost::tally;
+use crate::chain::model::cost::{cost_of, Cost};
 use crate::chain::model::error::PlanError;
+use crate::chain::model::progress::Progress;
 use crate::chain::model::sequence::Plan;
 use crate::chain::model::strategy::{Resolution, Strategy};
 use crate::chain::recurrences::program::Class;
-use crate::chain::tables::optimum::Question;
-use crate::chain::tables::table::Progress;
+use crate::chain::tables::optimum::Problem;
 use std::time::Instant;
 
 /// One point of a curve.
@@ -22,8 +22,8 @@ pub struct Point {
 
 /// The best plan of a strategy within a budget of bytes.
 ///
-/// What a plan needs is counted in bytes before it is given out, whatever the resolution: it never exceeds the budget. With slots,
-/// a bigger budget may by rounding give a plan that is longer by a little; with [`Resolution::Exact`] it never does.
+/// A plan never exceeds the budget: its peak is counted in bytes whatever the resolution. With slots, rounding may give a slightly longer
+/// plan for a bigger budget; with [`Resolution::Exact`] it never does.
 ///
 /// ```
 /// use remat_plan::chain::{plan, Chain, PlanError, Resolution, Strategy};
@@ -50,7 +50,7 @@ pub fn plan(
     let start = Instant::now();
     let name = strategy.to_string();
     let (ops, cost) = match Class::of(strategy) {
-        Some(class) => Question {
+        Some(class) => Problem {
             chain,
             budget,
             class,
@@ -81,8 +81,8 @@ pub fn overhead(chain: &Chain, makespan: f64) -> f64 {
     }
 }
 
-/// Memory against time of a strategy, for all budgets up to `largest` bytes (if not given, for all that save any time): peaks rise,
-/// makespans fall. The first point is the smallest feasible budget.
+/// Memory against time of a strategy, for all budgets up to `largest` bytes, or for all budgets that save any time if that is not given.
+/// Peaks rise and makespans fall; the first point is the smallest feasible budget.
 ///
 /// Strategies with tables fill them once, at the cost of a plan for the largest budget.
 pub fn curve(
@@ -94,9 +94,9 @@ pub fn curve(
 ) -> Result<Vec<Point>, PlanError> {
     let largest = largest.unwrap_or(u64::MAX);
     let costs = match Class::of(strategy) {
-        Some(class) => Question {
+        Some(class) => Problem {
             chain,
-            budget: largest.min(tally(chain, &class.fastest(chain.len())).peak),
+            budget: largest.min(cost_of(chain, &class.fastest(chain.len())).peak),
             class,
             resolution,
             name: &strategy.to_string(),
@@ -108,14 +108,24 @@ pub fn curve(
             costs
         }
     };
-    let mut points: Vec<Point> = costs
-        .iter()
-        .filter(|cost| cost.peak <= largest)
-        .map(|cost| Point {
-            peak_bytes: cost.peak,
-            makespan: cost.makespan,
-        })
-        .collect();
+    let points = pareto(costs.iter().filter(|cost| cost.peak <= largest));
+    match (points.is_empty(), costs.iter().map(|cost| cost.peak).min()) {
+        (true, Some(smallest)) => Err(PlanError::Infeasible {
+            strategy: strategy.to_string(),
+            budget: largest,
+            smallest,
+        }),
+        _ => Ok(points),
+    }
+}
+
+/// The costs that no other beats in both memory and time, peaks rising.
+fn pareto<'a>(costs: impl Iterator<Item = &'a Cost>) -> Vec<Point> {
+    let point = |cost: &Cost| Point {
+        peak_bytes: cost.peak,
+        makespan: cost.makespan,
+    };
+    let mut points: Vec<Point> = costs.map(point).collect();
     points.sort_by(|a, b| {
         let bytes = a.peak_bytes.cmp(&b.peak_bytes);
         bytes.then(a.makespan.total_cmp(&b.makespan))
@@ -126,12 +136,5 @@ pub fn curve(
         least = least.min(point.makespan);
         better
     });
-    match (points.is_empty(), costs.iter().map(|cost| cost.peak).min()) {
-        (true, Some(smallest)) => Err(PlanError::Infeasible {
-            strategy: strategy.to_string(),
-            budget: largest,
-            smallest,
-        }),
-        _ => Ok(points),
-    }
+    points
 }

@@ -1,11 +1,12 @@
-//! What a sequence is worth, computed from table 1 of the paper alone: nothing here is shared with the planners.
+//! Validity and cost of a sequence, computed from table 1 of the paper alone. This file shares nothing with the planners but the types
+//! of chains and operations.
 
 use crate::chain::model::chain::Chain;
 use crate::chain::model::error::Fault;
 use crate::chain::model::sequence::{Action, Op};
 use std::collections::BTreeSet;
 
-/// What a valid sequence costs.
+/// The cost of a valid sequence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verified {
     /// Sum of the times of all operations, in the chain's unit (definition 3.2).
@@ -19,7 +20,7 @@ pub struct Verified {
 enum Value {
     /// An activation by itself.
     Activation(usize),
-    /// All that a stage's backward operation needs, its activation included.
+    /// The saved set of a stage, its activation included.
     Saved(usize),
     Gradient(usize),
     /// Gradients of a stage's parameters, which stay.
@@ -33,7 +34,19 @@ struct Memory<'a> {
     peak: u64,
 }
 
-impl Memory<'_> {
+impl<'a> Memory<'a> {
+    /// The input, and the gradient of the last activation.
+    fn at_start(chain: &'a Chain) -> Memory<'a> {
+        let mut memory = Memory {
+            chain,
+            stored: BTreeSet::from([Value::Activation(0), Value::Gradient(chain.len())]),
+            bytes: chain.activation(0) + chain.gradient(chain.len()),
+            peak: 0,
+        };
+        memory.peak = memory.bytes;
+        memory
+    }
+
     fn size(&self, value: Value) -> u64 {
         match value {
             Value::Activation(l) => self.chain.activation(l),
@@ -63,25 +76,26 @@ impl Memory<'_> {
         }
     }
 
-    /// The input of a stage is there, by itself or in the saved set of the stage before.
+    /// Checks that the input of a stage is there, by itself or in the saved set of the stage before.
     fn reads_input(&self, l: usize) -> Result<(), String> {
         let within = l > 1 && self.holds(Value::Saved(l - 1));
-        match within || self.holds(Value::Activation(l - 1)) {
-            true => Ok(()),
-            false => Err(format!("activation {} is not there", l - 1)),
+        if within || self.holds(Value::Activation(l - 1)) {
+            Ok(())
+        } else {
+            Err(format!("activation {} is not there", l - 1))
         }
     }
 
-    /// The input of a stage is there by itself, so that it can be given up.
+    /// Checks that the input of a stage is there by itself, so that it can be given up.
     fn gives_up_input(&self, l: usize) -> Result<(), String> {
         self.reads_input(l)?;
-        match self.holds(Value::Activation(l - 1)) {
-            true => Ok(()),
-            false => Err(format!(
-                "activation {} is part of a saved set and cannot be given up; Fck or Fall leave it",
-                l - 1
-            )),
+        if self.holds(Value::Activation(l - 1)) {
+            return Ok(());
         }
+        Err(format!(
+            "activation {} is part of a saved set and cannot be given up; Fck or Fall leave it",
+            l - 1
+        ))
     }
 
     fn perform(&mut self, op: Op) -> Result<(), String> {
@@ -108,28 +122,33 @@ impl Memory<'_> {
                 self.make(Value::Saved(l), saving)?;
                 self.drop(Value::Activation(l - 1));
             }
-            Action::Backward => {
-                if !self.holds(Value::Gradient(l)) {
-                    return Err(format!("gradient {l} is not there"));
-                }
-                if !self.holds(Value::Saved(l)) {
-                    return Err(format!("the saved set of stage {l} is not there"));
-                }
-                self.reads_input(l)?;
-                self.bytes -= stage.released_bytes;
-                self.make(Value::Parameters(l), 0)?;
-                self.make(Value::Gradient(l - 1), stage.backward_overhead_bytes)?;
-                self.bytes += stage.released_bytes; // goes with the rest of the saved set
-                self.drop(Value::Gradient(l));
-                self.drop(Value::Saved(l));
-                self.drop(Value::Activation(l - 1));
-            }
+            Action::Backward => self.perform_backward(l)?,
         }
+        Ok(())
+    }
+
+    fn perform_backward(&mut self, l: usize) -> Result<(), String> {
+        let stage = self.chain.stage(l);
+        if !self.holds(Value::Gradient(l)) {
+            return Err(format!("gradient {l} is not there"));
+        }
+        if !self.holds(Value::Saved(l)) {
+            return Err(format!("the saved set of stage {l} is not there"));
+        }
+        self.reads_input(l)?;
+        self.bytes -= stage.released_bytes;
+        self.make(Value::Parameters(l), 0)?;
+        self.make(Value::Gradient(l - 1), stage.backward_overhead_bytes)?;
+        self.bytes += stage.released_bytes; // goes with the rest of the saved set
+        self.drop(Value::Gradient(l));
+        self.drop(Value::Saved(l));
+        self.drop(Value::Activation(l - 1));
         Ok(())
     }
 }
 
-/// Performs a sequence on paper: every operation has its inputs (table 1), and the gradient of the input is there in the end.
+/// Performs a sequence on paper and checks that every operation has its inputs (table 1), and that the gradient of the input is there in
+/// the end.
 ///
 /// Takes time `O(k log n)` for `k` operations on `n` stages.
 ///
@@ -146,19 +165,8 @@ impl Memory<'_> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn verify(chain: &Chain, sequence: &[Op]) -> Result<Verified, Fault> {
-    let mut memory = Memory {
-        chain,
-        stored: BTreeSet::new(),
-        bytes: 0,
-        peak: 0,
-    };
+    let mut memory = Memory::at_start(chain);
     let mut makespan = 0.0;
-    let first = [Value::Activation(0), Value::Gradient(chain.len())];
-    for value in first {
-        memory.stored.insert(value);
-        memory.bytes += memory.size(value);
-    }
-    memory.peak = memory.bytes;
     for (index, &op) in sequence.iter().enumerate() {
         let fault = |reason| Fault {
             position: index + 1,
@@ -176,15 +184,15 @@ pub fn verify(chain: &Chain, sequence: &[Op]) -> Result<Verified, Fault> {
             _ => stage.forward_time,
         };
     }
-    match memory.holds(Value::Gradient(0)) {
-        true => Ok(Verified {
-            makespan,
-            peak_bytes: memory.peak,
-        }),
-        false => Err(Fault {
+    if !memory.holds(Value::Gradient(0)) {
+        return Err(Fault {
             position: sequence.len() + 1,
             op: None,
             reason: "the gradient of the input is not there".into(),
-        }),
+        });
     }
+    Ok(Verified {
+        makespan,
+        peak_bytes: memory.peak,
+    })
 }

@@ -1,12 +1,13 @@
-//! What is wrong with a joint graph, or stands against a plan of it.
+//! Errors in joint graphs, and reasons against a plan of one.
 
 use crate::cut::graph::description::Quantity;
 use std::fmt;
 
-/// Why a joint graph cannot be planned. Nodes are told by name.
+/// Why a joint graph cannot be planned. Errors name the nodes.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum GraphError {
-    /// It is not the JSON of a joint graph; the parser says where.
+    /// The text is not the JSON of a joint graph; the parser says where.
     Json(String),
     /// There are more nodes, or more inputs of nodes, than can be handled.
     TooMany {
@@ -31,14 +32,14 @@ pub enum GraphError {
     UnknownInput {
         /// The node.
         node: String,
-        /// What it names.
+        /// The name.
         input: String,
     },
     /// A list names something that is no node.
     UnknownListed {
         /// The list.
         list: &'static str,
-        /// What it names.
+        /// The name.
         name: String,
     },
     /// The nodes read one another in a circle.
@@ -52,7 +53,7 @@ pub enum GraphError {
         node: String,
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// The value of the field.
         value: Quantity,
     },
     /// The numbers of all nodes together are more than 61 bits hold.
@@ -70,7 +71,7 @@ pub enum GraphError {
         list: &'static str,
         /// The node.
         node: String,
-        /// What it reads.
+        /// The input that it reads.
         input: String,
     },
     /// A node is an input and a tangent.
@@ -96,7 +97,7 @@ pub enum GraphError {
     View {
         /// The view.
         node: String,
-        /// What it says it is a view of.
+        /// The base that it names.
         base: String,
     },
 }
@@ -189,6 +190,7 @@ fn cycle(f: &mut fmt::Formatter<'_>, names: &[String]) -> fmt::Result {
 
 /// Why there is no plan of a joint graph.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum CutError {
     /// Something may be neither saved nor recomputed.
     NoCut {
@@ -205,7 +207,7 @@ pub enum CutError {
     Unknown {
         /// The list.
         list: &'static str,
-        /// What it names.
+        /// The name.
         name: String,
     },
     /// A ban that no one may lift was to be lifted.
@@ -224,16 +226,16 @@ pub enum CutError {
     },
     /// Nothing that was found fits in the budget.
     Infeasible {
-        /// Bytes that the step was to fit in.
+        /// The budget, in bytes.
         budget: u64,
         /// The smallest budget for which a plan was found, in bytes.
         smallest: u64,
-        /// No plan fits; otherwise none was found.
+        /// Whether it is proven that no plan fits, rather than that none was found.
         certain: bool,
     },
     /// A flow and a cut that should prove one another do not: an error in the solver.
     Uncertified(String),
-    /// Whoever was told of the progress did not want to go on.
+    /// The progress callback asked to stop.
     Interrupted,
 }
 

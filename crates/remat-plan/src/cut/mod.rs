@@ -1,22 +1,19 @@
-//! What a compiled step saves and what it recomputes: minimum cuts of joint graphs.
+//! Minimum cuts of joint graphs: the values that a compiled step saves, and those that it recomputes.
 //!
 //! The paper, throughout, is Yu and He, "Transcending runtime-memory tradeoffs in checkpointing by being fusion aware" (MLSys 2023). A
-//! joint graph holds the ops of a forward pass and of its backward pass. The backward pass is handed some of the values of the
-//! forward pass, and computes others again: those that kernels of its own can compute on their way are cheaper to compute than to
-//! read. Which are saved so that fewest bytes are written and read is a minimum cut.
+//! joint graph holds the ops of a forward pass and of its backward pass. The backward pass is handed some values of the forward pass and
+//! recomputes others: values that its own kernels can compute on their way are cheaper to compute than to read. A minimum cut chooses the
+//! saved values so that the fewest bytes are written and read.
 //!
-//! | file | concept |
+//! The folders are the stages of planning, in their order:
+//!
+//! | folder | concepts |
 //! | --- | --- |
-//! | `description.rs`, `validate.rs`, `topology.rs`, `model.rs`, `adjacency.rs` | joint graphs: as written down, checked, in an order, as planned |
-//! | `phases.rs`, `ban.rs`, `capacity.rs` | what can run where; what is not recomputed; what saving costs |
-//! | `network.rs`, `min_cut.rs`, `push_relabel.rs` | networks, minimum cuts with their proof, maximum flow |
-//! | `partition.rs`, `recompute.rs` | algorithm 1; what follows from what is saved |
-//! | `groups.rs` | the same between fusion groups |
-//! | `kernels.rs`, `timeline.rs`, `worth.rs` | what is never written; when values come and go; what a choice is worth |
-//! | `budget.rs`, `search.rs`, `frontier.rs` | plans within a budget |
-//! | `lagrange.rs`, `moments.rs`, `relaxation.rs`, `bound.rs` | memory at a price, and how far from the best a plan can be |
-//! | `verify.rs` | what a plan is worth, computed apart from all of these |
-//! | `error.rs` | refusals |
+//! | `graph/` | joint graphs as they are written down, checked and planned; the two passes; bans of recomputation |
+//! | `flow/` | networks, maximum flow, minimum cuts with their proof |
+//! | `evaluate/` | the cost of saving, values inside kernels, lifetimes; cost, time and memory of a choice |
+//! | `search/` | algorithm 1, plans within a budget and between fusion groups, lower bounds |
+//! | `verify/` | validity and cost of a plan, computed apart from all of these |
 
 mod error;
 mod evaluate;

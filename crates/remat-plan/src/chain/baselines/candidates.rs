@@ -1,12 +1,12 @@
-//! Strategies that have a handful of plans, of which the best that fits is taken.
+//! Strategies that have a handful of plans: the best one that fits is taken.
 
 use crate::chain::baselines::{segments, treeverse};
 use crate::chain::model::chain::Chain;
-use crate::chain::model::cost::{tally, Tally};
+use crate::chain::model::cost::{cost_of, Cost, Costed};
 use crate::chain::model::error::PlanError;
+use crate::chain::model::progress::Progress;
+use crate::chain::model::sequence::{segmented, Op};
 use crate::chain::model::strategy::Strategy;
-use crate::chain::tables::optimum::Costed;
-use crate::chain::tables::table::Progress;
 use std::ops::ControlFlow;
 
 /// The plan of least makespan within the budget.
@@ -20,7 +20,7 @@ pub(crate) fn best(
     let mut smallest = u64::MAX;
     let long = each(chain, strategy, progress, |ops, cost| {
         smallest = smallest.min(cost.peak);
-        let rank = |cost: &Tally| (cost.makespan, cost.peak);
+        let rank = |cost: &Cost| (cost.makespan, cost.peak);
         let better = |best: &Costed| rank(&cost) < rank(&best.1);
         if cost.peak <= budget && best.as_ref().is_none_or(better) {
             best = Some((ops, cost));
@@ -37,17 +37,17 @@ pub(crate) fn best(
     }
 }
 
-/// Visits every plan; says so if some were left out because they are too long.
+/// Visits every plan. Returns the error of plans that were left out because they are too long, if there are any.
 pub(crate) fn each(
     chain: &Chain,
     strategy: Strategy,
     progress: &mut Progress,
-    mut visit: impl FnMut(Vec<crate::chain::model::sequence::Op>, Tally),
+    mut visit: impl FnMut(Vec<Op>, Cost),
 ) -> Result<Option<PlanError>, PlanError> {
     let stages = chain.len();
     let mut cut = |starts: Vec<usize>| {
-        let ops = segments::sequence(stages, &starts);
-        let cost = tally(chain, &ops);
+        let ops = segmented(stages, &starts);
+        let cost = cost_of(chain, &ops);
         visit(ops, cost);
     };
     match strategy {
@@ -60,26 +60,33 @@ pub(crate) fn each(
             let allowances = segments::allowances(chain).into_iter();
             allowances.for_each(|bytes| cut(segments::greedy(chain, bytes)));
         }
-        Strategy::Treeverse => {
-            let counts = treeverse::counts(stages);
-            for (done, &count) in counts.iter().enumerate() {
-                let ops = match treeverse::sequence(stages, count) {
-                    Ok(ops) => ops,
-                    // The fewer checkpoints, the longer.
-                    Err(long) => return Ok(Some(long)),
-                };
-                let cost = tally(chain, &ops);
-                visit(ops, cost);
-                if let ControlFlow::Break(()) = progress(done as f64 / counts.len() as f64) {
-                    return Err(PlanError::Interrupted);
-                }
-            }
-        }
+        Strategy::Treeverse => return each_treeverse(chain, progress, visit),
         Strategy::None
         | Strategy::Persistent
         | Strategy::Floating
         | Strategy::Free
         | Strategy::Revolve => cut(vec![1]),
+    }
+    Ok(None)
+}
+
+fn each_treeverse(
+    chain: &Chain,
+    progress: &mut Progress,
+    mut visit: impl FnMut(Vec<Op>, Cost),
+) -> Result<Option<PlanError>, PlanError> {
+    let counts = treeverse::counts(chain.len());
+    for (done, &count) in counts.iter().enumerate() {
+        let ops = match treeverse::sequence(chain.len(), count) {
+            Ok(ops) => ops,
+            // The fewer checkpoints, the longer.
+            Err(long) => return Ok(Some(long)),
+        };
+        let cost = cost_of(chain, &ops);
+        visit(ops, cost);
+        if let ControlFlow::Break(()) = progress(done as f64 / counts.len() as f64) {
+            return Err(PlanError::Interrupted);
+        }
     }
     Ok(None)
 }

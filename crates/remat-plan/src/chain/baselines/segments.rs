@@ -1,30 +1,9 @@
-//! Plans of one pass: the chain is cut into segments, and each but the last is computed again as a whole before its backward
-//! operations.
+//! Segments of plans of one pass: periodic, and those of Chen et al. 2016.
 
 use crate::chain::model::chain::Chain;
-use crate::chain::model::sequence::{Action, Op};
 
-/// The sequence for segments that start at these stages, the first at 1, rising.
-pub(crate) fn sequence(stages: usize, starts: &[usize]) -> Vec<Op> {
-    let mut ops = Vec::with_capacity(3 * stages);
-    let ends = starts.iter().skip(1).copied().chain([stages + 1]);
-    let segments: Vec<(usize, usize)> = starts.iter().copied().zip(ends).collect();
-    let Some((last, before)) = segments.split_last() else {
-        return ops;
-    };
-    for &(start, end) in before {
-        ops.push(Op::new(Action::ForwardCheckpoint, start));
-        ops.extend((start + 1..end).map(|l| Op::new(Action::ForwardNone, l)));
-    }
-    for &(start, end) in std::iter::once(last).chain(before.iter().rev()) {
-        ops.extend((start..end).map(|l| Op::new(Action::ForwardAll, l)));
-        ops.extend((start..end).rev().map(|l| Op::new(Action::Backward, l)));
-    }
-    ops
-}
-
-/// Starts of so many segments of equal length; what does not divide, and the loss, is part of the last (as in PyTorch's
-/// `checkpoint_sequential`).
+/// Starts of so many segments of equal length; the last also has the stages that are left over and the loss, as in PyTorch's
+/// `checkpoint_sequential`.
 pub(crate) fn periodic(stages: usize, segments: usize) -> Vec<usize> {
     let layers = (stages - 1).max(1);
     let segments = segments.clamp(1, layers);
@@ -76,6 +55,7 @@ pub(crate) fn allowances(chain: &Chain) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chain::model::sequence::{segmented, Op};
 
     #[test]
     fn segments_are_as_those_of_pytorch() {
@@ -87,7 +67,7 @@ mod tests {
 
     #[test]
     fn all_but_the_last_segment_are_computed_twice() {
-        let text: Vec<String> = sequence(4, &[1, 3]).iter().map(Op::to_string).collect();
+        let text: Vec<String> = segmented(4, &[1, 3]).iter().map(Op::to_string).collect();
         assert_eq!(
             text.join(" "),
             "Fck1 Fnone2 Fall3 Fall4 B4 B3 Fall1 Fall2 B2 B1"

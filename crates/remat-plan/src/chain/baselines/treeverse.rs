@@ -1,8 +1,7 @@
-//! Binomial checkpointing (Griewank and Walther 2000): optimal where all stages are alike, and used here as if they were.
+//! Binomial checkpointing (Griewank and Walther 2000): optimal where all stages are alike, and applied here as if they were.
 
 use crate::chain::model::error::PlanError;
-use crate::chain::model::sequence::{Action, Op};
-use crate::chain::tables::table::LONGEST;
+use crate::chain::model::sequence::{Action, Op, LONGEST};
 
 /// `binomial(c + r, c)`: stages that `c` checkpoints reach when none is computed more than `r` times.
 fn reach(checkpoints: u64, repeats: u64) -> u64 {

@@ -1,9 +1,9 @@
-//! The chain that is planned.
+//! Chains of stages.
 
 use crate::chain::model::error::ChainError;
 use serde::{Deserialize, Serialize};
 
-/// One stage of a chain: what its forward and backward operation take (the columns of the paper's table 2).
+/// One stage of a chain: the time and the bytes of its forward and backward operation (the columns of the paper's table 2).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
@@ -16,8 +16,8 @@ pub struct Stage {
     pub backward_time: f64,
     /// `w_a`: bytes of the stage's output.
     pub activation_bytes: u64,
-    /// `w_abar`: bytes of all that the stage's backward operation needs: its output and what is computed on the way there, but
-    /// not its input.
+    /// `w_abar`: bytes of the saved set, which the stage's backward operation needs: its output and the values computed on the way
+    /// there, but not its input.
     pub saved_bytes: u64,
     /// `w_delta`: bytes of the gradient of the stage's output; as many as the output has if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,9 +31,9 @@ pub struct Stage {
     /// Beyond the paper: `o_f` where the saved set is kept, if that differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saving_overhead_bytes: Option<u64>,
-    /// Beyond the paper: bytes of the saved set that only the stages that follow need (an output that this stage's own
-    /// backward operation does not read): they are gone when that operation runs. Persistent and floating plans are optimal
-    /// with it all the same; free ones are not always.
+    /// Beyond the paper: bytes of the saved set that only later stages need, as an output that the stage's own backward operation
+    /// does not read. They are gone when that operation runs. Persistent and floating plans stay optimal with such bytes; free
+    /// plans do not always.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub released_bytes: u64,
     /// Beyond the paper: bytes that the backward operation takes while it runs, gradients of output and input among them, beside
@@ -50,7 +50,41 @@ fn is_zero(bytes: &u64) -> bool {
     *bytes == 0
 }
 
+/// The time of both operations of a stage.
+fn checked_time(stage: &Stage, number: usize) -> Result<f64, ChainError> {
+    let mut time = 0.0;
+    for (field, value) in [
+        ("forward_time", stage.forward_time),
+        ("backward_time", stage.backward_time),
+    ] {
+        if !(0.0..=MOST_TIME).contains(&value) {
+            return Err(ChainError::Time {
+                stage: number,
+                field,
+                value,
+            });
+        }
+        time += value;
+    }
+    Ok(time)
+}
+
 impl Stage {
+    /// The sum of its sizes; released bytes are part of the saved set.
+    fn all_bytes(&self) -> u128 {
+        let parts = [
+            self.activation_bytes,
+            self.saved_bytes,
+            self.gradient_bytes.unwrap_or(self.activation_bytes),
+            self.forward_overhead_bytes,
+            self.backward_overhead_bytes,
+            self.saving_overhead(),
+            self.backward_bytes.unwrap_or(0),
+            self.parameter_gradient_bytes,
+        ];
+        parts.into_iter().map(u128::from).sum()
+    }
+
     /// `o_f` where the saved set is kept.
     pub fn saving_overhead(&self) -> u64 {
         self.saving_overhead_bytes
@@ -110,35 +144,12 @@ impl Chain {
             .unwrap_or(description.input_bytes);
         let mut bytes = u128::from(description.input_bytes) + u128::from(gradient);
         let mut time = 0.0;
-        for (index, stage) in description.stages.iter().enumerate() {
-            for (field, value) in [
-                ("forward_time", stage.forward_time),
-                ("backward_time", stage.backward_time),
-            ] {
-                if !(0.0..=MOST_TIME).contains(&value) {
-                    return Err(ChainError::Time {
-                        stage: index + 1,
-                        field,
-                        value,
-                    });
-                }
-                time += value;
-            }
-            for part in [
-                stage.activation_bytes,
-                stage.saved_bytes,
-                stage.gradient_bytes.unwrap_or(stage.activation_bytes),
-                stage.forward_overhead_bytes,
-                stage.backward_overhead_bytes,
-                stage.saving_overhead(),
-                stage.backward_bytes.unwrap_or(0),
-                stage.parameter_gradient_bytes,
-            ] {
-                bytes += u128::from(part);
-            }
+        for (stage, number) in description.stages.iter().zip(1..) {
+            time += checked_time(stage, number)?;
+            bytes += stage.all_bytes();
             if stage.released_bytes > stage.saved_bytes {
                 return Err(ChainError::Released {
-                    stage: index + 1,
+                    stage: number,
                     released: stage.released_bytes,
                     saved: stage.saved_bytes,
                 });
@@ -198,14 +209,14 @@ impl Chain {
         self.left[l]
     }
 
-    /// What is there beside activations and saved sets when the backward operation of stage `l` is the next one: the gradient
-    /// of its output, and gradients of parameters.
+    /// Bytes beside activations and saved sets when the backward operation of stage `l` is the next one: the gradient of its output,
+    /// and gradients of parameters.
     pub(crate) fn beside(&self, l: usize) -> u64 {
         self.gradient(l) + self.left_after(l)
     }
 
-    /// What the backward operation of stage `l` takes beside activations and the saved set while it runs, and less: what of
-    /// the saved set is gone then.
+    /// Bytes that the backward operation of stage `l` takes beside activations and the saved set while it runs, and the bytes of the
+    /// saved set that are gone then.
     pub(crate) fn backward_bytes(&self, l: usize) -> (u64, u64) {
         let stage = self.stage(l);
         let taken = self.gradient(l) + self.left_after(l - 1) + self.gradient(l - 1);

@@ -1,18 +1,21 @@
-//! What a planned sequence costs.
+//! Makespan and peak of a sequence by definitions 3.2 and 3.4.
 
 use crate::chain::model::chain::Chain;
 use crate::chain::model::sequence::{Action, Op};
 
-/// Makespan and peak of a sequence that a planner made.
+/// Makespan and peak of a sequence that a planner made; [`verify`](crate::chain::verify) finds both in another way.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Tally {
+pub(crate) struct Cost {
     pub(crate) makespan: f64,
     pub(crate) peak: u64,
 }
 
-/// Adds up a valid sequence, in one pass.
-pub(crate) fn tally(chain: &Chain, ops: &[Op]) -> Tally {
-    // Activations that are there by themselves, not as part of a saved set.
+/// A sequence and its cost.
+pub(crate) type Costed = (Vec<Op>, Cost);
+
+/// The cost of a valid sequence, in one pass.
+pub(crate) fn cost_of(chain: &Chain, ops: &[Op]) -> Cost {
+    // Activations that are there by themselves and not as part of a saved set.
     let mut loose = vec![false; chain.len() + 1];
     loose[0] = true;
     let mut held = chain.activation(0) + chain.gradient(chain.len());
@@ -28,22 +31,14 @@ pub(crate) fn tally(chain: &Chain, ops: &[Op]) -> Tally {
             Action::ForwardAll => (stage.saved_bytes, 0, stage.saving_overhead()),
             Action::ForwardSave => (stage.saved_bytes, input, stage.saving_overhead()),
             Action::Backward => {
-                let consumed = match loose[l - 1] {
-                    true => input,
-                    false => 0,
-                };
+                let consumed = if loose[l - 1] { input } else { 0 };
                 held -= stage.released_bytes;
                 let gone = chain.gradient(l) + stage.saved_bytes - stage.released_bytes + consumed;
                 let made = chain.gradient(l - 1) + stage.parameter_gradient_bytes;
                 (made, gone, stage.backward_overhead_bytes)
             }
         };
-        match op.action {
-            Action::ForwardCheckpoint => loose[l] = true,
-            Action::ForwardNone => (loose[l - 1], loose[l]) = (false, true),
-            Action::ForwardAll => {}
-            Action::ForwardSave | Action::Backward => loose[l - 1] = false,
-        }
+        loosen(&mut loose, *op);
         held += made;
         peak = peak.max(held + overhead);
         held -= gone;
@@ -52,5 +47,16 @@ pub(crate) fn tally(chain: &Chain, ops: &[Op]) -> Tally {
             _ => stage.forward_time,
         };
     }
-    Tally { makespan, peak }
+    Cost { makespan, peak }
+}
+
+/// Marks the activations that are there by themselves after an operation.
+fn loosen(loose: &mut [bool], op: Op) {
+    let l = op.stage;
+    match op.action {
+        Action::ForwardCheckpoint => loose[l] = true,
+        Action::ForwardNone => (loose[l - 1], loose[l]) = (false, true),
+        Action::ForwardAll => {}
+        Action::ForwardSave | Action::Backward => loose[l - 1] = false,
+    }
 }

@@ -1,25 +1,26 @@
-//! What is wrong with a chain, a plan or a budget.
+//! Errors in chains, in sequences, and of planning.
 
 use crate::chain::model::sequence::Op;
 use std::fmt;
 
 /// Why a chain cannot be planned.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum ChainError {
-    /// It is not the JSON of a chain; the parser says where.
+    /// The text is not the JSON of a chain; the parser says where.
     Json(String),
-    /// It has no stage.
+    /// The chain has no stage.
     Empty,
-    /// A time is no number, negative, or beyond all measure.
+    /// A time is no number, negative, or above 1e200.
     Time {
         /// The stage, from 1 on.
         stage: usize,
         /// The field.
         field: &'static str,
-        /// What it says.
+        /// The value of the field.
         value: f64,
     },
-    /// More of a saved set is said to be gone early than there is of it.
+    /// A stage releases more bytes of its saved set early than the set has.
     Released {
         /// The stage, from 1 on.
         stage: usize,
@@ -28,12 +29,12 @@ pub enum ChainError {
         /// `saved_bytes`.
         saved: u64,
     },
-    /// All bytes together are more than 63 bits hold.
+    /// The sum of all bytes does not fit in 63 bits.
     Bytes {
         /// The sum.
         sum: u128,
     },
-    /// All times together are beyond all measure.
+    /// The sum of all times is above 1e200.
     Times {
         /// The sum.
         sum: f64,
@@ -84,12 +85,13 @@ impl std::error::Error for ChainError {}
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum PlanError {
     /// The strategy has no plan within the budget.
     Infeasible {
         /// Name of the strategy.
         strategy: String,
-        /// Bytes that it was to fit in.
+        /// The budget, in bytes.
         budget: u64,
         /// The smallest budget in which the strategy has a plan, in bytes.
         smallest: u64,
@@ -104,20 +106,20 @@ pub enum PlanError {
         needed: u128,
         /// Bytes that they may have.
         limit: u64,
-        /// So many slots would do, if any do.
+        /// The most slots whose tables are small enough, if any are.
         slots: Option<usize>,
     },
     /// Exact planning met too many different sizes.
     TooFine {
-        /// Sizes and times noted when it was given up.
+        /// Pairs of a size and a time in the tables when planning was given up.
         entries: usize,
     },
     /// The sequence would be longer than can be handled.
     TooLong {
-        /// Operations at most.
+        /// The most operations of a sequence.
         limit: usize,
     },
-    /// Whoever was told of the progress did not want to go on.
+    /// The progress callback asked to stop.
     Interrupted,
 }
 
@@ -138,22 +140,7 @@ impl fmt::Display for PlanError {
                 needed,
                 limit,
                 slots,
-            } => {
-                let gib = |bytes: f64| bytes / f64::from(1 << 30);
-                write!(
-                    f,
-                    "planning {stages} stages by {strategy} takes tables of {:.1} GiB, more than the {:.1} GiB allowed; ",
-                    gib(*needed as f64),
-                    gib(*limit as f64)
-                )?;
-                match slots {
-                    Some(slots) => write!(f, "--slots {slots} or merging stages would do"),
-                    None => write!(
-                        f,
-                        "merge stages, or take a strategy without tables (periodic, chen-sqrt, treeverse)"
-                    ),
-                }
-            }
+            } => too_large(f, strategy, *stages, (*needed, *limit), *slots),
             PlanError::TooFine { entries } => write!(
                 f,
                 "exact planning was given up at {entries} different sizes; use --slots 500 or more"
@@ -167,16 +154,40 @@ impl fmt::Display for PlanError {
     }
 }
 
+/// Says how large tables would be, and which would be small enough.
+fn too_large(
+    f: &mut fmt::Formatter<'_>,
+    strategy: &str,
+    stages: usize,
+    (needed, limit): (u128, u64),
+    slots: Option<usize>,
+) -> fmt::Result {
+    let gib = |bytes: f64| bytes / f64::from(1 << 30);
+    write!(
+        f,
+        "planning {stages} stages by {strategy} takes tables of {:.1} GiB, more than the {:.1} GiB allowed; ",
+        gib(needed as f64),
+        gib(limit as f64)
+    )?;
+    match slots {
+        Some(slots) => write!(f, "--slots {slots} or merging stages would do"),
+        None => write!(
+            f,
+            "merge stages, or take a strategy without tables (periodic, chen-sqrt, treeverse)"
+        ),
+    }
+}
+
 impl std::error::Error for PlanError {}
 
 /// Why a sequence is not valid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
-    /// Position of the operation, from 1 on; one more than there are if something is missing in the end.
+    /// Position of the operation, from 1 on; one more than the number of operations if something is missing in the end.
     pub position: usize,
     /// The operation, unless the end is at fault.
     pub op: Option<Op>,
-    /// What is wrong.
+    /// The rule that it breaks.
     pub reason: String,
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod chain;
 pub(crate) mod cost;
 pub(crate) mod error;
+pub(crate) mod progress;
 pub(crate) mod sequence;
 pub(crate) mod sizes;
 pub(crate) mod strategy;

@@ -4,17 +4,16 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
-/// What is done to a stage (table 1 of the paper).
+/// An operation on a stage (table 1 of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// `Fnone`: forward; the input goes.
     ForwardNone,
     /// `Fck`: forward; the input stays.
     ForwardCheckpoint,
-    /// `Fall`: forward with all that backward needs; the input stays.
+    /// `Fall`: forward, and the saved set that backward needs is kept; the input stays.
     ForwardAll,
-    /// `Fsave`: forward with all that backward needs; the input goes, and is to be recomputed before the backward operation. Not
-    /// in the paper.
+    /// `Fsave`: as `Fall`, but the input goes and has to be recomputed before the backward operation. Not in the paper.
     ForwardSave,
     /// `B`: backward.
     Backward,
@@ -44,9 +43,9 @@ impl Action {
 /// One operation of a sequence; written `["Fck",1]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Op {
-    /// What is done.
+    /// The operation.
     pub action: Action,
-    /// To which stage, from 1 on.
+    /// The stage, from 1 on.
     pub stage: usize,
 }
 
@@ -81,7 +80,10 @@ impl<'de> Deserialize<'de> for Op {
     }
 }
 
-/// A plan: the order of operations, and what it costs.
+/// The most operations of a sequence that a planner writes down.
+pub(crate) const LONGEST: usize = 1 << 24;
+
+/// A plan: the order of operations, and its cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Name of the strategy.
@@ -90,7 +92,7 @@ pub struct Plan {
     pub slots: String,
     /// Number of stages of the chain, the loss included.
     pub stages: usize,
-    /// Bytes that it was to fit in.
+    /// The budget, in bytes.
     pub budget_bytes: u64,
     /// Sum of the times of all operations, in the chain's unit.
     pub makespan: f64,
@@ -102,4 +104,24 @@ pub struct Plan {
     pub planning_seconds: f64,
     /// The operations in order.
     pub sequence: Vec<Op>,
+}
+
+/// The sequence of one pass for segments that start at these stages, the first at 1, rising: each segment but the last keeps its input
+/// alone and is computed again as a whole before its backward operations.
+pub(crate) fn segmented(stages: usize, starts: &[usize]) -> Vec<Op> {
+    let mut ops = Vec::with_capacity(3 * stages);
+    let ends = starts.iter().skip(1).copied().chain([stages + 1]);
+    let segments: Vec<(usize, usize)> = starts.iter().copied().zip(ends).collect();
+    let Some((last, before)) = segments.split_last() else {
+        return ops;
+    };
+    for &(start, end) in before {
+        ops.push(Op::new(Action::ForwardCheckpoint, start));
+        ops.extend((start + 1..end).map(|l| Op::new(Action::ForwardNone, l)));
+    }
+    for &(start, end) in std::iter::once(last).chain(before.iter().rev()) {
+        ops.extend((start..end).map(|l| Op::new(Action::ForwardAll, l)));
+        ops.extend((start..end).rev().map(|l| Op::new(Action::Backward, l)));
+    }
+    ops
 }

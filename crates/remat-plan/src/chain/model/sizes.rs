@@ -2,7 +2,7 @@
 
 use crate::chain::model::chain::Chain;
 
-/// What is kept and what is needed, in units of a table.
+/// Sizes of activations and saved sets, in units of a table.
 pub(crate) struct Sizes {
     /// `w_a[0..=n]`.
     activation: Vec<i64>,

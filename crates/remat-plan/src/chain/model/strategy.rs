@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::str::FromStr;
 
-/// How a chain is planned.
+/// A way of planning a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
     /// The optimum of plans that keep what they kept until its backward operation (theorem 4.8).

@@ -1,25 +1,25 @@
 //! Weakly persistent plans (theorem 4.7), and beyond them plans that keep a stage's saved set without its input.
 //!
 //! A state is `(s, t, l)`: activation `s - 1` is kept, the backward operations of stages `l` down to `t` are to be done, and
-//! nothing is kept afterwards, so that the kept activation may move on up to `t - 1`. The theorem's choice of the place `r` to move
-//! to, the next checkpoint and the stage to stop at is split into steps of one stage: a state with a checkpoint then has
-//! `l - t` choices in place of a number that is cubic.
+//! nothing is kept afterwards, so that the kept activation may move on up to `t - 1`. The theorem chooses the place `r` to move
+//! to, the next checkpoint and the stage to stop at in one step. Here these choices are steps of one stage each: a state with a
+//! checkpoint has `l - t` choices instead of a cubic number.
 //!
 //! A *free* plan may also run `Fsave^q`: the saved set of stage `q` stays, its input goes and is computed again right before
-//! `B^q`. A state then also says whether the saved set of `l` is there in the beginning, and whether that of `t - 1` is to be
-//! there in the end.
+//! `B^q`. A state of a free plan also says whether the saved set of `l` is there in the beginning, and whether that of `t - 1` has to
+//! be there in the end.
 
 use crate::chain::model::chain::Chain;
 use crate::chain::model::sizes::Sizes;
 use crate::chain::recurrences::recurrence::{Choice, Recurrence, Role, Splits, State, Step};
 use std::ops::Range;
 
-/// Whether a saved set has to come with its input.
+/// The condition under which a saved set may be kept.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Inputs {
-    /// It has (table 1).
+    /// Only with its input (table 1).
     Kept,
-    /// It has not.
+    /// With or without its input.
     Free,
 }
 
@@ -40,7 +40,7 @@ struct Place {
     l: usize,
     /// The saved set of `l` is there.
     saved: bool,
-    /// The saved set of `t - 1` is to be there in the end.
+    /// The saved set of `t - 1` has to be there in the end.
     saving: bool,
 }
 
@@ -96,11 +96,102 @@ impl<'a> Floating<'a> {
     /// Bytes while `F^s` runs, without what it makes.
     fn forward_bytes(&self, s: usize, l: usize, saved: bool) -> u64 {
         let chain = self.chain;
-        let held = match saved {
-            true => chain.beside(l) + chain.stage(l).saved_bytes,
-            false => chain.beside(l),
+        let saved = if saved { chain.stage(l).saved_bytes } else { 0 };
+        chain.beside(l) + saved + chain.activation(s - 1) + chain.stage(s).forward_overhead_bytes
+    }
+
+    /// Bytes while `F^s` runs and its saved set is kept.
+    fn saving_bytes(&self, s: usize, l: usize, saved: bool) -> u64 {
+        let stage = self.chain.stage(s);
+        let held = self.forward_bytes(s, l, saved) - stage.forward_overhead_bytes;
+        held + stage.saved_bytes + stage.saving_overhead()
+    }
+
+    /// Bytes while `B^s` runs.
+    fn backward_bytes(&self, s: usize) -> u64 {
+        let (taken, gone) = self.chain.backward_bytes(s);
+        self.chain.activation(s - 1) + self.chain.stage(s).saved_bytes + taken - gone
+    }
+
+    /// Units of a saved set beside the activation in it.
+    fn saved_units(&self, s: usize) -> i64 {
+        self.sizes.saved(s) - self.sizes.activation(s)
+    }
+
+    /// The only stage that is left: `B^s`, and `Fall^s` before it unless its saved set is there.
+    fn last(&self, here: Place) -> Choice {
+        let Place { s, l, saved, .. } = here;
+        let stage = self.chain.stage(s);
+        let backward = self.backward_bytes(s);
+        let (time, need, step) = if saved {
+            (stage.backward_time, backward, Step::Last { s })
+        } else {
+            let need = backward.max(self.saving_bytes(s, l, saved));
+            let time = stage.forward_time + stage.backward_time;
+            (time, need, Step::All { s })
         };
-        held + chain.activation(s - 1) + chain.stage(s).forward_overhead_bytes
+        Choice {
+            time,
+            again: 0.0,
+            need: self.sizes.units(need),
+            first: None,
+            second: None,
+            step,
+        }
+    }
+
+    /// `Fall^s`, the stages behind it, `B^s`.
+    fn all(&self, here: Place) -> Choice {
+        let Place { s, l, saved, .. } = here;
+        let stage = self.chain.stage(s);
+        let need = self.backward_bytes(s).max(self.saving_bytes(s, l, saved));
+        let next = Place {
+            s: s + 1,
+            t: s + 1,
+            ..here
+        };
+        let kept = self.sizes.activation(s - 1) + self.saved_units(s);
+        Choice {
+            time: stage.forward_time + stage.backward_time,
+            again: 0.0,
+            need: self.sizes.units(need),
+            first: Some((self.state(next), kept)),
+            second: None,
+            step: Step::All { s },
+        }
+    }
+
+    /// `Fsave^s`.
+    fn save(&self, here: Place) -> Choice {
+        let Place { s, l, saved, .. } = here;
+        let next = Place {
+            s: s + 1,
+            saving: false,
+            ..here
+        };
+        Choice {
+            time: self.chain.stage(s).forward_time,
+            again: 0.0,
+            need: self.sizes.units(self.saving_bytes(s, l, saved)),
+            first: Some((self.state(next), self.saved_units(s))),
+            second: None,
+            step: Step::Save { s },
+        }
+    }
+
+    /// `Fnone^s`.
+    fn move_on(&self, here: Place) -> Choice {
+        let Place { s, l, saved, .. } = here;
+        let bytes = self.forward_bytes(s, l, saved) + self.chain.activation(s);
+        let next = Place { s: s + 1, ..here };
+        Choice {
+            time: self.chain.stage(s).forward_time,
+            again: 0.0,
+            need: self.sizes.units(bytes),
+            first: Some((self.state(next), 0)),
+            second: None,
+            step: Step::Move { s },
+        }
     }
 
     /// A state's triple, and its variant.
@@ -211,83 +302,22 @@ impl Recurrence for Floating<'_> {
 
     fn singles(&self, state: State, mut visit: impl FnMut(Choice)) {
         let here = self.place(state);
-        let Place {
-            s,
-            t,
-            l,
-            saved,
-            saving,
-        } = here;
-        if saving && s == t {
+        let Place { s, t, l, .. } = here;
+        if here.saving && s == t {
             return; // The saved set of `t - 1` cannot be made from behind it.
         }
-        let (chain, sizes) = (self.chain, self.sizes);
-        let stage = chain.stage(s);
-        let forward = self.forward_bytes(s, l, saved);
-        let saving_all =
-            forward - stage.forward_overhead_bytes + stage.saved_bytes + stage.saving_overhead();
-        let (taken, gone) = chain.backward_bytes(s);
-        let backward = chain.activation(s - 1) + stage.saved_bytes + taken - gone;
-        let saved_after = sizes.saved(s) - sizes.activation(s);
         if s == l {
-            let (time, need, step) = match saved {
-                true => (stage.backward_time, backward, Step::Last { s }),
-                false => (
-                    stage.forward_time + stage.backward_time,
-                    backward.max(saving_all),
-                    Step::All { s },
-                ),
-            };
-            visit(Choice {
-                time,
-                again: 0.0,
-                need: sizes.units(need),
-                first: None,
-                second: None,
-                step,
-            });
+            visit(self.last(here));
             return;
         }
-        let next = Place { s: s + 1, ..here };
         if s == t {
-            visit(Choice {
-                time: stage.forward_time + stage.backward_time,
-                again: 0.0,
-                need: sizes.units(backward.max(saving_all)),
-                first: Some((
-                    self.state(Place { t: s + 1, ..next }),
-                    sizes.activation(s - 1) + saved_after,
-                )),
-                second: None,
-                step: Step::All { s },
-            });
+            visit(self.all(here));
         }
-        if saving && s == t - 1 {
-            visit(Choice {
-                time: stage.forward_time,
-                again: 0.0,
-                need: sizes.units(saving_all),
-                first: Some((
-                    self.state(Place {
-                        saving: false,
-                        ..next
-                    }),
-                    saved_after,
-                )),
-                second: None,
-                step: Step::Save { s },
-            });
+        if here.saving && s == t - 1 {
+            visit(self.save(here));
         }
-        let need = sizes.units(forward + chain.activation(s));
-        if s + usize::from(saving) < t {
-            visit(Choice {
-                time: stage.forward_time,
-                again: 0.0,
-                need,
-                first: Some((self.state(next), 0)),
-                second: None,
-                step: Step::Move { s },
-            });
+        if s + usize::from(here.saving) < t {
+            visit(self.move_on(here));
         }
     }
 
@@ -353,8 +383,7 @@ impl Recurrence for Floating<'_> {
         }
     }
 
-    /// First states of a family have `s` and `l` in common and are placed by `t`; second ones have `s` and `t` in common and are
-    /// placed by `l + 1`.
+    /// First states of a family share `s` and `l` and are placed by `t`; second states share `s` and `t` and are placed by `l + 1`.
     fn families(&self, role: Role) -> Vec<Range<usize>> {
         let n = self.chain.len();
         let pairs = (1..=n).flat_map(|b| (1..=b).map(move |a| (a, b)));

@@ -1,4 +1,4 @@
-//! Persistent plans (theorem 4.8): what was kept is kept until its backward operation.
+//! Persistent plans (theorem 4.8): a value that is kept stays until its backward operation.
 //!
 //! A state is `(s, l)`: activation `s - 1` is kept, the backward operations of stages `l` down to `s` are to be done.
 
@@ -67,15 +67,16 @@ impl<'a> Persistent<'a> {
         let (mut low, mut high) = (1, self.chain.len());
         while low < high {
             let s = (low + high).div_ceil(2);
-            match self.first(s) <= state {
-                true => low = s,
-                false => high = s - 1,
+            if self.first(s) <= state {
+                low = s;
+            } else {
+                high = s - 1;
             }
         }
         (low, low + state - self.first(low))
     }
 
-    /// `Fall^s`, what is behind, `B^s`; if the strategy has it.
+    /// `Fall^s`, the stages behind it, `B^s`; if the strategy has such plans.
     fn all(&self, s: usize, l: usize) -> Option<Choice> {
         if s < l && self.saving == Saving::JustBefore {
             return None;
@@ -115,7 +116,7 @@ impl Passes {
     }
 }
 
-/// So many successive `s` go along `l` side by side: what is read for one is there for the others.
+/// Number of successive `s` that go along `l` side by side: the rows read for one are in the cache for the others.
 const ABREAST: usize = 16;
 
 impl Recurrence for Persistent<'_> {
@@ -179,7 +180,7 @@ impl Recurrence for Persistent<'_> {
         }
     }
 
-    /// First states of a family have `l` in common and are placed by `s`; second ones have `s` in common and are placed by `l + 1`.
+    /// First states of a family share `l` and are placed by `s`; second states share `s` and are placed by `l + 1`.
     fn families(&self, role: Role) -> Vec<Range<usize>> {
         let n = self.chain.len();
         let family = |at| match role {

@@ -1,8 +1,7 @@
 //! The dynamic programs by strategy.
 
-use crate::chain::baselines::segments;
 use crate::chain::model::chain::Chain;
-use crate::chain::model::sequence::Op;
+use crate::chain::model::sequence::{segmented, Op};
 use crate::chain::model::sizes::Sizes;
 use crate::chain::model::strategy::Strategy;
 use crate::chain::recurrences::floating::{Floating, Inputs};
@@ -37,13 +36,11 @@ impl Class {
         }
     }
 
-    /// Its plan for so many stages that no memory makes faster: everything is kept, or every activation.
+    /// Its fastest plan for so many stages, whatever the memory: it keeps everything, or every activation.
     pub(crate) fn fastest(self, stages: usize) -> Vec<Op> {
         match self {
-            Class::Persistent(Saving::JustBefore) => {
-                segments::sequence(stages, &Vec::from_iter(1..=stages))
-            }
-            _ => segments::sequence(stages, &[1]),
+            Class::Persistent(Saving::JustBefore) => segmented(stages, &Vec::from_iter(1..=stages)),
+            _ => segmented(stages, &[1]),
         }
     }
 

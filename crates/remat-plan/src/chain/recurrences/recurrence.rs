@@ -1,7 +1,7 @@
-//! Dynamic programs over subchains, told apart from the tables that they fill.
+//! Dynamic programs over subchains, independent of the tables that they fill.
 //!
-//! The memory `x` of a state is all that its subchain may use, the activation that it starts from included. (The paper's `m`
-//! leaves that out: `x = m + w_a[s-1]`. So said, moving the kept activation on leaves `x` as it is.)
+//! The memory `x` of a state is the memory that its subchain may use, the activation that it starts from included. (The paper's `m`
+//! leaves that activation out: `x = m + w_a[s-1]`. With `x`, moving the kept activation on changes nothing.)
 
 use crate::chain::model::sequence::{Action, Op};
 use std::ops::Range;
@@ -9,27 +9,27 @@ use std::ops::Range;
 /// A state of a dynamic program: its row in the table.
 pub(crate) type State = usize;
 
-/// One way to go on from a state with memory `x`: if `x >= need`, it takes `time`, and what the states that follow take.
+/// One way to go on from a state with memory `x`: if `x >= need`, it takes `time`, and the times of the states that follow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Choice {
     /// Time of the operations of this step alone.
     pub(crate) time: f64,
-    /// The part of it in which forward operations run that run again later, over that of the shortest one.
+    /// The time of those forward operations of it that run again later, over the time of the shortest one.
     pub(crate) again: f32,
     /// Least memory for these operations, in units.
     pub(crate) need: i64,
-    /// What follows with so much less memory.
+    /// The state that follows, and the memory that it has less.
     pub(crate) first: Option<(State, i64)>,
-    /// What follows that with all the memory.
+    /// The state that follows the first one, with all the memory.
     pub(crate) second: Option<State>,
     /// The operations themselves.
     pub(crate) step: Step,
 }
 
-/// Operations of a choice, before and after what its first state does.
+/// Operations of a choice, before and after those of its first state.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// `B^s`: what it needs is there.
+    /// `B^s`: the saved set is there.
     Last { s: usize },
     /// `Fall^s B^s`, with the first state, if there is one, in between.
     All { s: usize },
@@ -65,17 +65,17 @@ impl Step {
     }
 }
 
-/// Choices of a state that differ in the place alone at which its stages are split in two.
+/// Choices of a state that differ only in the place at which its stages are split in two.
 pub(crate) struct Splits<'a> {
     /// The state.
     pub(crate) state: State,
-    /// Told apart from other splits of the state.
+    /// The number of these splits among those of the state.
     pub(crate) variant: usize,
     /// The places.
     pub(crate) places: Range<usize>,
     /// The family of the first states.
     pub(crate) firsts: usize,
-    /// Units that the first states have less: what the state keeps.
+    /// Units that the state keeps, and the first states have less.
     pub(crate) less: i64,
     /// The family of the second states.
     pub(crate) seconds: usize,
@@ -83,7 +83,7 @@ pub(crate) struct Splits<'a> {
     pub(crate) times: &'a [f32],
 }
 
-/// What a state is in a split.
+/// The part that a state has in a split.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Role {
     First,
@@ -92,8 +92,8 @@ pub(crate) enum Role {
 
 /// A dynamic program: its states, and the choices in each.
 ///
-/// The states that splits of one state lead to, place by place, are a *family*: a state is member of one as a first, of another as a second
-/// state.
+/// The states that splits of one state lead to, place by place, are a *family*. A state is a member of one family as a first state and of
+/// another as a second state.
 pub(crate) trait Recurrence {
     /// Number of states.
     fn states(&self) -> usize;
@@ -101,17 +101,17 @@ pub(crate) trait Recurrence {
     /// The state that is the whole chain.
     fn root(&self) -> State;
 
-    /// Names every state once, those that a state's choices lead to before it, in an order that is kind to caches; stops where the
-    /// visitor breaks.
+    /// Visits every state once, after the states that its choices lead to, in an order that is kind to caches. Stops at the visitor's
+    /// first error.
     fn in_order<E>(&self, visit: impl FnMut(State) -> Result<(), E>) -> Result<(), E>;
 
-    /// The choices in a state that are no splits.
+    /// The choices in a state that do not split its stages.
     fn singles(&self, state: State, visit: impl FnMut(Choice));
 
-    /// The choices in a state that are splits; the visitor is called once at most for each variant.
+    /// The choices in a state that split its stages; the visitor is called at most once for each variant.
     fn splits(&self, state: State, visit: impl FnMut(Splits<'_>));
 
-    /// No state has more splits of a variant.
+    /// The most splits of a variant that a state has.
     fn most_splits(&self) -> usize;
 
     /// Units that a state keeps for its second states; the same for all members of a family of second states.

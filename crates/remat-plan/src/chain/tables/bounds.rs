@@ -1,6 +1,6 @@
-//! Bounds on times, laid out such that those of all splits of a state are side by side.
+//! Lower bounds on times, laid out such that the bounds of all splits of a state are side by side.
 //!
-//! Times never rise with memory: the last time of a stretch of slots bounds all of the stretch from below.
+//! Times never rise with memory, so that the last time of a stretch of slots is a lower bound for the whole stretch.
 
 use crate::chain::recurrences::recurrence::{Recurrence, Role, Splits, State};
 use std::ops::Range;
@@ -34,7 +34,7 @@ impl Bounds {
         }
     }
 
-    /// Notes the last times of all stretches of a state.
+    /// Records the last times of all stretches of a state.
     fn note(
         &mut self,
         recurrence: &impl Recurrence,
@@ -56,8 +56,8 @@ impl Bounds {
     }
 }
 
-/// Stretches of a state: the first one begins so many slots before slot 0 that a stretch, less what the state keeps, is a stretch of states
-/// that keep nothing.
+/// Stretches of a state. The first one begins before slot 0, so that a stretch, less the slots that the state keeps, is a stretch of
+/// the states that keep nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Grid {
     kept: i64,
@@ -80,7 +80,7 @@ impl Grid {
         (x + self.before) as usize / STRETCH
     }
 
-    /// The stretch of a state that keeps nothing, for what is left beside what is kept.
+    /// The stretch of a state that keeps nothing, for the slots that are left beside the kept ones.
     fn left(self, stretch: usize) -> Option<usize> {
         let left = self.begin(stretch) - self.kept;
         usize::try_from(left / STRETCH as i64)
@@ -94,7 +94,7 @@ pub(crate) fn stretches(slots: usize) -> usize {
     slots.div_ceil(STRETCH) + 1
 }
 
-/// Bounds on splits from below.
+/// Lower bounds on the times of splits.
 pub(crate) struct SplitBounds {
     firsts: Bounds,
     seconds: Bounds,
@@ -112,7 +112,7 @@ impl SplitBounds {
         }
     }
 
-    /// Notes the bounds of a state, given its times by slots.
+    /// Records the bounds of a state, given its times by slots.
     pub(crate) fn note(&mut self, recurrence: &impl Recurrence, state: State, times: &[f32]) {
         let lasts = |grid: Grid| {
             let slot =

@@ -1,4 +1,4 @@
-//! What a choice offers in all slots, and the lowest of what choices offer.
+//! Times of the choices of a state in all slots, and the lowest of them.
 
 use crate::chain::tables::bounds::STRETCH;
 
@@ -10,7 +10,7 @@ type Line = [f32; STRETCH];
 pub(crate) struct Times<'a> {
     /// As they are in the table.
     pub(crate) times: &'a [f32],
-    /// The slot of the first of them; those before have no plan either, those behind the last take as long as that.
+    /// The slot of the first of them. Slots before it have no plan either; slots behind the last take as long as the last.
     pub(crate) before: i64,
 }
 
@@ -38,8 +38,8 @@ impl Times<'_> {
     }
 }
 
-/// What a choice offers: a sum of times, the first ones read so many slots lower.
-pub(crate) struct Offer<'a> {
+/// The times of a choice: a sum of its own and of those of two states, the first of which is read so many slots lower.
+pub(crate) struct Candidate<'a> {
     pub(crate) again: f32,
     pub(crate) need: i64,
     pub(crate) first: Times<'a>,
@@ -47,13 +47,13 @@ pub(crate) struct Offer<'a> {
     pub(crate) second: Times<'a>,
 }
 
-impl Offer<'_> {
+impl Candidate<'_> {
     /// The time with memory `x`.
     pub(crate) fn at(&self, x: i64) -> f32 {
-        match x < self.need {
-            true => f32::INFINITY,
-            false => self.again + (self.first.at(x - self.less) + self.second.at(x)),
+        if x < self.need {
+            return f32::INFINITY;
         }
+        self.again + (self.first.at(x - self.less) + self.second.at(x))
     }
 
     /// Lowers the times of a stretch from slot `x` on.
@@ -64,17 +64,17 @@ impl Offer<'_> {
         }
         let (first, second) = (self.first.line(x - self.less), self.second.line(x));
         let times = lowest.line(x);
-        match self.need <= x {
-            true => *times = lowered(times, self.again, first, second),
-            false => (0..STRETCH as i64)
-                .filter(|i| self.need <= x + i)
-                .map(|i| i as usize)
-                .for_each(|i| times[i] = lower(times[i], self.again + (first[i] + second[i]))),
+        if self.need <= x {
+            *times = lowered(times, self.again, first, second);
+            return;
+        }
+        for i in (self.need - x) as usize..STRETCH {
+            times[i] = lower(times[i], self.again + (first[i] + second[i]));
         }
     }
 }
 
-/// The lowest times that are known of a state, from a stretch before slot 0 to one behind the last.
+/// The lowest times that are known for a state, from a stretch before slot 0 to one behind the last.
 pub(crate) struct Lowest {
     times: Vec<f32>,
 }
@@ -101,7 +101,7 @@ impl Lowest {
         line.expect("there is a stretch before and behind")
     }
 
-    /// Those of the slots.
+    /// The times of the slots.
     pub(crate) fn times(&self) -> &[f32] {
         &self.times[STRETCH..self.times.len() - STRETCH]
     }

@@ -1,10 +1,11 @@
-//! Tables on exact bytes: a row holds, of all plans of a state, those that no other one beats in both memory and time.
+//! Tables by exact bytes: a row holds the plans of a state that no other plan beats in both memory and time.
 
 use crate::chain::model::error::PlanError;
+use crate::chain::model::progress::Pace;
 use crate::chain::recurrences::recurrence::{Choice, Recurrence, State};
-use crate::chain::tables::table::{Pace, Table};
+use crate::chain::tables::table::Table;
 
-/// From so many bytes on, a state takes so long.
+/// The time of a state from so many bytes on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Corner {
     pub(crate) bytes: i64,
@@ -16,10 +17,10 @@ pub(crate) struct Exact {
     rows: Vec<Box<[Corner]>>,
 }
 
-/// Corners of all rows together at most: 1 GiB of them.
+/// The most corners of all rows together: 1 GiB of them.
 const MOST: usize = 1 << 26;
 
-/// Times that differ by less than this part are the same but for the order of their sum.
+/// Times that differ by less than this part differ only in the order in which they were added up.
 const SAME: f64 = 1e-13;
 
 impl Exact {
@@ -33,14 +34,14 @@ impl Exact {
         let mut table = Exact {
             rows: vec![Box::default(); recurrence.states()],
         };
-        let (mut row, mut offer, mut spare) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut row, mut corners_of_choice, mut spare) = (Vec::new(), Vec::new(), Vec::new());
         let mut corners = 0;
         recurrence.in_order(|state| {
             row.clear();
             recurrence.choices(state, |choice| {
-                if table.offers_more(&choice, &row, most) {
-                    table.corners_of(&choice, most, &mut offer);
-                    merge(&row, &offer, &mut spare);
+                if table.improves(&choice, &row, most) {
+                    table.corners_of(&choice, most, &mut corners_of_choice);
+                    merge(&row, &corners_of_choice, &mut spare);
                     std::mem::swap(&mut row, &mut spare);
                 }
             });
@@ -71,8 +72,8 @@ impl Exact {
         Some(least)
     }
 
-    /// False if the row is nowhere above the choice.
-    fn offers_more(&self, choice: &Choice, row: &[Corner], most: i64) -> bool {
+    /// The choice takes less time than the row somewhere.
+    fn improves(&self, choice: &Choice, row: &[Corner], most: i64) -> bool {
         let Some(bytes) = self.least_bytes(choice) else {
             return false;
         };

@@ -1,8 +1,9 @@
 //! The optimum of a class of plans: tables filled, plans read off them and counted in bytes.
 
 use crate::chain::model::chain::Chain;
-use crate::chain::model::cost::{tally, Tally};
+use crate::chain::model::cost::{cost_of, Cost, Costed};
 use crate::chain::model::error::PlanError;
+use crate::chain::model::progress::{Pace, Progress};
 use crate::chain::model::sequence::Op;
 use crate::chain::model::sizes::Sizes;
 use crate::chain::model::strategy::Resolution;
@@ -11,18 +12,15 @@ use crate::chain::recurrences::recurrence::Recurrence;
 use crate::chain::tables::exact::Exact;
 use crate::chain::tables::slots::Slots;
 use crate::chain::tables::smallest::Smallest;
-use crate::chain::tables::table::{sequence, Pace, Progress, Table};
+use crate::chain::tables::table::{sequence, Table};
 
 /// Bytes that tables may take.
 const TABLE_BYTES: u64 = 4 << 30;
 
-/// Bytes that a row of an exact table takes at least, on the whole, where sizes differ.
+/// Bytes of a row of an exact table, as a low estimate for chains whose sizes differ.
 const EXACT_ROW: u128 = 1 << 10;
 
-/// A sequence and what it costs.
-pub(crate) type Costed = (Vec<Op>, Tally);
-
-/// What a plan by the table of the least memory may take.
+/// The memory that a plan by the table of the least memory may take.
 #[derive(Clone, Copy)]
 enum Room {
     /// The budget.
@@ -31,8 +29,8 @@ enum Room {
     Least,
 }
 
-/// What is asked for.
-pub(crate) struct Question<'a> {
+/// A chain to plan, within a budget and a class of plans.
+pub(crate) struct Problem<'a> {
     pub(crate) chain: &'a Chain,
     /// The largest budget, in bytes.
     pub(crate) budget: u64,
@@ -42,7 +40,7 @@ pub(crate) struct Question<'a> {
     pub(crate) name: &'a str,
 }
 
-impl Question<'_> {
+impl Problem<'_> {
     /// The best plan within the budget.
     pub(crate) fn best(&self, progress: &mut Progress) -> Result<Costed, PlanError> {
         if let Some(fastest) = self.fastest() {
@@ -56,10 +54,10 @@ impl Question<'_> {
     }
 
     /// Costs of plans for all budgets up to the largest, from one table.
-    pub(crate) fn curve(&self, progress: &mut Progress) -> Result<Vec<Tally>, PlanError> {
+    pub(crate) fn curve(&self, progress: &mut Progress) -> Result<Vec<Cost>, PlanError> {
         self.check_size()?;
         let fastest = self.fastest().into_iter();
-        let mut costs: Vec<Tally> = fastest.map(|(_, cost)| cost).collect();
+        let mut costs: Vec<Cost> = fastest.map(|(_, cost)| cost).collect();
         match self.resolution {
             Resolution::Exact => self.curve_exact(&mut costs, progress)?,
             Resolution::Slots(count) => self.curve_by_slots(count.get(), &mut costs, progress)?,
@@ -75,7 +73,7 @@ impl Question<'_> {
     }
 
     fn costed(&self, ops: Vec<Op>) -> Costed {
-        let cost = tally(self.chain, &ops);
+        let cost = cost_of(self.chain, &ops);
         (ops, cost)
     }
 
@@ -112,14 +110,10 @@ impl Question<'_> {
         }
     }
 
-    fn curve_exact(
-        &self,
-        costs: &mut Vec<Tally>,
-        progress: &mut Progress,
-    ) -> Result<(), PlanError> {
+    fn curve_exact(&self, costs: &mut Vec<Cost>, progress: &mut Progress) -> Result<(), PlanError> {
         self.exactly(progress, |program, table| {
             let corners = table.row(program.root()).iter();
-            costs.extend(corners.map(|corner| Tally {
+            costs.extend(corners.map(|corner| Cost {
                 makespan: corner.time,
                 peak: corner.bytes as u64,
             }));
@@ -127,7 +121,7 @@ impl Question<'_> {
         })
     }
 
-    /// What is read off a table by exact bytes.
+    /// Fills a table by exact bytes and reads something off it.
     fn exactly<T>(
         &self,
         progress: &mut Progress,
@@ -140,12 +134,12 @@ impl Question<'_> {
         read(&program, &table)
     }
 
-    /// Sizes in slots are rounded up, so that a plan takes less than the table says, and more of it than the budget has slots may
-    /// fit: the table goes on beyond, and its plans are counted in bytes.
+    /// The best plan by slots. Sizes in slots are rounded up, so that a plan takes less than the table says, and a plan of more slots
+    /// than the budget has may fit. The table therefore goes on beyond the budget, and its plans are counted in bytes.
     fn best_by_slots(&self, count: usize, progress: &mut Progress) -> Result<Costed, PlanError> {
         let mut best: Option<Costed> = None;
         self.by_slots(count, progress, |program, table, sizes| {
-            // What the budget has room for in slots that are rounded up, and beyond.
+            // From the slots that fit in the budget when rounded up, to the end of the table.
             let (mut low, mut high) = (sizes.whole_units(self.budget), table.top());
             while low <= high {
                 let x = low + (high - low) / 2;
@@ -172,7 +166,7 @@ impl Question<'_> {
     fn curve_by_slots(
         &self,
         count: usize,
-        costs: &mut Vec<Tally>,
+        costs: &mut Vec<Cost>,
         progress: &mut Progress,
     ) -> Result<(), PlanError> {
         self.by_slots(count, progress, |program, table, _| {
@@ -182,14 +176,14 @@ impl Question<'_> {
                 if time < before {
                     before = time;
                     let ops = sequence(program, table, x)?;
-                    costs.extend(ops.map(|ops| tally(self.chain, &ops)));
+                    costs.extend(ops.map(|ops| cost_of(self.chain, &ops)));
                 }
             }
             Ok(())
         })
     }
 
-    /// What is read off a table by slots.
+    /// Fills a table by slots and reads something off it.
     fn by_slots<T>(
         &self,
         count: usize,
@@ -202,7 +196,7 @@ impl Question<'_> {
         read(&program, &table, &sizes)
     }
 
-    /// Sizes in slots and the number of slots to plan for: the budget, and what rounding up adds to all saved sets.
+    /// Sizes in slots, and the number of slots to plan for: those of the budget, and those that rounding up adds to all saved sets.
     fn slots(&self, count: usize) -> (Sizes, usize) {
         let unit = self.budget.div_ceil(count as u64).max(1);
         let (mut bytes, mut rounded) = (0u128, 0u128);

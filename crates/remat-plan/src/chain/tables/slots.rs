@@ -1,22 +1,23 @@
 //! Tables by slots: memory is counted in equal parts, a row holds a time for each number of them.
 //!
-//! Every plan of a class takes each backward operation once and at least each forward operation once: a table holds the time of forward operations
-//! that run *again*, and nothing else. Such times never rise with memory. A row holds them from the first slot in which there is a plan to the
-//! first from which on more memory saves no more time.
+//! Every plan of a class runs each backward operation once and each forward operation at least once. A table therefore holds only the time
+//! of forward operations that run *again*. Such times never rise with memory. A row holds them from the first slot in which there is a plan
+//! to the first slot from which on more memory saves no more time.
 //!
-//! While a row is filled, a split of the state's stages is tried in a stretch of slots only where its bound from below
-//! ([`crate::chain::tables::bounds`]) is less than the longest time of the stretch that is known, and the split that did best for the state before is
-//! tried first: nothing that might be better is left out.
+//! While a row is filled, a split of the state's stages is tried in a stretch of slots only where its lower bound
+//! ([`crate::chain::tables::bounds`]) is less than the longest known time of the stretch. The split that did best for the state before is
+//! tried first. No split that might be better is left out.
 //!
 //! Times are sums of positive numbers in single precision. With splits nested `d` deep, rounding makes a plan run forward operations again
-//! for less than `(1 + 2^-23)^(2 d + 1)` times the least time: for `d = 20` five millionths more, far less than what slots cost. Times that
-//! are small multiples of the shortest one are not rounded at all. What a plan takes is added up in double precision.
+//! for less than `(1 + 2^-23)^(2 d + 1)` times the least time: for `d = 20` five millionths more, far less than the error of slots. Times that
+//! are small multiples of the shortest one are not rounded at all. The cost of a plan is added up in double precision.
 
 use crate::chain::model::error::PlanError;
+use crate::chain::model::progress::Pace;
 use crate::chain::recurrences::recurrence::{Choice, Recurrence, Splits, State};
 use crate::chain::tables::bounds::{stretches, Grid, SplitBounds, STRETCH};
-use crate::chain::tables::candidate_splits::{Lowest, Offer, Times};
-use crate::chain::tables::table::{Pace, Table};
+use crate::chain::tables::candidate_splits::{Candidate, Lowest, Times};
+use crate::chain::tables::table::Table;
 use std::ops::Range;
 
 /// Times of all states.
@@ -29,7 +30,7 @@ pub(crate) struct Slots {
     bounds: SplitBounds,
 }
 
-/// Where the times of a state are: those of a stretch before there is a plan, those that differ, and for another stretch the last of them.
+/// The place of a state's times in the table: a stretch of infinite times, the times that differ, and a stretch of the last of them.
 #[derive(Clone, Copy, Default)]
 struct Row {
     start: usize,
@@ -68,8 +69,8 @@ impl Slots {
             work.lowest.clear();
             recurrence.singles(state, |choice| {
                 let slots = (0..width as i64).step_by(STRETCH);
-                let offer = table.offer(&choice);
-                slots.for_each(|x| offer.lower(&mut work.lowest, x));
+                let candidate = table.candidate(&choice);
+                slots.for_each(|x| candidate.lower(&mut work.lowest, x));
             });
             recurrence.splits(state, |splits| {
                 table.lower_to_splits(recurrence, &splits, &mut work);
@@ -100,7 +101,7 @@ impl Slots {
         self.times.extend([least; STRETCH]);
     }
 
-    /// Lowers the times of a state to what its splits offer.
+    /// Lowers the times of a state to those of its splits.
     fn lower_to_splits(&self, recurrence: &impl Recurrence, splits: &Splits<'_>, work: &mut Work) {
         let grid = Grid::new(splits.less);
         let last = grid.stretch(self.top());
@@ -113,9 +114,37 @@ impl Slots {
         }
     }
 
-    /// As [`Slots::lower_to_splits`], in some stretches only. Splits that may do well somewhere are found first and tried then, each in all
-    /// of these stretches, so that memory is read in order.
+    /// Does as [`Slots::lower_to_splits`], in some stretches only. It first finds the splits that may do well somewhere and then tries each
+    /// in all of these stretches, so that memory is read in order.
     fn lower_block(
+        &self,
+        recurrence: &impl Recurrence,
+        splits: &Splits<'_>,
+        block: Range<usize>,
+        work: &mut Work,
+    ) {
+        let grid = Grid::new(splits.less);
+        self.find(recurrence, splits, block.clone(), work);
+        let found = work.found[..splits.places.len()].iter_mut().enumerate();
+        for (at, stretches) in found.filter(|(_, found)| **found != 0) {
+            let place = splits.places.start + at;
+            let choice = recurrence.split(splits, place);
+            let candidate = self.candidate(&choice);
+            while *stretches != 0 {
+                let stretch = block.start + stretches.trailing_zeros() as usize;
+                *stretches &= *stretches - 1;
+                let begin = grid.begin(stretch);
+                let known = work.lowest.at(begin);
+                candidate.lower(&mut work.lowest, begin);
+                if work.lowest.at(begin) < known {
+                    work.guesses[stretch] = place;
+                }
+            }
+        }
+    }
+
+    /// Finds the splits that may do well in some of these stretches, by their bounds, and tries the guess of each stretch.
+    fn find(
         &self,
         recurrence: &impl Recurrence,
         splits: &Splits<'_>,
@@ -135,43 +164,23 @@ impl Slots {
             let guess = work.guesses[stretch];
             if splits.places.contains(&guess) {
                 let choice = recurrence.split(splits, guess);
-                self.offer(&choice).lower(&mut work.lowest, begin);
+                self.candidate(&choice).lower(&mut work.lowest, begin);
             }
             let bit = 1 << (stretch - block.start);
+            let limit = work.lowest.at(begin);
             self.bounds
-                .below(splits, stretch, work.lowest.at(begin), |at| {
-                    found[at] |= bit
-                });
-        }
-        for (at, stretches) in found
-            .iter_mut()
-            .enumerate()
-            .filter(|(_, found)| **found != 0)
-        {
-            let place = splits.places.start + at;
-            let choice = recurrence.split(splits, place);
-            let offer = self.offer(&choice);
-            while *stretches != 0 {
-                let stretch = block.start + stretches.trailing_zeros() as usize;
-                *stretches &= *stretches - 1;
-                let begin = grid.begin(stretch);
-                let known = work.lowest.at(begin);
-                offer.lower(&mut work.lowest, begin);
-                if work.lowest.at(begin) < known {
-                    work.guesses[stretch] = place;
-                }
-            }
+                .below(splits, stretch, limit, |at| found[at] |= bit);
         }
     }
 
-    /// What a choice offers.
+    /// The times of a choice.
     #[inline]
-    fn offer(&self, choice: &Choice) -> Offer<'_> {
+    fn candidate(&self, choice: &Choice) -> Candidate<'_> {
         let (first, less) = match choice.first {
             Some((state, less)) => (self.times_of(state), less),
             None => (Times::NONE, 0),
         };
-        Offer {
+        Candidate {
             again: choice.again,
             need: choice.need,
             first,
@@ -192,10 +201,10 @@ impl Slots {
     }
 }
 
-/// Stretches that are looked at before splits are tried in them.
+/// Number of stretches whose bounds are looked at before splits are tried in them.
 const BLOCK: usize = u64::BITS as usize;
 
-/// A state that is being done.
+/// Buffers for the state whose row is being filled.
 struct Work {
     lowest: Lowest,
     /// By stretch, the place of the last split that did well.
@@ -209,7 +218,7 @@ impl Table for Slots {
         self.times_of(state).at(x).into()
     }
 
-    /// Sums are the same as when the table was filled: a choice that takes as long as the table says is a best one.
+    /// Sums are the same as when the table was filled, so that a choice is a best one if it takes as long as the table says.
     fn best(&self, recurrence: &impl Recurrence, state: State, x: i64) -> Option<Choice> {
         let x = x.min(self.top());
         let time = self.times_of(state).at(x);
@@ -219,7 +228,7 @@ impl Table for Slots {
         let above = f32::from_bits(time.to_bits() + 1); // The next number up: times are not negative.
         let mut best = None;
         recurrence.singles(state, |choice| {
-            if best.is_none() && self.offer(&choice).at(x) <= time {
+            if best.is_none() && self.candidate(&choice).at(x) <= time {
                 best = Some(choice);
             }
         });
@@ -231,7 +240,7 @@ impl Table for Slots {
             self.bounds.below(&splits, stretch, above, |at| {
                 if best.is_none() {
                     let choice = recurrence.split(&splits, splits.places.start + at);
-                    best = (self.offer(&choice).at(x) <= time).then_some(choice);
+                    best = (self.candidate(&choice).at(x) <= time).then_some(choice);
                 }
             });
         });

@@ -1,8 +1,9 @@
-//! The least memory in which a chain can be done at all, to the byte.
+//! Tables of the least memory in which a chain can be done at all, to the byte.
 
 use crate::chain::model::error::PlanError;
+use crate::chain::model::progress::Pace;
 use crate::chain::recurrences::recurrence::{Recurrence, State};
-use crate::chain::tables::table::{Pace, Table};
+use crate::chain::tables::table::Table;
 
 /// The least memory of each state, and a time in which it can be done within that.
 pub(crate) struct Smallest {
@@ -31,12 +32,12 @@ impl Smallest {
                 if first == never || second == never {
                     return;
                 }
-                let offer = (
+                let candidate = (
                     choice.need.max(first.0 + less).max(second.0),
                     choice.time + first.1 + second.1,
                 );
-                if offer < best {
-                    best = offer;
+                if candidate < best {
+                    best = candidate;
                 }
             });
             rows[state] = best;
@@ -54,9 +55,10 @@ impl Smallest {
 impl Table for Smallest {
     fn time(&self, state: State, x: i64) -> f64 {
         let (least, time) = self.rows[state];
-        match x >= least {
-            true => time,
-            false => f64::INFINITY,
+        if x >= least {
+            time
+        } else {
+            f64::INFINITY
         }
     }
 }

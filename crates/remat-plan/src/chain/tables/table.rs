@@ -1,9 +1,8 @@
-//! What a dynamic program's tables have in common.
+//! Tables of dynamic programs, and the plans read off them.
 
 use crate::chain::model::error::PlanError;
-use crate::chain::model::sequence::Op;
+use crate::chain::model::sequence::{Op, LONGEST};
 use crate::chain::recurrences::recurrence::{Choice, Recurrence, State, Step};
-use std::ops::ControlFlow;
 
 /// Least time by state and memory.
 pub(crate) trait Table {
@@ -34,9 +33,6 @@ pub(crate) trait Table {
         best
     }
 }
-
-/// Longest sequence that is written down.
-pub(crate) const LONGEST: usize = 1 << 24;
 
 /// The operations of the best plan with memory `x`; `None` if there is none.
 pub(crate) fn sequence(
@@ -78,38 +74,4 @@ pub(crate) fn sequence(
         );
     }
     Ok(Some(ops))
-}
-
-/// Is told now and then which part of the work is done, from 0 to 1; planning stops where it breaks.
-pub type Progress<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
-
-/// Tells of progress as states are done.
-pub(crate) struct Pace<'p, 'a> {
-    progress: &'p mut Progress<'a>,
-    states: usize,
-    done: usize,
-}
-
-impl<'p, 'a> Pace<'p, 'a> {
-    /// States between two reports.
-    const STRIDE: usize = 512;
-
-    pub(crate) fn new(progress: &'p mut Progress<'a>, states: usize) -> Self {
-        Pace {
-            progress,
-            states,
-            done: 0,
-        }
-    }
-
-    pub(crate) fn step(&mut self) -> Result<(), PlanError> {
-        self.done += 1;
-        if self.done % Self::STRIDE != 0 {
-            return Ok(());
-        }
-        match (self.progress)(self.done as f64 / self.states as f64) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(PlanError::Interrupted),
-        }
-    }
 }

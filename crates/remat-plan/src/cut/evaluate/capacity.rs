@@ -1,10 +1,10 @@
-//! What saving a node costs (algorithm 2 of the paper).
+//! The cost of saving a node (algorithm 2 of the paper).
 
 use crate::cut::flow::network::Capacity;
 use crate::cut::graph::joint_graph::JointGraph;
 
 /// The capacity of a node: bytes read by the backward pass, and as many written by the forward pass if it would not write them
-/// anyway. Infinite for what is not savable.
+/// anyway. Infinite for a node that is not savable.
 pub(crate) fn capacity(graph: &JointGraph, id: usize) -> Capacity {
     let node = &graph.nodes[id];
     match (node.savable, materialized(graph, id)) {
@@ -14,7 +14,7 @@ pub(crate) fn capacity(graph: &JointGraph, id: usize) -> Capacity {
     }
 }
 
-/// Whether the forward pass writes a node to memory even if it is not saved: it is given, returned, or part of no kernel with
+/// Whether the forward pass writes a node to memory even if it is not saved: the node is an input, an output, or not in one kernel with
 /// all of its users.
 fn materialized(graph: &JointGraph, id: usize) -> bool {
     let node = &graph.nodes[id];

@@ -1,4 +1,4 @@
-//! A choice of what to save, and what it is worth.
+//! A choice of the values to save, with its cost, time and memory.
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::capacity::capacity;
@@ -10,29 +10,29 @@ use crate::cut::graph::ban_rules::{bans, lasting_ban, Wishes};
 use crate::cut::graph::joint_graph::JointGraph;
 use crate::cut::graph::phases::{forward_ancestors, Phases};
 
-/// A joint graph with all that is known before anything is chosen.
-pub(crate) struct Question<'a> {
+/// A joint graph with everything that is known before anything is chosen.
+pub(crate) struct Problem<'a> {
     pub(crate) graph: &'a JointGraph,
     pub(crate) phases: Phases,
-    /// Bans of the rules, with what was wished.
+    /// Bans of the rules, with those that the caller added or lifted.
     pub(crate) bans: Vec<Option<Ban>>,
     /// Bans of the rules alone.
     pub(crate) rules: Vec<Option<Ban>>,
     pub(crate) capacities: Vec<Capacity>,
-    /// No plan recomputes it, whatever the budget: an input, a random op, what the caller does not want, and results of such an op that is
-    /// not savable itself.
+    /// No plan recomputes the node, whatever the budget: it is an input, a random op, a node that the caller banned, or a result of such
+    /// an op that is not savable itself.
     pub(crate) fixed: Vec<bool>,
-    /// The forward pass runs it, whatever is saved.
+    /// The forward pass runs the node, whatever is saved.
     pub(crate) always_forward: Vec<bool>,
 }
 
-impl<'a> Question<'a> {
-    pub(crate) fn new(graph: &'a JointGraph, wishes: &Wishes) -> Result<Question<'a>, CutError> {
+impl<'a> Problem<'a> {
+    pub(crate) fn new(graph: &'a JointGraph, wishes: &Wishes) -> Result<Problem<'a>, CutError> {
         let phases = Phases::of(graph);
         let rules = bans(graph, &phases.forward);
         let mut bans = rules.clone();
         wishes.apply(graph, &phases.forward, &mut bans)?;
-        Ok(Question {
+        Ok(Problem {
             capacities: (0..graph.len()).map(|id| capacity(graph, id)).collect(),
             fixed: fixed(graph, &bans),
             always_forward: forward_ancestors(graph),
@@ -43,8 +43,7 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// What follows from saving these, and what has to be saved for them to do: what is fixed, where it is read. `None` if that is not
-    /// savable.
+    /// The choice that saves these nodes, and the fixed nodes that the backward pass then reads. `None` if one of those is not savable.
     pub(crate) fn choice(&self, mut saved: Vec<bool>) -> Option<Choice> {
         let mut wanted = self.phases.needed.clone();
         let mut run = Recompute::default();
@@ -81,7 +80,7 @@ impl<'a> Question<'a> {
         })
     }
 
-    /// The step as it then runs.
+    /// The step as it runs with this choice.
     pub(crate) fn timeline(&self, run: &Recompute) -> Timeline {
         Timeline::of(self.graph, &self.phases, run)
     }
@@ -111,17 +110,17 @@ fn fixed(graph: &JointGraph, bans: &[Option<Ban>]) -> Vec<bool> {
 #[derive(Clone)]
 pub(crate) struct Choice {
     pub(crate) run: Recompute,
-    /// Sum of the capacities of what is saved.
+    /// Sum of the capacities of the saved nodes.
     pub(crate) cost: u64,
-    /// Bytes of the step at its highest.
+    /// The most bytes of the step at once.
     pub(crate) peak: u64,
     pub(crate) recompute_ns: u64,
-    /// How many nodes are recomputed in spite of a ban.
+    /// Number of nodes that are recomputed in spite of a ban.
     pub(crate) lifted: usize,
 }
 
 impl Choice {
-    /// What is better where memory is the same: less time, then fewer bans lifted, then fewer bytes read and written.
+    /// Ranks choices of the same memory: by time, then by bans lifted, then by bytes read and written.
     pub(crate) fn price(&self) -> (u64, usize, u64) {
         (self.recompute_ns, self.lifted, self.cost)
     }

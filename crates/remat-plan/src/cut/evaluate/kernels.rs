@@ -1,28 +1,32 @@
-//! Which values no kernel writes.
+//! The values that no kernel writes.
 //!
-//! A compiler computes an op that can be part of a kernel wherever its result is read, be it in several kernels: the value is never in
-//! memory. It is written where the pass hands it on, where an op that is part of no such kernel reads it, and where it is a reduction,
-//! which those that read it would have to begin again for each of their elements (section 3.1 of the paper; Inductor does so). It is
-//! written, too, if kernels read it that cannot be one, since one needs what an op between them makes, and computing it twice is heavy or
-//! would read more values than the description allows (`shared_reads`): else the sum of residual connections would be computed anew in every layer from those of all
-//! before.
+//! A compiler computes an op that can be part of a kernel wherever its result is read, in several kernels if need be: the value is never
+//! in memory. A value is written in these cases:
+//!
+//! - The pass hands it on.
+//! - An op reads it that is part of no such kernel.
+//! - It is a reduction, which its readers would have to begin again for each of their elements (section 3.1 of the paper; Inductor does
+//!   so).
+//! - Kernels read it that cannot be one, because one needs the result of an op between them, and computing it twice is heavy or would
+//!   read more values than the description allows (`shared_reads`). Else the sum of residual connections would be computed anew in
+//!   every layer from those of all layers before.
 
 use crate::cut::graph::joint_graph::JointGraph;
 
-/// Where a value is, as far as is known.
+/// The place of a value, as far as is known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Memory,
-    /// In kernels, if all that reads it is.
+    /// In kernels, if all its readers are.
     Kernels,
-    /// In kernels, as the caller knows, unless it is handed on.
+    /// In kernels, as the caller says, unless it is handed on.
     Told,
 }
 
-/// For each node whether a pass makes its value and never writes it. `pass` lists what it runs, in order; `runs` says the same of each node;
-/// `keeps` what it hands on.
+/// For each node whether a pass makes its value and never writes it. `pass` lists the nodes that it runs, in order; `runs` says the same of
+/// each node; `keeps` says whether the pass hands a value on.
 ///
-/// A view is where that is of which it is a view; both are written if one of them has to be. Takes time `O(nodes + edges)`.
+/// A view is where its base is; both are written if one of them has to be. Takes time `O(nodes + edges)`.
 pub(crate) fn inside(
     graph: &JointGraph,
     pass: &[u32],
@@ -43,7 +47,7 @@ pub(crate) fn inside(
     inside
 }
 
-/// What reads each value in a pass, be it through views.
+/// The readers of each value in a pass, also through views.
 struct Readers {
     /// Ops on the longest way to each value that are part of no kernel.
     level: Vec<u32>,
@@ -75,7 +79,7 @@ impl Readers {
         readers
     }
 
-    /// A view of a value is not what reads it.
+    /// Records the reads of a node. A view of a value does not count as its reader.
     fn reads(&mut self, graph: &JointGraph, id: usize, runs: &[bool]) {
         let root = |mut id: usize| {
             while let (true, Some(base)) = (runs[id], graph.nodes[id].view_of) {
@@ -91,20 +95,20 @@ impl Readers {
         }
     }
 
-    /// Several ops read it, of which one cannot be in its kernel.
+    /// Several ops read the value, and one of them cannot be in its kernel.
     fn are_apart(&self, id: usize) -> bool {
         self.count[id] > 1 && self.top[id] > self.level[id]
     }
 }
 
-/// What each value inside kernels is computed from.
+/// The values in memory from which each value inside kernels is computed.
 struct Sources {
     /// Values that kernels which cannot be one may read in place of one.
     limit: usize,
     /// Of each node the values in memory, up to one more than the limit.
     values: Vec<u32>,
     count: Vec<u8>,
-    /// A heavy op is among those in between, or it is one.
+    /// The node, or one between it and the values in memory, is heavy.
     heavy: Vec<bool>,
 }
 
@@ -134,7 +138,7 @@ impl Sources {
         self.heavy[id] || self.of(id).len() > self.limit
     }
 
-    /// Notes what the value is computed from, itself if it is in memory.
+    /// Records the values that a value is computed from; the value itself if it is in memory.
     fn found(&mut self, graph: &JointGraph, id: usize, inside: &[bool]) {
         self.count[id] = 0;
         self.heavy[id] = inside[id] && graph.nodes[id].heavy;
@@ -165,7 +169,7 @@ impl Sources {
     }
 }
 
-/// As [`inside`], before it is asked which kernels can be one.
+/// As [`inside`], for kernels each of which is taken to be one with its readers.
 pub(crate) fn fused(
     graph: &JointGraph,
     pass: &[u32],
@@ -193,7 +197,7 @@ pub(crate) fn fused(
     inside
 }
 
-/// Where a value that is no view can be.
+/// The place where a value that is no view can be.
 fn place(graph: &JointGraph, id: usize) -> Place {
     let node = &graph.nodes[id];
     match node.written {
@@ -205,7 +209,7 @@ fn place(graph: &JointGraph, id: usize) -> Place {
     }
 }
 
-/// It is an op of several results, which are made together.
+/// The node is an op of several results, which are made together.
 fn has_parts(graph: &JointGraph, id: usize) -> bool {
     let part = |&user: &u32| {
         let node = &graph.nodes[user as usize];
@@ -223,8 +227,8 @@ fn fuses_with_readers(graph: &JointGraph, id: usize, runs: &[bool]) -> bool {
     graph.nodes[id].fusible && readers.all(|&user| graph.nodes[user as usize].fusible)
 }
 
-/// Whether the value is written for certain if the backward pass recomputes it, or makes it as a view of what it recomputes, whatever else
-/// is saved. `root` is what it is a view of, in the end; `backward` says what the backward pass runs in any case.
+/// Whether the value is certainly written if the backward pass recomputes it or its base, whatever else is saved. `root` is the base of
+/// the value, through all views; `backward` says which nodes the backward pass runs in any case.
 pub(crate) fn is_written_again(
     graph: &JointGraph,
     id: usize,

@@ -1,18 +1,18 @@
-//! When values are made and let go, and so how much memory a step takes.
+//! Lifetimes of values, and from them the memory of a step.
 //!
-//! What is assumed, so that a compiled step needs no more:
+//! The count assumes the following, so that a compiled step takes no more:
 //! - Inputs of the forward pass stay throughout, forward outputs from when they are made, tangents and backward outputs to the end of the
 //!   backward pass: the caller holds them.
 //! - The tangents come when the forward pass is over.
-//! - The forward pass runs what its outputs and the saved values need, in the order of the graph. What is not saved goes after
-//!   its last use there, what is saved after its last use in the backward pass.
-//! - The backward pass runs its ops in the order of the graph. Directly before each, those of its ancestors that are to be recomputed and
-//!   have not been yet are, in the order of the graph. So each is recomputed once, and it goes after its last use.
-//! - A value takes its bytes, unless it stays inside kernels (`kernels.rs`): then it takes none, and what it is computed from is there
-//!   until the last kernel that computes it has run. An op's inputs, results and workspace are there while it runs; nothing is computed in
-//!   place.
-//! - A view takes no bytes and keeps what it is a view of. The results of an op of several are there from when the op runs, those that nobody
-//!   reads as long as others are taken from it.
+//! - The forward pass runs the nodes that its outputs and the saved values need, in the order of the graph. A value that is not saved is
+//!   dropped after its last use there, a saved value after its last use in the backward pass.
+//! - The backward pass runs its ops in the order of the graph. Directly before each op it recomputes the op's ancestors that have to be
+//!   recomputed and have not been yet, in the order of the graph. So each is recomputed once, and it is dropped after its last use.
+//! - A value takes its bytes, unless it stays inside kernels (`kernels.rs`): then it takes none, and the values that it is computed from
+//!   are there until the last kernel that computes it has run. An op's inputs, results and workspace are there while it runs; nothing is
+//!   computed in place.
+//! - A view takes no bytes and keeps its base. The results of an op of several results are there from when the op runs; results that
+//!   nobody reads stay as long as others are taken from the op.
 
 use crate::cut::evaluate::kernels::inside;
 use crate::cut::evaluate::recompute::Recompute;
@@ -21,17 +21,17 @@ use crate::cut::graph::phases::Phases;
 
 /// A step as it runs.
 pub(crate) struct Timeline {
-    /// Ops of the backward pass and what is recomputed for them, by number of node.
+    /// Ops of the backward pass and the nodes recomputed for them, by number of node.
     pub(crate) backward: Vec<u32>,
-    /// Bytes there are while each op of the forward pass runs, between the passes, and while each op of the backward pass runs.
+    /// Bytes while each op of the forward pass runs, between the passes, and while each op of the backward pass runs.
     pub(crate) bytes: Vec<u64>,
-    /// Nanoseconds of what runs a second time: of ops that are not compute-bound and part of a kernel with all that reads their result in the backward
-    /// pass none.
+    /// Nanoseconds of the ops that run a second time. An op takes none if it is not compute-bound and is in one kernel with every reader
+    /// of its result in the backward pass.
     pub(crate) recompute_ns: u64,
 }
 
 impl Timeline {
-    /// Lays out the step that follows from what is saved, in time `O((nodes + edges) log nodes)`.
+    /// Lays out the step that follows from the saved values, in time `O((nodes + edges) log nodes)`.
     pub(crate) fn of(graph: &JointGraph, phases: &Phases, run: &Recompute) -> Timeline {
         let forward = forward(graph, phases, run);
         let recomputed = marked(graph.len(), &run.recomputed);
@@ -67,7 +67,7 @@ fn marked(count: usize, nodes: &[u32]) -> Vec<bool> {
     marked
 }
 
-/// What the forward pass runs.
+/// The nodes that the forward pass runs.
 fn forward(graph: &JointGraph, phases: &Phases, run: &Recompute) -> Vec<u32> {
     let mut wanted = marked(graph.len(), &run.read);
     let mut nodes = Vec::new();
@@ -84,7 +84,7 @@ fn forward(graph: &JointGraph, phases: &Phases, run: &Recompute) -> Vec<u32> {
     nodes
 }
 
-/// What the backward pass runs.
+/// The nodes that the backward pass runs.
 fn backward(graph: &JointGraph, phases: &Phases, recomputed: &[bool]) -> Vec<u32> {
     let mut missing = recomputed.to_vec();
     let mut nodes = Vec::new();
@@ -112,8 +112,8 @@ fn recompute(graph: &JointGraph, wanted: &[u32], missing: &mut [bool], nodes: &m
     nodes[first..].sort_unstable();
 }
 
-/// Nanoseconds of what runs in both passes and is not part of a kernel with all that reads it in the backward pass (assumption 2 of
-/// section 3.1).
+/// Nanoseconds of the ops that run in both passes and are not in one kernel with all their readers in the backward pass (assumption 2
+/// of section 3.1).
 fn recompute_ns(graph: &JointGraph, phases: &Phases, forward: &[u32], recomputed: &[bool]) -> u64 {
     let fused = |id: u32| {
         let runs = |user: &&u32| recomputed[**user as usize] || phases.backward[**user as usize];
@@ -128,7 +128,7 @@ fn recompute_ns(graph: &JointGraph, phases: &Phases, forward: &[u32], recomputed
     again.map(|&id| graph.nodes[id as usize].cost).sum()
 }
 
-/// A piece of memory: its bytes, and the first and last moment that it is there.
+/// A piece of memory: its bytes, and the first and last moment of its life.
 #[derive(Clone, Copy)]
 struct Piece {
     bytes: u64,
@@ -136,12 +136,12 @@ struct Piece {
     to: u32,
 }
 
-/// The memory of a step, made up pass by pass.
+/// The memory of a step, added up pass by pass.
 struct Account<'a> {
     graph: &'a JointGraph,
     /// The last moment.
     end: u32,
-    /// Of each node a piece, and another for when it is made in the backward pass.
+    /// Two pieces for each node: one of the forward pass, one for the node as the backward pass makes it.
     pieces: Vec<Piece>,
     /// The piece that each node is in, as of the pass under way.
     home: Vec<u32>,
@@ -183,7 +183,7 @@ impl<'a> Account<'a> {
         account
     }
 
-    /// A pass that runs these nodes, the first at this moment, and hands on what it `keeps`.
+    /// Adds a pass that runs these nodes, the first at this moment, and hands on the values that it `keeps`.
     fn run(&mut self, nodes: &[u32], first: usize, keeps: impl Fn(usize) -> bool) {
         let running = marked(self.graph.len(), nodes);
         let inside = inside(self.graph, nodes, &running, keeps);
@@ -203,7 +203,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// When each of these nodes is last computed: what is inside kernels with the last of them.
+    /// The moment when each of these nodes is last computed. A value inside kernels is computed with each kernel that reads it.
     fn last(&self, nodes: &[u32], first: u32, running: &[bool], inside: &[bool]) -> Vec<u32> {
         let mut last = vec![0; self.graph.len()];
         let moments = first..first + nodes.len() as u32;
@@ -230,7 +230,7 @@ impl<'a> Account<'a> {
         piece.to = piece.to.max(moment);
     }
 
-    /// What comes out of an op of several results and nobody takes stays as long as the op's tuple.
+    /// A result of an op of several results that nobody takes stays as long as the op's tuple.
     fn unread(&mut self, id: usize, running: &[bool]) {
         if self.graph.nodes[id].savable || self.graph.nodes[id].view_of.is_some() {
             return;
@@ -255,7 +255,7 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// From the forward pass to the backward pass: what is made there has pieces of its own.
+    /// Goes from the forward pass to the backward pass: nodes made there have pieces of their own.
     fn turn(&mut self, phases: &Phases, recomputed: &[bool], moment: usize) {
         self.hold(|node| node.forward_output);
         for (id, &recomputed) in recomputed.iter().enumerate() {
@@ -272,14 +272,14 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// What stays to the end.
+    /// Has values stay to the end.
     fn hold(&mut self, stays: impl Fn(&Properties) -> bool) {
         for id in (0..self.graph.len()).filter(|&id| stays(&self.graph.nodes[id])) {
             self.touch(id, self.end);
         }
     }
 
-    /// Bytes there are at each moment.
+    /// Bytes at each moment.
     fn bytes(&self) -> Vec<u64> {
         let mut change = vec![0u64; self.end as usize + 2];
         for piece in self.pieces.iter().filter(|piece| piece.from <= piece.to) {

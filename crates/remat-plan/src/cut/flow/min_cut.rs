@@ -4,10 +4,10 @@ use crate::cut::flow::network::{Capacity, Edge, Network};
 use crate::cut::flow::push_relabel::{Flow, INFINITY};
 use crate::cut::graph::adjacency::Adjacency;
 
-/// A minimum cut: of all of them, that with the fewest vertices beside the sink.
+/// A minimum cut with its two sides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MinCut {
-    /// Sum of the capacities cut, and the flow that proves that no cut costs less.
+    /// Sum of the capacities that are cut, and the flow that proves that no cut costs less.
     pub cost: u64,
     /// For each vertex whether it is on the side of the sink.
     pub sink_side: Vec<bool>,
@@ -15,6 +15,7 @@ pub struct MinCut {
 
 /// Why there is no minimum cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum NoMinCut {
     /// Edges from the source to the sink, none of which is to be cut, by number.
     Endless(Vec<usize>),
@@ -24,12 +25,12 @@ pub enum NoMinCut {
     Uncertified(String),
 }
 
-/// The minimum cut nearest the sink.
+/// The minimum cut nearest the sink: of all minimum cuts, the one with the fewest vertices beside the sink.
 ///
-/// What infinite edges tie to the source, or to the sink, is one vertex with it. Through what remains flow is pushed (push-relabel;
-/// Goldberg and Tarjan 1988, with the heuristics of Cherkassky and Goldberg 1997), `O(vertices^2 sqrt(edges))` at worst and
-/// close to linear on joint graphs. That the flow is a flow, that no infinite edge is cut, and that both are worth
-/// the same is checked each time.
+/// Vertices that infinite edges tie to the source or to the sink are contracted into it. The maximum flow of the rest is found by
+/// push-relabel (Goldberg and Tarjan 1988, with the heuristics of Cherkassky and Goldberg 1997), in `O(vertices^2 sqrt(edges))` at worst
+/// and close to linear time on joint graphs. Each time, a check proves that the flow is a flow, that no infinite edge is cut, and that
+/// the cut costs as much as the flow carries.
 ///
 /// ```
 /// use remat_plan::cut::{min_cut, Capacity::{Finite, Infinite}, Network};
@@ -58,7 +59,7 @@ pub fn min_cut(network: &Network) -> Result<MinCut, NoMinCut> {
     Ok(cut)
 }
 
-/// The minimum cut nearest the source: that with the most vertices beside the sink.
+/// The minimum cut nearest the source: the one with the most vertices beside the sink.
 pub fn min_cut_nearest_source(network: &Network) -> Result<MinCut, NoMinCut> {
     match min_cut(&network.reversed()) {
         Ok(mut cut) => {
@@ -74,7 +75,7 @@ pub fn min_cut_nearest_source(network: &Network) -> Result<MinCut, NoMinCut> {
     }
 }
 
-/// The cut parts source from sink, cuts no infinite edge, and costs what it says.
+/// Checks that the cut parts source from sink, cuts no infinite edge, and has the cost that it names.
 fn certify(network: &Network, cut: &MinCut) -> Result<(), String> {
     let side = |vertex: u32| cut.sink_side[vertex as usize];
     if side(Network::SOURCE) || !side(Network::SINK) {
@@ -90,16 +91,16 @@ fn certify(network: &Network, cut: &MinCut) -> Result<(), String> {
             Capacity::Infinite => return Err(format!("{edge:?} is cut")),
         }
     }
-    match cost == cut.cost {
-        true => Ok(()),
-        false => Err(format!("the cut costs {cost}, the flow is {}", cut.cost)),
+    if cost != cut.cost {
+        return Err(format!("the cut costs {cost}, the flow is {}", cut.cost));
     }
+    Ok(())
 }
 
-/// A network in which what infinite edges tie to source or sink is one with it.
+/// A network in which the vertices that infinite edges tie to source or sink are one with it.
 struct Contracted {
     vertices: u32,
-    /// Where each vertex of the network went.
+    /// The vertex that each vertex of the network became.
     place: Vec<u32>,
     /// No edge goes into the source, out of the sink, or round.
     edges: Vec<(u32, u32, u64)>,
@@ -147,7 +148,7 @@ impl Contracted {
     }
 }
 
-/// What infinite edges lead to from a vertex on, itself included.
+/// The vertices that infinite edges lead to from a vertex, itself included.
 fn tied(network: &Network, from: u32, ends: impl Fn(&Edge) -> (u32, u32) + Copy) -> Vec<bool> {
     let infinite = |edge: &&Edge| edge.capacity == Capacity::Infinite;
     let pairs = network.edges.iter().filter(infinite).map(ends);

@@ -1,11 +1,11 @@
-//! Networks that flow runs through.
+//! Flow networks.
 
-/// What an edge lets through, or what cutting it costs.
+/// The capacity of an edge: the most flow through it, and the cost of cutting it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capacity {
-    /// So much.
+    /// A finite amount.
     Finite(u64),
-    /// Anything: the edge is not to be cut.
+    /// Any flow; the edge must not be cut.
     Infinite,
 }
 
@@ -16,7 +16,7 @@ pub struct Edge {
     pub tail: u32,
     /// The vertex it goes to.
     pub head: u32,
-    /// What it lets through.
+    /// Its capacity.
     pub capacity: Capacity,
 }
 
@@ -60,7 +60,7 @@ impl Network {
         &self.edges
     }
 
-    /// The same network backwards: every edge turned round, source and sink exchanged.
+    /// The reversed network: every edge turned round, source and sink exchanged.
     pub(crate) fn reversed(&self) -> Network {
         let turned = |vertex: u32| match vertex {
             Network::SOURCE => Network::SINK,

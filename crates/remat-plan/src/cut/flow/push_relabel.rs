@@ -2,11 +2,12 @@
 //! the gap heuristic of Cherkassky and Goldberg, "On implementing the push-relabel method", 1997), along paths of a few arcs (Goldberg,
 //! "The partial augment-relabel algorithm for the maximum flow problem", 2008).
 //!
-//! Pushing arc by arc, excess runs into each dead end before that is relabeled, and back: on layers that are densely connected
-//! a hundred times as often as along paths.
+//! Where flow is pushed arc by arc, excess runs into each dead end before that is relabeled, and back: on densely connected layers a
+//! hundred times as often as along paths.
 //!
-//! Only the first of its two phases: what is found is a preflow, which may leave excess on its way. That the sink gets as
-//! much as any flow brings it is enough for the cut nearest the sink: the vertices from which the sink can still be reached.
+//! This file runs only the first of the two phases of push-relabel. It finds a preflow, which may leave excess on its way. The sink gets
+//! as much of a maximum preflow as of a maximum flow, which is enough for the cut nearest the sink: the vertices from which the sink can
+//! still be reached.
 
 use crate::cut::flow::network::Network;
 use std::collections::VecDeque;
@@ -27,7 +28,7 @@ struct Arc {
     head: u32,
     /// The other direction of the edge.
     mate: u32,
-    /// What can still be pushed.
+    /// The amount that can still be pushed.
     residual: u64,
 }
 
@@ -70,25 +71,17 @@ impl<'a> Flow<'a> {
             *place += 1;
             *place - 1
         };
-        let nothing = Arc {
-            head: 0,
-            mate: 0,
-            residual: 0,
+        let arc = |head, mate, residual| Arc {
+            head,
+            mate,
+            residual,
         };
-        let mut arcs = vec![nothing; 2 * edges.len()];
+        let mut arcs = vec![arc(0, 0, 0); 2 * edges.len()];
         let mut arc_of = Vec::with_capacity(edges.len());
         for &(tail, head, capacity) in edges {
             let (there, back) = (place(tail), place(head));
-            arcs[there as usize] = Arc {
-                head,
-                mate: back,
-                residual: capacity,
-            };
-            arcs[back as usize] = Arc {
-                head: tail,
-                mate: there,
-                residual: 0,
-            };
+            arcs[there as usize] = arc(head, back, capacity);
+            arcs[back as usize] = arc(tail, there, 0);
             arc_of.push(there);
         }
         Flow {
@@ -106,12 +99,12 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// What reaches the sink.
+    /// The amount that has reached the sink.
     pub(crate) fn value(&self) -> u64 {
         self.excess[SINK]
     }
 
-    /// Pushes as much to the sink as can get there.
+    /// Finds a maximum preflow.
     pub(crate) fn maximize(&mut self) {
         let vertices = self.excess.len();
         let patience = 2 * (6 * vertices + self.edges.len());
@@ -181,7 +174,7 @@ impl<'a> Flow<'a> {
         self.arcs[mate as usize].head as usize
     }
 
-    /// Pushes what there is along the path, arc by arc.
+    /// Pushes excess along the path, arc by arc.
     fn augment(&mut self) {
         for place in 0..self.path.len() {
             let arc = self.path[place];
@@ -257,14 +250,14 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// From which vertices the sink can still be reached: of a maximum preflow, the side of the minimum cut nearest the sink.
+    /// The vertices from which the sink can still be reached: with a maximum preflow, the sink side of the minimum cut nearest the sink.
     pub(crate) fn reaches_sink(&mut self) -> Vec<bool> {
         self.relabel_all();
         let nowhere = self.excess.len() as u32;
         self.label.iter().map(|&label| label < nowhere).collect()
     }
 
-    /// The preflow is one, and no vertex beyond the cut keeps any of it; so no flow brings the sink more than what crosses the cut.
+    /// Checks that the preflow is one and fills every edge of the cut, so that no flow brings the sink more than the cut lets through.
     pub(crate) fn certify(&self, beyond: &[bool]) -> Result<(), String> {
         let mut came = vec![0u64; self.excess.len()];
         let mut went = vec![0u64; self.excess.len()];
@@ -282,14 +275,11 @@ impl<'a> Flow<'a> {
                 return Err(format!("more flows out of {vertex} than into it"));
             }
         }
-        match came[SINK] == self.value() {
-            true => Ok(()),
-            false => Err(format!(
-                "{} flows into the sink, {} was counted",
-                came[SINK],
-                self.value()
-            )),
+        if came[SINK] != self.value() {
+            let (came, value) = (came[SINK], self.value());
+            return Err(format!("{came} flows into the sink, {value} was counted"));
         }
+        Ok(())
     }
 }
 

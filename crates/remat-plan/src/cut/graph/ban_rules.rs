@@ -49,29 +49,29 @@ fn reduces(graph: &JointGraph, id: usize) -> bool {
     below_a_quarter(graph.nodes[id].bytes, read)
 }
 
-/// What an op makes is smaller than a quarter of what it reads.
+/// The result of an op is smaller than a quarter of its operands.
 pub(crate) fn below_a_quarter(made: u64, read: u64) -> bool {
     4 * u128::from(made) < u128::from(read)
 }
 
-/// Bans beside those of the rules, by name.
+/// Bans that the caller adds or lifts, by name of node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wishes {
-    /// Not to be recomputed either.
+    /// Nodes that must not be recomputed either.
     pub ban: Vec<String>,
-    /// May be recomputed whatever the rules say, unless they are random or the graph says that they are not to be.
+    /// Nodes that may be recomputed whatever the rules say, unless they are random or the graph forbids it.
     pub allow: Vec<String>,
-    /// Which of several minimum cuts.
+    /// The choice among several minimum cuts.
     pub nearest: Nearest,
 }
 
-/// Which of several minimum cuts.
+/// The choice among several minimum cuts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nearest {
-    /// That with the fewest nodes to recompute: nothing is saved that is larger than what is computed from it alone (section 3.4).
+    /// The cut with the fewest nodes to recompute: no value is saved that is larger than a value computed from it alone (section 3.4).
     #[default]
     Backward,
-    /// That with the most, nearest the inputs: what capacities alone give where nothing is weighed by its place.
+    /// The cut with the most nodes to recompute, nearest the inputs: the result of capacities that no place weighs.
     Forward,
 }
 

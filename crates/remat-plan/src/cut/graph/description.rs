@@ -25,7 +25,7 @@ pub struct Description {
     /// Bans beside those of the paper.
     #[serde(default, skip_serializing_if = "FusionRules::are_off")]
     pub fusion_rules: FusionRules,
-    /// Anything; not read.
+    /// Anything; it is not read.
     #[serde(default, skip_serializing_if = "serde_json::Value::is_null")]
     pub about: serde_json::Value,
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, BinaryHeap};
 /// Ops of a chain between two that are banned.
 const LONGEST_CHAIN: u32 = 100;
 
-/// What the description says of a node for these rules alone.
+/// Facts about a node that only these rules read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     /// Its place in the description.

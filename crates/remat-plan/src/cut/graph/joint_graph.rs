@@ -1,10 +1,10 @@
-//! The joint graph that is planned.
+//! Joint graphs of a forward and a backward pass.
 
 use crate::cut::graph::adjacency::Adjacency;
 use crate::cut::graph::ban::Ban;
 use std::collections::HashMap;
 
-/// What is known of a node beside its neighbours; see [`crate::cut::Node`] for the fields.
+/// Properties of a node beside its neighbours; see [`crate::cut::Node`] for the fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Properties {
     pub(crate) bytes: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Properties {
     pub(crate) backward_output: bool,
     /// The input whose memory it shares.
     pub(crate) view_of: Option<u32>,
-    /// The op of several results that it is one of.
+    /// The op of several results of which it is one.
     pub(crate) part_of: Option<u32>,
     pub(crate) group: Option<u32>,
     /// An op makes it, even out of nothing.
@@ -60,9 +60,9 @@ pub(crate) struct Properties {
 pub struct JointGraph {
     pub(crate) names: Vec<String>,
     pub(crate) nodes: Vec<Properties>,
-    /// What each node reads, each but once.
+    /// The inputs of each node, each once.
     pub(crate) inputs: Adjacency,
-    /// What reads each node.
+    /// The readers of each node.
     pub(crate) users: Adjacency,
     /// Values that each of several kernels may read in place of one.
     pub(crate) shared_reads: usize,

@@ -1,14 +1,14 @@
-//! Which nodes can run in the forward pass, and what the backward pass needs of them.
+//! The passes of a joint graph: nodes that can run in the forward pass, and those of them that the backward pass needs.
 
 use crate::cut::graph::joint_graph::JointGraph;
 
-/// What a joint graph says before anything is chosen.
+/// The passes of a joint graph before anything is chosen.
 pub(crate) struct Phases {
     /// `V_f` of the paper: computable from the inputs of the forward pass alone.
     pub(crate) forward: Vec<bool>,
-    /// Not in `V_f`, and an output of the backward pass is computed from it, or it is one.
+    /// Not in `V_f`, and an output of the backward pass or an input of one, however indirect.
     pub(crate) backward: Vec<bool>,
-    /// In `V_f`, and the backward pass must have it: an op of `backward` reads it, or it is an output.
+    /// In `V_f`, and the backward pass must have it: an op of `backward` reads it, or the backward pass returns it.
     pub(crate) needed: Vec<bool>,
 }
 

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use crate::cut::graph::adjacency::Adjacency;
 
-/// The nodes in an order in which they can run: as numbered, where that can be, but results of an op of several results directly after
-/// it. Where the nodes read one another in a circle, such a circle.
+/// The nodes in an order in which they can run: as numbered where possible, but results of an op of several results directly after the op.
+/// The error is a circle of nodes that read one another, if there is one.
 ///
 /// Of all nodes that could be next, the first is: Kahn's algorithm with a heap, `O(edges + nodes log nodes)`.
 pub(crate) fn order(
@@ -30,9 +30,10 @@ pub(crate) fn order(
             }
         }
     }
-    match order.len() == count {
-        true => Ok(order),
-        false => Err(circle(inputs, &missing)),
+    if order.len() == count {
+        Ok(order)
+    } else {
+        Err(circle(inputs, &missing))
     }
 }
 
@@ -49,7 +50,7 @@ fn circle(inputs: &Adjacency, missing: &[u32]) -> Vec<u32> {
         }
         met[id as usize] = Some(walk.len());
         walk.push(id);
-        // What misses an input reads something that misses one.
+        // A node that misses an input reads a node that misses one.
         next = inputs.of(id as usize).iter().copied().find(|id| stuck(id));
     }
     walk[1..].reverse();

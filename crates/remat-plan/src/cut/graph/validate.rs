@@ -1,4 +1,4 @@
-//! From a description to a joint graph that is sound.
+//! Validation: from a description to a joint graph that is sound.
 
 use crate::cut::error::GraphError;
 use crate::cut::graph::adjacency::Adjacency;
@@ -9,9 +9,9 @@ use crate::cut::graph::joint_graph::{JointGraph, Properties};
 use crate::cut::graph::topology;
 use std::collections::HashMap;
 
-/// Nodes and inputs of nodes together are at most so many, so that ids of vertices and arcs fit in 32 bits.
+/// The most nodes and inputs of nodes together, so that ids of vertices and arcs fit in 32 bits.
 const MOST: usize = 1 << 28;
-/// Sums of bytes, of costs, and of workspaces are below this: capacities are twice the bytes, and infinity is 2^62.
+/// Upper limit of the sums of bytes, of costs, and of workspaces: capacities are twice the bytes, and infinity is 2^62.
 const MOST_SUM: u128 = 1 << 61;
 
 /// Values that each of several kernels may read in place of one, if the description does not say: Inductor's
@@ -21,7 +21,7 @@ pub(crate) const SHARED_READS: u32 = 4;
 const MOST_SHARED_READS: u32 = 64;
 
 impl JointGraph {
-    /// Validates a description. Takes time `O(size log nodes)`, and more where fusion rules are on.
+    /// Validates a description. Takes time `O(size log nodes)`, and up to `O(nodes * size)` where fusion rules are on.
     pub fn new(description: Description) -> Result<JointGraph, GraphError> {
         let size = |node: &Node| 1 + node.inputs.len();
         let found: usize = description.nodes.iter().map(size).sum();
@@ -61,7 +61,7 @@ impl std::str::FromStr for JointGraph {
     }
 }
 
-/// What fusion rules read of each node, in the order of the description.
+/// The facts about each node that fusion rules read, in the order of the description.
 fn facts(description: &Description) -> Vec<Facts> {
     let facts = |(position, node): (u32, &Node)| Facts {
         position,
@@ -87,10 +87,10 @@ fn ids(nodes: &[Node]) -> Result<Ids<'_>, GraphError> {
     Ok(ids)
 }
 
-/// Pairs of an input and what reads it.
+/// Pairs of an input and its reader.
 type Pairs = Vec<(u32, u32)>;
 
-/// What is known of each node, and what reads what, in the order of the description.
+/// The properties of each node, and pairs of inputs and readers, in the order of the description.
 fn properties(
     description: &Description,
     ids: &Ids<'_>,
@@ -109,7 +109,7 @@ fn properties(
     Ok((nodes, pairs))
 }
 
-/// What a node reads, each but once.
+/// The inputs of a node, each once.
 fn inputs(node: &Node, ids: &Ids<'_>) -> Result<Vec<u32>, GraphError> {
     let mut inputs = Vec::with_capacity(node.inputs.len());
     for input in &node.inputs {
@@ -170,7 +170,7 @@ fn property(
     })
 }
 
-/// The op makes less than a quarter of what it reads, as far as the description says how much that is.
+/// The op makes less than a quarter of the bytes that it reads, as far as the description names them.
 fn shrinks(node: &Node) -> Result<bool, GraphError> {
     let sizes = (node.result_bytes, node.operand_bytes);
     let (Some(made), Some(read)) = sizes else {
@@ -182,13 +182,13 @@ fn shrinks(node: &Node) -> Result<bool, GraphError> {
 
 fn view(node: &Node, base: &str, inputs: &[u32], ids: &Ids<'_>) -> Result<u32, GraphError> {
     let id = id_of(node, base, ids)?;
-    match inputs.contains(&id) {
-        true => Ok(id),
-        false => Err(GraphError::View {
-            node: node.name.clone(),
-            base: base.into(),
-        }),
+    if inputs.contains(&id) {
+        return Ok(id);
     }
+    Err(GraphError::View {
+        node: node.name.clone(),
+        base: base.into(),
+    })
 }
 
 fn number(node: &Node, field: &'static str, value: Quantity) -> Result<u64, GraphError> {
@@ -205,7 +205,7 @@ fn number(node: &Node, field: &'static str, value: Quantity) -> Result<u64, Grap
     }
 }
 
-/// Sums of the bytes, costs or workspaces of all nodes fit.
+/// Checks that the sum of the bytes, costs or workspaces of all nodes fits.
 fn adds_up(
     description: &Description,
     nodes: &[Properties],
@@ -228,7 +228,7 @@ fn adds_up(
     }
 }
 
-/// Notes who is an input, a tangent, an output.
+/// Marks inputs, tangents and outputs.
 fn roles(
     description: &Description,
     ids: &Ids<'_>,
@@ -262,7 +262,7 @@ fn roles(
     Ok(())
 }
 
-/// What is given is not computed, and what is computed is computed by something.
+/// Checks that a node that is given has one role and is not computed.
 fn given(node: &Node, properties: &Properties) -> Result<(), GraphError> {
     let list = match (properties.input, properties.tangent) {
         (true, true) => {
@@ -325,7 +325,7 @@ fn arranged(
     Ok((assembled(names, nodes, &pairs, shared_reads), order))
 }
 
-/// A graph of nodes in an order in which they can run; pairs are of an input and what reads it.
+/// A graph of nodes in an order in which they can run; pairs are of an input and its reader.
 pub(crate) fn assembled(
     names: Vec<String>,
     nodes: Vec<Properties>,
@@ -342,14 +342,14 @@ pub(crate) fn assembled(
     }
 }
 
-/// What each node reads, and what reads it.
+/// The inputs and the readers of each node.
 fn adjacencies(count: usize, pairs: &[(u32, u32)]) -> (Adjacency, Adjacency) {
     let users = Adjacency::new(count, pairs.iter().copied());
     let inputs = Adjacency::new(count, pairs.iter().map(|&(input, user)| (user, input)));
     (inputs, users)
 }
 
-/// No forward output is computed from a tangent, and all that is computed is computed from something.
+/// Checks that no forward output is computed from a tangent, and that every node reads something, is given, or has an op.
 fn connected(graph: &JointGraph) -> Result<(), GraphError> {
     // A tangent, and a node made by nothing, that each node is computed from.
     let mut tangent: Vec<Option<usize>> = vec![None; graph.len()];

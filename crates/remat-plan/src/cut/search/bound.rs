@@ -1,27 +1,27 @@
-//! How much time any choice within a budget takes at least.
+//! A lower bound on the time of every choice within a budget.
 
 use crate::cut::error::CutError;
-use crate::cut::evaluate::choice::Question;
-use crate::cut::search::snapshot::Sketch;
-use crate::cut::search::snapshot_cut::Relaxation;
+use crate::cut::evaluate::choice::Problem;
+use crate::cut::search::snapshot::Lifetimes;
+use crate::cut::search::snapshot_cut::SnapshotCut;
 
-/// Moments of the backward pass at which the budget is looked at, one by one.
+/// Number of moments of the backward pass at which the budget is looked at, one by one.
 const MOMENTS: usize = 24;
-/// Prices tried for each.
+/// Number of prices tried for each.
 const PRICES: usize = 20;
 
-/// Nanoseconds that every choice within the budget recomputes at least (`recompute_ns`); `None` if there is no such choice for certain.
+/// The least nanoseconds that a choice within the budget recomputes (`recompute_ns`); `None` if there is certainly no such choice.
 ///
-/// At each of a few moments alone the budget is exchanged for the price of memory that gives the highest bound, by bisection: a choice
-/// within the budget takes at least what is cheapest at this price, less the price of the room.
-pub(crate) fn bound(question: &Question<'_>, budget: u64) -> Result<Option<u64>, CutError> {
+/// At each of a few moments alone, bisection finds the price of memory that gives the highest bound: a choice within the budget takes at
+/// least the time and price of the cheapest choice, less the price of the room.
+pub(crate) fn bound(problem: &Problem<'_>, budget: u64) -> Result<Option<u64>, CutError> {
     let mut best = 0;
-    let sketch = Sketch::of(question);
-    for op in sketch.crests(MOMENTS) {
-        let moment = sketch.moment(op);
+    let lifetimes = Lifetimes::of(problem);
+    for op in lifetimes.crests(MOMENTS) {
+        let snapshot = lifetimes.snapshot(op);
         match at(
-            question,
-            &Relaxation::new(question, &moment, &sketch.root),
+            problem,
+            &SnapshotCut::new(problem, &snapshot, &lifetimes.root),
             budget,
         )? {
             None => return Ok(None),
@@ -31,25 +31,22 @@ pub(crate) fn bound(question: &Question<'_>, budget: u64) -> Result<Option<u64>,
     Ok(Some(best))
 }
 
-fn at(
-    question: &Question<'_>,
-    moment: &Relaxation<'_>,
-    budget: u64,
-) -> Result<Option<u64>, CutError> {
-    let Some(room) = moment.room(budget) else {
+fn at(problem: &Problem<'_>, cut: &SnapshotCut<'_>, budget: u64) -> Result<Option<u64>, CutError> {
+    let Some(room) = cut.room(budget) else {
         return Ok(None);
     };
-    let cost: u64 = question.graph.nodes.iter().map(|node| node.cost).sum();
+    let cost: u64 = problem.graph.nodes.iter().map(|node| node.cost).sum();
     let mut best = 0.0f64;
     // A byte costs nothing, or more than everything.
     let (mut low, mut high) = (1e-12f64, 4.0 * cost.max(1) as f64);
     for _ in 0..PRICES {
         let price = (low * high).sqrt();
-        let relaxed = moment.cheapest(price)?;
-        best = best.max(relaxed.least - price * room as f64);
-        match relaxed.held > room {
-            true => low = price,
-            false => high = price,
+        let priced = cut.cheapest(price)?;
+        best = best.max(priced.least - price * room as f64);
+        if priced.held > room {
+            low = price;
+        } else {
+            high = price;
         }
     }
     // Times are whole.

@@ -1,7 +1,7 @@
 //! Plans within a budget of bytes.
 
 use crate::cut::error::CutError;
-use crate::cut::evaluate::choice::{Choice, Question};
+use crate::cut::evaluate::choice::{Choice, Problem};
 use crate::cut::graph::ban_rules::Wishes;
 use crate::cut::graph::joint_graph::JointGraph;
 use crate::cut::search::bound::bound;
@@ -10,53 +10,53 @@ use crate::cut::search::partition::Cut;
 use serde::Serialize;
 use std::time::Instant;
 
-/// What is saved and recomputed within a budget.
+/// A plan within a budget.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Planned {
-    /// What is saved and what it is worth.
+    /// The saved values, with their cost, time and memory.
     #[serde(flatten)]
     pub cut: Cut,
-    /// Bytes that the step was to fit in.
+    /// The budget, in bytes.
     pub budget_bytes: u64,
-    /// Nanoseconds that any choice within the budget recomputes at least.
+    /// A lower bound on the nanoseconds that a choice within the budget recomputes.
     pub bound_ns: u64,
 }
 
-/// A point of the frontier: a budget, and the time it takes.
+/// A point of the frontier: the memory and the time of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Tradeoff {
     /// The most bytes that the step takes at once.
     pub peak_bytes: u64,
     /// Nanoseconds of ops that run a second time beside the kernels of the backward pass.
     pub recompute_ns: u64,
-    /// Sum of the capacities cut.
+    /// Sum of the capacities that are cut.
     pub cost: u64,
 }
 
-/// A plan that no other found is better than in both memory and time.
+/// A plan that no other plan beats in both memory and time, of those that were found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FrontierPlan {
     /// The most bytes that the step takes at once.
     pub peak_bytes: u64,
     /// Nanoseconds of ops that run a second time beside the kernels of the backward pass.
     pub recompute_ns: u64,
-    /// Names of what the backward pass is handed.
+    /// Names of the values that the backward pass is handed.
     pub saved: Vec<String>,
-    /// Names of what the backward pass computes although the forward pass could.
+    /// Names of the nodes that the backward pass computes although the forward pass could.
     pub recomputed: Vec<String>,
-    /// Of these, the names of what the rules ban from it.
+    /// Names of the recomputed nodes that the rules ban from it.
     pub lifted: Vec<String>,
-    /// Names of what the backward pass runs, in order.
+    /// Names of the nodes that the backward pass runs, in order.
     pub backward: Vec<String>,
-    /// Sum of the capacities cut.
+    /// Sum of the capacities that are cut.
     pub cost: u64,
-    /// Bytes of all that is saved.
+    /// Bytes of all saved values.
     pub saved_bytes: u64,
 }
 
-/// All budgets of a joint graph at once: what was found between the smallest and that of the minimum cut.
+/// Plans of a joint graph for all budgets at once, from the smallest to that of the minimum cut.
 pub struct Budgets<'a> {
-    question: Question<'a>,
+    problem: Problem<'a>,
     found: Found,
     start: Instant,
 }
@@ -69,10 +69,10 @@ impl<'a> Budgets<'a> {
         progress: &mut Progress<'_>,
     ) -> Result<Budgets<'a>, CutError> {
         let start = Instant::now();
-        let question = Question::new(graph, wishes)?;
-        let found = search(&question, progress)?;
+        let problem = Problem::new(graph, wishes)?;
+        let found = search(&problem, progress)?;
         Ok(Budgets {
-            question,
+            problem,
             found,
             start,
         })
@@ -85,7 +85,7 @@ impl<'a> Budgets<'a> {
         choices.take_while(move |choice| choice.peak <= most)
     }
 
-    /// What the best plans found are worth, peaks rising and times falling; none has a higher peak than the minimum cut.
+    /// Memory and time of the best plans found, peaks rising and times falling; none has a higher peak than the minimum cut.
     pub fn tradeoffs(&self) -> Vec<Tradeoff> {
         let tradeoff = |choice: &Choice| Tradeoff {
             peak_bytes: choice.peak,
@@ -98,7 +98,7 @@ impl<'a> Budgets<'a> {
     /// The best plans found, one for each of the [`Budgets::tradeoffs`], in the same order.
     pub fn frontier(&self) -> Vec<FrontierPlan> {
         let plan = |choice| {
-            let cut = Cut::of(&self.question, choice, self.start);
+            let cut = Cut::of(&self.problem, choice, self.start);
             FrontierPlan {
                 peak_bytes: cut.peak_bytes,
                 recompute_ns: cut.recompute_ns,
@@ -114,27 +114,28 @@ impl<'a> Budgets<'a> {
     }
 
     fn bound(&self, budget: u64, choice: &Choice) -> Result<u64, CutError> {
-        let bound = bound(&self.question, budget)?;
+        let bound = bound(&self.problem, budget)?;
         Ok(bound.unwrap_or(0).min(choice.recompute_ns))
     }
 
-    /// The fastest choice found within a budget: the minimum cut where that fits. A larger budget never gives a slower one.
+    /// The fastest plan found within a budget: the minimum cut where that fits. A larger budget never gives a slower plan.
     pub fn plan(&self, budget: u64) -> Result<Planned, CutError> {
         let most = self.found.cheapest.peak;
         let Some(choice) = self.found.frontier.within(budget.min(most)) else {
             return Err(CutError::Infeasible {
                 budget,
                 smallest: self.tradeoffs()[0].peak_bytes,
-                certain: self.found.exhaustive || bound(&self.question, budget)?.is_none(),
+                certain: self.found.exhaustive || bound(&self.problem, budget)?.is_none(),
             });
         };
         Ok(Planned {
-            bound_ns: match self.found.exhaustive && budget <= most {
-                true => choice.recompute_ns,
-                false => self.bound(budget, choice)?,
+            bound_ns: if self.found.exhaustive && budget <= most {
+                choice.recompute_ns
+            } else {
+                self.bound(budget, choice)?
             },
             budget_bytes: budget,
-            cut: Cut::of(&self.question, choice, self.start),
+            cut: Cut::of(&self.problem, choice, self.start),
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cut::evaluate::choice::Choice;
 
-/// Choices none of which is better than another in both memory and time: peaks rise, times fall.
+/// Choices none of which beats another in both memory and time: peaks rise, times fall.
 #[derive(Default)]
 pub(crate) struct Frontier {
     entries: Vec<Entry>,
@@ -10,13 +10,13 @@ pub(crate) struct Frontier {
 
 struct Entry {
     choice: Choice,
-    /// What is so many changes away from it has been tried.
+    /// All choices that are so many changes away from it have been tried.
     explored: usize,
 }
 
 impl Frontier {
-    /// Takes a choice in, unless one that is there is as good, and drops those that it makes needless.
-    pub(crate) fn offer(&mut self, choice: Choice) {
+    /// Adds a choice, unless one that is there is as good, and drops those that it beats.
+    pub(crate) fn insert(&mut self, choice: Choice) {
         let place = self
             .entries
             .partition_point(|entry| entry.choice.peak <= choice.peak);
@@ -52,7 +52,7 @@ impl Frontier {
         Some(&self.entries[count.checked_sub(1)?].choice)
     }
 
-    /// A choice around which less than `changes` changes have been tried; they are about to be. `turn` says which such choice.
+    /// A choice around which fewer than `changes` changes have been tried, marked as tried from now on. `turn` picks one of several.
     pub(crate) fn explore(&mut self, changes: usize, turn: u64) -> Option<Choice> {
         let open: Vec<usize> = (0..self.entries.len())
             .filter(|&k| self.entries[k].explored < changes)
@@ -62,12 +62,12 @@ impl Frontier {
         Some(entry.choice.clone())
     }
 
-    /// Whether there is a choice around which less than `changes` changes have been tried.
+    /// Whether there is a choice around which fewer than `changes` changes have been tried.
     pub(crate) fn is_open(&self, changes: usize) -> bool {
         self.entries.iter().any(|entry| entry.explored < changes)
     }
 
-    /// Some choice.
+    /// A choice, picked by `turn`.
     pub(crate) fn any(&self, turn: u64) -> &Choice {
         &self.entries[turn as usize % self.entries.len()].choice
     }

@@ -1,44 +1,44 @@
-//! Looks for choices that take less memory than the minimum cut, and as little time as can be.
+//! Searches for choices that take less memory than the minimum cut, in as little time as possible.
 //!
-//! Choices come from minimum cuts in which memory has a price and bans are lifted for the time that their ops take (`lagrange.rs`), by
-//! themselves and with what crosses the borders of segments kept, as periodic checkpointing does; and from changing the best of
-//! them node by node. What each is worth is found by laying its step out, not from what it saves. Nothing depends on
-//! a budget, so that the best choice within a larger one is never slower.
+//! First candidates are minimum cuts in which memory has a price and bans are lifted for the time of their ops (`lagrangian.rs`). Further
+//! ones also keep the values that cross the borders of segments, as periodic checkpointing does. Then the best of them are changed node by
+//! node. The memory of each choice is found by laying out its step. No part of the search depends on a budget, so that the best choice
+//! within a larger budget is never slower.
 
 use crate::cut::error::CutError;
-use crate::cut::evaluate::choice::{Choice, Question};
+use crate::cut::evaluate::choice::{Choice, Problem};
 use crate::cut::graph::ban_rules::Nearest;
 use crate::cut::search::frontier::Frontier;
 use crate::cut::search::lagrangian::priced;
 use crate::cut::search::partition::cheapest;
-use crate::cut::search::snapshot::moments;
+use crate::cut::search::snapshot::snapshots;
 use std::ops::ControlFlow;
 
-/// Told what part of the work is done, from 0 to 1, and asked whether to go on.
+/// A callback that is told which part of the work is done, from 0 to 1; the search stops where it breaks.
 pub type Progress<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
 
-/// Nodes and edges looked at, at most, and so the time: some seconds.
+/// The most nodes and edges that are looked at: some seconds.
 const WORK: u64 = 400_000_000;
-/// Steps laid out at most, and at least.
+/// The fewest and the most steps that are laid out.
 const STEPS: (u64, u64) = (200, 40_000);
-/// So many nodes are few enough for all choices to be tried.
+/// The most free nodes for which all choices are tried.
 const FEW: usize = 12;
-/// Pieces that the forward pass is cut in to mix two choices, how often that is done, and what part of all peaks two choices
-/// must be apart.
+/// The number of pieces of the forward pass when two choices are mixed, the rounds of mixing, and the part of the range of peaks by which two
+/// choices must differ.
 const PIECES: usize = 24;
 const ROUNDS: usize = 3;
 const NEAR: u64 = 64;
-/// Changes at random, each time that others find nothing new.
+/// Random changes each time that others find nothing new.
 const CHANCES: usize = 500;
-/// Numbers of segments that are tried.
+/// The numbers of segments that are tried.
 const SEGMENTS: [usize; 12] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96];
 
 /// A search under way.
 pub(crate) struct Search<'a, 'b> {
-    question: &'a Question<'a>,
+    problem: &'a Problem<'a>,
     progress: &'a mut Progress<'b>,
     frontier: Frontier,
-    /// Steps laid out or cuts made, and how many there may be.
+    /// Number of steps laid out or cuts made, and the most of them.
     done: u64,
     most: u64,
     random: u64,
@@ -48,45 +48,44 @@ pub(crate) struct Search<'a, 'b> {
 pub(crate) struct Found {
     pub(crate) cheapest: Choice,
     pub(crate) frontier: Frontier,
-    /// There are no others.
+    /// All choices were tried.
     pub(crate) exhaustive: bool,
 }
 
 /// Searches. Takes time in proportion to the size of the graph where that is large, and some seconds at most where it is not.
 pub(crate) fn search(
-    question: &Question<'_>,
+    problem: &Problem<'_>,
     progress: &mut Progress<'_>,
 ) -> Result<Found, CutError> {
-    search_all_below(FEW, question, progress)
+    search_all_below(FEW, problem, progress)
 }
 
-/// Searches, all choices where no more than `few` nodes are free.
+/// Searches; tries all choices where no more than `few` nodes are free.
 pub(crate) fn search_all_below(
     few: usize,
-    question: &Question<'_>,
+    problem: &Problem<'_>,
     progress: &mut Progress<'_>,
 ) -> Result<Found, CutError> {
-    let cheapest = cheapest(question, Nearest::Backward)?;
-    let size = question.graph.len() as u64 * 4;
+    let cheapest = cheapest(problem, Nearest::Backward)?;
+    let size = problem.graph.len() as u64 * 4;
     let mut search = Search {
-        question,
+        problem,
         progress,
         frontier: Frontier::default(),
         done: 0,
         random: 1,
         most: (WORK / size.max(1)).clamp(STEPS.0, STEPS.1),
     };
-    search.frontier.offer(cheapest.clone());
+    search.frontier.insert(cheapest.clone());
     let free = search.free();
     let exhaustive = free.len() <= few;
-    match exhaustive {
-        true => search.exhaustively(&free)?,
-        false => {
-            search.by_price()?;
-            search.by_segments()?;
-            search.between()?;
-            search.node_by_node()?;
-        }
+    if exhaustive {
+        search.exhaustively(&free)?;
+    } else {
+        search.by_price()?;
+        search.by_segments()?;
+        search.between()?;
+        search.node_by_node()?;
     }
     Ok(Found {
         cheapest,
@@ -96,10 +95,10 @@ pub(crate) fn search_all_below(
 }
 
 impl Search<'_, '_> {
-    /// Lays out what follows from saving these.
+    /// Lays out the step that saves these nodes.
     fn consider(&mut self, saved: Vec<bool>) -> Result<(), CutError> {
-        if let Some(choice) = self.question.choice(saved) {
-            self.frontier.offer(choice);
+        if let Some(choice) = self.problem.choice(saved) {
+            self.frontier.insert(choice);
         }
         self.tick()
     }
@@ -112,32 +111,26 @@ impl Search<'_, '_> {
         }
     }
 
-    /// What can be saved or recomputed, and may come to be read in the backward pass.
+    /// Nodes that can be saved or recomputed, and that the backward pass may read.
     fn free(&self) -> Vec<usize> {
-        let question = self.question;
-        let mut read = question.phases.needed.clone();
+        let problem = self.problem;
+        let mut read = problem.phases.needed.clone();
         for id in (0..read.len())
             .rev()
-            .filter(|&id| question.phases.forward[id])
+            .filter(|&id| problem.phases.forward[id])
         {
-            let mut users = question
-                .graph
-                .users
-                .of(id)
-                .iter()
-                .map(|&user| user as usize);
+            let mut users = problem.graph.users.of(id).iter().map(|&user| user as usize);
             read[id] |= users
-                .any(|user| read[user] && !question.fixed[user] && question.phases.forward[user]);
+                .any(|user| read[user] && !problem.fixed[user] && problem.phases.forward[user]);
         }
-        let free =
-            |&id: &usize| read[id] && !question.fixed[id] && question.graph.nodes[id].savable;
+        let free = |&id: &usize| read[id] && !problem.fixed[id] && problem.graph.nodes[id].savable;
         (0..read.len()).filter(free).collect()
     }
 
     fn exhaustively(&mut self, free: &[usize]) -> Result<(), CutError> {
         self.most = 1 << free.len();
         for choice in 0..1usize << free.len() {
-            let mut saved = vec![false; self.question.graph.len()];
+            let mut saved = vec![false; self.problem.graph.len()];
             for (bit, &id) in free.iter().enumerate() {
                 saved[id] = choice >> bit & 1 == 1;
             }
@@ -148,7 +141,7 @@ impl Search<'_, '_> {
 
     /// A price of memory at which it matters about as much as time.
     fn middle_price(&self) -> f64 {
-        let nodes = &self.question.graph.nodes;
+        let nodes = &self.problem.graph.nodes;
         let cost: u64 = nodes.iter().map(|node| node.cost).sum();
         let bytes: u64 = nodes.iter().map(|node| node.bytes).sum();
         cost.max(1) as f64 / bytes.max(1) as f64
@@ -157,24 +150,24 @@ impl Search<'_, '_> {
     fn by_price(&mut self) -> Result<(), CutError> {
         let middle = self.middle_price();
         let few = if self.most < 1000 { 3 } else { 1 };
-        for moment in moments(self.question, 4) {
+        for snapshot in snapshots(self.problem, 4) {
             for exponent in (-14..=14).step_by(few) {
                 let price = middle * f64::from(exponent).exp2();
-                let saved = priced(self.question, &moment.held, price, None)?;
+                let saved = priced(self.problem, &snapshot.held, price, None)?;
                 self.consider(saved)?;
             }
         }
         Ok(())
     }
 
-    /// What crosses the borders of so many segments of the forward pass is kept, the rest priced.
+    /// Keeps the values that cross the borders of so many segments of the forward pass, and prices the rest.
     fn by_segments(&mut self) -> Result<(), CutError> {
         let middle = self.middle_price();
-        let held: Vec<u64> = (self.question.graph.nodes.iter())
+        let held: Vec<u64> = (self.problem.graph.nodes.iter())
             .map(|node| node.bytes)
             .collect();
         let ops = self
-            .question
+            .problem
             .always_forward
             .iter()
             .filter(|&&runs| runs)
@@ -183,7 +176,7 @@ impl Search<'_, '_> {
             let keep = self.crossing(segments);
             for exponent in [-10, -5, -2, 0, 2, 5, 10] {
                 let price = middle * f64::from(exponent).exp2();
-                if let Ok(saved) = priced(self.question, &held, price, Some(&keep)) {
+                if let Ok(saved) = priced(self.problem, &held, price, Some(&keep)) {
                     let kept = saved.iter().zip(&keep);
                     self.consider(kept.map(|(&saved, &keep)| saved || keep).collect())?;
                 }
@@ -195,11 +188,11 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// What is made in one of so many segments of the forward pass, alike in bytes, and read in another.
+    /// Whether each node is made in one of so many segments of the forward pass, alike in bytes, and read in another.
     fn crossing(&self, segments: usize) -> Vec<bool> {
-        let question = self.question;
-        let nodes = &question.graph.nodes;
-        let runs = |id: usize| question.always_forward[id] && !nodes[id].input;
+        let problem = self.problem;
+        let nodes = &problem.graph.nodes;
+        let runs = |id: usize| problem.always_forward[id] && !nodes[id].input;
         let bytes = |id: usize| if runs(id) { nodes[id].bytes } else { 0 };
         let whole: u64 = (0..nodes.len()).map(bytes).sum();
         let mut before = 0u128;
@@ -210,23 +203,18 @@ impl Search<'_, '_> {
             })
             .collect();
         let crosses = |id: usize| {
-            let mut users = question
-                .graph
-                .users
-                .of(id)
-                .iter()
-                .map(|&user| user as usize);
+            let mut users = problem.graph.users.of(id).iter().map(|&user| user as usize);
             let elsewhere = |user: usize| runs(user) && segment[user] != segment[id];
             runs(id) && nodes[id].savable && users.any(elsewhere)
         };
         (0..nodes.len()).map(crosses).collect()
     }
 
-    /// Between two choices that follow one another lie those that go with the one up to some place of the forward pass and with the other from
-    /// there on: where layers are alike, prices change all of them at once.
+    /// Mixes two choices that follow one another: one up to some place of the forward pass, the other from there on. Prices alone change all
+    /// layers at once where layers are alike.
     fn between(&mut self) -> Result<(), CutError> {
-        let forward: Vec<usize> = (0..self.question.graph.len())
-            .filter(|&id| self.question.phases.forward[id])
+        let forward: Vec<usize> = (0..self.problem.graph.len())
+            .filter(|&id| self.problem.phases.forward[id])
             .collect();
         for _ in 0..ROUNDS {
             let choices: Vec<Choice> = self.frontier.choices().cloned().collect();
@@ -249,8 +237,8 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Changes the best choices by a node: what is saved is recomputed, or what is recomputed is saved. Where that finds nothing new and there is
-    /// time left, by two nodes, then by three at random.
+    /// Changes the best choices by one node, from saved to recomputed or back. Where that finds nothing new and there is time left, it changes
+    /// two nodes, then three at random.
     fn node_by_node(&mut self) -> Result<(), CutError> {
         while self.done < self.most {
             if let Some(choice) = self.open(1) {
@@ -326,20 +314,20 @@ impl Search<'_, '_> {
     }
 
     fn marked(&self, choice: &Choice) -> Vec<bool> {
-        let mut saved = vec![false; self.question.graph.len()];
+        let mut saved = vec![false; self.problem.graph.len()];
         for &id in &choice.run.read {
             saved[id as usize] = true;
         }
         saved
     }
 
-    /// What could be saved or recomputed instead, the largest first.
+    /// Nodes that could be saved instead of recomputed or the other way round, the largest first.
     fn changeable(&self, choice: &Choice) -> Vec<usize> {
-        let question = self.question;
-        let free = |&id: &usize| !question.fixed[id] && question.graph.nodes[id].savable;
+        let problem = self.problem;
+        let free = |&id: &usize| !problem.fixed[id] && problem.graph.nodes[id].savable;
         let all = choice.run.read.iter().chain(&choice.run.recomputed);
         let mut nodes: Vec<usize> = all.map(|&id| id as usize).filter(free).collect();
-        nodes.sort_by_key(|&id| (std::cmp::Reverse(question.graph.nodes[id].bytes), id));
+        nodes.sort_by_key(|&id| (std::cmp::Reverse(problem.graph.nodes[id].bytes), id));
         nodes
     }
 }

@@ -1,8 +1,8 @@
-//! What to recompute between two fusion groups (section 3.7 of the paper).
+//! Recomputation between two fusion groups (section 3.7 of the paper).
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::capacity::capacity;
-use crate::cut::evaluate::choice::Question;
+use crate::cut::evaluate::choice::Problem;
 use crate::cut::flow::network::Capacity;
 use crate::cut::graph::ban_rules::Wishes;
 use crate::cut::graph::joint_graph::{JointGraph, Properties};
@@ -12,27 +12,27 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-/// What one fusion group hands to another that touches it.
+/// The values that one fusion group hands to another that touches it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Handover {
     /// The group that makes the values.
     pub producer: u32,
     /// The group that reads them.
     pub consumer: u32,
-    /// Names of what the consumer reads: values of the producer, or of what the producer reads.
+    /// Names of the values that the consumer reads: the producer's own, or values that the producer reads.
     pub read: Vec<String>,
     /// Names of the producer's nodes that the consumer computes again.
     pub recomputed: Vec<String>,
-    /// Sum of the capacities cut, in bytes written and read between the two.
+    /// Sum of the capacities that are cut, in bytes written and read between the two.
     pub cost: u64,
-    /// The same where nothing is recomputed.
+    /// The same sum where nothing is recomputed.
     pub plain_cost: u64,
 }
 
-/// For any two fusion groups of which one reads what the other makes, the cheapest of what to hand over and what to recompute.
+/// The cheapest handover for any two fusion groups of which one reads values of the other.
 ///
-/// Nodes without a group are in none. What a node outside of both groups reads, or an output, is written in any case. Takes one minimum
-/// cut for each pair of groups that touch.
+/// A value that a node outside of both groups reads is written in any case, and so is an output. Takes one minimum cut for each pair of
+/// groups that touch.
 pub fn between_groups(graph: &JointGraph) -> Result<Vec<Handover>, CutError> {
     let mut members: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let mut touching: BTreeSet<(u32, u32)> = BTreeSet::new();
@@ -58,14 +58,14 @@ fn handover(
     (consumer, reads): (u32, &[u32]),
 ) -> Result<Handover, CutError> {
     let pair = pair(graph, makes, reads);
-    let question = Question::new(&pair, &Wishes::default())?;
-    let choice = cheapest(&question, Wishes::default().nearest)?;
-    let needed = (0..pair.len()).filter(|&id| question.phases.needed[id]);
+    let problem = Problem::new(&pair, &Wishes::default())?;
+    let choice = cheapest(&problem, Wishes::default().nearest)?;
+    let needed = (0..pair.len()).filter(|&id| problem.phases.needed[id]);
     let cost = |id: usize| match capacity(&pair, id) {
         Capacity::Finite(capacity) => capacity,
         Capacity::Infinite => 0,
     };
-    let cut = Cut::of(&question, &choice, Instant::now());
+    let cut = Cut::of(&problem, &choice, Instant::now());
     Ok(Handover {
         producer,
         consumer,
@@ -76,7 +76,7 @@ fn handover(
     })
 }
 
-/// The joint graph of two groups: what the producer reads is its inputs, the consumer is its backward pass.
+/// The joint graph of two groups: its inputs are the values that the producer reads, its backward pass is the consumer.
 fn pair(graph: &JointGraph, makes: &[u32], reads: &[u32]) -> JointGraph {
     let inside: BTreeSet<u32> = makes.iter().chain(reads).copied().collect();
     let given: BTreeSet<u32> = (makes.iter())
@@ -104,19 +104,26 @@ fn pair(graph: &JointGraph, makes: &[u32], reads: &[u32]) -> JointGraph {
         }
     };
     let place: BTreeMap<u32, u32> = nodes.iter().copied().zip(0..).collect();
-    let mut pairs = Vec::new();
-    for (&id, &user) in place.iter().filter(|(id, _)| inside.contains(id)) {
-        let known = graph
-            .inputs
-            .of(id as usize)
-            .iter()
-            .filter_map(|read| place.get(read));
-        pairs.extend(known.map(|&read| (read, user)));
-    }
+    let pairs = pairs_within(graph, &inside, &place);
     assembled(
         graph.names_of(&nodes),
         nodes.iter().map(properties).collect(),
         &pairs,
         graph.shared_reads,
     )
+}
+
+/// Pairs of an input and its reader, for readers of a group.
+fn pairs_within(
+    graph: &JointGraph,
+    inside: &BTreeSet<u32>,
+    place: &BTreeMap<u32, u32>,
+) -> Vec<(u32, u32)> {
+    let mut pairs = Vec::new();
+    for (&id, &user) in place.iter().filter(|(id, _)| inside.contains(id)) {
+        let inputs = graph.inputs.of(id as usize).iter();
+        let known = inputs.filter_map(|read| place.get(read));
+        pairs.extend(known.map(|&read| (read, user)));
+    }
+    pairs
 }

@@ -1,5 +1,6 @@
 //! The minimum cut, plans within a budget, and bounds on them.
 
+pub(crate) mod auxiliary_graph;
 pub(crate) mod bound;
 pub(crate) mod budget;
 pub(crate) mod frontier;

@@ -1,6 +1,6 @@
-//! Tests: what the search misses, and what the bound proves, on graphs small enough for all choices to be tried.
+//! Tests of the search and of the bound on graphs small enough for all choices to be tried.
 
-use crate::cut::evaluate::choice::Question;
+use crate::cut::evaluate::choice::Problem;
 use crate::cut::search::bound::bound;
 use crate::cut::search::frontier_search::{search_all_below, Found};
 use crate::cut::{JointGraph, Wishes};
@@ -28,15 +28,15 @@ fn what_is_found_is_nearly_always_the_best_and_never_below_the_bound() {
             .new_tree(&mut runner)
             .expect("one is drawn");
         let graph = JointGraph::new(description.current()).expect("it is sound");
-        let question = Question::new(&graph, &Wishes::default()).expect("it has bans");
-        let Ok(all) = search_all_below(20, &question, go_on) else {
+        let problem = Problem::new(&graph, &Wishes::default()).expect("it has bans");
+        let Ok(all) = search_all_below(20, &problem, go_on) else {
             continue;
         };
-        let found = search_all_below(0, &question, go_on).expect("there is a cut");
+        let found = search_all_below(0, &problem, go_on).expect("there is a cut");
         let peaks: Vec<u64> = all.frontier.choices().map(|choice| choice.peak).collect();
         for peak in peaks {
             let (best, best_found) = (least(&all, peak), least(&found, peak));
-            let bound = bound(&question, peak).expect("there is a cut");
+            let bound = bound(&problem, peak).expect("there is a cut");
             assert!(best <= best_found && bound.is_some_and(|bound| bound <= best));
             budgets += 1;
             missed += usize::from(best < best_found);

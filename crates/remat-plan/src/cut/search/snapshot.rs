@@ -1,38 +1,49 @@
-//! What is there at moments of the backward pass, as far as the graph alone tells.
+//! Snapshots: the values in memory at moments of the backward pass, as far as the graph alone tells.
 
-use crate::cut::evaluate::choice::Question;
+use crate::cut::evaluate::choice::Problem;
 use crate::cut::evaluate::kernels::{fused, is_written_again};
 use crate::cut::graph::joint_graph::JointGraph;
-use crate::cut::search::lagrangian::Moment;
 
-/// The beginning of the backward pass, and moments spread over the rest of it, `count` in all.
-pub(crate) fn moments(question: &Question<'_>, count: usize) -> Vec<Moment> {
-    let sketch = Sketch::of(question);
-    let last = sketch.ops.len();
-    let mut ops: Vec<usize> = (0..count).map(|k| k * last / count.max(1)).collect();
-    ops.dedup();
-    ops.into_iter().map(|op| sketch.moment(op)).collect()
+/// Memory at a moment of the backward pass.
+pub(crate) struct Snapshot {
+    /// Bytes that are there whatever is saved.
+    pub(crate) fixed: u64,
+    /// Bytes that are there besides if a node is saved; at most these, where nodes share memory.
+    pub(crate) held: Vec<u64>,
+    /// Whether the memory of each node is taken whatever is saved.
+    pub(crate) there: Vec<bool>,
+    /// Whether the backward pass needs each node of the forward pass from then on, apart from recomputing others from it.
+    pub(crate) needed: Vec<bool>,
 }
 
-/// What the graph alone tells of lifetimes in the backward pass, whose ops are numbered from 1; 0 is its beginning.
-pub(crate) struct Sketch<'a> {
-    question: &'a Question<'a>,
+/// Snapshots of the beginning of the backward pass and of moments spread over the rest of it, `count` in all.
+pub(crate) fn snapshots(problem: &Problem<'_>, count: usize) -> Vec<Snapshot> {
+    let lifetimes = Lifetimes::of(problem);
+    let last = lifetimes.ops.len();
+    let mut ops: Vec<usize> = (0..count).map(|k| k * last / count.max(1)).collect();
+    ops.dedup();
+    ops.into_iter().map(|op| lifetimes.snapshot(op)).collect()
+}
+
+/// Lifetimes of values in the backward pass, as far as the graph alone tells. Its ops are numbered from 1; 0 is its beginning.
+pub(crate) struct Lifetimes<'a> {
+    problem: &'a Problem<'a>,
     /// The ops of the backward pass.
     ops: Vec<u32>,
     /// The node whose memory each is in.
     pub(crate) root: Vec<u32>,
-    /// From when to when the backward pass needs each value for certain: from when it makes it, or first reads it itself, to when a kernel of
-    /// its own last reads it. The first after the last for those that it need not.
+    /// The first and the last moment at which the backward pass certainly needs each value: it makes or first reads the value itself, and
+    /// a kernel of its own last reads it. The first is after the last for values that it does not certainly need.
     there: Vec<(usize, usize)>,
-    /// Whatever is saved, no kernel computes the value on its way.
+    /// No kernel computes the value on its way, whatever is saved.
     written: Vec<bool>,
-    /// The caller holds what is in the memory of this node.
+    /// The caller holds the memory of the node.
     held: Vec<bool>,
 }
 
-impl<'a> Sketch<'a> {
-    pub(crate) fn of(question: &'a Question<'a>) -> Sketch<'a> {
-        let (graph, phases) = (question.graph, &question.phases);
+impl<'a> Lifetimes<'a> {
+    pub(crate) fn of(problem: &'a Problem<'a>) -> Lifetimes<'a> {
+        let (graph, phases) = (problem.graph, &problem.phases);
         let count = graph.len();
         let is_op = |&id: &u32| phases.backward[id as usize] && !graph.nodes[id as usize].tangent;
         let ops: Vec<u32> = (0..count as u32).filter(is_op).collect();
@@ -51,17 +62,17 @@ impl<'a> Sketch<'a> {
             root if phases.forward[root] => is_written_again(graph, id, root, &phases.backward),
             _ => !inside[id],
         };
-        Sketch {
-            there: needed(question, &ops, &once(graph, &ops, &root, &inside)),
+        Lifetimes {
+            there: needed(problem, &ops, &read_once(graph, &ops, &root, &inside)),
             written: (0..count).map(written).collect(),
-            question,
+            problem,
             ops,
             root,
             held,
         }
     }
 
-    /// The beginning of the backward pass, and of so many parts of it the op while which most is there whatever is saved.
+    /// The beginning of the backward pass, and for so many parts of it the op during which the most bytes are there whatever is saved.
     pub(crate) fn crests(&self, parts: usize) -> Vec<usize> {
         let (bytes, ops) = (self.about(), self.ops.len());
         let mut crests = vec![0];
@@ -72,9 +83,9 @@ impl<'a> Sketch<'a> {
         crests
     }
 
-    /// Bytes that are there at each op, about: memory that several values are in counts from the first to the last of them.
+    /// About the bytes that are there at each op: memory of several values counts from the first to the last of them.
     fn about(&self) -> Vec<u64> {
-        let nodes = &self.question.graph.nodes;
+        let nodes = &self.problem.graph.nodes;
         let mut lives = vec![(usize::MAX, 0); nodes.len()];
         for (id, &(first, last)) in self.there.iter().enumerate() {
             let root = self.root[id] as usize;
@@ -99,8 +110,8 @@ impl<'a> Sketch<'a> {
         bytes
     }
 
-    pub(crate) fn moment(&self, op: usize) -> Moment {
-        let nodes = &self.question.graph.nodes;
+    pub(crate) fn snapshot(&self, op: usize) -> Snapshot {
+        let nodes = &self.problem.graph.nodes;
         let mut there = self.held.clone();
         for (id, &(first, last)) in self.there.iter().enumerate() {
             there[self.root[id] as usize] |= self.written[id] && first <= op && op <= last;
@@ -108,7 +119,7 @@ impl<'a> Sketch<'a> {
         let fixed = (0..there.len()).filter(|&root| there[root]);
         let bytes: u64 = fixed.map(|root| nodes[root].bytes).sum();
         let running = op.checked_sub(1).map(|place| self.ops[place] as usize);
-        Moment {
+        Snapshot {
             fixed: bytes + running.map_or(0, |id| nodes[id].workspace),
             held: self.held_if_saved(op, &there),
             needed: self.needed_from(op),
@@ -116,20 +127,20 @@ impl<'a> Sketch<'a> {
         }
     }
 
-    /// What a kernel of the backward pass itself reads while this op runs or later, or returns.
+    /// Whether a kernel of the backward pass itself reads each node while this op runs or later, or returns it.
     fn needed_from(&self, op: usize) -> Vec<bool> {
-        let output = |id: usize| self.question.graph.nodes[id].backward_output;
+        let output = |id: usize| self.problem.graph.nodes[id].backward_output;
         let read = |id: usize| self.there[id].0 != usize::MAX && self.there[id].1 >= op;
-        let needed = |id: usize| self.question.phases.forward[id] && (read(id) || output(id));
+        let needed = |id: usize| self.problem.phases.forward[id] && (read(id) || output(id));
         (0..self.there.len()).map(needed).collect()
     }
 
-    /// Bytes that saving each node holds for certain. Nodes in the same memory share them, so that together they are not more.
+    /// Bytes that saving each node certainly holds. Nodes in the same memory share its bytes, so that together they hold no more.
     fn held_if_saved(&self, op: usize, there: &[bool]) -> Vec<u64> {
-        let graph = self.question.graph;
+        let graph = self.problem.graph;
         let holds = |id: usize| {
             let later = op == 0 || (self.there[id].0 != usize::MAX && self.there[id].1 >= op);
-            self.question.phases.forward[id]
+            self.problem.phases.forward[id]
                 && graph.nodes[id].savable
                 && later
                 && !there[self.root[id] as usize]
@@ -140,17 +151,18 @@ impl<'a> Sketch<'a> {
         }
         let share = |id: usize| {
             let root = self.root[id] as usize;
-            match holds(id) {
-                true => graph.nodes[root].bytes / sharers[root],
-                false => 0,
+            if holds(id) {
+                graph.nodes[root].bytes / sharers[root]
+            } else {
+                0
             }
         };
         (0..graph.len()).map(share).collect()
     }
 }
 
-/// Which values are inside kernels whatever is saved: those that one op reads. Others may be written for the sake of few reads.
-fn once(graph: &JointGraph, ops: &[u32], root: &[u32], inside: &[bool]) -> Vec<bool> {
+/// Whether each value is inside kernels whatever is saved: at most one op reads it. Others may be written so that kernels read less.
+fn read_once(graph: &JointGraph, ops: &[u32], root: &[u32], inside: &[bool]) -> Vec<bool> {
     let mut readers = vec![0u32; graph.len()];
     for &id in ops {
         for &read in graph.inputs.of(id as usize) {
@@ -159,24 +171,26 @@ fn once(graph: &JointGraph, ops: &[u32], root: &[u32], inside: &[bool]) -> Vec<b
             }
         }
     }
-    let is_once = |(id, &inside): (usize, &bool)| {
+    let is_read_once = |(id, &inside): (usize, &bool)| {
         let told = graph.nodes[root[id] as usize].written.is_some();
         inside && (told || readers[root[id] as usize] <= 1)
     };
-    inside.iter().enumerate().map(is_once).collect()
+    inside.iter().enumerate().map(is_read_once).collect()
 }
 
-/// When each value is needed by the ops of the backward pass themselves; what is `inside` kernels for certain reads when the last of them runs.
-fn needed(question: &Question<'_>, ops: &[u32], inside: &[bool]) -> Vec<(usize, usize)> {
-    let graph = question.graph;
+/// The first and last moment at which the ops of the backward pass themselves need each value. A value that is certainly `inside` kernels
+/// reads its inputs until the last of them runs.
+fn needed(problem: &Problem<'_>, ops: &[u32], inside: &[bool]) -> Vec<(usize, usize)> {
+    let graph = problem.graph;
     let mut there = vec![(usize::MAX, 0); graph.len()];
     for (op, id) in (1..=ops.len())
         .rev()
         .zip(ops.iter().rev().map(|&id| id as usize))
     {
-        let last = match graph.nodes[id].backward_output {
-            true => ops.len(),
-            false => op.max(there[id].1),
+        let last = if graph.nodes[id].backward_output {
+            ops.len()
+        } else {
+            op.max(there[id].1)
         };
         there[id] = (op, last);
         let read_at = if inside[id] { last } else { op };

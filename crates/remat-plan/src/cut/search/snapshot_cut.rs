@@ -1,47 +1,48 @@
-//! What is in memory at one moment of the backward pass, at a price: a lower bound on the time of all plans, by a minimum cut.
+//! A lower bound on the time of all plans: the cheapest memory of one moment of the backward pass, at a price, by a minimum cut.
 //!
-//! What the backward pass needs from this moment on is in memory then, or it is recomputed from what is. So at each moment, the values in
-//! memory part those that are needed from the inputs, be they saved or recomputed before; what is recomputed from then on takes its time. Views
-//! are as good as what they are views of, and what is there in any case is free.
+//! A value that the backward pass needs from this moment on is in memory then, or is recomputed from values that are. So the values in
+//! memory part the needed values from the inputs, be they saved or recomputed before, and the values recomputed from then on take their
+//! time. Views are as good as their bases, and memory that is taken in any case is free.
 
 use crate::cut::error::CutError;
-use crate::cut::evaluate::choice::Question;
+use crate::cut::evaluate::choice::Problem;
 use crate::cut::flow::min_cut::{min_cut, NoMinCut};
 use crate::cut::flow::network::{Capacity, Network};
-use crate::cut::search::lagrangian::{certain_ns, Moment, SUM};
+use crate::cut::search::lagrangian::{certain_ns, SUM};
+use crate::cut::search::snapshot::Snapshot;
 
-/// What sums of doubles may be off by.
+/// The error of sums of doubles.
 const SLACK: f64 = 1e-9;
 
-/// The values of the forward pass that may or may not be in memory at a moment, as a network to cut.
-pub(crate) struct Relaxation<'a> {
-    question: &'a Question<'a>,
-    moment: &'a Moment,
+/// The values of the forward pass that may or may not be in memory at a snapshot, as a network to cut.
+pub(crate) struct SnapshotCut<'a> {
+    problem: &'a Problem<'a>,
+    snapshot: &'a Snapshot,
     /// Nodes with memory of their own; the k-th has vertices `2 + 2k` and `3 + 2k`.
     nodes: Vec<u32>,
-    /// Edges between them and to the sink, none of which is to be cut.
+    /// Edges between them and to the sink, none of which must be cut.
     reads: Vec<(u32, u32)>,
 }
 
-/// The cheapest of what may be in memory.
-pub(crate) struct Relaxed {
-    /// No plan takes less nanoseconds and price together.
+/// The cheapest choice of values in memory at a price.
+pub(crate) struct PricedCut {
+    /// A lower bound on the sum of the nanoseconds and the price of a plan.
     pub(crate) least: f64,
     /// Bytes in memory beside those that are there whatever is saved.
     pub(crate) held: u64,
 }
 
-impl<'a> Relaxation<'a> {
-    /// `root` is the node whose memory each is in.
+impl<'a> SnapshotCut<'a> {
+    /// `root` is the node whose memory each node is in.
     pub(crate) fn new(
-        question: &'a Question<'a>,
-        moment: &'a Moment,
+        problem: &'a Problem<'a>,
+        snapshot: &'a Snapshot,
         root: &[u32],
-    ) -> Relaxation<'a> {
-        let graph = question.graph;
+    ) -> SnapshotCut<'a> {
+        let graph = problem.graph;
         let in_doubt = |id: usize| {
             let own = root[id] as usize;
-            question.phases.forward[id] && question.phases.forward[own] && !moment.there[own]
+            problem.phases.forward[id] && problem.phases.forward[own] && !snapshot.there[own]
         };
         let mut vertex = vec![0u32; graph.len()];
         let mut nodes = Vec::new();
@@ -55,38 +56,40 @@ impl<'a> Relaxation<'a> {
         let mut reads = Vec::new();
         for id in (0..graph.len()).filter(|&id| in_doubt(id)) {
             let out = vertex[id] + 1;
-            if moment.needed[id] {
+            if snapshot.needed[id] {
                 reads.push((out, Network::SINK));
             }
             let users = graph.users.of(id).iter().map(|&user| user as usize);
             let made = users.filter(|&user| in_doubt(user) && graph.nodes[user].view_of.is_none());
             reads.extend(made.map(|user| (out, vertex[user])));
         }
-        Relaxation {
-            question,
-            moment,
+        SnapshotCut {
+            problem,
+            snapshot,
             nodes,
             reads,
         }
     }
 
-    /// The cheapest where a byte costs so many nanoseconds.
-    pub(crate) fn cheapest(&self, price: f64) -> Result<Relaxed, CutError> {
-        let bytes = |id: usize| self.question.graph.nodes[id].bytes;
+    /// The cheapest choice where a byte costs so many nanoseconds.
+    pub(crate) fn cheapest(&self, price: f64) -> Result<PricedCut, CutError> {
+        let bytes = |id: usize| self.problem.graph.nodes[id].bytes;
         let whole: f64 = (self.nodes.iter().map(|&id| id as usize))
-            .map(|id| price * bytes(id) as f64 + certain_ns(self.question, id) as f64)
+            .map(|id| price * bytes(id) as f64 + certain_ns(self.problem, id) as f64)
             .sum();
         let scale = SUM / whole.max(f64::MIN_POSITIVE);
         let finite = |value: f64| Capacity::Finite((value * scale) as u64);
         let mut network = Network::new(2 * self.nodes.len() as u32);
         for (k, id) in (0..).zip(self.nodes.iter().map(|&id| id as usize)) {
-            let recompute = match self.question.fixed[id] {
-                true => Capacity::Infinite,
-                false => finite(certain_ns(self.question, id) as f64),
+            let recompute = if self.problem.fixed[id] {
+                Capacity::Infinite
+            } else {
+                finite(certain_ns(self.problem, id) as f64)
             };
-            let keep = match self.is_split(id) {
-                true => Capacity::Infinite,
-                false => finite(price * bytes(id) as f64),
+            let keep = if self.is_split(id) {
+                Capacity::Infinite
+            } else {
+                finite(price * bytes(id) as f64)
             };
             network.edge(Network::SOURCE, 2 + 2 * k, recompute);
             network.edge(2 + 2 * k, 3 + 2 * k, keep);
@@ -97,20 +100,20 @@ impl<'a> Relaxation<'a> {
         let cut = min_cut(&network).map_err(uncertified)?;
         let kept = |k: &usize| !cut.sink_side[2 + 2 * k] && cut.sink_side[3 + 2 * k];
         let kept = (0..self.nodes.len()).filter(kept);
-        Ok(Relaxed {
+        Ok(PricedCut {
             least: cut.cost as f64 / scale - whole * SLACK,
             held: kept.map(|k| bytes(self.nodes[k] as usize)).sum(),
         })
     }
 
-    /// Bytes that there is room for beside what is there whatever is saved; `None` if that is too much.
+    /// Bytes of the budget beside those that are there whatever is saved; `None` if the latter exceed it.
     pub(crate) fn room(&self, budget: u64) -> Option<u64> {
-        budget.checked_sub(self.moment.fixed)
+        budget.checked_sub(self.snapshot.fixed)
     }
 
-    /// It is an op of several results: these are in memory in its place.
+    /// The node is an op of several results, which are in memory in its place.
     fn is_split(&self, id: usize) -> bool {
-        let graph = self.question.graph;
+        let graph = self.problem.graph;
         let users = graph.users.of(id);
         let part = |&user: &u32| {
             let user = &graph.nodes[user as usize];
