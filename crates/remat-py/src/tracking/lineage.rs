@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn steps_are_cut_between_them() {
-        let steps = (0..5000u64).map(|op| 100 + 50 * (op % 20));
+        let steps = (0..20_000u64).map(|op| 100 + 50 * (op % 20));
         let found = cuts(steps);
         assert!(found.len() > 5);
         assert!(found.iter().all(|op| op % 20 == 0), "{found:?}");
@@ -134,7 +134,8 @@ mod tests {
     fn a_deep_step_is_not_cut_in_its_middle() {
         let step = (0..10_000u64).chain((0..10_000).rev());
         let found = cuts(step.map(|activations| 100 + activations));
-        assert!(found.iter().all(|&op| op > 19_000), "{found:?}");
+        assert_eq!(found.len(), 1);
+        assert!(found[0] > 18_000, "{found:?}");
     }
 
     #[test]
