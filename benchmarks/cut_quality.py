@@ -219,7 +219,7 @@ def measured(name: str, joint: _Joint, rounds: int) -> CutRow:
 
 def plan(flat: FlatGraph) -> dict[str, Any]:
     """Our solver, JSON to and fro included."""
-    return json.loads(_native.plan_cut(flat.json(), ban=flat.fixed, allow=flat.allowed))
+    return json.loads(_native.plan_cut(flat.json(), allow=flat.allowed))
 
 
 def timed(fn: Callable[[], Any]) -> tuple[float, Any]:

@@ -56,6 +56,13 @@ def plan_chain(chain_json: str, budget: int, strategy: str, slots: str) -> str:
 def verify_chain(chain_json: str, plan_json: str) -> tuple[float, int]:
     """Makespan and peak bytes of a plan, recomputed apart from the planners; ``ValueError`` where it is not valid."""
 
+def peak_of_chain_run(chain_json: str, sequence_json: str) -> int:
+    """Most bytes at once when autograd runs a sequence, each activation dropped once nothing reads it; ``ValueError``
+    where autograd cannot run it."""
+
+def chain_needed_later(sequence_json: str) -> list[list[int]]:
+    """For each operation of a sequence, the activations that a later one reads before they are made again."""
+
 def plan_cut(
     graph_json: str,
     *,

@@ -88,7 +88,7 @@ def plans(flat: FlatGraph) -> list[Cut]:
 def _planned(flat: FlatGraph, *, frontier: bool = False) -> dict[str, Any]:
     """The planner's answer; with ``frontier`` it holds all plans that :func:`plans` is about."""
     try:
-        text = _native.plan_cut(flat.json(), ban=flat.fixed, allow=flat.allowed, frontier=frontier)
+        text = _native.plan_cut(flat.json(), allow=flat.allowed, frontier=frontier)
     except ValueError as error:
         raise RematError(f"the graph cannot be cut: {error}") from error
     answer: dict[str, Any] = json.loads(text)

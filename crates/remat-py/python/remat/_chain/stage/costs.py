@@ -96,6 +96,7 @@ class ChainCosts:
 _PLANNED = (
     *("name", "forward_time", "backward_time", "activation_bytes", "saved_bytes", "gradient_bytes"),
     *("forward_overhead_bytes", "saving_overhead_bytes", "released_bytes", "parameter_gradient_bytes"),
+    "backward_bytes",
 )
 
 #: Bytes of losses, counters and other small tensors that come and go between steps.

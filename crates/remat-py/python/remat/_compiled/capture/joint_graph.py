@@ -10,8 +10,8 @@ from typing import Any
 from torch import fx
 
 from ..._errors import RematError
-from ..._torch_internals.compiler import Kind, NodeKinds, Rules
-from .bans import bannable, bans
+from ..._torch_internals.compiler import Kind, LoweringRules, NodeKinds, Rules
+from .bans import bannable, run_once
 
 #: A tangent of no bytes: an op that writes in the backward pass and reads no tangent is given it, to place it there.
 _BACKWARD = "(backward)"
@@ -22,10 +22,8 @@ class FlatGraph:
     """The planner's GRAPH.json, and the rules for its nodes."""
 
     description: dict[str, Any]
-    #: Ops that must not be recomputed, beside those that the planner's own rules name: name and reason.
+    #: Ops that must never be recomputed, whatever the budget: name and reason.
     banned: dict[str, str]
-    #: Those of them whose ban no budget lifts.
-    fixed: list[str]
     #: Ops that may be recomputed whatever the planner's rules say.
     allowed: list[str]
     #: Ops that the forward pass runs: the backward pass would *re*compute them.
@@ -52,11 +50,11 @@ def flat_graph(
     Raises ``RematError`` that names the node of a graph which cannot be cut.
     """
     rules = Rules.of_torch()
-    reasons = bans(kinds, rules)
+    reasons = run_once(kinds)
     nodes = [_node(kinds, node, rules) for node in kinds.nodes()]
     for entry, node in zip(nodes, kinds.nodes(), strict=True):
-        # The planner treats a ban that a budget may lift like that of an op which takes long.
-        entry["compute_bound"] |= node in reasons
+        if node in reasons:
+            entry.update(recomputable=False, compute_bound=True)
         entry["cost"] = kinds.nanoseconds(node) if workspace is not None else 0
         if workspace is not None and kinds[node].long:
             entry["workspace"] = workspace(node)
@@ -72,12 +70,13 @@ def flat_graph(
         # Torch itself replaces outputs of the forward pass that only the backward pass could make.
         "forward_outputs": [node.name for node in _real(forward_outputs) if not kinds.in_backward(node)],
         "backward_outputs": [node.name for node in _real(backward_outputs)],
+        "shared_reads": LoweringRules.of_inductor(kinds.on_cpu()).reads_shared,
+        "fusion_rules": rules.of_fusion(),
     }
     banned = {node.name: reason for node, reason in reasons.items()}
     allowed = [node.name for node in kinds.nodes() if _allowed(kinds, node) and node.name not in banned]
     forward = {node.name for node in kinds.nodes() if bannable(kinds, node) or kinds[node].must_recompute}
-    fixed = [node.name for node in reasons if kinds[node].once or kinds[node].must_save]
-    return FlatGraph(description, banned, fixed, allowed, forward, _crossing(kinds, backward_outputs))
+    return FlatGraph(description, banned, allowed, forward, _crossing(kinds, backward_outputs))
 
 
 def _crossing(kinds: NodeKinds, backward_outputs: Iterable[Any]) -> set[str]:
@@ -112,7 +111,10 @@ def _node(kinds: NodeKinds, node: fx.Node, rules: Rules) -> dict[str, Any]:
         **({"heavy": True} if kind.heavy else {}),
         "compute_bound": judged and _dear(kind, rules),
         "random": judged and kind.random,
-        "reduction": judged and rules.reductions and _reduces(kinds, node),
+        **(_sizes(kinds, node) if judged and rules.reductions else {}),
+        "forward": kinds.in_forward(node),
+        **({} if judged else {"free": True}),
+        **({"fuses_as_reader": True} if kinds.gathers(node) else {}),
         "savable": kind.savable and not kind.must_recompute,
     }
 
@@ -138,10 +140,10 @@ def _weight(kinds: NodeKinds, node: fx.Node, kind: Kind) -> int:
     return kind.bytes
 
 
-def _reduces(kinds: NodeKinds, node: fx.Node) -> bool:
-    """Whether it reads more than four times the bytes that it makes (section 3.4 of Yu and He)."""
+def _sizes(kinds: NodeKinds, node: fx.Node) -> dict[str, Any]:
+    """Bytes by which the planner sees a reduction (section 3.4 of Yu and He); the weight is 0 for other reasons too."""
     read = sum(kinds[argument].bytes for argument in node.args if isinstance(argument, fx.Node))
-    return 4 * kinds[node].bytes < read
+    return {"reduction": True, "operand_bytes": read, "result_bytes": kinds[node].bytes}
 
 
 def _inputs(kinds: NodeKinds, node: fx.Node) -> list[str]:

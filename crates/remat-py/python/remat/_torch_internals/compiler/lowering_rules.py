@@ -9,7 +9,7 @@ from torch._inductor import config
 # Ops that a CPU takes long for; Inductor writes their results there (``StorageBox.should_realize_on_reuse``). Each with
 # the bytes that are read in about the time of one element. The numbers are fixed, so that plans do not depend on the
 # machine.
-_HEAVY = {"exp": 8, "log": 8, "log10": 8, "log1p": 8, "log2": 8, "sigmoid": 8, "tanh": 24}
+HEAVY = {"exp": 8, "log": 8, "log10": 8, "log1p": 8, "log2": 8, "sigmoid": 8, "tanh": 24}
 
 
 @dataclass(frozen=True)
@@ -36,4 +36,4 @@ class LoweringRules:
             default = getattr(config, f"_realize_{name}_threshold_default")
             return int(getattr(config, f"realize_cpu_{name}_threshold", default) if cpu else default)
 
-        return cls(limit("reads"), limit("acc_reads"), limit("opcount"), _HEAVY if cpu else {})
+        return cls(limit("reads"), limit("acc_reads"), limit("opcount"), HEAVY if cpu else {})

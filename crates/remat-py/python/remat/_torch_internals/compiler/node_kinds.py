@@ -16,14 +16,13 @@ from torch.fx.experimental._backward_state import BackwardState
 from torch.utils.checkpoint import CheckpointPolicy
 
 from ..._errors import RematError
+from .lowering_rules import HEAVY
 from .op_time import nanoseconds
 
 # Ops of other libraries may do anything; those of torch itself only compute.
 _KNOWN = {"aten", "prims"}
 # Inductor writes random numbers as ops of its own, made from a seed in the middle of a kernel.
 _RANDOM_FROM_SEED = {"inductor_random", "inductor_randint"}
-# Ops whose result Inductor writes on a CPU rather than compute it in several kernels (``should_realize_on_reuse``).
-_HEAVY = {"exp", "log", "log10", "log1p", "log2", "sigmoid", "tanh"}
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,14 @@ class Rules:
             long_chains=gentle and config.ban_recompute_long_fusible_chains,
         )
 
+    def of_fusion(self) -> dict[str, bool]:
+        """The rules that the planner applies to the whole graph, under its names."""
+        return {
+            "materialized_backward": self.materialized,
+            "used_far_apart": self.used_far_apart,
+            "long_fusible_chains": self.long_chains,
+        }
+
 
 @dataclass
 class NodeKinds:
@@ -124,15 +131,14 @@ class NodeKinds:
         """Whether the backward pass returns it although no tangent is in it."""
         return self.info.is_required_bw(node) and not self.in_backward(node)
 
-    def forward_order(self, node: fx.Node) -> int:
-        """Its place among the nodes of the forward pass."""
-        return int(self.info.get_fw_order(node))
+    def gathers(self, node: fx.Node) -> bool:
+        """Whether it can share a kernel with any op that it reads: it only puts tensors side by side."""
+        return node.op == "call_function" and get_aten_target(node) == torch.ops.aten.cat
 
-    def fuses(self, node: fx.Node, user: fx.Node) -> bool:
-        """Whether the two can be one kernel."""
-        if user.op == "output":
-            return False
-        return get_aten_target(user) == torch.ops.aten.cat or (self[node].fusible and self[user].fusible)
+    def on_cpu(self) -> bool:
+        """Whether all tensors of the graph are on processors."""
+        values = (node.meta.get("val") for node in self.graph.nodes)
+        return all(value.device.type == "cpu" for value in values if isinstance(value, torch.Tensor))
 
     def nanoseconds(self, node: fx.Node) -> int:
         """About how long its op takes by itself."""
@@ -168,7 +174,7 @@ class NodeKinds:
             op=name,
             bytes=0 if node.op == "get_attr" or _opaque(node) else _bytes(node),
             fusible=call and (self._ops.is_fusible(node) or name in _RANDOM_FROM_SEED),
-            heavy=name in _HEAVY and isinstance(value, torch.Tensor) and value.device.type == "cpu",
+            heavy=name in HEAVY and isinstance(value, torch.Tensor) and value.device.type == "cpu",
             cheap=call and (view or symbol or name == "getitem" or self._ops.is_recomputable(node) or _is_note(node)),
             long=call and self._ops.is_compute_intensive(node),
             random=random,
