@@ -19,8 +19,8 @@ import networkx as nx
 import remat
 import torch
 from remat import _native
+from remat._compiled.capture.cut import Cut, choose
 from remat._compiled.capture.joint_graph import FlatGraph, flat_graph
-from remat._compiled.cut import Cut, choose
 from remat._torch_internals import compiler
 from timing import in_turn
 from torch import fx, nn

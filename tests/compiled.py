@@ -9,7 +9,7 @@ from typing import Any
 import remat
 import torch
 from functorch.compile import make_boxed_func
-from remat._compiled.cut import Cut, choose
+from remat._compiled.capture.cut import Cut, choose
 from remat._compiled.report.report import Report
 from remat._torch_internals import compiler
 from torch._inductor.compile_fx import compile_fx

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from remat._compiled.cut import choose
+from remat._compiled.capture.cut import choose
 from remat._compiled.fusion.between_kernels import recompute_between_kernels
 from remat._torch_internals import compiler
 from torch import fx, nn

@@ -11,7 +11,7 @@ import pytest
 import remat
 import torch
 from process import PYTHON, program, ran
-from remat._compiled.cut import choose
+from remat._compiled.capture.cut import choose
 from remat._torch_internals import compiler
 from torch import nn
 from true_peak import true_peak

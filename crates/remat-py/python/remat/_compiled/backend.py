@@ -13,7 +13,7 @@ from .._memory.budgets import Budget, bytes_of
 from .._torch_internals import compiler
 from .budget.limit import Limit
 from .budget.search import NoRoom
-from .cut import choose
+from .capture.cut import choose
 from .fusion.between_kernels import recompute_between_kernels
 from .identity import identity
 from .report.kept import reported

@@ -11,7 +11,7 @@ import torch
 from ... import _native
 from ..._errors import BudgetError
 from ..._torch_internals import eager
-from ..cut import Cut
+from ..capture.cut import Cut
 from ..report.report import Report
 from .forecast import Workspaces
 from .search import NoRoom, Search

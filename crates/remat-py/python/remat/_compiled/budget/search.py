@@ -11,8 +11,8 @@ from torch import fx
 
 from ..._errors import RematError
 from ..._torch_internals.compiler import Generated, NodeKinds
+from ..capture.cut import Cut, plans
 from ..capture.joint_graph import flat_graph
-from ..cut import Cut, plans
 from .forecast import Forecast, Workspaces
 
 #: Plans of a graph whose code is generated, at most. Each takes about half as long as compiling the graph.

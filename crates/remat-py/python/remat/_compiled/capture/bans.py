@@ -1,6 +1,6 @@
-"""What torch's marks say of single nodes: which must not run again, and which no rule need be asked about.
+"""Torch's marks on single nodes: ops that must never run again, and nodes that no rule applies to.
 
-The rules themselves, those of torch's partitioner among them, are the planner's (``remat._native.plan_cut``).
+The planner owns the rules themselves, those of torch's partitioner among them (``remat._native.plan_cut``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ..._torch_internals.compiler import NodeKinds
 
 
 def run_once(kinds: NodeKinds) -> dict[fx.Node, str]:
-    """Nodes of the forward pass that are never to be recomputed, each with the reason."""
+    """Nodes of the forward pass that must never be recomputed, each with the reason."""
     return {node: reason for node in kinds.nodes() if (reason := _reason(kinds, node))}
 
 

@@ -22,9 +22,9 @@ class FlatGraph:
     """The planner's GRAPH.json, and the rules for its nodes."""
 
     description: dict[str, Any]
-    #: Ops that are never to be recomputed, whatever the budget: name and reason.
+    #: Ops that must never be recomputed, whatever the budget: name and reason.
     banned: dict[str, str]
-    #: Ops that may be recomputed whatever these say.
+    #: Ops that may be recomputed whatever the planner's rules say.
     allowed: list[str]
     #: Ops that the forward pass runs: the backward pass would *re*compute them.
     forward: set[str]
@@ -141,7 +141,7 @@ def _weight(kinds: NodeKinds, node: fx.Node, kind: Kind) -> int:
 
 
 def _sizes(kinds: NodeKinds, node: fx.Node) -> dict[str, Any]:
-    """Bytes read and made, by which the planner tells a reduction: parameters are free to save, tuples cannot be."""
+    """Bytes by which the planner sees a reduction (section 3.4 of Yu and He); the weight is 0 for other reasons too."""
     read = sum(kinds[argument].bytes for argument in node.args if isinstance(argument, fx.Node))
     return {"reduction": True, "operand_bytes": read, "result_bytes": kinds[node].bytes}
 

@@ -1,6 +1,6 @@
-"""Which values of kernels are written to memory, and from which of them the others are computed on the way.
+"""The values that kernels write to memory; kernels compute all other values on the way from written ones.
 
-It follows the rules by which Inductor's lowering decides that, op by op.
+The rules are those of Inductor's lowering, which decides op by op.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from .groups import shrinks
 
 @dataclass(frozen=True)
 class Inlined:
-    """What it takes to compute a value that is not written."""
+    """The reads and ops that compute a value which is not written."""
 
-    #: Values that are there or written.
+    #: Values in memory that it is computed from.
     reads: frozenset[fx.Node] = frozenset()
     ops: int = 0
     heavy: bool = False
 
 
 class Buffers:
-    """Of a graph whose ops in kernels are ``inside``."""
+    """The written values of a graph whose ops in kernels are ``inside``."""
 
     def __init__(self, kinds: NodeKinds, inside: set[fx.Node]) -> None:
         self._kinds, self._inside = kinds, inside
         self.rules = LoweringRules.of_inductor(kinds.on_cpu())
-        #: What is written, or there from the beginning.
+        #: Values that are written, or in memory from the beginning.
         self.written: set[fx.Node] = set()
         self._inlined: dict[fx.Node, Inlined] = {}
         for node in kinds.nodes():
@@ -38,16 +38,16 @@ class Buffers:
                 self.written.add(node)
 
     def reading(self, node: fx.Node) -> Inlined:
-        """What an op that reads the value takes with it."""
+        """The reads and ops that an op takes in when it reads the value."""
         return Inlined(frozenset([node])) if node in self.written else self._inlined[node]
 
-    def together(self, reads: list[fx.Node]) -> Inlined:
-        """What an op that reads all of these takes with it."""
+    def reading_all(self, reads: list[fx.Node]) -> Inlined:
+        """The reads and ops that an op takes in when it reads all of these values."""
         return self.sum([self.reading(read) for read in reads])
 
     @staticmethod
     def sum(parts: list[Inlined]) -> Inlined:
-        """What it takes to compute all of these in one op."""
+        """The reads and ops of several values together."""
         reads = frozenset[fx.Node]().union(*(one.reads for one in parts))
         return Inlined(reads, sum(one.ops for one in parts), any(one.heavy for one in parts))
 
@@ -55,7 +55,7 @@ class Buffers:
         kind = self._kinds[node]
         if node not in self._inside:
             return Inlined()
-        known = self.together(node.all_input_nodes)
+        known = self.reading_all(node.all_input_nodes)
         return Inlined(known.reads, known.ops + (not kind.view), known.heavy or kind.op in self.rules.heavy)
 
     def _is_written(self, node: fx.Node) -> bool:

@@ -11,7 +11,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from ..._torch_internals import compiler
-from ..cut import Cut
+from ..capture.cut import Cut
 from .report import Report
 
 _FACTS = [field.name for field in fields(Cut)]

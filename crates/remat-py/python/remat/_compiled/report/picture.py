@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ... import _native
 
 if TYPE_CHECKING:
-    from ..cut import Cut
+    from ..capture.cut import Cut
 
 _ROW, _BOX, _TOP = 18, 190, 60
 _LEFT, _RIGHT, _WIDTH = 90, 560, 840

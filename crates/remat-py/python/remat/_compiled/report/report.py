@@ -12,7 +12,7 @@ from typing import Any
 from ... import _native
 from ..._errors import RematError
 from ..._memory.step_peak import step_peak
-from ..cut import Cut
+from ..capture.cut import Cut
 from .picture import picture
 
 _LARGEST = 12

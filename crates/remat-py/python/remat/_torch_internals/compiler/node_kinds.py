@@ -83,7 +83,7 @@ class Rules:
         )
 
     def of_fusion(self) -> dict[str, bool]:
-        """Those that the planner applies to the whole graph, under its names."""
+        """The rules that the planner applies to the whole graph, under its names."""
         return {
             "materialized_backward": self.materialized,
             "used_far_apart": self.used_far_apart,
@@ -132,7 +132,7 @@ class NodeKinds:
         return self.info.is_required_bw(node) and not self.in_backward(node)
 
     def gathers(self, node: fx.Node) -> bool:
-        """Whether it can be one kernel with whatever it reads, because it only puts tensors side by side."""
+        """Whether it can share a kernel with any op that it reads: it only puts tensors side by side."""
         return node.op == "call_function" and get_aten_target(node) == torch.ops.aten.cat
 
     def on_cpu(self) -> bool:

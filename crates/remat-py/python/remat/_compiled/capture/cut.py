@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import fx
 
-from .. import _native
-from .._errors import RematError
-from .._torch_internals.compiler import Choice, NodeKinds
-from .capture.joint_graph import FlatGraph, flat_graph
+from ... import _native
+from ..._errors import RematError
+from ..._torch_internals.compiler import Choice, NodeKinds
+from .joint_graph import FlatGraph, flat_graph
 
 
 @dataclass(frozen=True)
