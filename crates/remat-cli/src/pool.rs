@@ -2,7 +2,7 @@
 
 use crate::arguments::{Module, PlacedBy, PoolKind, PoolOptions};
 use crate::failure::Failure;
-use remat_core::{Alignment, Arena, Ends, Memory, Policy};
+use remat_core::{Alignment, Arena, Ends, Memory};
 use remat_sim::{Eviction, Mutations, Setting};
 
 /// Policies of windows and gaps need addresses.
@@ -18,7 +18,7 @@ pub(crate) fn check(options: &PoolOptions, policies: &[Eviction]) -> Result<(), 
 /// Policy, memory and mutations of a run. The modules of Coop are those of the policies named for it; all others place from the low end,
 /// and mutate as was recorded.
 pub(crate) fn setting(options: &PoolOptions, policy: Eviction) -> Setting {
-    let coop = matches!(policy, Eviction::Online(Policy::Coop { .. }));
+    let coop = matches!(policy, Eviction::Online(policy) if policy.evicts_windows());
     let has = |module| coop && !options.without.contains(&module);
     let ends = match options.ends {
         _ if !has(Module::Partition) => Ends::Low,
@@ -33,12 +33,7 @@ pub(crate) fn setting(options: &PoolOptions, policy: Eviction) -> Setting {
     };
     Setting {
         policy: match policy {
-            Eviction::Online(Policy::Coop { cost, .. }) if !has(Module::Window) => Policy::Dtr {
-                cost,
-                size: true,
-                stale: true,
-            }
-            .into(),
+            Eviction::Online(policy) if !has(Module::Window) => policy.without_windows().into(),
             policy => policy,
         },
         memory: match options.pool {

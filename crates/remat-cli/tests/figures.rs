@@ -270,7 +270,7 @@ fn check_theorems(out: &Path) {
         assert_eq!(number(row, "ops"), forced.ops);
         assert!(forced.ops as f64 >= row["bound_ops"].parse::<f64>().unwrap());
     }
-    let picture = linear::Picture::take(200, Bytes(30), Policy::EStar).unwrap();
+    let picture = linear::Picture::take(200, Bytes(30), Policy::E_STAR).unwrap();
     let columns = rows(&out.join("residency.csv")).len();
     assert_eq!(columns, picture.unwrap().columns.len());
 }

@@ -1,10 +1,11 @@
-//! The undo journal: what a plan changed, newest last, so that a plan that does not fit leaves no trace and one that
+//! The undo journal: the changes of a plan, newest last, so that a plan that does not fit leaves no trace and one that
 //! was cut short leaves only what was performed. Written only while planning.
 
-use crate::names::note;
-use crate::{Counters, OpId, StorageId, TensorId};
+use crate::counters::Counters;
+use crate::dedup::push_deduplicated;
+use crate::ids::{OpId, StorageId, TensorId};
 
-/// One change; undone from the newest to the oldest by [`State::undo`](crate::state::State::undo).
+/// One change; changes are undone from the newest to the oldest.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Entry {
     Locked(StorageId),
@@ -33,12 +34,12 @@ pub(crate) enum Entry {
     NodeMade(u32),
     /// This node was hung under another.
     Joined(u32),
-    /// The worth of this root grew by so much.
-    Worth(u32, i64),
-    /// The announcements that counted in a storage's score before.
-    Looked(StorageId, u64),
-    /// What the ancestors of a storage had been told before.
-    Told(StorageId, u64),
+    /// The cost of the set of this root grew by so much.
+    ComponentCost(u32, i64),
+    /// The latest announcement that a storage's score counted before.
+    Saw(StorageId, u64),
+    /// The latest announcement that the ancestors of a storage counted before.
+    Propagated(StorageId, u64),
     /// The node of a storage before.
     Node(StorageId, u32),
     /// A block of a pool's arena was taken at this address.
@@ -111,7 +112,7 @@ impl Journal {
 
     pub(crate) fn note_scored(&mut self, s: StorageId) {
         if self.on {
-            note(&mut self.scored, s);
+            push_deduplicated(&mut self.scored, s);
         }
     }
 

@@ -6,39 +6,33 @@
 //!
 //! Start at [`Engine`]; its example is the whole protocol.
 
-mod ahead;
+#![forbid(unsafe_code)]
+
 mod arena;
-mod banish;
-mod candidates;
-mod collect;
-mod components;
 mod config;
+mod counters;
+mod dedup;
 mod engine;
 mod error;
-mod fit;
+mod eviction;
 mod graph;
-mod heirs;
 mod ids;
 mod journal;
-mod life;
-mod names;
-mod neighbourhood;
-mod once;
 mod op;
-mod policy;
 pub mod pool;
+mod random;
 mod replay;
-mod residency;
-mod search;
-mod sever;
-mod state;
-mod together;
+mod room;
+mod transaction;
 
 pub use arena::{Observed, Placement};
-pub use config::*;
-pub use engine::*;
-pub use error::*;
-pub use heirs::Heirs;
-pub use ids::*;
-pub use op::*;
-pub use policy::{names, CostTerm, Policy, Price, UnknownPolicy};
+pub use config::{
+    Alignment, Arena, Config, Dealloc, Ends, Lineage, Memory, Moves, ReplayOrder, ThrashLimit,
+};
+pub use counters::{Counters, Refused};
+pub use engine::{Collected, Engine};
+pub use error::Error;
+pub use eviction::policy::{names, Policy, UnknownPolicy};
+pub use graph::BanishPlan;
+pub use ids::{Bytes, Cost, OpId, PoolId, StorageId, TensorId};
+pub use op::{Expected, Finished, Kind, Mutation, OpSpec, Output, Replay, Step};

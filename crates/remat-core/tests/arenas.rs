@@ -53,7 +53,7 @@ fn fresh(bytes: u64) -> Output {
 }
 
 fn address(engine: &Engine, tensor: TensorId) -> Option<u64> {
-    engine.address(engine.storage(tensor))
+    engine.address(engine.storage(tensor).expect("a known tensor"))
 }
 
 /// Four results of 100 bytes side by side, the two in the middle cheap; a fifth of 200 takes their place.
@@ -116,7 +116,7 @@ fn dte_prefers_what_stands_beside_a_gap() {
         let results =
             [50; 4].map(|cost| run(&mut engine, &[data], fresh(100), cost).expect("room"));
         engine.release(results[2]).expect("a reference");
-        let victim = engine.storage(results[gone]);
+        let victim = engine.storage(results[gone]).expect("a known tensor");
         assert_eq!(engine.next_victim(POOL), Some(victim), "{policy}");
     }
 }
@@ -268,7 +268,10 @@ fn what_is_pinned_is_moved_where_windows_end_at_it() {
             replay: Replay::Allowed,
         };
         engine.begin(&spec).expect("room once something goes");
-        let (island, high) = (engine.storage(island), engine.storage(high));
+        let (island, high) = (
+            engine.storage(island).expect("a known tensor"),
+            engine.storage(high).expect("a known tensor"),
+        );
         (engine.steps().to_vec(), island, high)
     };
     // 192 free, the island, 192 of `high`, 192 free. To move the island costs 64 ns at a byte each, `high` 192; to compute `high` 500.
@@ -349,7 +352,9 @@ fn decisions_go_by_the_blocks_that_were_told() {
         bytes: None,
     };
     engine.finish(op, &report).expect("begun");
-    let made = engine.storage(engine.outputs(op)[0]);
+    let made = engine
+        .storage(engine.outputs(op)[0])
+        .expect("a known tensor");
     let elsewhere = Observed {
         address: 384,
         bytes: Bytes(192),

@@ -29,7 +29,7 @@ fn unit_op(engine: &mut Engine, inputs: &[TensorId]) -> Result<TensorId, Error> 
 
 fn replay_whole_chain(order: ReplayOrder, length: u64) {
     let mut engine = Engine::new(Config {
-        policy: Policy::Lru,
+        policy: Policy::LRU,
         order,
         ..Config::default()
     });
@@ -76,7 +76,7 @@ fn ops_of_training_step(n: u64, order: ReplayOrder) -> u64 {
     let budget = Some(Bytes(places));
     let config = Config {
         budgets: vec![budget],
-        policy: Policy::EStar,
+        policy: Policy::E_STAR,
         order,
         ..Config::default()
     };

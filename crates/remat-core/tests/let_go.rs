@@ -33,7 +33,7 @@ fn stay(policy: &str) -> Result<(bool, bool), Box<dyn std::error::Error>> {
     let weights = engine.constant(Bytes(1), POOL)?;
     let let_go = run(&mut engine, weights, 10, 1_000)?;
     let held = run(&mut engine, let_go, 10, 500)?;
-    let between = engine.storage(let_go);
+    let between = engine.storage(let_go).expect("a known tensor");
     engine.release(let_go)?;
     let other = run(&mut engine, weights, 25, 1)?;
     assert!(!engine.is_resident(between) && !engine.is_defined(held));

@@ -30,17 +30,9 @@ impl Twins {
         twins[0].search_exhaustively_below(0);
         twins[1].search_exhaustively_below(usize::MAX);
         let addressed = !matches!(config.memory, Memory::Fungible);
-        let bounds = addressed
-            && matches!(
-                config.policy,
-                Policy::Dtr {
-                    cost: CostTerm::Ancestors,
-                    ..
-                } | Policy::Coop {
-                    cost: CostTerm::Ancestors,
-                    ..
-                }
-            );
+        let name = config.policy.name();
+        let bounds =
+            addressed && (name.starts_with("dtr-anc") || ["coop", "coop-sum"].contains(&name));
         Twins {
             engines: twins,
             bounds,

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map_or(Ok(1_000_000), |text| text.parse())?;
     let policy: Policy = arguments
         .next()
-        .map_or(Ok(Policy::EStar), |text| text.parse())?;
+        .map_or(Ok(Policy::E_STAR), |text| text.parse())?;
     let budget = match arguments.next() {
         Some(text) => Bytes(text.parse()?),
         None => linear::root_budget(layers),

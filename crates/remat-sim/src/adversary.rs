@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn three_bytes_are_the_least() {
-        let refused = run(Policy::Lru, 10, 2);
+        let refused = run(Policy::LRU, 10, 2);
         assert!(matches!(refused, Err(Error::Budget { .. })), "{refused:?}");
-        assert_eq!(run(Policy::Lru, 0, 3).unwrap().ops, 0);
+        assert_eq!(run(Policy::LRU, 0, 3).unwrap().ops, 0);
     }
 }

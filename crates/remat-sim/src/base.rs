@@ -23,7 +23,7 @@ impl Program {
     /// # Errors
     /// [`Unsound`] if the events contradict one another.
     pub fn base(&self) -> Result<Base, Unsound> {
-        let config = drive::config(Policy::Lru, Dealloc::Banish, None, ThrashLimit::Never, 0);
+        let config = drive::config(Policy::LRU, Dealloc::Banish, None, ThrashLimit::Never, 0);
         let (engine, stopped) = drive::replay(self.recorded(), config)?;
         if let Some((event, error)) = stopped {
             return Err(Unsound { event, error });

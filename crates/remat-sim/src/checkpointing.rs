@@ -134,7 +134,7 @@ mod tests {
     fn no_policy_takes_fewer_ops_than_treeverse_with_a_checkpoint_a_byte() {
         for layers in [5, 20, 57] {
             for budget in 3..12 {
-                for policy in [Policy::EStar, Policy::default(), Policy::Lru] {
+                for policy in [Policy::E_STAR, Policy::default(), Policy::LRU] {
                     let setting = Setting {
                         policy: policy.into(),
                         dealloc: Dealloc::Banish,

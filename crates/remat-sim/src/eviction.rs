@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// use remat_core::Policy;
 /// use remat_sim::Eviction;
 ///
-/// assert_eq!("lru".parse(), Ok(Eviction::Online(Policy::Lru)));
+/// assert_eq!("lru".parse(), Ok(Eviction::Online(Policy::LRU)));
 /// assert_eq!("sar".parse(), Ok(Eviction::Selective));
 /// assert_eq!(Eviction::names().last(), Some("sar"));
 /// assert!("belady".parse::<Eviction>().unwrap_err().to_string().ends_with("e-star, sar"));

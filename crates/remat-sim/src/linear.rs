@@ -15,7 +15,7 @@
 //!
 //! let (program, base) = (linear::program(400), linear::base(400));
 //! let setting = Setting {
-//!     policy: Policy::EStar.into(),
+//!     policy: Policy::E_STAR.into(),
 //!     dealloc: Dealloc::Banish,
 //!     budget: Budget::Bytes(linear::root_budget(400)),
 //!     thrash_limit: 1e3,
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn theorem_3_1_ops_stay_linear() {
         for layers in [16, 100, 333, 1000, 4096, 10_000] {
-            let outcome = run(layers, root_budget(layers), Policy::EStar);
+            let outcome = run(layers, root_budget(layers), Policy::E_STAR);
             assert_eq!(outcome.status, Status::Ok);
             assert!(outcome.peak <= root_budget(layers));
             let (ops, n) = (outcome.clock - 1, u64::from(layers));
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn forward_needs_no_replay_and_two_bytes() {
         let budget = Bytes(3);
-        let picture = Picture::take(50, budget, Policy::EStar).unwrap().unwrap();
+        let picture = Picture::take(50, budget, Policy::E_STAR).unwrap().unwrap();
         // All that comes before the first gradient is the forward pass and the replay of t49.
         assert!(picture.backward >= 50);
         let held = |column: &Vec<Held>| column.iter().filter(|&&h| h != Held::Nothing).count();
@@ -265,8 +265,8 @@ mod tests {
     #[test]
     fn the_picture_shows_every_op_and_no_more_than_the_budget() {
         let budget = root_budget(200);
-        let picture = Picture::take(200, budget, Policy::EStar).unwrap().unwrap();
-        let outcome = run(200, budget, Policy::EStar);
+        let picture = Picture::take(200, budget, Policy::E_STAR).unwrap().unwrap();
+        let outcome = run(200, budget, Policy::E_STAR);
         assert_eq!(picture.columns.len() as u64, outcome.clock - 1);
         let held = |column: &[Held]| column.iter().filter(|&&h| h != Held::Nothing).count() as u64;
         let most = picture.columns.iter().map(|column| held(column)).max();
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_budget_that_cannot_be_met_has_no_picture() {
-        assert!(Picture::take(10, Bytes(1), Policy::EStar)
+        assert!(Picture::take(10, Bytes(1), Policy::E_STAR)
             .unwrap()
             .is_none());
     }

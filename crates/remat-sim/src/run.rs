@@ -149,7 +149,7 @@ impl Program {
         let limit = Cost(scaled(base.cost.0, setting.thrash_limit));
         let (policy, dealloc) = match setting.policy {
             Eviction::Online(policy) => (policy, setting.dealloc),
-            Eviction::Selective => (Policy::Lru, Dealloc::Eager),
+            Eviction::Selective => (Policy::LRU, Dealloc::Eager),
         };
         let config = Config {
             memory: setting.memory,

@@ -24,7 +24,7 @@ pub(super) struct Map(Picture);
 /// Figure 5 of the paper.
 pub(super) fn sheet() -> Result<Sheet, Failure> {
     let budget = linear::root_budget(LAYERS);
-    let picture = Picture::take(LAYERS, budget, Policy::EStar)
+    let picture = Picture::take(LAYERS, budget, Policy::E_STAR)
         .map_err(|unsound| Failure::Input(unsound.to_string()))?
         .ok_or_else(|| Failure::Input(format!("{LAYERS} layers do not fit into {budget}")))?;
     Ok(Sheet {

@@ -2,13 +2,13 @@
 //! the set of keys alone. Each slot has a weight; a subtree knows its largest. All operations take O(log n) expected; none
 //! recurses, and none allocates once the table has its size.
 
-use crate::policy::mix;
+use crate::random::mix;
 
 /// No slot.
 pub(crate) const NIL: u32 = u32::MAX;
 
 /// Compared lexicographically; no two slots of a tree have the same.
-pub(super) type Key = (u64, u64);
+pub(crate) type Key = (u64, u64);
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -24,20 +24,20 @@ struct Node {
 
 /// Which end of the order.
 #[derive(Clone, Copy)]
-pub(super) enum Side {
+pub(crate) enum Side {
     First = 0,
     Last = 1,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Tree {
+pub(crate) struct Tree {
     /// By slot; those that are not in the tree hold what they held.
     nodes: Vec<Node>,
     root: u32,
 }
 
 impl Tree {
-    pub(super) fn new() -> Tree {
+    pub(crate) fn new() -> Tree {
         Tree {
             nodes: Vec::new(),
             root: NIL,
@@ -45,12 +45,12 @@ impl Tree {
     }
 
     /// The largest weight of all, 0 if there is none.
-    pub(super) fn largest(&self) -> u64 {
+    pub(crate) fn largest(&self) -> u64 {
         self.largest_below(self.root)
     }
 
     /// Adds a slot that is not in the tree.
-    pub(super) fn insert(&mut self, slot: u32, key: Key, weight: u64) {
+    pub(crate) fn insert(&mut self, slot: u32, key: Key, weight: u64) {
         let node = Node {
             key,
             weight,
@@ -83,7 +83,7 @@ impl Tree {
     }
 
     /// Takes a slot out that is in the tree.
-    pub(super) fn remove(&mut self, slot: u32) {
+    pub(crate) fn remove(&mut self, slot: u32) {
         loop {
             let [low, high] = self.nodes[slot as usize].child;
             match (low, high) {
@@ -97,21 +97,21 @@ impl Tree {
         self.pull_up(parent);
     }
 
-    pub(super) fn set_weight(&mut self, slot: u32, weight: u64) {
+    pub(crate) fn set_weight(&mut self, slot: u32, weight: u64) {
         self.nodes[slot as usize].weight = weight;
         self.pull_up(slot);
     }
 
-    pub(super) fn weight(&self, slot: u32) -> u64 {
+    pub(crate) fn weight(&self, slot: u32) -> u64 {
         self.nodes[slot as usize].weight
     }
 
-    pub(super) fn key(&self, slot: u32) -> Key {
+    pub(crate) fn key(&self, slot: u32) -> Key {
         self.nodes[slot as usize].key
     }
 
     /// The slot of the greatest key that is not above this one.
-    pub(super) fn floor(&self, key: Key) -> Option<u32> {
+    pub(crate) fn floor(&self, key: Key) -> Option<u32> {
         let (mut best, mut next) = (NIL, self.root);
         while next != NIL {
             let node = &self.nodes[next as usize];
@@ -125,7 +125,7 @@ impl Tree {
     }
 
     /// The slot of the smallest key that is not below this one.
-    pub(super) fn ceiling(&self, key: Key) -> Option<u32> {
+    pub(crate) fn ceiling(&self, key: Key) -> Option<u32> {
         let (mut best, mut next) = (NIL, self.root);
         while next != NIL {
             let node = &self.nodes[next as usize];
@@ -139,7 +139,7 @@ impl Tree {
     }
 
     /// Of the slots that weigh so much or more, the first or the last by key.
-    pub(super) fn heavy(&self, weight: u64, side: Side) -> Option<u32> {
+    pub(crate) fn heavy(&self, weight: u64, side: Side) -> Option<u32> {
         if self.root == NIL || self.largest() < weight {
             return None;
         }
@@ -216,7 +216,7 @@ impl Tree {
     }
 
     /// Order, heap and largest weights are right; gives the slots in order of their keys.
-    pub(super) fn check(&self) -> Result<Vec<u32>, String> {
+    pub(crate) fn check(&self) -> Result<Vec<u32>, String> {
         let (mut order, mut path, mut next) = (Vec::new(), Vec::new(), self.root);
         while next != NIL || !path.is_empty() {
             while next != NIL {

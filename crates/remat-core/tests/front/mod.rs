@@ -158,7 +158,7 @@ impl Front {
     }
 
     fn show(&self, t: TensorId) -> u64 {
-        let s = self.engine.storage(t);
+        let s = self.engine.storage(t).expect("a known tensor");
         assert!(
             self.defined.contains(&t),
             "{t:?} of {s:?} is needed and not defined"
@@ -169,7 +169,8 @@ impl Front {
     fn drop_storage(&mut self, s: StorageId) {
         self.contents.remove(&s);
         let engine = &self.engine;
-        self.defined.retain(|t| engine.storage(*t) != s);
+        self.defined
+            .retain(|t| engine.storage(*t).expect("a known tensor") != s);
     }
 
     fn perform(&mut self, step: Step) {
@@ -215,24 +216,25 @@ impl Front {
         for (index, &output) in op.outputs.iter().enumerate() {
             let copied = op.in_place[index].is_some() && mutation == Mutation::Copy;
             if op.own[index] && (op.in_place[index].is_none() || copied) {
-                let (pool, bytes) = self.bytes[&self.engine.storage(output)];
+                let (pool, bytes) =
+                    self.bytes[&self.engine.storage(output).expect("a known tensor")];
                 *transient.entry(pool).or_default() += bytes;
             }
         }
         self.within_budget(&transient);
         if mutation == Mutation::Consume {
             for of in op.in_place.iter().flatten() {
-                self.drop_storage(self.engine.storage(op.inputs[*of]));
+                self.drop_storage(self.engine.storage(op.inputs[*of]).expect("a known tensor"));
             }
         }
         for (index, &output) in op.outputs.iter().enumerate() {
-            let s = self.engine.storage(output);
+            let s = self.engine.storage(output).expect("a known tensor");
             if op.own[index] && !self.contents.contains_key(&s) {
                 self.contents.insert(s, hash((op.salt, index, &shown)));
             }
         }
         for &output in &op.outputs {
-            let s = self.engine.storage(output);
+            let s = self.engine.storage(output).expect("a known tensor");
             if !self.contents.contains_key(&s) {
                 continue;
             }
@@ -290,7 +292,7 @@ impl Front {
         self.compute(id, Mutation::Consume, true);
         if let Some(actual) = &call.actual {
             for (output, bytes) in self.ops[&id].outputs.clone().into_iter().zip(actual) {
-                let s = self.engine.storage(output);
+                let s = self.engine.storage(output).expect("a known tensor");
                 let index = self.ops[&id]
                     .outputs
                     .iter()
@@ -325,12 +327,12 @@ impl Front {
         let old: Vec<_> = call
             .inputs
             .iter()
-            .map(|&input| self.engine.storage(input))
+            .map(|&input| self.engine.storage(input).expect("a known tensor"))
             .collect();
         let mut seen = old.clone();
         let (mut own, mut in_place) = (Vec::new(), Vec::new());
         for (index, (&output, kind)) in outputs.iter().zip(&call.outputs).enumerate() {
-            let s = self.engine.storage(output);
+            let s = self.engine.storage(output).expect("a known tensor");
             let takes = !matches!(kind, Output::Alias { .. }) && !seen.contains(&s);
             if !matches!(kind, Output::Alias { .. }) {
                 seen.push(s);
@@ -380,7 +382,7 @@ impl Front {
         };
         self.perform_steps(usize::MAX);
         self.salt += 1;
-        let s = self.engine.storage(t);
+        let s = self.engine.storage(t).expect("a known tensor");
         self.bytes.insert(s, (pool, bytes));
         self.contents.insert(s, hash(self.salt));
         self.view_salt.insert(t, 0);
@@ -478,10 +480,13 @@ impl Front {
             assert!(self.bytes.remove(&s).is_some(), "{s:?} is collected twice");
             let engine = &self.engine;
             assert!(
-                self.held.iter().all(|t| engine.storage(*t) != s),
+                self.held
+                    .iter()
+                    .all(|t| engine.storage(*t).expect("a known tensor") != s),
                 "{s:?} is collected and referenced"
             );
-            self.first.retain(|t, _| engine.storage(*t) != s);
+            self.first
+                .retain(|t, _| engine.storage(*t).expect("a known tensor") != s);
         }
     }
 
@@ -489,7 +494,12 @@ impl Front {
     pub fn held_views(&self, s: StorageId) -> Vec<usize> {
         (0..self.held.len())
             .rev()
-            .filter(|&index| self.engine.storage(self.held[index]) == s)
+            .filter(|&index| {
+                self.engine
+                    .storage(self.held[index])
+                    .expect("a known tensor")
+                    == s
+            })
             .collect()
     }
 }

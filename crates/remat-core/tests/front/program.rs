@@ -125,7 +125,12 @@ fn run(front: &mut Front, setting: &Setting, call: &Call, fate: Fate) {
         .outputs
         .iter()
         .filter_map(|output| match output {
-            Output::InPlace { of } => Some(front.engine.storage(call.inputs[*of])),
+            Output::InPlace { of } => Some(
+                front
+                    .engine
+                    .storage(call.inputs[*of])
+                    .expect("a known tensor"),
+            ),
             _ => None,
         })
         .collect();

@@ -1,0 +1,90 @@
+//! Arenas as a front end sees them: where blocks are planned, and where they are.
+
+use super::contract::Engine;
+use super::validity::{check_size, check_tensor};
+use crate::arena::{Observed, Placement};
+use crate::error::Error;
+use crate::graph::{Phase, NOWHERE};
+use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
+use crate::pool::Pool;
+
+impl Engine {
+    /// Where the latest plan puts what its steps make, in the order of [`steps`](Engine::steps); last, those of the op begun.
+    pub fn placements(&self) -> &[Placement] {
+        &self.state.demand.placements
+    }
+
+    /// The blocks of a pool's arena as an allocator really has them, in address order and without the free ones; what no storage
+    /// owns is workspace or another's. From now on decisions go by them. Once blocks were told, storages need not have
+    /// one (they may lie outside of the arena), and only the allocator keeps them apart.
+    ///
+    /// Takes O(n log n) for n blocks.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for a pool that is no arena, and for blocks that overlap, are out of order, misaligned or beyond the end;
+    /// the arena then holds those before.
+    pub fn observe(&mut self, pool: PoolId, blocks: &[Observed]) -> Result<(), Error> {
+        self.state.open_call();
+        self.state.observe(pool.0, blocks)
+    }
+
+    /// [`constant`](Engine::constant) for bytes that are there already and need no room: outside of the arena, or in it where
+    /// the next [`observe`](Engine::observe) tells. No steps follow.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] for sizes beyond 63 bits.
+    pub fn constant_elsewhere(&mut self, bytes: Bytes, pool: PoolId) -> Result<TensorId, Error> {
+        check_size(bytes.0)?;
+        self.state.open_call();
+        self.state.add_constant(bytes, pool)
+    }
+
+    /// An op takes more workspace than was known: its replays will reserve so much.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for an unknown op, [`Error::Overflow`] for sizes beyond 63 bits.
+    pub fn set_workspace(&mut self, op: OpId, bytes: Bytes) -> Result<(), Error> {
+        check_size(bytes.0)?;
+        let record = self.state.graph.ops.get_mut(op.index());
+        let done = record.filter(|record| record.phase == Phase::Done);
+        done.ok_or(Error::Protocol("only an op that ran has replays"))?
+            .workspace = bytes.0;
+        Ok(())
+    }
+
+    /// The storage's bytes are known by their address to somebody: they are not moved from now on.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for an unknown tensor.
+    pub fn fix(&mut self, tensor: TensorId) -> Result<(), Error> {
+        check_tensor(&self.state, tensor)?;
+        let storage = self.state.graph.storage_of(tensor);
+        self.state.graph[storage].fixed = true;
+        Ok(())
+    }
+
+    /// Where a storage is in its pool's arena; `None` if it is not resident, has no bytes, or the pool is no arena.
+    pub fn address(&self, storage: StorageId) -> Option<u64> {
+        let storage = self.state.graph.storages.get(storage.index())?;
+        (storage.resident && storage.address != NOWHERE).then_some(storage.address)
+    }
+
+    /// The arena of a pool: its blocks, free and taken.
+    pub fn arena(&self, pool: PoolId) -> Option<&Pool> {
+        self.state.arenas.get(pool.0).map(|arena| &arena.pool)
+    }
+
+    /// Nanoseconds that searches took by the [stopwatch](crate::Config::stopwatch), those of plans that came to nothing included.
+    pub fn search_time(&self) -> u64 {
+        self.state.demand.search_time
+    }
+
+    /// Whether arenas are as they should be: no two blocks overlap, each resident storage has one of its own. For tests and
+    /// checking builds; takes time linear in all storages.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        self.state.arenas.check(&self.state.graph)
+    }
+}

@@ -1,0 +1,99 @@
+//! What a front end may ask.
+
+use super::contract::Engine;
+use crate::counters::{Counters, Refused};
+use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
+
+impl Engine {
+    /// Tensors an op has made, in output order; none for an unknown op.
+    pub fn outputs(&self, op: OpId) -> &[TensorId] {
+        self.state
+            .graph
+            .ops
+            .get(op.index())
+            .map_or(&[], |record| &record.outputs)
+    }
+
+    /// Tensors an op reads, in input order; none for an unknown op.
+    pub fn inputs(&self, op: OpId) -> &[TensorId] {
+        self.state
+            .graph
+            .ops
+            .get(op.index())
+            .map_or(&[], |record| &record.inputs)
+    }
+
+    /// The storage that a tensor views; `None` for an unknown tensor.
+    pub fn storage(&self, tensor: TensorId) -> Option<StorageId> {
+        let record = self.state.graph.tensors.get(tensor.index());
+        record.map(|record| record.storage)
+    }
+
+    /// Size of a storage; 0 for an unknown one.
+    pub fn bytes(&self, storage: StorageId) -> Bytes {
+        Bytes(
+            self.state
+                .graph
+                .storages
+                .get(storage.index())
+                .map_or(0, |record| record.bytes),
+        )
+    }
+
+    /// Whether the storage's bytes are there.
+    pub fn is_resident(&self, storage: StorageId) -> bool {
+        self.state
+            .graph
+            .storages
+            .get(storage.index())
+            .is_some_and(|record| record.resident)
+    }
+
+    /// Whether the tensor can be read now: its storage is resident and its op ran since (DTR appendix C.1).
+    pub fn is_defined(&self, tensor: TensorId) -> bool {
+        self.state
+            .graph
+            .tensors
+            .get(tensor.index())
+            .is_some_and(|record| record.used && record.defined)
+    }
+
+    /// Whether the storage is pinned (constant).
+    pub fn is_pinned(&self, storage: StorageId) -> bool {
+        self.state
+            .graph
+            .storages
+            .get(storage.index())
+            .is_some_and(|record| record.pinned)
+    }
+
+    /// Bytes resident and reserved in a pool.
+    pub fn memory(&self, pool: PoolId) -> Bytes {
+        Bytes(self.state.accounts.get(pool.0).memory)
+    }
+
+    /// Highest `memory` so far.
+    pub fn peak(&self, pool: PoolId) -> Bytes {
+        Bytes(self.state.accounts.get(pool.0).peak)
+    }
+
+    /// Budget of a pool.
+    pub fn budget(&self, pool: PoolId) -> Option<Bytes> {
+        self.state.accounts.get(pool.0).budget.map(Bytes)
+    }
+
+    /// The virtual clock: 1 + the cost of all ops run so far.
+    pub fn clock(&self) -> u64 {
+        self.state.clock
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> Counters {
+        self.state.counters
+    }
+
+    /// How far the latest refused plan had got.
+    pub fn refused(&self) -> Option<Refused> {
+        self.state.refused
+    }
+}

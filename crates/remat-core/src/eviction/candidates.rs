@@ -1,0 +1,175 @@
+//! The evictable storages of each device.
+//!
+//! A candidate's place is the time it last became evictable. Of equal scores the last wins, but the first candidate that
+//! scores exactly 0 wins at once (the reference's rule). Places are numbers, so the lists need no order. Numerators are
+//! cached in the storages and copied to where the search looks.
+
+use super::policy::Form;
+use super::search::{Candidate, List, MANY};
+use crate::graph::{Graph, NONE};
+use crate::ids::StorageId;
+
+/// The candidates of all devices.
+pub(crate) struct Candidates {
+    pools: Vec<List>,
+    /// For each device, the storages whose candidates went stale; some stand twice, some are no candidates any more.
+    stale: Vec<Vec<StorageId>>,
+    next_place: u64,
+    /// How a numerator becomes a score.
+    pub(crate) form: Form,
+    /// Fewer candidates of a device than this are scanned.
+    pub(crate) many: usize,
+}
+
+impl Candidates {
+    pub(crate) fn new(form: Form) -> Candidates {
+        Candidates {
+            pools: Vec::new(),
+            stale: Vec::new(),
+            next_place: 0,
+            form,
+            many: MANY,
+        }
+    }
+
+    /// Whether a candidate was ever listed there.
+    pub(crate) fn has(&self, pool: u8) -> bool {
+        usize::from(pool) < self.pools.len()
+    }
+
+    pub(crate) fn count(&self, pool: u8) -> usize {
+        self.pools.get(usize::from(pool)).map_or(0, List::len)
+    }
+
+    /// Every candidate, in no order.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Candidate> {
+        self.pools.iter().flat_map(List::candidates)
+    }
+
+    /// The candidates of one device, in no order.
+    pub(crate) fn of(&self, pool: u8) -> &[Candidate] {
+        let list = self.pools.get(usize::from(pool));
+        list.map_or(&[], List::candidates)
+    }
+
+    /// Every candidate's place and storage, in order of place.
+    pub(crate) fn in_order(&self) -> Vec<(u64, StorageId)> {
+        let all = self.all();
+        let mut all: Vec<_> = all
+            .map(|candidate| (candidate.place, candidate.storage))
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    pub(crate) fn next_place(&self) -> u64 {
+        self.next_place
+    }
+
+    /// Appends a storage that is not a candidate. It is scored by so many bytes.
+    pub(crate) fn append(&mut self, graph: &mut Graph, s: StorageId, bytes: u64) {
+        let place = self.next_place;
+        self.next_place += 1;
+        self.relist(graph, s, place, bytes);
+    }
+
+    /// Undoes the latest [`append`](Self::append).
+    pub(crate) fn unlist(&mut self, graph: &mut Graph, s: StorageId) {
+        self.remove(graph, s);
+        self.next_place -= 1;
+    }
+
+    /// Puts a storage back at a place that it had.
+    pub(crate) fn relist(&mut self, graph: &mut Graph, s: StorageId, place: u64, bytes: u64) {
+        let storage = &mut graph[s];
+        let pool = usize::from(storage.pool);
+        if pool >= self.pools.len() {
+            self.pools.resize_with(pool + 1, List::default);
+            self.stale.resize_with(pool + 1, Vec::new);
+        }
+        let candidate = Candidate {
+            place,
+            bytes,
+            numerator: 0,
+            storage: s,
+            stale: true,
+        };
+        storage.slot = self.pools[pool].push(candidate, storage.last_access);
+        self.stale[pool].push(s);
+    }
+
+    /// Takes a candidate off; returns its place.
+    pub(crate) fn remove(&mut self, graph: &mut Graph, s: StorageId) -> u64 {
+        let storage = &mut graph[s];
+        let list = &mut self.pools[usize::from(storage.pool)];
+        let slot = std::mem::replace(&mut storage.slot, NONE);
+        let (removed, moved) = list.remove(slot);
+        if let Some(moved) = moved {
+            graph[moved].slot = slot;
+        }
+        removed.place
+    }
+
+    /// The search goes by another time of the last access.
+    pub(crate) fn set_last_access(&mut self, graph: &Graph, s: StorageId, time: u64) {
+        let storage = &graph[s];
+        if storage.slot != NONE {
+            self.pools[usize::from(storage.pool)].set_last_access(storage.slot, time);
+        }
+    }
+
+    /// The search goes by another size.
+    pub(crate) fn set_bytes(&mut self, graph: &Graph, s: StorageId, bytes: u64) {
+        let storage = &graph[s];
+        if storage.slot != NONE {
+            let list = &mut self.pools[usize::from(storage.pool)];
+            list.set_bytes(storage.slot, bytes, self.form);
+        }
+    }
+
+    /// The cached numerator is valid: the search goes by it.
+    pub(crate) fn copy_numerator(&mut self, graph: &Graph, s: StorageId) {
+        let storage = &graph[s];
+        let list = &mut self.pools[usize::from(storage.pool)];
+        list.set_numerator(storage.slot, storage.numerator, self.form);
+    }
+
+    /// The cached numerator is valid no more.
+    pub(crate) fn void(&mut self, graph: &mut Graph, s: StorageId) {
+        let storage = &mut graph[s];
+        storage.scored = false;
+        if storage.slot != NONE {
+            let pool = usize::from(storage.pool);
+            let candidate = self.pools[pool].candidate(storage.slot);
+            if !std::mem::replace(&mut candidate.stale, true) {
+                self.stale[pool].push(s);
+            }
+        }
+    }
+
+    /// Hands over the storages whose candidates went stale, some more than once.
+    pub(crate) fn take_stale(&mut self, pool: u8) -> Vec<StorageId> {
+        std::mem::take(&mut self.stale[usize::from(pool)])
+    }
+
+    /// Takes the buffer of [`take_stale`](Self::take_stale) back, emptied.
+    pub(crate) fn give_back_stale(&mut self, pool: u8, buffer: Vec<StorageId>) {
+        debug_assert!(buffer.is_empty() && self.stale[usize::from(pool)].is_empty());
+        self.stale[usize::from(pool)] = buffer;
+    }
+
+    /// Whether the storage is a candidate there whose numerator the search does not know.
+    pub(crate) fn is_stale(&mut self, graph: &Graph, s: StorageId, pool: u8) -> bool {
+        let storage = &graph[s];
+        storage.slot != NONE
+            && storage.pool == pool
+            && self.pools[usize::from(pool)].candidate(storage.slot).stale
+    }
+
+    /// The candidate with the smallest score. All numerators are valid.
+    pub(crate) fn best(&mut self, pool: u8, clock: u64, salt: u64) -> Option<StorageId> {
+        let list = &mut self.pools[usize::from(pool)];
+        let slot = list.best(self.form, clock, salt, self.many)?;
+        Some(list.candidate(slot).storage)
+    }
+}

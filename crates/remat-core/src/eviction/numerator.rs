@@ -1,0 +1,170 @@
+//! The numerators of scores, counted afresh.
+
+use super::components::Components;
+use super::multi_source::{MultiSource, WIDTH};
+use super::neighbourhood::{sum_evicted, Announced, Sum, Walk};
+use super::policy::{Evicted, Numerator, Reach, Summed};
+use crate::graph::{Graph, Way, NONE};
+use crate::ids::StorageId;
+
+/// A storage's numerator, and what it took to count it.
+pub(crate) struct Counted {
+    pub(crate) numerator: i64,
+    /// The latest access to the evicted storages counted, 0 where the policy does not ask.
+    pub(crate) latest: u64,
+    /// Other storages looked at.
+    pub(crate) seen: u64,
+}
+
+impl Counted {
+    fn alone(numerator: i64) -> Counted {
+        Counted {
+            numerator,
+            latest: 0,
+            seen: 0,
+        }
+    }
+}
+
+/// Counts numerators of one kind.
+pub(crate) struct Numerators {
+    pub(crate) kind: Numerator,
+    pub(crate) announced: Announced,
+    multi_source: MultiSource,
+    /// Scratch of walks.
+    stack: Vec<StorageId>,
+    around: Vec<StorageId>,
+    roots: Vec<u32>,
+}
+
+impl Numerators {
+    pub(crate) fn new(kind: Numerator, announced: Announced) -> Numerators {
+        Numerators {
+            kind,
+            announced,
+            multi_source: MultiSource::default(),
+            stack: Vec::new(),
+            around: Vec::new(),
+            roots: Vec::new(),
+        }
+    }
+
+    /// The numerator, or where it counts ancestors, a lower bound of it from so many of them: costs are not negative, and
+    /// a walk looks at the same storages first however far it goes. A bound if as many were looked at.
+    pub(crate) fn count(
+        &mut self,
+        graph: &mut Graph,
+        components: &mut Components,
+        s: StorageId,
+        most: u64,
+    ) -> Counted {
+        let storage = &graph[s];
+        let cost = storage.cost as i64;
+        if storage.unreachable() {
+            // Nothing tells it of changes around it; it costs nothing to drop.
+            return Counted::alone(0);
+        }
+        match self.kind {
+            Numerator::One => Counted::alone(1),
+            Numerator::Cost => Counted::alone(cost),
+            Numerator::Components => self.count_components(graph, components, s, cost),
+            Numerator::Evicted(evicted) => self.count_evicted(graph, &evicted, s, most),
+        }
+    }
+
+    fn count_evicted(
+        &mut self,
+        graph: &mut Graph,
+        evicted: &Evicted,
+        s: StorageId,
+        most: u64,
+    ) -> Counted {
+        let most = match evicted.reach {
+            Reach::Ancestors => most.min(evicted.limit),
+            Reach::Neighbourhood => evicted.limit,
+        };
+        let (announced, stack) = (self.announced, &mut self.stack);
+        let mut sum = |way| {
+            let walk = Walk { from: s, way, most };
+            sum_evicted(graph, &walk, announced, stack)
+        };
+        let up = sum(Way::Ancestors);
+        let down = match evicted.reach {
+            Reach::Ancestors => Sum::default(),
+            Reach::Neighbourhood => sum(Way::Descendants),
+        };
+        around(graph, evicted, s, &up, &down)
+    }
+
+    /// The whole numerators of at most [`WIDTH`] storages, by walks that share a pass.
+    pub(crate) fn count_many(
+        &mut self,
+        graph: &mut Graph,
+        evicted: &Evicted,
+        of: &[StorageId],
+        mut tell: impl FnMut(&mut Graph, StorageId, Counted),
+    ) {
+        let announced = self.announced;
+        let up = self.multi_source.sums(graph, of, Way::Ancestors, announced);
+        let down = match evicted.reach {
+            Reach::Ancestors => [Sum::default(); WIDTH],
+            Reach::Neighbourhood => self
+                .multi_source
+                .sums(graph, of, Way::Descendants, announced),
+        };
+        for (&s, (up, down)) in of.iter().zip(up.iter().zip(&down)) {
+            let counted = if graph[s].unreachable() {
+                Counted::alone(0)
+            } else {
+                around(graph, evicted, s, up, down)
+            };
+            tell(graph, s, counted);
+        }
+    }
+
+    /// Own cost and that of each distinct adjacent component; watches those.
+    fn count_components(
+        &mut self,
+        graph: &mut Graph,
+        components: &mut Components,
+        s: StorageId,
+        cost: i64,
+    ) -> Counted {
+        let Numerators { around, roots, .. } = self;
+        graph.neighbours(s, around);
+        roots.clear();
+        let evicted = around.iter().map(|&neighbour| &graph[neighbour]);
+        for neighbour in evicted.filter(|neighbour| !neighbour.resident && neighbour.node != NONE) {
+            roots.push(components.root(neighbour.node));
+        }
+        roots.sort_unstable();
+        roots.dedup();
+        let mut sum = cost;
+        for &root in roots.iter() {
+            sum = sum.wrapping_add(components.cost(root));
+            components.watch(root, s.0);
+        }
+        Counted {
+            numerator: sum,
+            latest: 0,
+            seen: around.len() as u64,
+        }
+    }
+}
+
+/// The numerator that the sums over a storage's evicted ancestors and descendants make.
+fn around(graph: &Graph, evicted: &Evicted, s: StorageId, up: &Sum, down: &Sum) -> Counted {
+    let storage = &graph[s];
+    let cost = (storage.cost as i64)
+        .wrapping_add(up.cost)
+        .wrapping_add(down.cost);
+    Counted {
+        numerator: match evicted.sum {
+            Summed::Number => up.count + down.count,
+            Summed::Cost if storage.refs == 0 => cost / evicted.unreferenced_discount,
+            Summed::Cost => cost,
+        },
+        latest: up.latest.max(down.latest),
+        seen: up.seen + down.seen,
+    }
+}

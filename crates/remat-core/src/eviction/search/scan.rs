@@ -1,0 +1,22 @@
+//! The exhaustive search: what every other way must pick, and the fastest among few.
+
+use super::order::{Entrant, Order};
+
+/// The slot of the entrant that goes first, in one pass.
+pub(crate) fn scan<O: Order>(order: &O, entrants: &[Entrant]) -> Option<u32> {
+    let (&one, others) = entrants.split_first()?;
+    let mut best = one;
+    let mut standing = order.standing(best);
+    let mut floor = order.floor(order.value(best));
+    for &entrant in others {
+        let value = order.value(entrant);
+        if value < floor {
+            continue;
+        }
+        let other = order.standing(entrant);
+        if other.before(standing) {
+            (best, standing, floor) = (entrant, other, order.floor(value));
+        }
+    }
+    Some(best.slot)
+}

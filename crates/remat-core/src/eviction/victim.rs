@@ -1,0 +1,303 @@
+//! The search for the candidate with the smallest score, and the numerators that it goes by.
+
+use super::multi_source::{WIDTH, WORTH_SHARING};
+use super::numerator::Counted;
+use super::policy::{Evicted, Form};
+use super::scores::Eviction;
+use crate::graph::Graph;
+use crate::ids::StorageId;
+use crate::journal::{Entry, Journal};
+
+/// Which numerators a search may go by until it has a winner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    Whole,
+    /// Lower bounds, where the policy has them.
+    Bounds,
+}
+
+/// A candidate to evict, and what finding it took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Victim {
+    pub(crate) storage: StorageId,
+    /// Scores evaluated by an exhaustive search, whatever the search looked at.
+    pub(crate) evaluated: u32,
+    /// Storages looked at.
+    pub(crate) accesses: u64,
+}
+
+impl Eviction {
+    /// Fewer candidates than this are scanned; if any number is, bounds are not used either, and if none is, they are of one
+    /// ancestor.
+    pub(crate) fn search_exhaustively_below(&mut self, candidates: usize) {
+        self.candidates.many = candidates;
+        if let Some(ancestors) = &mut self.bounds.ancestors {
+            match candidates {
+                0 => *ancestors = 1,
+                usize::MAX => *ancestors = u64::MAX,
+                _ => {}
+            }
+        }
+    }
+
+    /// The candidate with the smallest score; that which is read last where the [uses to come](super::next_use) are known.
+    pub(crate) fn victim(
+        &mut self,
+        graph: &mut Graph,
+        journal: &mut Journal,
+        pool: u8,
+        clock: u64,
+        precision: Precision,
+    ) -> Option<Victim> {
+        let count = self.candidates.count(pool);
+        if count == 0 {
+            return None;
+        }
+        if self.next_uses.are_known() {
+            let (storage, evaluated) =
+                self.next_uses
+                    .furthest(graph, &self.candidates, pool, clock)?;
+            return Some(Victim {
+                storage,
+                evaluated,
+                accesses: u64::from(evaluated),
+            });
+        }
+        let mut accesses = count as u64;
+        accesses += match precision {
+            Precision::Bounds => self.bound_numerators(graph, journal, pool),
+            Precision::Whole => self.refresh_numerators(graph, journal, pool),
+        };
+        let salt = self.salt(journal);
+        // The first by bounds is the first if its own is none: all others score as much as by their bounds or more.
+        loop {
+            let storage = self.candidates.best(pool, clock, salt)?;
+            let Some(seen) = self.settle_numerator(graph, journal, storage) else {
+                return Some(Victim {
+                    storage,
+                    evaluated: count as u32,
+                    accesses,
+                });
+            };
+            accesses += seen;
+        }
+    }
+
+    /// Lists a storage as a candidate that is scored by so many bytes: at a place that it had, or as the latest.
+    pub(crate) fn list(&mut self, graph: &mut Graph, s: StorageId, place: Option<u64>, bytes: u64) {
+        // While it was no candidate, nobody counted it whole.
+        self.bounds.any |= graph[s].bounded;
+        match place {
+            Some(place) => self.candidates.relist(graph, s, place, bytes),
+            None => self.candidates.append(graph, s, bytes),
+        }
+    }
+
+    /// Brings up to date what a search goes by.
+    pub(crate) fn prepare_search(&mut self, graph: &mut Graph, journal: &mut Journal, pool: u8) {
+        if self.candidates.has(pool) {
+            self.refresh_numerators(graph, journal, pool);
+        }
+    }
+
+    fn salt(&mut self, journal: &mut Journal) -> u64 {
+        if self.candidates.form != Form::Draw {
+            return 0;
+        }
+        journal.write(Entry::Drew(self.draws.0));
+        self.draws.next()
+    }
+
+    /// Brings the cached numerators of a device's candidates up to date; returns how many other storages were looked at.
+    fn refresh_numerators(&mut self, graph: &mut Graph, journal: &mut Journal, pool: u8) -> u64 {
+        let mut stale = self.take_stale(graph, pool);
+        if std::mem::take(&mut self.bounds.any) {
+            let all = self.candidates.all().map(|candidate| candidate.storage);
+            stale.extend(all.filter(|&s| graph[s].bounded));
+            stale.sort_unstable();
+            stale.dedup();
+        }
+        let accesses = self.count_afresh(graph, journal, &stale);
+        self.stale = stale;
+        #[cfg(debug_assertions)]
+        self.check_numerators(graph, pool);
+        accesses
+    }
+
+    /// Storages whose numerators have to be counted, each once. Those that are valid are copied to where the search looks.
+    fn take_stale(&mut self, graph: &mut Graph, pool: u8) -> Vec<StorageId> {
+        let mut told = self.candidates.take_stale(pool);
+        let mut stale = std::mem::take(&mut self.stale);
+        stale.clear();
+        for s in told.drain(..) {
+            if !self.candidates.is_stale(graph, s, pool) {
+                continue;
+            }
+            if graph[s].scored {
+                self.copy_numerator(graph, s);
+            } else {
+                stale.push(s);
+            }
+        }
+        self.candidates.give_back_stale(pool, told);
+        // Named twice, counted once.
+        stale.sort_unstable();
+        stale.dedup();
+        stale
+    }
+
+    /// Brings a valid numerator or a lower bound of it to each candidate; returns how many other storages were looked at.
+    pub(crate) fn bound_numerators(
+        &mut self,
+        graph: &mut Graph,
+        journal: &mut Journal,
+        pool: u8,
+    ) -> u64 {
+        if !self.candidates.has(pool) {
+            return 0;
+        }
+        let Some(few) = self.bounds.ancestors else {
+            return self.refresh_numerators(graph, journal, pool);
+        };
+        let stale = self.take_stale(graph, pool);
+        let mut accesses = 0;
+        for &s in &stale {
+            let counted = self.count(graph, s, few);
+            accesses += counted.seen;
+            self.keep_numerator(graph, journal, s, &counted);
+            if counted.seen >= few {
+                graph[s].bounded = true;
+                self.bounds.any = true;
+            }
+        }
+        self.stale = stale;
+        #[cfg(debug_assertions)]
+        self.check_numerators(graph, pool);
+        accesses
+    }
+
+    /// The cost of bringing a candidate back as things are. A candidate that was chosen by the uses to come has none counted.
+    pub(crate) fn cost_now(
+        &mut self,
+        graph: &mut Graph,
+        journal: &mut Journal,
+        s: StorageId,
+    ) -> i64 {
+        let storage = &graph[s];
+        if !storage.scored || storage.bounded {
+            self.count_whole(graph, journal, s);
+        }
+        graph[s].numerator
+    }
+
+    /// Counts the whole numerator where there is a bound; how many other storages were looked at then.
+    pub(crate) fn settle_numerator(
+        &mut self,
+        graph: &mut Graph,
+        journal: &mut Journal,
+        s: StorageId,
+    ) -> Option<u64> {
+        let bounded = graph[s].bounded;
+        bounded.then(|| self.count_whole(graph, journal, s))
+    }
+
+    fn count(&mut self, graph: &mut Graph, s: StorageId, most: u64) -> Counted {
+        self.scored = true;
+        self.numerators.count(graph, &mut self.components, s, most)
+    }
+
+    /// Counts a candidate's numerator afresh and keeps it; how many other storages were looked at.
+    fn count_whole(&mut self, graph: &mut Graph, journal: &mut Journal, s: StorageId) -> u64 {
+        let counted = self.count(graph, s, u64::MAX);
+        self.keep_numerator(graph, journal, s, &counted);
+        counted.seen
+    }
+
+    fn count_afresh(
+        &mut self,
+        graph: &mut Graph,
+        journal: &mut Journal,
+        stale: &[StorageId],
+    ) -> u64 {
+        if let Some(evicted) = self.shares_walks().filter(|_| stale.len() >= WORTH_SHARING) {
+            return self.count_together(graph, journal, stale, &evicted);
+        }
+        let each = stale.iter();
+        each.map(|&s| self.count_whole(graph, journal, s)).sum()
+    }
+
+    /// Numerators that depend on the evicted neighbourhood however far it goes are counted by walks that share a pass.
+    fn shares_walks(&self) -> Option<Evicted> {
+        let evicted = self.numerators.kind.evicted();
+        evicted.filter(|evicted| evicted.limit == u64::MAX)
+    }
+
+    fn count_together(
+        &mut self,
+        graph: &mut Graph,
+        journal: &mut Journal,
+        stale: &[StorageId],
+        evicted: &Evicted,
+    ) -> u64 {
+        self.scored = true;
+        let mut accesses = 0;
+        let mut counted = std::mem::take(&mut self.counted);
+        for some in stale.chunks(WIDTH) {
+            counted.clear();
+            self.numerators
+                .count_many(graph, evicted, some, |_, s, count| counted.push((s, count)));
+            for (s, count) in &counted {
+                accesses += count.seen;
+                self.keep_numerator(graph, journal, *s, count);
+            }
+        }
+        self.counted = counted;
+        accesses
+    }
+
+    fn keep_numerator(
+        &mut self,
+        graph: &mut Graph,
+        journal: &mut Journal,
+        s: StorageId,
+        counted: &Counted,
+    ) {
+        let storage = &mut graph[s];
+        storage.numerator = counted.numerator;
+        storage.latest_around = counted.latest;
+        storage.scored = true;
+        storage.bounded = false;
+        journal.note_scored(s);
+        self.copy_numerator(graph, s);
+    }
+
+    /// To where the search looks.
+    fn copy_numerator(&mut self, graph: &Graph, s: StorageId) {
+        self.candidates.copy_numerator(graph, s);
+        if self.ages_with_neighbourhood() {
+            let storage = &graph[s];
+            let latest = storage.last_access.max(storage.latest_around);
+            self.candidates.set_last_access(graph, s, latest);
+        }
+    }
+
+    /// Cached numerators are those computed afresh.
+    #[cfg(debug_assertions)]
+    fn check_numerators(&mut self, graph: &mut Graph, pool: u8) {
+        // Enough for the property tests, others each time; more would make debug runs crawl.
+        const MOST: usize = 8;
+        let count = self.candidates.count(pool);
+        for place in 0..count.min(MOST) {
+            let slot = (self.candidates.next_place() as usize + place) % count;
+            let candidate = self.candidates.of(pool)[slot];
+            let (s, cached) = (candidate.storage, candidate.numerator);
+            let bounded = graph[s].bounded;
+            let fresh = self.count(graph, s, u64::MAX).numerator;
+            debug_assert!(
+                cached == fresh || bounded && cached < fresh,
+                "the cached numerator of {s:?} is {cached}, not {fresh}: {:?}",
+                self.numerators.kind
+            );
+        }
+    }
+}

@@ -1,7 +1,0 @@
-//! Windows of storages (Coop section 3.3): the score of one of them, which has no size since the window has it.
-
-use super::{dtr, CostTerm, Rule};
-
-pub(super) fn rule(cost: CostTerm) -> Rule {
-    dtr::rule(cost, false, true)
-}

@@ -1,8 +1,0 @@
-//! Dynamic tensor evicting (MegTaiChi, Hu et al., ICS 2022, without its swapping; Coop section 4.1): DTR's score, in which the size is that
-//! of the storage and of the free blocks beside it.
-
-use super::{dtr, CostTerm, Rule};
-
-pub(super) fn rule(cost: CostTerm) -> Rule {
-    dtr::rule(cost, true, true)
-}

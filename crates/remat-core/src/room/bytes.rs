@@ -1,0 +1,43 @@
+//! Room among bytes that are only counted.
+
+use crate::ids::OpId;
+use crate::op::Mutation;
+use crate::transaction::{State, Stop};
+
+impl State {
+    /// Evicts candidates until so many more bytes fit (DTR figure 1; rule 3 of the reference). In an arena blocks are found
+    /// one by one, for each request.
+    pub(crate) fn make_room(&mut self, pool: u8, bytes: u64) -> Result<(), Stop> {
+        while !self.arenas.has(pool) && self.accounts.exceeds(pool, bytes) {
+            let victim = self.victim(pool).ok_or(Stop::Short(pool))?;
+            self.counters.evictions += 1;
+            self.evict(victim);
+        }
+        Ok(())
+    }
+
+    /// Makes room for the bytes sought and the blocks requested.
+    pub(crate) fn make_all_room(&mut self) -> Result<(), Stop> {
+        for pool in self.accounts.devices() {
+            self.make_room(pool, self.accounts.get(pool).need)?;
+        }
+        self.place_requests()
+    }
+
+    /// Makes room for an op that is to run for the first time, if there is one.
+    pub(crate) fn make_room_for_op(&mut self, op: Option<OpId>) -> Result<(), Stop> {
+        let Some(op) = op else {
+            self.demand.requests.clear();
+            return Ok(());
+        };
+        self.seek_bytes(op, Mutation::Consume);
+        self.request_blocks(op, Mutation::Consume);
+        self.make_all_room()?;
+        for account in self.accounts.all_mut() {
+            account.high = account
+                .high
+                .max(account.memory.saturating_add(account.need));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,7 @@
+//! Making room: evicting until so many bytes fit, counted or side by side.
+
+mod bytes;
+mod limits;
+mod placing;
+mod shortage;
+mod windows;

@@ -1,0 +1,92 @@
+//! Bytes of each device, counted.
+
+/// Bytes of one device, counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) budget: Option<u64>,
+    /// Resident and reserved.
+    pub(crate) memory: u64,
+    pub(crate) peak: u64,
+    /// Highest `memory` of the attempt under way.
+    pub(crate) high: u64,
+    /// Bytes sought by the op under way.
+    pub(crate) need: u64,
+}
+
+/// The accounts of all devices.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    each: Vec<Account>,
+    pub(crate) limits: Limits,
+}
+
+/// Whether budgets are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Limits {
+    #[default]
+    InForce,
+    /// An attempt is measured: it takes as much as it takes.
+    Lifted,
+}
+
+impl Accounts {
+    pub(crate) fn new(budgets: impl Iterator<Item = Option<u64>>) -> Accounts {
+        let account = |budget| Account {
+            budget,
+            ..Account::default()
+        };
+        Accounts {
+            each: budgets.map(account).collect(),
+            limits: Limits::InForce,
+        }
+    }
+
+    /// The devices that have an account, in order.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = u8> + use<> {
+        (0..self.each.len()).map(|device| device as u8)
+    }
+
+    pub(crate) fn all(&self) -> &[Account] {
+        &self.each
+    }
+
+    pub(crate) fn all_mut(&mut self) -> &mut [Account] {
+        &mut self.each
+    }
+
+    /// A device's account; an empty one for a device that was never mentioned.
+    pub(crate) fn get(&self, pool: u8) -> Account {
+        self.each
+            .get(usize::from(pool))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// A device's account, made on first mention.
+    pub(crate) fn of(&mut self, pool: u8) -> &mut Account {
+        let index = usize::from(pool);
+        if index >= self.each.len() {
+            self.each.resize(index + 1, Account::default());
+        }
+        &mut self.each[index]
+    }
+
+    pub(crate) fn are_lifted(&self) -> bool {
+        self.limits == Limits::Lifted
+    }
+
+    /// Whether a device's budget does not hold so many more bytes.
+    pub(crate) fn exceeds(&mut self, pool: u8, bytes: u64) -> bool {
+        let lifted = self.are_lifted();
+        let account = self.of(pool);
+        let over = |budget| account.memory.saturating_add(bytes) > budget;
+        !lifted && account.budget.is_some_and(over)
+    }
+
+    /// An attempt begins: from now on the highest memory is its own.
+    pub(crate) fn begin_attempt(&mut self) {
+        for account in &mut self.each {
+            account.high = account.memory;
+        }
+    }
+}
