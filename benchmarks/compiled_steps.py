@@ -18,7 +18,7 @@ import remat
 import torch
 import torch.nn.functional as F
 from joint_models import VOCABULARY, first
-from remat import _compile_seam as seam
+from remat._torch_internals import compiler
 from timing import in_turn, timed
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -124,7 +124,7 @@ def unbudgeted(program: Program) -> Iterator[tuple[str, Any]]:
     """Ways to run a program without a budget."""
 
     def without(gm: Any, inputs: Any) -> Any:
-        return seam.compile_graph(gm, inputs, seam.without_recomputing(), {})
+        return compiler.compile_graph(gm, inputs, compiler.without_recomputing(), {})
 
     yield PLAIN, program.model
     yield NOT_AT_ALL, torch.compile(program.twin(), backend=without)

@@ -18,10 +18,10 @@ from typing import Any
 import networkx as nx
 import remat
 import torch
-from remat import _compile_seam as seam
 from remat import _native
-from remat._cut import Cut, choose
-from remat._joint_graph import FlatGraph, flat_graph
+from remat._compiled.capture.cut import Cut, choose
+from remat._compiled.capture.joint_graph import FlatGraph, flat_graph
+from remat._torch_internals import compiler
 from timing import in_turn
 from torch import fx, nn
 from torch._functorch import partitioners
@@ -88,7 +88,7 @@ def cut_row(name: str, model: nn.Module, inputs: tuple[Any, ...], rounds: int) -
 def joint_graph(model: nn.Module, inputs: tuple[Any, ...], look: Callable[..., Any]) -> None:
     """Traces a step and calls ``look`` in the place of torch's partitioner; it is to raise."""
 
-    class Partitioner(seam.Partitioner):
+    class Partitioner(compiler.Partitioner):
         def __call__(self, gm: fx.GraphModule, joint_inputs: Any, **kwargs: Any) -> Any:
             return look(gm, joint_inputs, **kwargs)
 
@@ -128,7 +128,7 @@ class _Joint:
         cuts: list[Cut] = []
         gm = copy.deepcopy(self.gm)
         start = process_time()
-        seam.partition(choose(cuts.append), gm, self.inputs, **self.kwargs)
+        compiler.partition(choose(cuts.append), gm, self.inputs, **self.kwargs)
         return process_time() - start, cuts[0]
 
     def torchs(self) -> float:
@@ -159,7 +159,7 @@ def torch_choice(joint: _Joint) -> _Torchs:
         bans.append({node.name for node in banned})
         return saved, banned
 
-    def choice(kinds: seam.NodeKinds, forward: list[Any], backward: list[Any]) -> list[fx.Node]:
+    def choice(kinds: compiler.NodeKinds, forward: list[Any], backward: list[Any]) -> list[fx.Node]:
         flat = flat_graph(kinds, forward, backward)
         saved = torchs_choice(kinds.graph, kinds.info)
         found.append(_Torchs({node.name for node in saved}, bans[-1], flat))
@@ -167,7 +167,7 @@ def torch_choice(joint: _Joint) -> _Torchs:
 
     partitioners.solve_min_cut = solver
     try:
-        seam.partition(choice, copy.deepcopy(joint.gm), joint.inputs, **joint.kwargs)
+        compiler.partition(choice, copy.deepcopy(joint.gm), joint.inputs, **joint.kwargs)
     finally:
         partitioners.solve_min_cut = torchs_solver
     return found[0]
@@ -219,7 +219,7 @@ def measured(name: str, joint: _Joint, rounds: int) -> CutRow:
 
 def plan(flat: FlatGraph) -> dict[str, Any]:
     """Our solver, JSON to and fro included."""
-    return json.loads(_native.plan_cut(flat.json(), ban=flat.fixed, allow=flat.allowed))
+    return json.loads(_native.plan_cut(flat.json(), allow=flat.allowed))
 
 
 def timed(fn: Callable[[], Any]) -> tuple[float, Any]:

@@ -9,9 +9,9 @@ from typing import Any
 import remat
 import torch
 from functorch.compile import make_boxed_func
-from remat import _compile_seam as seam
-from remat._cut import Cut, choose
-from remat._cut_report import Report
+from remat._compiled.capture.cut import Cut, choose
+from remat._compiled.report.report import Report
+from remat._torch_internals import compiler
 from torch._inductor.compile_fx import compile_fx
 
 
@@ -43,7 +43,7 @@ def traced(function: Callable[..., Any], **options: Any) -> Traced:
 
     def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
         number = report.started()
-        partitioner = seam.Partitioner(choose(lambda cut: report.add(number, cut)), lambda: b"")
+        partitioner = compiler.Partitioner(choose(lambda cut: report.add(number, cut)), lambda: b"")
         patches = {"custom_partitioner_fn": partitioner, "force_disable_caches": True}
         return compile_fx(gm, inputs, inner_compile=_as_it_is, config_patches=patches)
 

@@ -217,3 +217,26 @@ def test_extension_op_that_frees_its_own_storage(tmp_path: Path, freed: str) -> 
     first = ended.out.splitlines()[0]
     refusals = ("refused False RematError", "refused False RuntimeError")
     assert first in refusals or first.startswith("4294901760.0 "), first
+
+
+@pytest.mark.parametrize("method", ["stats", "set_budget"])
+def test_run_is_not_asked_from_within_an_op(method: str) -> None:
+    answers: list[object] = []
+
+    @torch.library.custom_op(f"rematcheck::asks_{method}", mutates_args=())
+    def asks(x: torch.Tensor) -> torch.Tensor:
+        try:
+            answers.append(run.stats() if method == "stats" else run.set_budget("32MiB"))
+        except RuntimeError as error:
+            answers.append(error)
+        return x + 1
+
+    with remat.budget("64MiB") as run:
+        assert float(asks(torch.zeros(1024)).sum()) == 1024
+        before = run.stats().budget
+        run.set_budget("32MiB")
+        assert (before, run.stats().budget) == (64 << 20, 32 << 20)
+    (answer,) = answers
+    assert isinstance(answer, remat.RematError)
+    assert f"Run.{method}() was called from within an op" in str(answer)
+    assert "before or after the op" in str(answer)

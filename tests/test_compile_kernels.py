@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from remat import _compile_seam as seam
-from remat._between_kernels import recompute_between_kernels
-from remat._cut import choose
+from remat._compiled.capture.cut import choose
+from remat._compiled.fusion.between_kernels import recompute_between_kernels
+from remat._torch_internals import compiler
 from torch import fx, nn
 from torch._inductor.graph import GraphLowering
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -110,9 +110,9 @@ class Block(nn.Module):
 
 def compiled(model: Callable[..., Any], on: bool, name: str) -> Callable[..., Any]:
     def backend(gm: fx.GraphModule, inputs: Any) -> Any:
-        partitioner = seam.Partitioner(choose(lambda cut: None), lambda: f"{name} {on}".encode())
+        partitioner = compiler.Partitioner(choose(lambda cut: None), lambda: f"{name} {on}".encode())
         change = (lambda graph: recompute_between_kernels(graph, hold_nothing_longer=False)) if on else None
-        return seam.compile_graph(gm, inputs, partitioner, {"force_disable_caches": True}, change)
+        return compiler.compile_graph(gm, inputs, partitioner, {"force_disable_caches": True}, change)
 
     torch._dynamo.reset()
     return torch.compile(model, backend=backend)

@@ -11,8 +11,8 @@ import pytest
 import remat
 import torch
 from process import PYTHON, program, ran
-from remat import _compile_seam as seam
-from remat._cut import choose
+from remat._compiled.capture.cut import choose
+from remat._torch_internals import compiler
 from torch import nn
 from true_peak import true_peak
 
@@ -111,7 +111,7 @@ def test_an_acquisition_function_needs_a_fifth_of_the_memory() -> None:
         torch._dynamo.reset()
 
         def backend(gm: torch.fx.GraphModule, inputs: Any) -> Any:
-            return seam.compile_graph(gm, inputs, partitioner, {})
+            return compiler.compile_graph(gm, inputs, partitioner, {})
 
         run = torch.compile(expected_improvement, backend=backend)
         run(mean, deviation, draws).backward()
@@ -119,8 +119,8 @@ def test_an_acquisition_function_needs_a_fifth_of_the_memory() -> None:
             run(mean, deviation, draws).backward()
         return measured.highest - measured.base
 
-    plain = peak(seam.without_recomputing())
-    ours = peak(seam.Partitioner(choose(lambda cut: None), lambda: b"acquisition"))
+    plain = peak(compiler.without_recomputing())
+    ours = peak(compiler.Partitioner(choose(lambda cut: None), lambda: b"acquisition"))
     assert plain >= 5 * ours
 
 
@@ -192,7 +192,7 @@ runner = Runner()
 call = runner.call
 """
     inputs = [torch.empty(100), torch.empty(256)]
-    taken = seam.dry_run("import torch\n" + source, inputs, lambda name: name == "own")
+    taken = compiler.dry_run("import torch\n" + source, inputs, lambda name: name == "own")
     assert (taken.before, taken.peak, taken.after) == (1024, 1024 + 1024 + 2048, 1024 + 2048)
     assert not taken.handed_through
 
@@ -275,7 +275,7 @@ def test_code_that_cannot_be_run_without_memory_is_measured_instead(monkeypatch:
     def refuse(*_given: Any) -> Any:
         raise ValueError("a size that depends on data")
 
-    monkeypatch.setattr(seam, "dry_run", refuse)
+    monkeypatch.setattr(compiler, "dry_run", refuse)
     model, x = Deep(), torch.randn(256, 32)
     run = remat.compile(model, budget="1GiB")
     with pytest.warns(UserWarning, match="only estimated.*depends on data"):

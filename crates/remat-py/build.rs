@@ -1,5 +1,5 @@
-//! With the feature `arena`, builds the allocator that is preloaded, for the wheel to hold beside the extension module. A wheel is made
-//! of one library, and this one must not be that: it is loaded before Python is.
+//! With the feature `arena`, builds the allocator that is preloaded, for the wheel to hold beside the extension module.
+//! A wheel is made of one library, and this one must not be that: it is loaded before Python is.
 
 use std::env;
 use std::fs;

@@ -1,8 +1,8 @@
-//! What a pair of allocation and free costs, by size: the arena, the C library's allocator, and whatever else is named.
+//! The cost of a pair of allocation and free, by size, in the arena, in the C library's allocator, and in those named.
 //!
-//! `cargo run --release -p remat-alloc --example pair_cost [LIBRARY...]`, where a library is another allocator to preload, such as
-//! libjemalloc.so.2. CPU time in nanoseconds a pair, the median of nine rounds, among 64 live blocks freed in random order, without
-//! and with each page written to.
+//! `cargo run --release -p remat-alloc --example pair_cost [LIBRARY...]`, where a library is another allocator to
+//! preload, such as libjemalloc.so.2. Prints CPU time in nanoseconds a pair: the median of nine rounds, among 64 live
+//! blocks freed in random order, without and with each page written to.
 
 use std::env;
 use std::ffi::{c_int, c_void};
@@ -21,28 +21,32 @@ extern "C" {
     fn free(block: *mut c_void);
 }
 
+/// Use of a block between its allocation and its free.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pages {
+    Untouched,
+    Written,
+}
+
 /// CPU time of this process, in nanoseconds.
 fn cpu_time() -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: a place for a time.
+    // SAFETY: `time` is a place for a time.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-fn take(bytes: usize, written: bool) -> *mut c_void {
+fn take(bytes: usize, pages: Pages) -> *mut c_void {
     let mut block = null_mut();
-    // SAFETY: a place for a pointer.
-    assert_eq!(
-        unsafe { posix_memalign(&mut block, 64, bytes) },
-        0,
-        "{bytes} bytes"
-    );
-    if written {
+    // SAFETY: `block` is a place for a pointer.
+    let outcome = unsafe { posix_memalign(&mut block, 64, bytes) };
+    assert_eq!(outcome, 0, "{bytes} bytes");
+    if pages == Pages::Written {
         for page in (0..bytes).step_by(PAGE) {
-            // SAFETY: within the block; volatile, so that it is not left out.
+            // SAFETY: the byte is within the block. The write is volatile, so that it is not left out.
             unsafe { block.cast::<u8>().add(page).write_volatile(1) };
         }
     }
@@ -50,7 +54,7 @@ fn take(bytes: usize, written: bool) -> *mut c_void {
 }
 
 /// Nanoseconds a pair, the median of rounds.
-fn pair(bytes: usize, written: bool) -> u64 {
+fn pair(bytes: usize, pages: Pages) -> u64 {
     let pairs = ((1 << 28) / bytes).clamp(256, 50_000);
     let mut blocks = [null_mut(); LIVE];
     let mut state = 1u64;
@@ -62,15 +66,17 @@ fn pair(bytes: usize, written: bool) -> u64 {
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1);
                 let block = &mut blocks[(state >> 58) as usize];
-                // SAFETY: allocated by the same allocator and forgotten here, or null.
+                // SAFETY: the pointer is null or of the same allocator, and replaced below.
                 unsafe { free(*block) };
-                *block = take(bytes, written);
+                *block = take(bytes, pages);
             }
             (cpu_time() - start) / pairs as u64
         })
         .collect();
-    // SAFETY: as above.
-    blocks.iter().for_each(|&block| unsafe { free(block) });
+    for block in blocks {
+        // SAFETY: the pointer is null or of the same allocator, and not used again.
+        unsafe { free(block) };
+    }
     rounds.sort_unstable();
     rounds[ROUNDS / 2]
 }
@@ -78,7 +84,11 @@ fn pair(bytes: usize, written: bool) -> u64 {
 /// One line of figures for each size: without and with writing.
 fn measure() {
     for bytes in SIZES {
-        println!("{} {}", pair(bytes, false), pair(bytes, true));
+        println!(
+            "{} {}",
+            pair(bytes, Pages::Untouched),
+            pair(bytes, Pages::Written)
+        );
     }
 }
 

@@ -18,22 +18,22 @@ use crate::region::Region;
 use crate::report;
 use crate::setting::Setting;
 
-/// Smaller blocks are the system's: scalars and the like need no place of their own.
+/// Smaller blocks are the system's, in bytes: scalars and the like need no place of their own.
 pub const SMALLEST: usize = 1024;
 
-/// Only what is aligned like tensors is taken for one.
+/// Blocks with a smaller alignment are no tensors.
 pub const ALIGNED: usize = 64;
 
-/// Blocks below this size are placed at the high end whatever the thread wants. Many of them are not tensors but what oneDNN
-/// caches, for as long as the program runs: strewn about, they would break every window that could be evicted.
-const CRUMB: usize = 16 << 10;
+/// Blocks below this size are placed at the high end, whatever the thread wants. Many of them are no tensors but caches
+/// of oneDNN's, which live as long as the program: strewn about, they would break every window that could be evicted.
+const SMALL: usize = 16 << 10;
 
-/// Torch aligns to pages from 2 MiB on, if it is told to ask for huge pages; what is page-aligned and smaller is code that oneDNN
-/// generates, and made executable where it lies.
+/// Torch aligns tensors from 2 MiB on to pages, if it is told to ask for huge pages. Smaller page-aligned blocks are
+/// code that oneDNN generates and makes executable.
 const PAGE: usize = 4096;
 const HUGE: usize = 2 << 20;
 
-/// Who makes room in this arena.
+/// The function that makes room in this arena.
 pub static EVICTOR: Evictor = Evictor::none();
 
 static ARENAS: Mutex<Arenas> = Mutex::new(Arenas {
@@ -41,8 +41,9 @@ static ARENAS: Mutex<Arenas> = Mutex::new(Arenas {
     retired: Vec::new(),
 });
 
-/// Where arenas are, the newest first, for the question whose a pointer is: it is asked on every `free` and takes no lock. Null before
-/// one is opened. What it points to never changes and is never freed: a mapping is used again, and leaves 24 bytes.
+/// The extents of all arenas, the newest first; null before one is opened. Every `free` asks whose a pointer is, so the
+/// list is read without a lock: its items never change and are never freed. A mapping is used again, so each costs 24
+/// bytes once.
 static EXTENTS: AtomicPtr<Extent> = AtomicPtr::new(null_mut());
 
 struct Extent {
@@ -54,27 +55,27 @@ struct Extent {
 /// Bytes of the arena that was opened last.
 static CAPACITY: AtomicUsize = AtomicUsize::new(0);
 
-/// Smaller blocks than so many bytes are the system's unless they are expected.
-static CRUMBS: AtomicUsize = AtomicUsize::new(SMALLEST);
+/// Blocks below so many bytes are the system's unless they are expected.
+static SMALL_BLOCK_LIMIT: AtomicUsize = AtomicUsize::new(SMALLEST);
 
 /// Whether new blocks are taken from the arena.
 static SERVING: AtomicBool = AtomicBool::new(false);
 
-/// The memory and who has what of it.
+/// One arena: its memory and its blocks.
 pub struct Arena {
     region: Region,
     /// Blocks kept for a thread that said where it wants them.
     expected: Expected,
     mapping: Mapping,
-    /// No block is taken from it any more.
+    /// Whether no block is taken from it any more.
     retired: bool,
 }
 
 /// All arenas that were opened.
 pub struct Arenas {
-    /// New blocks are taken from it.
+    /// The arena from which new blocks are taken.
     current: Option<Arena>,
-    /// Those before it: with blocks that are still in use, or with addresses to be used again.
+    /// Earlier arenas, with blocks that are still in use or with addresses to be used again.
     retired: Vec<Arena>,
 }
 
@@ -84,7 +85,7 @@ impl Arenas {
         all.find(|arena| arena.mapping.holds(block))
     }
 
-    /// Addresses for an arena: of one that is empty, or new ones.
+    /// Addresses for an arena: those of an empty arena, or new ones.
     fn reserve(&mut self, bytes: u64, alignment: u64) -> Option<Mapping> {
         let fits = |arena: &Arena| arena.region.is_empty() && arena.mapping.fits(bytes, alignment);
         if self.current.as_ref().is_some_and(fits) {
@@ -104,10 +105,10 @@ impl Arenas {
     }
 }
 
-/// Why there is no arena.
+/// The reason why no arena was opened.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The size or the alignment is none.
+    /// No pool has this size or alignment.
     Pool(PoolError),
     /// So many bytes of addresses cannot be reserved.
     Addresses(u64),
@@ -131,7 +132,10 @@ impl fmt::Display for OpenError {
         match self {
             OpenError::Pool(error) => error.fmt(f),
             OpenError::Addresses(bytes) => {
-                write!(f, "cannot reserve addresses for an arena of {bytes} bytes; make it smaller or raise `ulimit -v`")
+                write!(
+                    f,
+                    "cannot reserve addresses for an arena of {bytes} bytes; make it smaller or raise `ulimit -v`"
+                )
             }
             OpenError::NotPreloaded => f.write_str(
                 "the arena's library is not preloaded; start the program with LD_PRELOAD",
@@ -140,10 +144,10 @@ impl fmt::Display for OpenError {
     }
 }
 
-/// Opens an arena, or lets one of the same size serve again. Blocks of another stay where they are until they are freed.
+/// Opens an arena, or lets one of the same size serve again. Blocks of another arena stay valid until they are freed.
 ///
 /// # Errors
-/// [`OpenError`]; what was open stays so.
+/// [`OpenError`]; an arena that was open stays open.
 pub fn open(setting: Setting) -> Result<(), OpenError> {
     let pool = Pool::new(setting.bytes, setting.alignment).map_err(OpenError::Pool)?;
     let mut arenas = hold();
@@ -155,7 +159,7 @@ pub fn open(setting: Setting) -> Result<(), OpenError> {
             .reserve(pool.capacity(), pool.alignment())
             .ok_or(OpenError::Addresses(setting.bytes))?;
         #[cfg(feature = "checker")]
-        // SAFETY: the mapping holds as many bytes, is writable, and no block lies in it.
+        // SAFETY: the mapping is writable and holds so many bytes, and no thread has a block in it.
         unsafe {
             checker::poison(mapping.start(), pool.capacity() as usize);
         }
@@ -175,7 +179,7 @@ pub fn open(setting: Setting) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// New blocks are the system's from here on; those of the arena stay where they are until they are freed.
+/// Leaves new blocks to the system from here on. Blocks of the arena stay valid until they are freed.
 pub fn close() {
     SERVING.store(false, Ordering::Relaxed);
 }
@@ -188,7 +192,7 @@ pub fn wants(bytes: usize, alignment: usize) -> bool {
         && bytes >= smallest
         && alignment >= ALIGNED
         && alignment.is_power_of_two()
-        && (bytes >= CRUMBS.load(Ordering::Relaxed) || is_expected(bytes, alignment))
+        && (bytes >= SMALL_BLOCK_LIMIT.load(Ordering::Relaxed) || is_expected(bytes, alignment))
 }
 
 /// Whether a block of this size is kept for the calling thread.
@@ -202,16 +206,17 @@ fn is_expected(bytes: usize, alignment: usize) -> bool {
     expected::any() && with(expects).unwrap_or(false)
 }
 
-/// Leaves smaller blocks than so many bytes to the system, unless they are expected; what it was.
-pub fn leave_crumbs(bytes: usize) -> usize {
-    CRUMBS.swap(bytes.max(SMALLEST), Ordering::Relaxed)
+/// Leaves blocks below so many bytes to the system unless they are expected. Returns the limit before.
+pub fn set_small_block_limit(bytes: usize) -> usize {
+    SMALL_BLOCK_LIMIT.swap(bytes.max(SMALLEST), Ordering::Relaxed)
 }
 
 /// Whether a pointer lies in an arena.
 #[inline]
 pub fn owns(block: *const c_void) -> bool {
     let mut extent = EXTENTS.load(Ordering::Acquire).cast_const();
-    // SAFETY: null, or a box that was leaked by `reserve` and is only read since; so is what it points to.
+    // SAFETY: the pointer is null or to a box that `reserve` leaked, which is only read since; its `older` is such a
+    // pointer too. The acquiring load sees the box as it was before it was published.
     while let Some(Extent { base, bytes, older }) = unsafe { extent.as_ref() } {
         if (block as usize).wrapping_sub(*base) < *bytes {
             return true;
@@ -221,15 +226,15 @@ pub fn owns(block: *const c_void) -> bool {
     false
 }
 
-/// Takes a block; where there is none, asks for room. `None` once nobody makes any.
+/// Takes a block, asking for room where there is none. `None` once nobody makes any.
 pub fn allocate(bytes: usize, alignment: usize) -> Option<NonNull<c_void>> {
-    match bytes <= CAPACITY.load(Ordering::Relaxed) {
-        true => take_or_make_room(bytes as u64, &EVICTOR, || take(bytes, alignment)),
-        false => None, // no eviction makes an arena larger
+    if bytes > CAPACITY.load(Ordering::Relaxed) {
+        return None; // no eviction makes an arena larger
     }
+    take_or_make_room(bytes as u64, &EVICTOR, || take(bytes, alignment))
 }
 
-/// Notes that a request was refused; the number that says so.
+/// Notes that a request was refused. Returns `ENOMEM`.
 pub fn refused() -> c_int {
     with(|arena| arena.region.refused());
     libc::ENOMEM
@@ -240,10 +245,10 @@ pub fn spilled() {
     with(|arena| arena.region.spilled());
 }
 
-/// A block, or how many blocks were given back so far.
+/// Takes a block. Where there is none, returns the number of blocks given back so far.
 fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
-    let placement = if bytes < CRUMB {
-        placement::CRUMBS
+    let placement = if bytes < SMALL {
+        placement::SMALL_BLOCKS
     } else {
         placement::wanted()
     };
@@ -251,11 +256,12 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
     let Some(arena) = held.current.as_mut() else {
         return Err(0);
     };
-    let kept = match expected::any() {
-        true => arena
+    let kept = if expected::any() {
+        arena
             .expected
-            .claim(&arena.region, bytes as u64, alignment as u64),
-        false => None,
+            .claim(&arena.region, bytes as u64, alignment as u64)
+    } else {
+        None
     };
     let taken = kept.or_else(|| arena.region.take(bytes as u64, alignment as u64, placement));
     let Some(address) = taken else {
@@ -264,7 +270,7 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
     };
     let block = address as *mut c_void;
     #[cfg(feature = "checker")]
-    // SAFETY: the block lies in the mapping and is nobody's but the caller's; the lock is held.
+    // SAFETY: the block lies in the mapping and was just taken, so no other thread writes to it.
     unsafe {
         checker::verify_poison(
             block.cast(),
@@ -274,7 +280,7 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
     NonNull::new(block).ok_or(0)
 }
 
-/// Keeps a block for the calling thread; a number of `errno.h`.
+/// Keeps a block for the calling thread. Returns a number of `errno.h`.
 pub fn expect(address: u64, bytes: u64) -> c_int {
     let kept = with(|arena| {
         let Arena {
@@ -290,7 +296,7 @@ pub fn expect(address: u64, bytes: u64) -> c_int {
     }
 }
 
-/// Gives back what the calling thread expected in vain.
+/// Gives back the blocks that the calling thread expected in vain. Returns their number.
 pub fn expect_no_more() -> usize {
     if !expected::any() {
         return 0;
@@ -304,14 +310,15 @@ pub fn expect_no_more() -> usize {
     given.unwrap_or(0)
 }
 
-/// Gives back a block of the arena. A pointer that is none is left alone, with a line on stderr (which ends the process in
-/// the checker build).
+/// Gives back a block of the arena. A pointer to no block is ignored, with a line on stderr (the checker build ends the
+/// process).
 pub fn free(block: *mut c_void) {
     let errno = Errno::saved();
     let given = with_owner(block, |arena| {
         #[cfg(feature = "checker")]
         if let Some(bytes) = arena.region.size_of(block as u64) {
-            // SAFETY: a live block of so many bytes lies there, and its owner has just let it go; the lock is held.
+            // SAFETY: a live block of so many bytes begins there. Its owner gave it up with this call, and nobody can
+            // take it before the lock is released.
             unsafe { checker::poison(block.cast(), bytes as usize) };
         }
         let given = arena.region.give(block as u64);
@@ -329,7 +336,7 @@ pub fn free(block: *mut c_void) {
 /// `realloc` of a block of the arena.
 ///
 /// # Safety
-/// The block is the caller's, and is the arena's ([`owns`]).
+/// The block lies in an arena ([`owns`]), belongs to the caller, and is used by no other thread.
 pub unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     if bytes == 0 {
         free(block);
@@ -345,16 +352,18 @@ pub unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
     if bytes <= held {
         return block;
     }
-    let larger = match wants(bytes, ALIGNED) {
-        true => allocate(bytes, ALIGNED).map_or_else(null_mut, NonNull::as_ptr),
+    let larger = if wants(bytes, ALIGNED) {
+        allocate(bytes, ALIGNED).map_or_else(null_mut, NonNull::as_ptr)
+    } else {
         // SAFETY: `malloc` takes any size.
-        false => unsafe { libc::malloc(bytes) },
+        unsafe { libc::malloc(bytes) }
     };
     if larger.is_null() {
         set_errno(refused());
         return null_mut();
     }
-    // SAFETY: both blocks are live, hold at least `held` bytes and are not the same.
+    // SAFETY: both blocks are live and hold at least `held` bytes: `block` by its size, `larger` as it was asked for
+    // more. They are two blocks, so they do not overlap. The caller promises that no other thread uses `block`.
     unsafe {
         larger
             .cast::<u8>()
@@ -366,7 +375,7 @@ pub unsafe fn reallocate(block: *mut c_void, bytes: usize) -> *mut c_void {
 
 /// Sets `errno`.
 pub fn set_errno(number: c_int) {
-    // SAFETY: the C library's own `errno`, valid in every thread.
+    // SAFETY: the C library returns the address of this thread's `errno`, which is valid as long as the thread lives.
     unsafe { *libc::__errno_location() = number };
 }
 
@@ -382,12 +391,12 @@ pub fn base() -> *const c_void {
     with(|arena| arena.mapping.start().cast_const().cast()).unwrap_or(null())
 }
 
-/// Does something with the arena that was opened last.
+/// Runs an action on the arena that was opened last; `None` if none was opened.
 pub fn with<T>(action: impl FnOnce(&mut Arena) -> T) -> Option<T> {
     hold().current.as_mut().map(action)
 }
 
-/// Does something with the arena that a block lies in.
+/// Runs an action on the arena in which a block lies; `None` if it lies in none.
 fn with_owner<T>(block: *const c_void, action: impl FnOnce(&mut Arena) -> T) -> Option<T> {
     hold().owner(block).map(action)
 }
@@ -404,12 +413,12 @@ pub fn hold() -> MutexGuard<'static, Arenas> {
     ARENAS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `errno` as it was, put back when dropped: `free` leaves it alone, as the C library's does.
+/// The value of `errno`, set again when this is dropped: `free` leaves it alone, as the C library's does.
 struct Errno(c_int);
 
 impl Errno {
     fn saved() -> Errno {
-        // SAFETY: the C library's own `errno`, valid in every thread.
+        // SAFETY: as in `set_errno`.
         Errno(unsafe { *libc::__errno_location() })
     }
 }

@@ -1,5 +1,6 @@
-//! Who asks for memory. Torch's allocator of tensors raises an error when it gets none; oneDNN writes to what it asked for without
-//! looking, and the program would end there. A thread may say that it bears no refusal either.
+//! The caller that asks for memory, and whether it bears a refusal. Torch's allocator of tensors raises an error when
+//! it gets none; oneDNN writes to its block without looking, and the program would crash. A thread may say that it
+//! bears no refusal either.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void, CStr};
@@ -9,7 +10,7 @@ use std::ptr::null_mut;
 /// Files of callers that do not bear a refusal: oneDNN, within torch and by itself.
 const UNBEARING: [&str; 3] = ["/libtorch_cpu.so", "/libdnnl.so.3", "/libdnnl.so"];
 
-/// Frames looked at: this library's own, and the caller's.
+/// Number of frames looked at: this library's own, and the caller's.
 const DEPTH: usize = 16;
 
 thread_local! {
@@ -17,19 +18,20 @@ thread_local! {
     static SPILLS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the calling thread bears no refusal from here on; what it was.
+/// Says whether the system serves the calling thread's allocations that find no room. Returns the answer before.
 pub fn spill(spill: bool) -> bool {
     SPILLS.with(|spills| spills.replace(spill))
 }
 
-/// Whether the code that called into this library looks at what it gets. Takes microseconds: for when there is no room.
+/// Whether the code that called into this library checks for a null pointer. Takes microseconds, so it is asked only
+/// where there is no room.
 #[inline(never)]
 pub fn bears_refusal() -> bool {
     if SPILLS.with(Cell::get) {
         return false;
     }
     let mut frames = [null_mut(); DEPTH];
-    // SAFETY: as many places as are said.
+    // SAFETY: the array has `DEPTH` places.
     let found = unsafe { libc::backtrace(frames.as_mut_ptr(), DEPTH as c_int) };
     let here = file_of(bears_refusal as fn() -> bool as *const c_void).map(|file| file.dli_fbase);
     let caller = frames
@@ -42,16 +44,17 @@ pub fn bears_refusal() -> bool {
     if caller.dli_fname.is_null() {
         return true;
     }
-    // SAFETY: the name of a file that is loaded, which ends in a zero byte.
+    // SAFETY: `dladdr` gives the name of a loaded file, a text that ends in a zero byte and stays as long as the file
+    // is loaded. The file holds a caller of this function, so it is loaded.
     let name = unsafe { CStr::from_ptr(caller.dli_fname) }.to_bytes();
     !UNBEARING
         .iter()
         .any(|unbearing| name.ends_with(unbearing.as_bytes()))
 }
 
-/// What is loaded where an address lies.
+/// The loaded file in which an address lies.
 pub fn file_of(address: *const c_void) -> Option<libc::Dl_info> {
     let mut about = MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: `dladdr` takes any address and fills in the struct unless it returns 0; zeros are a valid struct too.
+    // SAFETY: `dladdr` takes any address, and fills the struct in unless it returns 0. Zeros are a valid struct too.
     unsafe { (libc::dladdr(address, about.as_mut_ptr()) != 0).then(|| about.assume_init()) }
 }

@@ -1,4 +1,4 @@
-//! The checker build: every operation is checked against a ledger that shares nothing with the pool.
+//! The checker build: every operation is checked against a ledger that is kept apart from the pool.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use remat_core::pool::{Pool, PoolError};
 
 use crate::report;
 
-/// What freed and never used memory is filled with: read as a number of any float type, it is no number.
+/// The byte that fills freed and unused memory. Read as a number of any float type, it is no number.
 pub const POISON: u8 = 0xff;
 
 /// The taken blocks: offset and bytes as asked for.
@@ -16,22 +16,26 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A block was taken: it must be aligned, within the arena, and overlap no other.
+    /// Checks a block that was taken: it is aligned, within the arena, and overlaps no other.
     pub fn taken(&mut self, pool: &Pool, offset: u64, bytes: u64, alignment: u64, base: u64) {
         let end = offset + bytes.max(1);
         if end > pool.capacity() || (base + offset) % alignment != 0 {
-            report::fatal(format_args!("checker: the block of {bytes} bytes at {offset:#x} is outside or not aligned to {alignment}"));
+            report::fatal(format_args!(
+                "checker: the block of {bytes} bytes at {offset:#x} is outside or not aligned to {alignment}"
+            ));
         }
         if let Some((other, length)) = self.live.range(..end).next_back() {
             if other + length.max(&1) > offset {
-                report::fatal(format_args!("checker: {bytes} bytes at {offset:#x} overlap {length} live bytes at {other:#x}"));
+                report::fatal(format_args!(
+                    "checker: {bytes} bytes at {offset:#x} overlap {length} live bytes at {other:#x}"
+                ));
             }
         }
         self.live.insert(offset, bytes);
         Self::sound(pool);
     }
 
-    /// A block was given back: it must have been live; what was not must have been refused.
+    /// Checks a block that was given back: a live one was accepted, any other refused.
     pub fn given(&mut self, pool: &Pool, offset: u64, outcome: Result<u64, PoolError>) {
         match (self.live.remove(&offset), outcome) {
             (Some(bytes), Ok(given)) if given >= bytes => Self::sound(pool),
@@ -52,20 +56,22 @@ impl Ledger {
 /// Fills memory with the poison.
 ///
 /// # Safety
-/// `bytes` bytes from `start` on are writable, and nobody else uses them.
+/// `bytes` bytes from `start` on are writable, and no other thread uses them.
 pub unsafe fn poison(start: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises so many writable bytes that no other thread uses.
     unsafe { start.write_bytes(POISON, bytes) }
 }
 
 /// Ends the process if memory that was poisoned has been written to since.
 ///
 /// # Safety
-/// `bytes` bytes from `start` on are readable, and nobody writes to them meanwhile.
+/// `bytes` bytes from `start` on are readable, and no thread writes to them meanwhile.
 pub unsafe fn verify_poison(start: *const u8, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises so many readable bytes that no thread writes to meanwhile.
     let memory = unsafe { std::slice::from_raw_parts(start, bytes) };
     if let Some(written) = memory.iter().position(|&byte| byte != POISON) {
-        report::fatal(format_args!("checker: free memory at {start:p} + {written} was written to after its block was freed"));
+        report::fatal(format_args!(
+            "checker: free memory at {start:p} + {written} was written to after its block was freed"
+        ));
     }
 }

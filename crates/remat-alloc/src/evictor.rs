@@ -1,10 +1,10 @@
-//! Who makes room when there is none: a function that the front end registers.
+//! The function that makes room when there is none; the front end registers it.
 
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// `remat_make_room` of `remat_arena.h`: frees what it can for a block of so many bytes; whether to try again.
+/// `remat_make_room` of `remat_arena.h`: frees blocks for one of so many bytes, and returns whether to try again.
 pub type MakeRoom = unsafe extern "C" fn(bytes: u64, context: *mut c_void) -> bool;
 
 #[derive(Clone, Copy)]
@@ -13,10 +13,11 @@ struct Registered {
     context: *mut c_void,
 }
 
-// SAFETY: the context is only handed back to the function it was registered with; the header says that any thread may call it.
+// SAFETY: the context is only passed to the function with which it was registered, and who registered it promised (in
+// the header) that any thread may call the function with it.
 unsafe impl Send for Registered {}
 
-/// A place for one registered function.
+/// The registered function, if any.
 pub struct Evictor {
     registered: Mutex<Option<Registered>>,
 }
@@ -26,7 +27,7 @@ thread_local! {
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the thread as asking; what is exhausted meanwhile on the same thread is refused, not asked for again.
+/// Marks the thread as asking for room. An allocation of the same thread that finds none meanwhile is refused at once.
 struct Asking;
 
 impl Asking {
@@ -41,36 +42,36 @@ impl Drop for Asking {
     }
 }
 
-/// What of an [`Evictor`] is kept still while the process forks.
+/// The lock of an [`Evictor`], held while the process forks.
 pub struct Held<'a>(MutexGuard<'a, Option<Registered>>);
 
 impl Held<'_> {
-    /// Nobody is registered any more.
+    /// Removes the registered function.
     pub fn clear(&mut self) {
         *self.0 = None;
     }
 }
 
 impl Evictor {
-    /// Nobody is registered.
+    /// An evictor without a registered function.
     pub const fn none() -> Evictor {
         Evictor {
             registered: Mutex::new(None),
         }
     }
 
-    /// Registers a function, or nobody.
+    /// Registers a function, or none.
     pub fn register(&self, function: Option<MakeRoom>, context: *mut c_void) {
         *self.lock() = function.map(|function| Registered { function, context });
     }
 
-    /// Asks for room; whether there is a point in trying again. The caller holds no lock.
+    /// Asks for room. Returns whether to try again. The caller holds no lock.
     pub fn make_room(&self, bytes: u64) -> bool {
         let Some(_asking) = Asking::begin() else {
             return false;
         };
         let registered = *self.lock();
-        // SAFETY: who registered the function promised (in the header) that it may be called with its context, by any thread.
+        // SAFETY: who registered the function promised (in the header) that any thread may call it with its context.
         registered
             .is_some_and(|Registered { function, context }| unsafe { function(bytes, context) })
     }
@@ -87,8 +88,8 @@ impl Evictor {
     }
 }
 
-/// Takes a block, asking for room as long as somebody makes some. `take` gives the block, or how many blocks were
-/// given back so far; who says that there is room although none was given back is not believed a second time.
+/// Takes a block, asking for room as long as somebody makes some. `take` returns the block or the number of blocks
+/// given back so far. An evictor that promises room although no block was given back is not asked a second time.
 pub fn take_or_make_room<T>(
     bytes: u64,
     evictor: &Evictor,
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     unsafe extern "C" fn says_yes(_bytes: u64, calls: *mut c_void) -> bool {
-        // SAFETY: the tests register a counter that outlives the evictor.
+        // SAFETY: the tests register a counter that outlives the evictor, and use one thread.
         unsafe { *calls.cast::<u32>() += 1 };
         true
     }

@@ -1,5 +1,5 @@
-//! Blocks kept for a thread that knows where its next allocations are to lie: whoever lays out evictions lays out
-//! addresses with them, and temporaries must not take those first.
+//! Blocks kept for a thread that chose the places of its next allocations. Evictions are planned for these places, and
+//! temporaries must not take them first.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ use remat_core::pool::PoolError;
 
 use crate::region::Region;
 
-/// A block that is taken, and nobody's yet.
+/// A block that is taken in the pool and belongs to no caller yet.
 struct Kept {
     thread: usize,
     address: u64,
@@ -32,7 +32,7 @@ pub fn any() -> bool {
     KEPT.with(Cell::get) > 0
 }
 
-/// Tells threads apart while they live.
+/// A number of the calling thread, which no other has while it lives.
 fn this_thread() -> usize {
     KEPT.with(|kept| std::ptr::from_ref(kept) as usize)
 }
@@ -66,14 +66,14 @@ impl Expected {
         })
     }
 
-    /// The first block of so many bytes that is kept for the calling thread; it is the caller's now.
+    /// Takes the first block of so many bytes that is kept for the calling thread. It belongs to the caller then.
     pub fn claim(&mut self, region: &Region, bytes: u64, alignment: u64) -> Option<u64> {
         let at = self.find(region, bytes, alignment)?;
         KEPT.with(|kept| kept.set(kept.get() - 1));
         Some(self.kept.remove(at).address)
     }
 
-    /// Gives back all that is kept for the calling thread; how many blocks that were.
+    /// Gives back all blocks kept for the calling thread. Returns their number.
     pub fn give_back(&mut self, region: &mut Region) -> usize {
         let thread = this_thread();
         let before = self.kept.len();

@@ -11,7 +11,7 @@ use crate::placement::{self, Placement};
 use crate::region::{Block, Statistics};
 use crate::setting::{Setting, HOST_ALIGNMENT};
 
-/// Opens the arena of this process; an alignment of 0 is the usual one. 0, or a number of `errno.h`.
+/// Opens the arena of this process; an alignment of 0 is the usual one. Returns 0 or a number of `errno.h`.
 #[no_mangle]
 pub extern "C" fn remat_arena_open(bytes: u64, alignment: u64) -> c_int {
     let alignment = if alignment == 0 {
@@ -25,13 +25,13 @@ pub extern "C" fn remat_arena_open(bytes: u64, alignment: u64) -> c_int {
     }
 }
 
-/// New blocks are the system's from here on.
+/// Leaves new blocks to the system from here on.
 #[no_mangle]
 pub extern "C" fn remat_arena_close() {
     arena::close();
 }
 
-/// Registers who makes room; a null pointer means nobody.
+/// Registers the function that makes room; a null pointer means none.
 ///
 /// # Safety
 /// Any thread may call the function with the context, until another one is registered and no call is under way.
@@ -61,7 +61,7 @@ pub extern "C" fn remat_arena_base() -> *const c_void {
     arena::base()
 }
 
-/// From where the calling thread's next blocks are taken; 0 or `EINVAL`.
+/// Sets the place of the calling thread's next blocks. Returns 0 or `EINVAL`.
 #[no_mangle]
 pub extern "C" fn remat_arena_place(end: c_int, fit: c_int) -> c_int {
     match placement_of(end, fit) {
@@ -73,7 +73,7 @@ pub extern "C" fn remat_arena_place(end: c_int, fit: c_int) -> c_int {
     }
 }
 
-/// `enum remat_arena_end` and `enum remat_arena_fit`.
+/// The placement for values of `enum remat_arena_end` and `enum remat_arena_fit`.
 fn placement_of(end: c_int, fit: c_int) -> Option<Placement> {
     let end = match end {
         0 => End::Low,
@@ -88,31 +88,32 @@ fn placement_of(end: c_int, fit: c_int) -> Option<Placement> {
     Some(Placement { fit, end })
 }
 
-/// Keeps the block at an address for the calling thread's next allocation of so many bytes; 0, `EBUSY`, `EINVAL` or `ENOENT`.
+/// Keeps the block at an address for the calling thread's next allocation of so many bytes. Returns 0, `EBUSY`,
+/// `EINVAL` or `ENOENT`.
 #[no_mangle]
 pub extern "C" fn remat_arena_expect(address: u64, bytes: u64) -> c_int {
     arena::expect(address, bytes)
 }
 
-/// Gives back what the calling thread expected in vain; how many blocks that were.
+/// Gives back the blocks that the calling thread expected in vain. Returns their number.
 #[no_mangle]
 pub extern "C" fn remat_arena_expect_no_more() -> usize {
     arena::expect_no_more()
 }
 
-/// Leaves smaller blocks to the system unless they are expected; what it was.
+/// Leaves blocks below so many bytes to the system unless they are expected. Returns the limit before.
 #[no_mangle]
-pub extern "C" fn remat_arena_crumbs(bytes: u64) -> u64 {
-    arena::leave_crumbs(bytes.min(usize::MAX as u64) as usize) as u64
+pub extern "C" fn remat_arena_small_block_limit(bytes: u64) -> u64 {
+    arena::set_small_block_limit(bytes.min(usize::MAX as u64) as usize) as u64
 }
 
-/// Whether the calling thread's allocations that find no room are the system's; what it was.
+/// Says whether the system serves the calling thread's allocations that find no room. Returns the answer before.
 #[no_mangle]
 pub extern "C" fn remat_arena_spill(spill: bool) -> bool {
     caller::spill(spill)
 }
 
-/// Copies the counts; 0, or `ENOENT` if no arena was opened.
+/// Copies the counts. Returns 0, or `ENOENT` if no arena was opened.
 ///
 /// # Safety
 /// `out` points to a `struct remat_arena_statistics`.
@@ -120,7 +121,7 @@ pub extern "C" fn remat_arena_spill(spill: bool) -> bool {
 pub unsafe extern "C" fn remat_arena_read(out: *mut Statistics) -> c_int {
     match arena::with(|arena| arena.region().statistics()) {
         Some(statistics) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `out` points to a struct of this layout.
             unsafe { *out = statistics };
             0
         }
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn remat_arena_read(out: *mut Statistics) -> c_int {
     }
 }
 
-/// Copies the blocks in address order, as many as there is place for; returns how many there are.
+/// Copies the blocks in address order, as many as there are places for. Returns the number of all blocks.
 ///
 /// # Safety
 /// `out` points to `places` structs, or `places` is 0.
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn remat_arena_blocks(out: *mut Block, places: usize) -> u
         let blocks = arena.region().blocks().enumerate();
         blocks.fold(0, |_, (at, block)| {
             if at < places {
-                // SAFETY: the caller's promise.
+                // SAFETY: the caller promises `places` structs from `out` on, and `at` is below `places`.
                 unsafe { *out.add(at) = block };
             }
             at + 1
@@ -147,23 +148,24 @@ pub unsafe extern "C" fn remat_arena_blocks(out: *mut Block, places: usize) -> u
     copied.unwrap_or(0)
 }
 
-/// Lets the high-water mark start anew from what is in use.
+/// Starts the high-water mark anew from the bytes in use.
 #[no_mangle]
 pub extern "C" fn remat_arena_restart_peak() {
     arena::with(|arena| arena.region().restart_peak());
 }
 
-/// Whether all invariants hold: 0, `ENOENT` if no arena was opened, or `EFAULT` and what does not hold.
+/// Checks all invariants. Returns 0, `ENOENT` if no arena was opened, or `EFAULT` with a message that names the
+/// invariant that does not hold.
 ///
 /// # Safety
 /// `message` points to `length` bytes, or `length` is 0.
 #[no_mangle]
 pub unsafe extern "C" fn remat_arena_check(message: *mut c_char, length: usize) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises `length` bytes at `message`, as `verdict` asks for.
     unsafe { verdict(arena::with(|arena| arena.region().check()), message, length) }
 }
 
-/// What a check says, as the C functions say it.
+/// The result of a check, as the C functions return it.
 ///
 /// # Safety
 /// `message` points to `length` bytes, or `length` is 0.

@@ -1,8 +1,8 @@
-//! What a fork leaves of the arena in the child.
+//! The arena in the child of a fork.
 //!
-//! The locks are held while the process forks, so the child finds the pool whole. The child's pages are its own (the mapping is
-//! private) and it may free what it inherited, but new blocks are the system's there: the budget is that of the
-//! process that opened the arena, and whoever makes room in it works for that process alone.
+//! The locks are held while the process forks, so the child finds the pool whole. The child's pages are its own (the
+//! mapping is private) and it may free the blocks that it inherited. Its new blocks are the system's: the budget
+//! belongs to the process that opened the arena, and the registered evictor works for that process alone.
 
 use std::cell::UnsafeCell;
 use std::sync::MutexGuard;
@@ -17,8 +17,8 @@ struct Locks {
 
 struct Forking(UnsafeCell<Option<Locks>>);
 
-// SAFETY: it is touched only by the thread that forks, between its taking the arena's lock and its letting go of it; another thread
-// that forks at the same time waits for that lock before it touches anything.
+// SAFETY: only the thread that forks touches the cell, and only while it holds the arena's lock. Another thread that
+// forks at the same time waits for that lock before it touches the cell.
 unsafe impl Sync for Forking {}
 
 static FORKING: Forking = Forking(UnsafeCell::new(None));
@@ -32,7 +32,7 @@ pub fn watch() {
 extern "C" fn before() {
     let arena = arena::hold();
     let evictor = EVICTOR.hold();
-    // SAFETY: the lock is held; see `Forking`.
+    // SAFETY: the arena's lock is held, so no other thread has a reference into the cell (see `Forking`).
     unsafe {
         *FORKING.0.get() = Some(Locks {
             _arena: arena,
@@ -42,8 +42,8 @@ extern "C" fn before() {
 }
 
 fn locks() -> Option<Locks> {
-    // SAFETY: this thread took the lock in `before`, in the parent or as the only thread of the child; it is let go only when
-    // what is returned here is dropped.
+    // SAFETY: this thread took the arena's lock in `before`, as a thread of the parent or as the only thread of the
+    // child, and holds it until the value returned here is dropped. So no other thread has a reference into the cell.
     unsafe { (*FORKING.0.get()).take() }
 }
 

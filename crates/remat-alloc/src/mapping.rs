@@ -3,22 +3,25 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// A stretch of private memory, which stays reserved as long as the process lives: a forked child has its own copy, page by page as either side writes.
+/// A stretch of private memory, which stays reserved as long as the process lives. A forked child has its own copy,
+/// page by page as either side writes.
 pub struct Mapping {
     mapped: *mut c_void,
     length: usize,
     start: *mut u8,
 }
 
-// SAFETY: the pointers are addresses of memory that belongs to the process; no thread owns it.
+// SAFETY: the pointers are addresses of memory that belongs to the process and to no thread. The methods follow
+// neither.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Reserves at least so many bytes that start at a multiple of `alignment`, a power of two; `None` if the system has not as many.
+    /// Reserves at least so many bytes from a multiple of `alignment` on, a power of two. `None` if the system has not
+    /// as many.
     pub fn reserve(bytes: u64, alignment: u64) -> Option<Mapping> {
         // A mapping starts at a page; for more, room to move is reserved too.
         let length = usize::try_from(bytes.checked_add(alignment)?).ok()?;
-        // SAFETY: a new mapping at an address of the system's choice touches nothing that exists.
+        // SAFETY: a new mapping at an address of the system's choice changes no mapping that exists.
         let mapped = unsafe {
             libc::mmap(
                 null_mut(),
@@ -55,13 +58,14 @@ impl Mapping {
         bytes <= self.bytes() as u64 && self.start as u64 % alignment == 0
     }
 
-    /// What was written is forgotten, and takes no memory until something is written again.
+    /// Forgets the contents, which take no memory until something is written again. No block of the mapping is in use.
     pub fn give_pages_back(&self) {
-        // SAFETY: exactly what was mapped; the caller says that no block of it is in use.
+        // SAFETY: the range is the one that `reserve` mapped. The arena calls this when no block of it is in use, so
+        // nobody reads contents that are lost.
         unsafe { libc::madvise(self.mapped, self.length, libc::MADV_DONTNEED) };
     }
 
-    /// Whether an address lies in it.
+    /// Whether an address lies in the mapping.
     pub fn holds(&self, address: *const c_void) -> bool {
         (address as usize).wrapping_sub(self.start as usize) < self.bytes()
     }

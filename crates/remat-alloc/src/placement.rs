@@ -1,26 +1,27 @@
-//! Where in the arena the calling thread wants its next blocks (Coop, section 4.2: each class of ops has its own end).
+//! The place that the calling thread wants for its next blocks (Coop, section 4.2: each class of ops has its own end).
 
 use std::cell::Cell;
 
 use remat_core::pool::{End, Fit};
 
-/// Which free block, and which end of it.
+/// The choice among the free blocks that are large enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Which of the free blocks that are large enough.
+    /// The first or the smallest of them.
     pub fit: Fit,
-    /// From which end of the arena.
+    /// The end of the arena from which the block is taken.
     pub end: End,
 }
 
-/// What a thread has that says nothing. Training steps fit into smaller arenas so than by first fit (docs/benchmarks.md).
+/// The placement of threads that ask for none. With it training steps fit into smaller arenas than with first fit
+/// (docs/benchmarks.md).
 pub const USUAL: Placement = Placement {
     fit: Fit::Best,
     end: End::Low,
 };
 
-/// Where crumbs go.
-pub const CRUMBS: Placement = Placement {
+/// The placement of small blocks, whatever the thread wants.
+pub const SMALL_BLOCKS: Placement = Placement {
     fit: Fit::First,
     end: End::High,
 };
@@ -30,12 +31,12 @@ thread_local! {
     static WANTED: Cell<Placement> = const { Cell::new(USUAL) };
 }
 
-/// The calling thread's.
+/// The calling thread's placement.
 pub fn wanted() -> Placement {
     WANTED.with(Cell::get)
 }
 
-/// Sets the calling thread's.
+/// Sets the calling thread's placement.
 pub fn want(placement: Placement) {
     WANTED.with(|wanted| wanted.set(placement));
 }

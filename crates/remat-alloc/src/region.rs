@@ -1,4 +1,4 @@
-//! One stretch of memory and the pool that says who has what of it.
+//! One stretch of memory, and the pool that assigns its blocks.
 
 use remat_core::pool::{Pool, PoolError};
 
@@ -6,7 +6,7 @@ use remat_core::pool::{Pool, PoolError};
 use crate::checker::Ledger;
 use crate::placement::Placement;
 
-/// Memory that blocks are taken from. Addresses are absolute here; it reads and writes none of the memory itself.
+/// Memory from which blocks are taken. Addresses are absolute here. The region itself reads and writes none of them.
 pub struct Region {
     base: u64,
     pool: Pool,
@@ -15,7 +15,7 @@ pub struct Region {
     ledger: Ledger,
 }
 
-/// What happened, for [`Statistics`].
+/// Events since the region was made, for [`Statistics`].
 #[derive(Default)]
 struct Counts {
     peak: u64,
@@ -30,7 +30,7 @@ struct Counts {
     fragmentation_max: f64,
 }
 
-/// `struct remat_arena_statistics` of `remat_arena.h`, which says what the fields mean.
+/// `struct remat_arena_statistics` of `remat_arena.h`, which documents the fields.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs)] // documented in the header
@@ -62,7 +62,7 @@ pub struct Block {
 }
 
 impl Region {
-    /// Memory from `base` on, a multiple of the pool's alignment. The pool is empty.
+    /// A region without blocks from `base` on, which is a multiple of the pool's alignment.
     pub fn new(base: u64, pool: Pool) -> Region {
         Region {
             base,
@@ -78,12 +78,12 @@ impl Region {
         self.base
     }
 
-    /// Bytes of the whole.
+    /// Its size in bytes.
     pub fn capacity(&self) -> u64 {
         self.pool.capacity()
     }
 
-    /// What addresses are multiples of, in bytes.
+    /// The alignment of its blocks, in bytes.
     pub fn alignment(&self) -> u64 {
         self.pool.alignment()
     }
@@ -93,16 +93,17 @@ impl Region {
         self.counts.blocks == 0
     }
 
-    /// How many blocks were given back so far.
+    /// The number of blocks given back so far.
     pub fn frees(&self) -> u64 {
         self.counts.frees
     }
 
     /// Takes a block whose address is a multiple of `alignment`, a power of two; `None` if no free block holds it.
     pub fn take(&mut self, bytes: u64, alignment: u64, placement: Placement) -> Option<u64> {
-        let offset = match alignment <= self.pool.alignment() {
-            true => self.pool.allocate(bytes, placement.fit, placement.end)?,
-            false => self.take_aligned(bytes, alignment, placement)?,
+        let offset = if alignment <= self.pool.alignment() {
+            self.pool.allocate(bytes, placement.fit, placement.end)?
+        } else {
+            self.take_aligned(bytes, alignment, placement)?
         };
         self.counts.blocks += 1;
         self.counts.allocations += 1;
@@ -129,7 +130,8 @@ impl Region {
         Ok(())
     }
 
-    /// For alignments beyond the pool's: a block with room to spare is found, and of it only the aligned part is kept.
+    /// Takes a block with an alignment beyond the pool's: the aligned part of a free block that is large enough for any
+    /// position.
     fn take_aligned(&mut self, bytes: u64, alignment: u64, placement: Placement) -> Option<u64> {
         let spare = alignment - self.pool.alignment();
         let found = self
@@ -171,7 +173,7 @@ impl Region {
         self.pool.size_of(address.wrapping_sub(self.base))
     }
 
-    /// All blocks in address order, free ones too, side by side.
+    /// All blocks, free ones too, side by side in address order.
     pub fn blocks(&self) -> impl Iterator<Item = Block> + '_ {
         let blocks = self.pool.blocks();
         blocks.map(|(offset, bytes, taken)| Block {
@@ -181,7 +183,8 @@ impl Region {
         })
     }
 
-    /// Notes that there was no room: the moment at which Coop measures fragmentation, free bytes over all bytes.
+    /// Notes that there was no room. Coop measures fragmentation at this moment: free bytes over all bytes (section
+    /// 4.1).
     pub fn exhausted(&mut self) {
         let fragmentation = self.pool.free_bytes() as f64 / self.pool.capacity() as f64;
         self.counts.exhaustions += 1;
@@ -194,12 +197,12 @@ impl Region {
         self.counts.refusals += 1;
     }
 
-    /// Notes that somebody else served a request.
+    /// Notes that the system served a request for want of room.
     pub fn spilled(&mut self) {
         self.counts.spills += 1;
     }
 
-    /// Lets the high-water mark start anew from what is in use.
+    /// Starts the high-water mark anew from the bytes in use.
     pub fn restart_peak(&mut self) {
         self.counts.peak = self.in_use();
     }
@@ -229,20 +232,20 @@ impl Region {
         }
     }
 
-    /// Whether the pool's invariants and the counts hold; takes as long as there are blocks.
+    /// Checks the pool's invariants and the counts, in time proportional to the number of blocks.
     ///
     /// # Errors
-    /// What does not hold.
+    /// The invariant that does not hold.
     pub fn check(&self) -> Result<(), String> {
         self.pool.check()?;
         let taken = self.pool.blocks().filter(|&(.., taken)| taken).count() as u64;
-        match taken == self.counts.blocks {
-            true => Ok(()),
-            false => Err(format!(
+        if taken != self.counts.blocks {
+            return Err(format!(
                 "{taken} blocks are taken, counted are {}",
                 self.counts.blocks
-            )),
+            ));
         }
+        Ok(())
     }
 }
 

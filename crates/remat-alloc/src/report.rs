@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 use std::fmt::{self, Write};
 
-/// Longest text; what is beyond is cut.
+/// Length of the longest text in bytes; longer ones are cut.
 const WIDTH: usize = 400;
 
 /// A text in place.
@@ -14,18 +14,18 @@ pub struct Text {
 }
 
 impl Text {
-    /// What the arguments say, cut to its place.
-    pub fn of(what: fmt::Arguments) -> Text {
+    /// The formatted arguments, cut to the longest text.
+    pub fn of(arguments: fmt::Arguments) -> Text {
         let mut text = Text {
             bytes: [0; WIDTH + 1],
             length: 0,
         };
         // Writing here never fails; a value whose own formatting fails has its text cut there.
-        let _ = text.write_fmt(what);
+        let _ = text.write_fmt(arguments);
         text
     }
 
-    /// The text as C takes it, as long as this lives.
+    /// The text as C takes it; valid as long as this lives.
     pub fn as_ptr(&self) -> *const c_char {
         self.bytes.as_ptr().cast()
     }
@@ -40,17 +40,17 @@ impl Write for Text {
     }
 }
 
-/// Writes `remat: WHAT` and a line end to stderr.
-pub fn line(what: fmt::Arguments) {
-    let text = Text::of(format_args!("remat: {what}\n"));
-    // SAFETY: the buffer is alive and `length` bytes of it are text.
+/// Writes `remat: MESSAGE` and a line end to stderr.
+pub fn line(message: fmt::Arguments) {
+    let text = Text::of(format_args!("remat: {message}\n"));
+    // SAFETY: the buffer is alive and holds at least `length` bytes.
     unsafe { libc::write(libc::STDERR_FILENO, text.bytes.as_ptr().cast(), text.length) };
 }
 
 /// Writes the line and ends the process.
 #[cfg(feature = "checker")]
-pub fn fatal(what: fmt::Arguments) -> ! {
-    line(what);
+pub fn fatal(message: fmt::Arguments) -> ! {
+    line(message);
     // SAFETY: `abort` takes nothing and has no precondition.
     unsafe { libc::abort() }
 }

@@ -3,7 +3,7 @@
 /// Torch's own alignment of tensors (`c10::gAlignment`).
 pub const HOST_ALIGNMENT: u64 = 64;
 
-/// What the allocators of CUDA devices round to.
+/// Alignment of blocks on CUDA devices, that of torch's own allocator.
 pub const DEVICE_ALIGNMENT: u64 = 512;
 
 /// The size of an arena, in bytes.
@@ -11,7 +11,7 @@ pub const DEVICE_ALIGNMENT: u64 = 512;
 pub struct Setting {
     /// Bytes of the arena.
     pub bytes: u64,
-    /// What addresses and sizes of blocks are multiples of; a power of two.
+    /// Alignment of blocks in bytes, a power of two. Addresses and sizes are multiples of it.
     pub alignment: u64,
 }
 
@@ -19,13 +19,17 @@ impl Setting {
     /// Reads `BYTES[,ALIGNMENT]`, both decimal.
     ///
     /// # Errors
-    /// A line that names the text and says what is expected.
+    /// A line that names the text and the expected form.
     pub fn parse(text: &str, alignment: u64) -> Result<Setting, String> {
         let number = |part: &str| {
             let digits = part.trim();
             digits
                 .parse::<u64>()
-                .map_err(|_| format!("{digits:?} is no number of bytes; expected BYTES[,ALIGNMENT], such as 268435456,64"))
+                .map_err(|_| {
+                    format!(
+                        "{digits:?} is no number of bytes; expected BYTES[,ALIGNMENT], such as 268435456,64"
+                    )
+                })
         };
         match text.split_once(',') {
             None => Ok(Setting {

@@ -1,5 +1,4 @@
-//! What happens when the library is loaded: the system's functions are looked up, and the arena that the environment asks for
-//! is opened.
+//! The start of the library: it looks the system's functions up and opens the arena that the environment asks for.
 
 use std::env;
 
@@ -8,7 +7,7 @@ use crate::interpose::in_effect;
 use crate::setting::{Setting, HOST_ALIGNMENT};
 use crate::{fork, report, system};
 
-/// The size of the arena, for a program that is started with this library preloaded.
+/// The environment variable with the size of the arena, for a program that is started with this library preloaded.
 const VARIABLE: &str = "REMAT_ARENA";
 
 #[used]
@@ -30,19 +29,20 @@ extern "C" fn start() {
                 "{VARIABLE}={}: {refusal}",
                 text.to_string_lossy()
             ));
-            // SAFETY: nothing of this process needs to be cleaned up yet.
+            // SAFETY: `_exit` has no precondition; no part of this process needs to be cleaned up yet.
             unsafe { libc::_exit(2) }
         }
     }
 }
 
-/// Opens an arena, if it would be used.
+/// Opens an arena, if the program's allocations pass through this library.
 ///
 /// # Errors
 /// As [`arena::open`], and [`OpenError::NotPreloaded`].
 pub fn open_if_preloaded(setting: Setting) -> Result<(), OpenError> {
-    match in_effect() {
-        true => arena::open(setting),
-        false => Err(OpenError::NotPreloaded),
+    if in_effect() {
+        arena::open(setting)
+    } else {
+        Err(OpenError::NotPreloaded)
     }
 }

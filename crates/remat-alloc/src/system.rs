@@ -1,5 +1,5 @@
-//! The allocator beneath: the next definition of each function in the dynamic linker's order, glibc's or that of another
-//! preloaded library.
+//! The allocator beneath: the next definition of each function in the dynamic linker's order, glibc's or that of
+//! another preloaded library.
 
 use std::ffi::{c_int, c_void, CStr};
 use std::mem::transmute;
@@ -11,7 +11,7 @@ struct Next {
     found: AtomicPtr<c_void>,
 }
 
-/// The dynamic linker may itself free what it allocated while it looks a function up, before `free` has been found.
+/// Whether a function is being looked up. The dynamic linker may itself free memory meanwhile, before `free` is found.
 static LOOKING: AtomicBool = AtomicBool::new(false);
 
 impl Next {
@@ -22,7 +22,7 @@ impl Next {
         }
     }
 
-    /// The function's address. `Relaxed` will do: code is not published by the store.
+    /// The function's address. `Relaxed` is enough: the store publishes no data.
     #[inline]
     fn address(&self) -> *mut c_void {
         match self.found.load(Ordering::Relaxed) {
@@ -34,7 +34,7 @@ impl Next {
     #[cold]
     fn look_up(&self) -> *mut c_void {
         LOOKING.store(true, Ordering::Relaxed);
-        // SAFETY: the name ends in a zero byte.
+        // SAFETY: `RTLD_NEXT` is a valid handle, and a `CStr` ends in a zero byte.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         LOOKING.store(false, Ordering::Relaxed);
         self.found.store(found, Ordering::Relaxed);
@@ -70,11 +70,12 @@ pub fn look_up() {
 #[inline]
 pub unsafe fn free(block: *mut c_void) {
     if FREE.found.load(Ordering::Relaxed).is_null() && LOOKING.load(Ordering::Relaxed) {
-        return; // a few bytes of the dynamic linker's, once
+        return; // a few bytes of the dynamic linker's leak, once
     }
     let next = FREE.address();
     if !next.is_null() {
-        // SAFETY: `next` is a definition of `free`; the caller's promise is what it asks for.
+        // SAFETY: `next` is the address of a definition of `free`, which has this type. The caller's promise is that of
+        // the function.
         unsafe { transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(next)(block) }
     }
 }
@@ -88,7 +89,8 @@ pub unsafe fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
     if next.is_null() {
         return null_mut();
     }
-    // SAFETY: as in `free`.
+    // SAFETY: `next` is the address of a definition of `realloc`, which has this type. The caller's promise is that of
+    // the function.
     unsafe {
         transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void>(next)(
             block, bytes,
@@ -106,7 +108,8 @@ pub unsafe fn posix_memalign(out: *mut *mut c_void, alignment: usize, bytes: usi
         return libc::ENOMEM;
     }
     type Function = unsafe extern "C" fn(*mut *mut c_void, usize, usize) -> c_int;
-    // SAFETY: as in `free`.
+    // SAFETY: `next` is the address of a definition of `posix_memalign`, which has this type. The caller's promise is
+    // that of the function.
     unsafe { transmute::<*mut c_void, Function>(next)(out, alignment, bytes) }
 }
 
@@ -115,7 +118,7 @@ pub unsafe fn posix_memalign(out: *mut *mut c_void, alignment: usize, bytes: usi
 /// # Safety
 /// As the C function.
 pub unsafe fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: the name is of such a function; the caller's promise is that of the function.
     unsafe { aligned(&ALIGNED_ALLOC, alignment, bytes) }
 }
 
@@ -124,16 +127,21 @@ pub unsafe fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c_void {
 /// # Safety
 /// As the C function.
 pub unsafe fn memalign(alignment: usize, bytes: usize) -> *mut c_void {
-    // SAFETY: the caller's promise.
+    // SAFETY: the name is of such a function; the caller's promise is that of the function.
     unsafe { aligned(&MEMALIGN, alignment, bytes) }
 }
 
+/// `aligned_alloc` or `memalign`.
+///
+/// # Safety
+/// `function` names one of the two; otherwise as that C function.
 unsafe fn aligned(function: &Next, alignment: usize, bytes: usize) -> *mut c_void {
     let next = function.address();
     if next.is_null() {
         return null_mut();
     }
-    // SAFETY: as in `free`; both functions have this type.
+    // SAFETY: `next` is the address of a definition of the function, and both functions have this type. The caller's
+    // promise is that of the function.
     unsafe {
         transmute::<*mut c_void, unsafe extern "C" fn(usize, usize) -> *mut c_void>(next)(
             alignment, bytes,
@@ -150,6 +158,7 @@ pub unsafe fn usable_size(block: *mut c_void) -> usize {
     if next.is_null() {
         return 0;
     }
-    // SAFETY: as in `free`.
+    // SAFETY: `next` is the address of a definition of `malloc_usable_size`, which has this type. The caller's promise
+    // is that of the function.
     unsafe { transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> usize>(next)(block) }
 }

@@ -182,7 +182,7 @@ fn sizes_and_alignments_that_are_none() {
 #[test]
 fn every_alignment_is_kept() {
     passes_in_arena("every_alignment_is_kept", "67108864,64", |abi| {
-        let crumb = tensor(1024).unwrap();
+        let small = tensor(1024).unwrap();
         for shift in 6..22 {
             let alignment = 1usize << shift;
             let block = aligned(2 * MIB, alignment).unwrap();
@@ -193,7 +193,7 @@ fn every_alignment_is_kept() {
             assert_eq!(abi.remat_arena_size_of(block), 2 * MIB as u64);
             free(block);
         }
-        free(crumb);
+        free(small);
         abi.assert_sound();
     });
 }
@@ -566,16 +566,16 @@ fn blocks_go_where_the_thread_wants_them() {
             3 * MIB,
             "another thread says nothing: low, best"
         );
-        let crumb = tensor(2048).unwrap();
+        let small = tensor(2048).unwrap();
         assert_eq!(
-            offset(crumb),
+            offset(small),
             16 * MIB - 2048,
-            "crumbs keep to the high end"
+            "small blocks keep to the high end"
         );
         for (end, fit) in [(2, 0), (0, 2), (-1, 0)] {
             assert_eq!(abi.remat_arena_place(end, fit), libc::EINVAL);
         }
-        [wall, other_wall, elsewhere, crumb]
+        [wall, other_wall, elsewhere, small]
             .into_iter()
             .for_each(free);
         abi.assert_sound();

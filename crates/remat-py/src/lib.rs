@@ -1,33 +1,30 @@
 //! `remat._native`: the PyTorch front end of Remat. It performs what the engine decides and decides nothing.
 //!
-//! [`session`] is the dispatch mode through which every op passes; [`arguments`] reads a call; [`signature`] and
-//! [`knowledge`] hold what is known of calls before they run; [`core_state`] performs evictions and replays;
-//! [`storages`] knows the torch storages; [`record`] is what a replay needs; [`layout`] moves bytes between
-//! storages without a copy; [`arena`] speaks to the preloaded allocator; [`ledger`] counts bytes apart from the engine; [`lineage`] says where chains of ops end;
-//! [`plan`] hands chains and joint graphs to the offline planners.
+//! Each room uses only those below it:
+//!
+//! | room | it holds |
+//! | --- | --- |
+//! | [`dispatch`] | the dispatch mode through which every op passes, from its announcement to its results |
+//! | [`executor`] | the engine, and the execution of its steps: evictions, replays, moves |
+//! | [`call`] | one call of an op: description, arguments, signature, and the record to replay it by |
+//! | [`tracking`] | the program's memory: torch's storages, bytes, devices, chains of ops, the trace |
+//! | [`ffi`] | the edges: torch's storages and Python functions, the preloaded allocator, Python's errors |
+//!
+//! [`plan`] hands chains and joint graphs to the offline planners, apart from the rest.
 
-mod arena;
-mod arguments;
-mod core_state;
-mod fastcall;
-mod func;
-mod knowledge;
-mod layout;
-mod ledger;
-mod let_go;
-mod lineage;
-mod outside;
+mod call;
+mod dispatch;
+mod executor;
+mod ffi;
 mod plan;
-mod record;
-mod session;
-mod signature;
-mod storages;
-mod tracing;
+mod tracking;
 
 use std::ffi::OsString;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+use ffi::layout::{Guard, Impl, Layout};
 
 /// Bytes in a text such as `6GiB`, `512MB` or `1.5g`.
 #[pyfunction]
@@ -63,43 +60,42 @@ fn cli(py: Python<'_>, args: Vec<OsString>) -> i32 {
     py.detach(|| remat_cli::main_with(args))
 }
 
-/// Exchanges the bytes of two storages; used by the probe that verifies the layout.
+/// Exchanges the bytes of two storages, for the probe that verifies the layout.
 #[pyfunction]
 fn swap_storages(
     layout: (usize, usize),
     a: &Bound<'_, PyAny>,
     b: &Bound<'_, PyAny>,
 ) -> PyResult<()> {
-    let found = layout::Layout {
-        data_ptr: layout.0,
-        guard: layout.1,
-    };
-    found.swap(a.py(), layout::Impl::of(a)?, layout::Impl::of(b)?);
+    let (layout, first, second) = (layout_of(layout), Impl::of(a)?, Impl::of(b)?);
+    // SAFETY: `a` and `b` are in scope and own the storages, which only the probe uses: it exchanges storages of one
+    // size, or guards the one without bytes. It found the offset by comparing the words of `StorageImpl`s with known
+    // addresses.
+    unsafe { layout.swap(a.py(), first, second) };
     Ok(())
 }
 
-/// Raises or lowers the guard of a storage; used by the probe that verifies the layout.
+/// Raises or lowers the guard of a storage, for the probe that verifies the layout.
 #[pyfunction]
 fn guard_storage(layout: (usize, usize), storage: &Bound<'_, PyAny>, up: bool) -> PyResult<()> {
-    let found = layout::Layout {
-        data_ptr: layout.0,
-        guard: layout.1,
-    };
-    let guard = if up {
-        layout::Guard::Up
-    } else {
-        layout::Guard::Down
-    };
-    found.set_guard(storage.py(), layout::Impl::of(storage)?, guard);
+    let (layout, imp) = (layout_of(layout), Impl::of(storage)?);
+    let guard = if up { Guard::Up } else { Guard::Down };
+    // SAFETY: `storage` is in scope and owns the storage, which only the probe uses: it lowers the guard and then gives
+    // a storage its bytes back before it reads them. It found the offset by having torch itself set two of the flags.
+    unsafe { layout.set_guard(storage.py(), imp, guard) };
     Ok(())
+}
+
+fn layout_of((data_ptr, guard): (usize, usize)) -> Layout {
+    Layout { data_ptr, guard }
 }
 
 /// The extension module.
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    m.add_class::<session::Session>()?;
-    m.add_class::<storages::Deaths>()?;
+    m.add_class::<dispatch::Session>()?;
+    m.add_class::<tracking::storages::Deaths>()?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(format_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(policies, m)?)?;
@@ -107,6 +103,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(cli, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_chain, m)?)?;
     m.add_function(wrap_pyfunction!(plan::verify_chain, m)?)?;
+    m.add_function(wrap_pyfunction!(plan::peak_of_chain_run, m)?)?;
+    m.add_function(wrap_pyfunction!(plan::chain_needed_later, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_cut, m)?)?;
     m.add_function(wrap_pyfunction!(plan::verify_cut, m)?)?;
     m.add_function(wrap_pyfunction!(plan::between_groups, m)?)?;

@@ -2,7 +2,9 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use remat_plan::chain::{plan, verify, Chain, Plan, PlanError, Resolution, Strategy};
+use remat_plan::chain::{
+    needed_later, peak_of_run, plan, verify, Chain, Op, Plan, PlanError, Resolution, Strategy,
+};
 use remat_plan::cut::{self, partition, Budgets, CutError, JointGraph, Nearest, Wishes};
 use serde::Serialize;
 use std::fmt;
@@ -45,6 +47,24 @@ pub(crate) fn verify_chain(chain_json: &str, plan_json: &str) -> PyResult<(f64, 
     let plan: Plan = serde_json::from_str(plan_json).map_err(bad)?;
     let verified = verify(&chain, &plan.sequence).map_err(bad)?;
     Ok((verified.makespan, verified.peak_bytes))
+}
+
+/// The most bytes of activations, saved sets and gradients at once when autograd runs a sequence, dropping each activation once nothing
+/// reads it. `sequence_json` is a list of pairs such as `["Fck", 1]`. Raises `ValueError` where autograd cannot run it.
+#[pyfunction]
+pub(crate) fn peak_of_chain_run(chain_json: &str, sequence_json: &str) -> PyResult<u64> {
+    let chain: Chain = chain_json.parse().map_err(bad)?;
+    let sequence: Vec<Op> = serde_json::from_str(sequence_json).map_err(bad)?;
+    peak_of_run(&chain, &sequence).map_err(bad)
+}
+
+/// For each operation of a sequence, the activations that a later one reads before they are made again. Raises `ValueError` for
+/// bad input.
+#[pyfunction]
+pub(crate) fn chain_needed_later(sequence_json: &str) -> PyResult<Vec<Vec<usize>>> {
+    let sequence: Vec<Op> = serde_json::from_str(sequence_json).map_err(bad)?;
+    let needed = needed_later(&sequence).into_iter();
+    Ok(needed.map(Vec::from_iter).collect())
 }
 
 fn bad(error: impl fmt::Display) -> PyErr {

@@ -5,23 +5,23 @@ use std::ptr::null_mut;
 
 use super::functions::{succeeded, CudaFunctions, Event, Stream, WITHOUT_TIMING};
 
-/// One of [`Events`].
+/// An event: its index in [`Events`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventId(pub u32);
 
-/// All events that were made, and who holds them.
+/// All events that were made, and the number of holders of each.
 #[derive(Default)]
 pub struct Events {
     handles: Vec<usize>,
     holders: Vec<u32>,
-    /// When each was recorded, in a count of all records.
+    /// The number of the latest record of each, in a count of all records.
     recorded: Vec<u64>,
     records: u64,
     idle: Vec<EventId>,
 }
 
 impl Events {
-    /// Records an event on a stream; the caller holds it.
+    /// Records an event on a stream, and makes the caller its holder.
     ///
     /// # Errors
     /// The runtime's number.
@@ -30,7 +30,7 @@ impl Events {
             Some(id) => id,
             None => self.made(cuda)?,
         };
-        // SAFETY: an event of this device that nobody holds, and a stream of the caller's.
+        // SAFETY: the handle is of an event that `made` created and nobody holds, and the stream is the program's.
         match succeeded(unsafe { (cuda.event_record)(self.handle(id), stream) }) {
             Ok(()) => {
                 self.holders[id.0 as usize] = 1;
@@ -47,7 +47,7 @@ impl Events {
 
     fn made(&mut self, cuda: &CudaFunctions) -> Result<EventId, c_int> {
         let mut event = null_mut();
-        // SAFETY: a place for an event.
+        // SAFETY: `event` is a place for a handle.
         succeeded(unsafe { (cuda.event_create)(&mut event, WITHOUT_TIMING) })?;
         self.handles.push(event as usize);
         self.holders.push(0);
@@ -55,12 +55,12 @@ impl Events {
         Ok(EventId(self.handles.len() as u32 - 1))
     }
 
-    /// One more holder.
+    /// Adds a holder.
     pub fn hold(&mut self, id: EventId) {
         self.holders[id.0 as usize] += 1;
     }
 
-    /// One holder less; without any, the event is used again.
+    /// Removes a holder. An event without any is used again.
     pub fn release(&mut self, id: EventId) {
         let holders = &mut self.holders[id.0 as usize];
         *holders -= 1;
@@ -69,21 +69,22 @@ impl Events {
         }
     }
 
-    /// Of two events of one stream the one that comes after the other; the other is released.
+    /// The later of two events of one stream; the earlier one is released.
     pub fn later(&mut self, one: EventId, other: EventId) -> EventId {
-        let (later, earlier) =
-            match self.recorded[one.0 as usize] >= self.recorded[other.0 as usize] {
-                true => (one, other),
-                false => (other, one),
-            };
+        let recorded = |id: EventId| self.recorded[id.0 as usize];
+        let (later, earlier) = if recorded(one) >= recorded(other) {
+            (one, other)
+        } else {
+            (other, one)
+        };
         self.release(earlier);
         later
     }
 
-    /// Whether all that was enqueued before the event was recorded has been done. An error means no: it will come up where the
+    /// Whether all work enqueued before the event was recorded is done. An error means no: it will come up where the
     /// program waits for the device.
     pub fn came(&self, cuda: &CudaFunctions, id: EventId) -> bool {
-        // SAFETY: an event that was recorded and is held.
+        // SAFETY: the handle is of an event that `made` created, and that was recorded and is held.
         unsafe { (cuda.event_query)(self.handle(id)) == 0 }
     }
 
@@ -92,14 +93,15 @@ impl Events {
     /// # Errors
     /// The runtime's number.
     pub fn wait(&self, cuda: &CudaFunctions, stream: Stream, id: EventId) -> Result<(), c_int> {
-        // SAFETY: an event that was recorded and is held, and a stream of the caller's.
+        // SAFETY: the handle is of an event that `made` created, and that was recorded and is held. The stream is the
+        // program's.
         succeeded(unsafe { (cuda.stream_wait_event)(stream, self.handle(id), 0) })
     }
 
-    /// Destroys all of them; nobody holds any.
+    /// Destroys all events; nobody holds any.
     pub fn destroy(&mut self, cuda: &CudaFunctions) {
         for &handle in &self.handles {
-            // SAFETY: made by `made`, destroyed once.
+            // SAFETY: `made` created the event. The table is emptied below, so it is destroyed once.
             unsafe { (cuda.event_destroy)(handle as Event) };
         }
         *self = Events::default();

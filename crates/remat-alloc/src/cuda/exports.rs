@@ -11,7 +11,8 @@ use crate::region::Statistics;
 use crate::report;
 use crate::setting::{Setting, DEVICE_ALIGNMENT};
 
-/// Opens the arena of a device; an alignment of 0 is the usual one. 0, or a number of `errno.h` after a line on stderr.
+/// Opens the arena of a device; an alignment of 0 is the usual one. Returns 0, or a number of `errno.h` after a line on
+/// stderr.
 #[no_mangle]
 pub extern "C" fn remat_cuda_open(device: c_int, bytes: u64, alignment: u64) -> c_int {
     let alignment = if alignment == 0 {
@@ -28,7 +29,7 @@ pub extern "C" fn remat_cuda_open(device: c_int, bytes: u64, alignment: u64) -> 
     }
 }
 
-/// A block for a stream, or a null pointer: for 0 bytes, and where there is no room.
+/// Takes a block for a stream. Returns a null pointer for 0 bytes, and where there is no room.
 #[no_mangle]
 pub extern "C" fn remat_cuda_try_malloc(
     bytes: isize,
@@ -41,7 +42,7 @@ pub extern "C" fn remat_cuda_try_malloc(
     }
 }
 
-/// As [`remat_cuda_try_malloc`], but without room it throws `std::runtime_error`: for `CUDAPluggableAllocator`.
+/// Takes a block for a stream, and throws `std::runtime_error` where there is no room: for `CUDAPluggableAllocator`.
 #[no_mangle]
 pub extern "C-unwind" fn remat_cuda_malloc(
     bytes: isize,
@@ -70,13 +71,13 @@ pub extern "C" fn remat_cuda_free(
     }
 }
 
-/// Notes that a block is used on a further stream: for `set_record_stream_fn`. All devices are asked whose it is.
+/// Notes that a block is used on a further stream: for `set_record_stream_fn`, which does not say whose the block is.
 #[no_mangle]
 pub extern "C" fn remat_cuda_record_stream(block: *mut c_void, stream: Stream) {
     spaces::used_on(block, stream);
 }
 
-/// Registers who makes room on devices; a null pointer means nobody.
+/// Registers the function that makes room on devices; a null pointer means none.
 ///
 /// # Safety
 /// As for `remat_arena_on_exhausted`.
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn remat_cuda_on_exhausted(
     spaces::EVICTOR.register(make_room, context);
 }
 
-/// Copies a device's counts; 0, or `ENOENT` if its arena is not open.
+/// Copies a device's counts. Returns 0, or `ENOENT` if its arena is not open.
 ///
 /// # Safety
 /// `out` points to a `struct remat_arena_statistics`.
@@ -96,7 +97,7 @@ pub unsafe extern "C" fn remat_cuda_on_exhausted(
 pub unsafe extern "C" fn remat_cuda_read(device: c_int, out: *mut Statistics) -> c_int {
     match spaces::with(device, |space| space.region().statistics()) {
         Some(statistics) => {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller promises that `out` points to a struct of this layout.
             unsafe { *out = statistics };
             0
         }
@@ -104,13 +105,14 @@ pub unsafe extern "C" fn remat_cuda_read(device: c_int, out: *mut Statistics) ->
     }
 }
 
-/// Lets a device's high-water mark start anew from what is in use.
+/// Starts a device's high-water mark anew from the bytes in use.
 #[no_mangle]
 pub extern "C" fn remat_cuda_restart_peak(device: c_int) {
     spaces::with(device, |space| space.region().restart_peak());
 }
 
-/// Whether all invariants hold: 0, `ENOENT` if the device's arena is not open, or `EFAULT` and what does not hold.
+/// Checks all invariants. Returns 0, `ENOENT` if the device's arena is not open, or `EFAULT` with a message that names
+/// the invariant that does not hold.
 ///
 /// # Safety
 /// `message` points to `length` bytes, or `length` is 0.
@@ -120,7 +122,7 @@ pub unsafe extern "C" fn remat_cuda_check(
     message: *mut c_char,
     length: usize,
 ) -> c_int {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises `length` bytes at `message`, as `verdict` asks for.
     unsafe {
         verdict(
             spaces::with(device, |space| space.region().check()),
@@ -136,6 +138,6 @@ pub unsafe extern "C" fn remat_cuda_check(
 /// `functions` points to a table whose functions do what those of the runtime of the same names do.
 #[no_mangle]
 pub unsafe extern "C" fn remat_cuda_substitute(functions: *const CudaFunctions) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that `functions` points to a table of this layout.
     spaces::substitute(unsafe { *functions });
 }

@@ -1,4 +1,5 @@
-//! Which free bytes another stream may still be using: each stretch with the stream it was freed on and the event recorded then.
+//! Free bytes that other streams must wait for: each stretch with the stream on which it was freed and the event
+//! recorded then.
 
 use super::events::{EventId, Events};
 
@@ -28,7 +29,7 @@ impl Fences {
         &self.all[first..beyond]
     }
 
-    /// Adds a fence where there is none; it takes the event over from the caller. Neighbours of the same stream become
+    /// Adds a fence where there is none, and takes its event over from the caller. Neighbours of the same stream become
     /// one with it, behind the latest of their events: on one stream it comes after the others.
     pub fn add(&mut self, events: &mut Events, mut fence: Fence) {
         let at = self.all.partition_point(|other| other.end <= fence.start);
@@ -53,10 +54,10 @@ impl Fences {
             fence.end = above.end;
             beyond += 1;
         }
-        self.put(first, beyond, &[fence]);
+        self.all.splice(first..beyond, [fence]);
     }
 
-    /// Takes the fences off the bytes `start .. end`; what of them lies outside stays.
+    /// Takes the fences off the bytes `start .. end`; parts of them outside stay.
     pub fn lift(&mut self, events: &mut Events, start: u64, end: u64) {
         let (first, beyond) = self.range(start, end);
         if first == beyond {
@@ -73,21 +74,14 @@ impl Fences {
         for at in first..beyond {
             events.release(self.all[at].event);
         }
-        match (below.start < below.end, above.start < above.end) {
-            (false, false) => self.put(first, beyond, &[]),
-            (true, false) => self.put(first, beyond, &[below]),
-            (false, true) => self.put(first, beyond, &[above]),
-            (true, true) => self.put(first, beyond, &[below, above]),
-        }
+        let left = [below, above].into_iter();
+        let left = left.filter(|fence| fence.start < fence.end);
+        self.all.splice(first..beyond, left);
     }
 
     fn range(&self, start: u64, end: u64) -> (usize, usize) {
         let first = self.all.partition_point(|fence| fence.end <= start);
         let beyond = self.all.partition_point(|fence| fence.start < end);
         (first, beyond.max(first))
-    }
-
-    fn put(&mut self, first: usize, beyond: usize, fences: &[Fence]) {
-        self.all.splice(first..beyond, fences.iter().copied());
     }
 }

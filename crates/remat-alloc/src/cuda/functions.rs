@@ -1,4 +1,4 @@
-//! What is needed of the CUDA runtime.
+//! The functions of the CUDA runtime that arenas need.
 
 use std::ffi::{c_int, c_uint, c_void, CStr};
 use std::mem::transmute;
@@ -40,7 +40,7 @@ impl CudaFunctions {
     pub fn of_runtime() -> Option<CudaFunctions> {
         let library = runtime()?;
         let find = |name: &CStr| {
-            // SAFETY: an open library and a name that ends in a zero byte.
+            // SAFETY: the library is open, and a `CStr` ends in a zero byte.
             let found = unsafe { libc::dlsym(library, name.as_ptr()) };
             (!found.is_null()).then_some(found)
         };
@@ -84,14 +84,14 @@ impl CudaFunctions {
 
 fn runtime() -> Option<*mut c_void> {
     let open = |how: c_int| {
-        // SAFETY: names that end in a zero byte; loading the runtime runs its own initializers only.
+        // SAFETY: a `CStr` ends in a zero byte; loading the runtime runs its own initializers only.
         let opened = LIBRARIES.map(|name| unsafe { libc::dlopen(name.as_ptr(), how) });
         opened.into_iter().find(|library| !library.is_null())
     };
     open(libc::RTLD_LAZY | libc::RTLD_NOLOAD).or_else(|| open(libc::RTLD_LAZY))
 }
 
-/// A device made current for a while; the one that was is made so again when this is dropped.
+/// A device made current for a while. The one before is made current again when this is dropped.
 pub struct Current {
     cuda: CudaFunctions,
     before: Option<c_int>,
@@ -104,13 +104,13 @@ impl Current {
     /// The runtime's number.
     pub fn on(cuda: CudaFunctions, device: c_int) -> Result<Current, c_int> {
         let mut before = 0;
-        // SAFETY: the table's functions are the runtime's, `before` is a place for an int.
+        // SAFETY: the table's function does what the runtime's of that name does, and `before` is a place for an int.
         let outcome = unsafe { (cuda.get_device)(&mut before) };
         succeeded(outcome)?;
         if before == device {
             return Ok(Current { cuda, before: None });
         }
-        // SAFETY: as above.
+        // SAFETY: the table's function does what the runtime's of that name does, and takes any number.
         succeeded(unsafe { (cuda.set_device)(device) })?;
         Ok(Current {
             cuda,
@@ -122,13 +122,13 @@ impl Current {
 impl Drop for Current {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: the device that was current is one.
+            // SAFETY: the table's function does what the runtime's of that name does, and takes any number.
             unsafe { (self.cuda.set_device)(before) };
         }
     }
 }
 
-/// 0 is success.
+/// The outcome of a function of the runtime, where 0 is success.
 ///
 /// # Errors
 /// Any other number.

@@ -1,12 +1,13 @@
-//! The same pool behind torch's `CUDAPluggableAllocator`: one `cudaMalloc` of the budget a device, blocks handed out from it.
+//! The same pool behind torch's `CUDAPluggableAllocator`: one `cudaMalloc` of the budget a device, blocks handed out
+//! from it.
 //!
-//! Streams are respected. A block that is freed on a stream may be reused on that stream at once: what was enqueued there before
-//! runs before. On any other stream it may be reused only after an event recorded at the free: a [`Fence`](fences) on its bytes
-//! remembers it, and whoever takes such bytes on another stream has that stream wait for the event, on the device. A block that
-//! other streams were told to use (`record_stream`) is not free before the events of those streams have come.
+//! Streams are respected. A block that is freed on a stream may be reused on that stream at once, because work enqueued
+//! there earlier runs earlier. Any other stream may reuse it only after an event recorded at the free. A
+//! [`Fence`](fences) on its bytes keeps the event, and a stream that takes such bytes is made to wait for it, on the
+//! device. A block that further streams use (`record_stream`) is not free before the events of those streams have come.
 //!
-//! The functions of the CUDA runtime are reached through a [table](functions), filled from the loaded runtime at first use, or
-//! by tests from host memory and hand-driven events.
+//! The functions of the CUDA runtime are reached through a [table](functions). It is filled from the loaded runtime at
+//! first use, or by tests, with host memory and events driven by hand.
 
 mod events;
 mod exports;

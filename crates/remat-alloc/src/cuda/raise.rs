@@ -1,5 +1,5 @@
-//! Out of memory, told to C++. Torch takes what a pluggable allocator returns as it is: a null pointer would become a tensor
-//! that kernels write to. So an exception is thrown, with the C++ library that torch itself has loaded.
+//! Out of memory as a C++ exception. Torch does not check a pluggable allocator's result: a null pointer would become a
+//! tensor that kernels write to. So an exception is thrown, with the C++ library that torch itself has loaded.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::transmute;
@@ -14,18 +14,20 @@ pub fn out_of_memory(bytes: u64, device: c_int) {
     };
     let seen = spaces::with(device, |space| space.region().statistics()).unwrap_or_default();
     let text = Text::of(format_args!(
-        "remat: CUDA out of memory: no room for {bytes} bytes in the arena of device {device}: {} of {} bytes are free, \
-         {} in one block; raise the budget",
+        "remat: CUDA out of memory: no room for {bytes} bytes in the arena of device {device}: \
+         {} of {} bytes are free, {} in one block; raise the budget",
         seen.free_bytes, seen.capacity, seen.largest_free
     ));
     type Throw = unsafe extern "C-unwind" fn(*const c_char) -> !;
-    // SAFETY: `std::__throw_runtime_error(char const*)`, which copies the text. No value here needs dropping, and all callers up to
-    // C++ have the "C-unwind" ABI or are Rust.
+    // SAFETY: the address is that of `std::__throw_runtime_error(char const*)`, which has this type and copies the
+    // text. The exception unwinds through frames without values to drop, and all frames up to C++ have the "C-unwind"
+    // ABI or are Rust.
     unsafe { transmute::<*mut c_void, Throw>(throw)(text.as_ptr()) }
 }
 
 fn runtime_error() -> Option<*mut c_void> {
-    // SAFETY: names that end in zero bytes; nothing is loaded that is not loaded already.
+    // SAFETY: both names end in zero bytes, and `RTLD_NOLOAD` loads nothing, so no initializer runs. `dlsym` gets the
+    // open library.
     let found = unsafe {
         let library = libc::dlopen(
             c"libstdc++.so.6".as_ptr(),

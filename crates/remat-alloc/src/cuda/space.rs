@@ -12,10 +12,10 @@ use crate::placement::Placement;
 use crate::region::Region;
 use crate::report;
 
-/// What the runtime answers while the process ends; there is nothing to say about it.
+/// The runtime's error while the process ends (`cudaErrorCudartUnloading`), which is not worth a line.
 const UNLOADING: c_int = 4;
 
-/// One device's.
+/// The arena of one device.
 pub struct Space {
     cuda: CudaFunctions,
     device: c_int,
@@ -49,10 +49,10 @@ impl Space {
         };
         let _current = Current::on(cuda, device).map_err(failed)?;
         let mut memory = null_mut();
-        // SAFETY: a place for a pointer.
+        // SAFETY: `memory` is a place for a pointer.
         succeeded(unsafe { (cuda.malloc)(&mut memory, bytes as usize) }).map_err(failed)?;
         if memory as u64 % pool.alignment() != 0 {
-            // SAFETY: just allocated, used by nobody.
+            // SAFETY: the memory was just allocated, and nobody uses it.
             unsafe { (cuda.free)(memory) };
             return Err(format!(
                 "device {device} does not align to {} bytes; take a smaller alignment",
@@ -105,7 +105,7 @@ impl Space {
         }
     }
 
-    /// Has the stream wait for whoever may still use the block's bytes, and takes the fences off them.
+    /// Has the stream wait for the streams that may still use the block's bytes, and takes the fences off them.
     fn pass_fences(&mut self, address: u64, stream: Stream) -> Result<(), c_int> {
         let end = address + self.region.size_of(address).unwrap_or(0);
         let mut waited = None;
@@ -128,7 +128,7 @@ impl Space {
         }
     }
 
-    /// Gives back a block that was used on `stream`. A pointer that is no block is left alone, with a line on stderr; so is a
+    /// Gives back a block that was used on `stream`. A pointer to no block is ignored, with a line on stderr. So is a
     /// block whose free cannot be marked on its stream.
     pub fn give(&mut self, block: *mut c_void, stream: Stream) {
         let address = block as u64;
@@ -150,7 +150,9 @@ impl Space {
         }
         if let Err(number) = self.mark_freed(address, stream) {
             if number != UNLOADING {
-                report::line(format_args!("cuda free({block:p}): its stream cannot be marked (CUDA error {number}); it stays taken"));
+                report::line(format_args!(
+                    "cuda free({block:p}): its stream cannot be marked (CUDA error {number}); it stays taken"
+                ));
             }
         }
     }
@@ -173,14 +175,15 @@ impl Space {
             freed,
             used,
         };
-        match waiting.used.is_empty() {
-            true => self.release(waiting),
-            false => self.waiting.push(waiting),
+        if waiting.used.is_empty() {
+            self.release(waiting);
+        } else {
+            self.waiting.push(waiting);
         }
         Ok(())
     }
 
-    /// Frees those blocks for which all streams have come.
+    /// Frees the waiting blocks with which all streams are done.
     fn settle(&mut self) {
         for at in (0..self.waiting.len()).rev() {
             if self.waiting[at]
@@ -194,7 +197,8 @@ impl Space {
         }
     }
 
-    /// Makes all waiting blocks this stream's, which waits for the others on the device; whether there were any.
+    /// Makes all waiting blocks this stream's, which waits for the others on the device. Returns whether there were
+    /// any.
     fn adopt_waiting(&mut self, stream: Stream) -> bool {
         let mut adopted = false;
         while let Some(waiting) = self.waiting.pop() {
@@ -244,11 +248,11 @@ impl Space {
         }
     }
 
-    /// Gives the memory back to the device. No block is taken, and whoever used it is done.
+    /// Gives the memory back to the device. No block is taken.
     pub fn close(mut self) {
         if let Ok(_current) = Current::on(self.cuda, self.device) {
             self.events.destroy(&self.cuda);
-            // SAFETY: what `open` allocated; `cudaFree` waits for the device.
+            // SAFETY: `open` allocated the memory and no block of it is taken; `cudaFree` waits for the device's work.
             unsafe { (self.cuda.free)(self.region.base() as *mut c_void) };
         }
     }

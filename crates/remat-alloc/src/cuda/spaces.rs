@@ -1,4 +1,4 @@
-//! The arenas of all devices, and the functions they are made of.
+//! The arenas of all devices, and the runtime's functions that they use.
 
 use std::env;
 use std::ffi::{c_int, c_void};
@@ -13,13 +13,13 @@ use crate::placement;
 use crate::report;
 use crate::setting::{Setting, DEVICE_ALIGNMENT};
 
-/// The size of each device's arena, where none was opened before the first allocation.
+/// The environment variable with the size of a device's arena, if none was opened before its first allocation.
 const VARIABLE: &str = "REMAT_CUDA_ARENA";
 
-/// More devices than any machine has.
+/// Limit on the numbers of devices; no machine has as many.
 const DEVICES: c_int = 256;
 
-/// Who makes room on devices.
+/// The function that makes room on devices.
 pub static EVICTOR: Evictor = Evictor::none();
 
 static SPACES: Mutex<Spaces> = Mutex::new(Spaces {
@@ -32,7 +32,7 @@ struct Spaces {
     by_device: Vec<Option<Space>>,
 }
 
-// SAFETY: spaces hold addresses and handles of the device, which any thread may use.
+// SAFETY: spaces hold addresses and handles of devices and the runtime's functions, which any thread may use.
 unsafe impl Send for Spaces {}
 
 fn hold() -> MutexGuard<'static, Spaces> {
@@ -52,19 +52,20 @@ pub fn open(device: c_int, setting: Setting) -> Result<(), (c_int, String)> {
     hold().open(device, setting)
 }
 
-/// Does something with a device's arena, if it is open.
+/// Runs an action on a device's arena; `None` if it is not open.
 pub fn with<T>(device: c_int, action: impl FnOnce(&mut Space) -> T) -> Option<T> {
     hold().of(device).map(action)
 }
 
-/// Notes on whatever device has the block that it is used on a further stream.
+/// Notes that a block is used on a further stream, on the device that has it.
 pub fn used_on(block: *mut c_void, stream: Stream) {
     for space in hold().by_device.iter_mut().flatten() {
         space.used_on(block, stream);
     }
 }
 
-/// Takes a block; where there is none, asks for room. `None`, with a line on stderr where it is not for want of room.
+/// Takes a block, asking for room where there is none. `None` for want of room, or for another reason, which a line on
+/// stderr tells.
 pub fn allocate(bytes: u64, device: c_int, stream: Stream) -> Option<*mut c_void> {
     let opened = hold().opened(device);
     let capacity = match opened {
@@ -74,22 +75,19 @@ pub fn allocate(bytes: u64, device: c_int, stream: Stream) -> Option<*mut c_void
             return None;
         }
     };
-    let taken = match bytes <= capacity {
-        true => take_or_make_room(bytes, &EVICTOR, || {
-            let placement = placement::wanted();
-            let mut spaces = hold();
-            let space = spaces.of(device).ok_or(0u64)?;
-            space
-                .take(bytes, stream, placement)
-                .map(|block| block as usize)
-                .ok_or(space.region().frees())
-        }),
-        false => None, // no eviction makes an arena larger
+    let take = || {
+        let mut spaces = hold();
+        let space = spaces.of(device).ok_or(0u64)?;
+        space
+            .take(bytes, stream, placement::wanted())
+            .ok_or(space.region().frees())
     };
-    if taken.is_none() {
+    let fits = bytes <= capacity; // no eviction makes an arena larger
+    let taken = fits.then(|| take_or_make_room(bytes, &EVICTOR, take));
+    if taken.flatten().is_none() {
         with(device, |space| space.region().refused());
     }
-    taken.map(|block| block as *mut c_void)
+    taken.flatten()
 }
 
 impl Spaces {
@@ -99,7 +97,7 @@ impl Spaces {
             .as_mut()
     }
 
-    /// The capacity of a device's arena, which is opened as the environment says if it is not open.
+    /// The capacity of a device's arena. It is opened with the size that the environment gives if it is not open.
     fn opened(&mut self, device: c_int) -> Result<u64, String> {
         if let Some(space) = self.of(device) {
             return Ok(space.region().capacity());

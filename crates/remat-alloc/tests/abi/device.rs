@@ -1,5 +1,6 @@
-//! A device without a GPU: host memory, streams whose work is counted, and events that come when the test says so. It knows what
-//! happens before what (vector clocks), so it can tell whether a block is handed out while somebody may still use it.
+//! A device without a GPU: host memory, streams whose work is counted, and events that come when the test says so. It
+//! knows what happens before what (vector clocks), so it can tell whether a block is handed out while somebody may
+//! still use it.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};

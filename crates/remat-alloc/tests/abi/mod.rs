@@ -61,7 +61,8 @@ macro_rules! exported {
             $(pub fn $name(&self $(, $argument: $kind)*) $(-> $result)? {
                 type Function = unsafe extern "C" fn($($kind),*) $(-> $result)?;
                 let name = concat!(stringify!($name), "\0");
-                // SAFETY: the library is open, the name ends in a zero byte, and the header gives the function this type.
+                // SAFETY: the library is open, the name ends in a zero byte, and the header gives the function this
+                // type.
                 unsafe {
                     let found = libc::dlsym(self.0, name.as_ptr().cast());
                     assert!(!found.is_null(), "{name} is not exported");
@@ -135,8 +136,8 @@ impl Abi {
     }
 }
 
-/// Runs the body of the test of this name in a process of its own, with the library preloaded and `REMAT_ARENA` as given. `None` in that
-/// process, how it ended in the one that asked for it.
+/// Runs the body of the test of this name in a process of its own, with the library preloaded and `REMAT_ARENA` as
+/// given. `None` in that process, how it ended in the one that asked for it.
 pub fn in_arena(test: &str, arena: &str, body: impl FnOnce(&Abi)) -> Option<Output> {
     if env::var_os(INSIDE).is_some() {
         body(&Abi::open());

@@ -26,33 +26,19 @@
 //! | `candidates.rs`, `segments.rs`, `treeverse.rs` | strategies without tables |
 //! | `verify.rs` | what a plan is worth, computed apart from all of these |
 
-mod bounds;
-mod candidates;
-mod error;
-mod exact;
-mod floating;
+mod baselines;
+mod liveness;
 mod model;
-mod offer;
-mod optimum;
-mod persistent;
 mod planner;
-mod program;
-mod recurrence;
-mod segments;
-mod sequence;
-mod sizes;
-mod slots;
-mod smallest;
-mod strategy;
-mod table;
-mod tally;
-mod treeverse;
+mod recurrences;
+mod tables;
 mod verify;
 
-pub use error::{ChainError, PlanError};
-pub use model::{Chain, Description, Stage};
+pub use liveness::{needed_later, peak_of_run};
+pub use model::chain::{Chain, Description, Stage};
+pub use model::error::{ChainError, Fault, PlanError};
+pub use model::sequence::{Action, Op, Plan};
+pub use model::strategy::{Resolution, Strategy};
 pub use planner::{curve, overhead, plan, Point};
-pub use sequence::{Action, Op, Plan};
-pub use strategy::{Resolution, Strategy};
-pub use table::Progress;
-pub use verify::{verify, Fault, Verified};
+pub use tables::table::Progress;
+pub use verify::{verify, Verified};

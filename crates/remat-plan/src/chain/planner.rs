@@ -1,14 +1,14 @@
 //! From a chain, a strategy and a budget to a plan.
 
-use super::candidates;
-use super::error::PlanError;
-use super::model::Chain;
-use super::optimum::Question;
-use super::program::Class;
-use super::sequence::Plan;
-use super::strategy::{Resolution, Strategy};
-use super::table::Progress;
-use super::tally::tally;
+use crate::chain::baselines::candidates;
+use crate::chain::model::chain::Chain;
+use crate::chain::model::cost::tally;
+use crate::chain::model::error::PlanError;
+use crate::chain::model::sequence::Plan;
+use crate::chain::model::strategy::{Resolution, Strategy};
+use crate::chain::recurrences::program::Class;
+use crate::chain::tables::optimum::Question;
+use crate::chain::tables::table::Progress;
 use std::time::Instant;
 
 /// One point of a curve.

@@ -1,9 +1,9 @@
 //! What a sequence is worth, computed from table 1 of the paper alone: nothing here is shared with the planners.
 
-use super::model::Chain;
-use super::sequence::{Action, Op};
+use crate::chain::model::chain::Chain;
+use crate::chain::model::error::Fault;
+use crate::chain::model::sequence::{Action, Op};
 use std::collections::BTreeSet;
-use std::fmt;
 
 /// What a valid sequence costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,28 +13,6 @@ pub struct Verified {
     /// Highest memory, in bytes (definition 3.4).
     pub peak_bytes: u64,
 }
-
-/// Why a sequence is not valid.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
-    /// Position of the operation, from 1 on; one more than there are if something is missing in the end.
-    pub position: usize,
-    /// The operation, unless the end is at fault.
-    pub op: Option<Op>,
-    /// What is wrong.
-    pub reason: String,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.op {
-            Some(op) => write!(f, "operation {} ({op}): {}", self.position, self.reason),
-            None => write!(f, "after operation {}: {}", self.position - 1, self.reason),
-        }
-    }
-}
-
-impl std::error::Error for Fault {}
 
 /// A value that is stored.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! What is wrong with a joint graph, or stands against a plan of it.
 
-use super::description::Quantity;
+use crate::cut::graph::description::Quantity;
 use std::fmt;
 
 /// Why a joint graph cannot be planned. Nodes are told by name.
@@ -14,6 +14,13 @@ pub enum GraphError {
         found: usize,
         /// The most that there may be.
         most: usize,
+    },
+    /// A kernel is said to read more values in place of one than can be handled.
+    SharedReads {
+        /// `shared_reads`.
+        found: u32,
+        /// The most that there may be.
+        most: u32,
     },
     /// Two nodes have this name.
     Duplicate {
@@ -106,6 +113,9 @@ impl fmt::Display for GraphError {
                 f,
                 "{found} nodes and inputs of nodes, more than the {most} that can be handled; split the graph"
             ),
+            GraphError::SharedReads { found, most } => {
+                write!(f, "shared_reads is {found}; wanted is at most {most}")
+            }
             GraphError::Duplicate { name } => {
                 write!(f, "two nodes are called {}; give them names of their own", Short(name))
             }
@@ -280,7 +290,7 @@ impl fmt::Display for CutError {
 impl std::error::Error for CutError {}
 
 /// A name in quotes, shortened if it is very long.
-pub(super) struct Short<'a>(pub(super) &'a str);
+pub(crate) struct Short<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Short<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -18,43 +18,22 @@
 //! | `verify.rs` | what a plan is worth, computed apart from all of these |
 //! | `error.rs` | refusals |
 
-mod adjacency;
-mod ban;
-mod bound;
-mod budget;
-mod capacity;
-mod description;
 mod error;
-mod frontier;
-mod groups;
-mod kernels;
-mod lagrange;
-mod min_cut;
-mod model;
-mod moments;
-mod network;
-mod partition;
-mod phases;
-mod push_relabel;
-mod recompute;
-mod relaxation;
+mod evaluate;
+mod flow;
+mod graph;
 mod search;
-#[cfg(test)]
-mod search_quality;
-mod timeline;
-mod topology;
-mod validate;
 mod verify;
-mod worth;
 
-pub use ban::{Ban, Nearest, Wishes};
-pub use budget::{Budgets, FrontierPlan, Planned, Tradeoff};
-pub use description::{Description, Node, Quantity};
 pub use error::{CutError, GraphError};
-pub use groups::{between_groups, Handover};
-pub use min_cut::{min_cut, min_cut_nearest_source, MinCut, NoMinCut};
-pub use model::JointGraph;
-pub use network::{Capacity, Edge, Network};
-pub use partition::{partition, Cut};
-pub use search::Progress;
-pub use verify::{verify, Claim, Fault, Verified};
+pub use flow::min_cut::{min_cut, min_cut_nearest_source, MinCut, NoMinCut};
+pub use flow::network::{Capacity, Edge, Network};
+pub use graph::ban::Ban;
+pub use graph::ban_rules::{Nearest, Wishes};
+pub use graph::description::{Description, FusionRules, Node, Quantity};
+pub use graph::joint_graph::JointGraph;
+pub use search::budget::{Budgets, FrontierPlan, Planned, Tradeoff};
+pub use search::frontier_search::Progress;
+pub use search::groups::{between_groups, Handover};
+pub use search::partition::{partition, Cut};
+pub use verify::claim::{verify, Claim, Fault, Verified};

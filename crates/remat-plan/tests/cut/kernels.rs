@@ -141,3 +141,24 @@ fn a_value_of_more_than_four_others_is_not_computed_twice() {
     let five = format!("{four}; c = add b s; t = mm g; v = add c t");
     assert_eq!(peak(&apart(&five)), 36);
 }
+
+#[test]
+fn the_caller_says_how_many_values_are_read_in_place_of_one() {
+    let limited = |shared_reads, net: &Description| {
+        let shared_reads = Some(shared_reads);
+        let net = net.clone();
+        peak(&Description {
+            shared_reads,
+            ..net
+        })
+    };
+    let two = apart("p = mm g; q = mm g; v = add p q");
+    // x, y, g, p, q, w, m; and with v written x, y, g, v, w, m
+    assert_eq!((limited(2, &two), limited(1, &two)), (28, 24));
+    for net in [
+        two,
+        apart("p = mm g; q = mm g; r = mm g; a = add p q; v = add a r"),
+    ] {
+        assert_eq!(limited(4, &net), peak(&net));
+    }
+}

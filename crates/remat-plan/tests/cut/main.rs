@@ -3,6 +3,7 @@
 mod bad_input;
 mod budgets;
 mod by_definition;
+mod fusion_rules;
 mod groups;
 mod integer_program;
 mod kernels;

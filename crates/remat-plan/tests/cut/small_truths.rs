@@ -27,7 +27,7 @@ pub(crate) fn graph(lines: &str, lists: [&str; 4]) -> Description {
         tangents,
         forward_outputs,
         backward_outputs,
-        about: serde_json::Value::Null,
+        ..Description::default()
     }
 }
 

@@ -3,5 +3,6 @@
 mod chains;
 mod exhaustive;
 mod known;
+mod liveness;
 mod random;
 mod realistic;

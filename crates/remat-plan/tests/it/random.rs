@@ -8,7 +8,7 @@ use remat_plan::chain::{curve, verify, Chain, PlanError, Resolution, Strategy as
 use std::ops::ControlFlow;
 
 /// Chains with whole times, sizes up to `largest`.
-fn chains(stages: std::ops::Range<usize>, largest: u64) -> impl Strategy<Value = Chain> {
+pub(crate) fn chains(stages: std::ops::Range<usize>, largest: u64) -> impl Strategy<Value = Chain> {
     let row = (
         0..6u32,
         0..6u32,

@@ -12,18 +12,19 @@ True
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import _backend_entry
+from ._compiled import backend_entry as _backend_entry
 from ._errors import BudgetError, RematError
 from ._native import __version__, parse_bytes, policies
 
 if TYPE_CHECKING:
-    from ._arena import ArenaStats, arena_library
-    from ._budget import Run, Stats, budget
-    from ._chain_of import Chain, chain_of
-    from ._chain_plan import ChainPlan
-    from ._checkpointable import Checkpointable, sequential
-    from ._compile import compile
-    from ._measure import Measurement, measure
+    from ._chain.chain_of import Chain, chain_of
+    from ._chain.checkpointable import Checkpointable, sequential
+    from ._chain.plan import ChainPlan
+    from ._compiled.backend import compile
+    from ._online.arena import ArenaStats, arena_library
+    from ._online.budget import budget
+    from ._online.measure import Measurement, measure
+    from ._online.run import Run, Stats
 
 __all__ = [
     "ArenaStats",
@@ -46,21 +47,22 @@ __all__ = [
     "sequential",
 ]
 
-# What needs torch is loaded when first asked for: the command line reads traces without it.
+# Names that need torch, with their modules. They are loaded when first asked for: the command line reads traces without
+# torch.
 _HOMES = {
-    "ArenaStats": "_arena",
-    "arena_library": "_arena",
-    "Run": "_budget",
-    "Stats": "_budget",
-    "budget": "_budget",
-    "Chain": "_chain_of",
-    "chain_of": "_chain_of",
-    "ChainPlan": "_chain_plan",
-    "Checkpointable": "_checkpointable",
-    "sequential": "_checkpointable",
-    "compile": "_compile",
-    "Measurement": "_measure",
-    "measure": "_measure",
+    "ArenaStats": "_online.arena",
+    "arena_library": "_online.arena",
+    "Run": "_online.run",
+    "Stats": "_online.run",
+    "budget": "_online.budget",
+    "Chain": "_chain.chain_of",
+    "chain_of": "_chain.chain_of",
+    "ChainPlan": "_chain.plan",
+    "Checkpointable": "_chain.checkpointable",
+    "sequential": "_chain.checkpointable",
+    "compile": "_compiled.backend",
+    "Measurement": "_online.measure",
+    "measure": "_online.measure",
 }
 
 

@@ -1,4 +1,4 @@
-"""The ``remat`` command: ``run`` is Python's, everything else the Rust binary's very own code."""
+"""The ``remat`` command: ``run`` is written in Python, all else is the code of the Rust binary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 def main() -> int:
     """Entry point of the command."""
     if sys.argv[1:2] == ["run"]:
-        from ._run import main as run
+        from ._online.script import main as run
 
         return run(sys.argv[2:])
     from ._native import cli

@@ -1,4 +1,4 @@
-"""What Remat raises."""
+"""The errors that Remat raises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from . import _native
 
 
 class RematError(RuntimeError):
-    """Something that Remat cannot do; the message says what and how to go on."""
+    """Remat cannot do something; the message names it and says how to go on."""
 
 
 class BudgetError(RematError, MemoryError):
@@ -43,7 +43,7 @@ class BudgetError(RematError, MemoryError):
 
     @classmethod
     def of_arena(cls, op: str, wanted: int, capacity: int, free: int, largest: int) -> BudgetError:
-        """No block of an arena is large enough for what an op allocates, and nothing more can be evicted."""
+        """The error where no block of an arena holds an op's allocation and nothing more can be evicted."""
         fmt = _native.format_bytes
         smallest = capacity + wanted  # an arena that is larger at its end
         why = (

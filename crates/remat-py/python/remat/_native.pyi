@@ -1,25 +1,31 @@
 """The Rust part: engine, dispatch mode, command line."""
 
 import os
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import torch
 
 __version__: str
 
+class Settings(TypedDict):
+    """Settings of a :class:`Session`; known to type checkers alone."""
+
+    policy: str
+    seed: int
+    thrash_limit: float | None
+    trace: str | os.PathLike[str] | None
+    #: Whether the budget moves to the first accelerator that the program uses.
+    follow: Literal["fixed", "accelerator"]
+    #: Counted bytes, or an arena whose blocks stay in place or may be copied elsewhere.
+    memory: Literal["fungible", "arena", "movable arena"]
+
 class Session:
     def __new__(
         cls,
-        seam: Any,
+        torch_internals: Any,
         layout: tuple[int, int],
         budgets: list[tuple[str, torch.device, int | None]],
-        policy: str,
-        seed: int,
-        thrash: float | None,
-        trace: str | os.PathLike[str] | None,
-        follow: bool,
-        arena: bool = False,
-        moves: bool = False,
+        settings: Settings,
     ) -> Session: ...
     def adopt(self, storage: torch.UntypedStorage) -> None: ...
     def make_room(self, like: torch.UntypedStorage, bytes: int) -> None: ...
@@ -50,6 +56,13 @@ def plan_chain(chain_json: str, budget: int, strategy: str, slots: str) -> str:
 def verify_chain(chain_json: str, plan_json: str) -> tuple[float, int]:
     """Makespan and peak bytes of a plan, recomputed apart from the planners; ``ValueError`` where it is not valid."""
 
+def peak_of_chain_run(chain_json: str, sequence_json: str) -> int:
+    """Most bytes at once when autograd runs a sequence, each activation dropped once nothing reads it; ``ValueError``
+    where autograd cannot run it."""
+
+def chain_needed_later(sequence_json: str) -> list[list[int]]:
+    """For each operation of a sequence, the activations that a later one reads before they are made again."""
+
 def plan_cut(
     graph_json: str,
     *,
@@ -72,7 +85,7 @@ def verify_cut(graph_json: str, plan_json: str) -> tuple[int, int, int]:
     """Cost, nanoseconds recomputed and peak bytes of a plan of a joint graph, worked out apart from the planner."""
 
 def between_groups(graph_json: str) -> str:
-    """What each fusion group of a graph best reads of another, and what it best computes again, as JSON."""
+    """The values that each fusion group best reads of another, and those that it best computes again, as JSON."""
 
 def policies() -> list[str]:
     """Names of all eviction policies."""

@@ -1,0 +1,128 @@
+//! A choice of what to save, and what it is worth.
+
+use crate::cut::error::CutError;
+use crate::cut::evaluate::capacity::capacity;
+use crate::cut::evaluate::recompute::Recompute;
+use crate::cut::evaluate::timeline::Timeline;
+use crate::cut::flow::network::Capacity;
+use crate::cut::graph::ban::Ban;
+use crate::cut::graph::ban_rules::{bans, lasting_ban, Wishes};
+use crate::cut::graph::joint_graph::JointGraph;
+use crate::cut::graph::phases::{forward_ancestors, Phases};
+
+/// A joint graph with all that is known before anything is chosen.
+pub(crate) struct Question<'a> {
+    pub(crate) graph: &'a JointGraph,
+    pub(crate) phases: Phases,
+    /// Bans of the rules, with what was wished.
+    pub(crate) bans: Vec<Option<Ban>>,
+    /// Bans of the rules alone.
+    pub(crate) rules: Vec<Option<Ban>>,
+    pub(crate) capacities: Vec<Capacity>,
+    /// No plan recomputes it, whatever the budget: an input, a random op, what the caller does not want, and results of such an op that is
+    /// not savable itself.
+    pub(crate) fixed: Vec<bool>,
+    /// The forward pass runs it, whatever is saved.
+    pub(crate) always_forward: Vec<bool>,
+}
+
+impl<'a> Question<'a> {
+    pub(crate) fn new(graph: &'a JointGraph, wishes: &Wishes) -> Result<Question<'a>, CutError> {
+        let phases = Phases::of(graph);
+        let rules = bans(graph, &phases.forward);
+        let mut bans = rules.clone();
+        wishes.apply(graph, &phases.forward, &mut bans)?;
+        Ok(Question {
+            capacities: (0..graph.len()).map(|id| capacity(graph, id)).collect(),
+            fixed: fixed(graph, &bans),
+            always_forward: forward_ancestors(graph),
+            graph,
+            phases,
+            bans,
+            rules,
+        })
+    }
+
+    /// What follows from saving these, and what has to be saved for them to do: what is fixed, where it is read. `None` if that is not
+    /// savable.
+    pub(crate) fn choice(&self, mut saved: Vec<bool>) -> Option<Choice> {
+        let mut wanted = self.phases.needed.clone();
+        let mut run = Recompute::default();
+        for id in (0..wanted.len())
+            .rev()
+            .filter(|&id| self.phases.forward[id])
+        {
+            saved[id] = wanted[id] && (saved[id] || self.fixed[id]);
+            if saved[id] {
+                if self.capacities[id] == Capacity::Infinite {
+                    return None;
+                }
+                run.read.push(id as u32);
+            } else if wanted[id] {
+                run.recomputed.push(id as u32);
+                for &read in self.graph.inputs.of(id) {
+                    wanted[read as usize] = true;
+                }
+            }
+        }
+        run.read.reverse();
+        run.recomputed.reverse();
+        let timeline = self.timeline(&run);
+        let banned = run
+            .recomputed
+            .iter()
+            .filter(|&&id| self.bans[id as usize].is_some());
+        Some(Choice {
+            lifted: banned.count(),
+            cost: self.cost(&run),
+            peak: timeline.peak(),
+            recompute_ns: timeline.recompute_ns,
+            run,
+        })
+    }
+
+    /// The step as it then runs.
+    pub(crate) fn timeline(&self, run: &Recompute) -> Timeline {
+        Timeline::of(self.graph, &self.phases, run)
+    }
+
+    fn cost(&self, run: &Recompute) -> u64 {
+        let cost = |&id: &u32| match self.capacities[id as usize] {
+            Capacity::Finite(capacity) => capacity,
+            Capacity::Infinite => 0,
+        };
+        run.read.iter().map(cost).sum()
+    }
+}
+
+fn fixed(graph: &JointGraph, bans: &[Option<Ban>]) -> Vec<bool> {
+    let mut fixed = vec![false; graph.len()];
+    for id in 0..graph.len() {
+        let lost = |&read: &u32| fixed[read as usize] && !graph.nodes[read as usize].savable;
+        fixed[id] = graph.nodes[id].input
+            || bans[id] == Some(Ban::Caller)
+            || (bans[id].is_some() && lasting_ban(&graph.nodes[id]).is_some())
+            || graph.inputs.of(id).iter().any(lost);
+    }
+    fixed
+}
+
+/// A valid choice.
+#[derive(Clone)]
+pub(crate) struct Choice {
+    pub(crate) run: Recompute,
+    /// Sum of the capacities of what is saved.
+    pub(crate) cost: u64,
+    /// Bytes of the step at its highest.
+    pub(crate) peak: u64,
+    pub(crate) recompute_ns: u64,
+    /// How many nodes are recomputed in spite of a ban.
+    pub(crate) lifted: usize,
+}
+
+impl Choice {
+    /// What is better where memory is the same: less time, then fewer bans lifted, then fewer bytes read and written.
+    pub(crate) fn price(&self) -> (u64, usize, u64) {
+        (self.recompute_ns, self.lifted, self.cost)
+    }
+}

@@ -1,0 +1,241 @@
+//! Which values no kernel writes.
+//!
+//! A compiler computes an op that can be part of a kernel wherever its result is read, be it in several kernels: the value is never in
+//! memory. It is written where the pass hands it on, where an op that is part of no such kernel reads it, and where it is a reduction,
+//! which those that read it would have to begin again for each of their elements (section 3.1 of the paper; Inductor does so). It is
+//! written, too, if kernels read it that cannot be one, since one needs what an op between them makes, and computing it twice is heavy or
+//! would read more values than the description allows (`shared_reads`): else the sum of residual connections would be computed anew in every layer from those of all
+//! before.
+
+use crate::cut::graph::joint_graph::JointGraph;
+
+/// Where a value is, as far as is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Memory,
+    /// In kernels, if all that reads it is.
+    Kernels,
+    /// In kernels, as the caller knows, unless it is handed on.
+    Told,
+}
+
+/// For each node whether a pass makes its value and never writes it. `pass` lists what it runs, in order; `runs` says the same of each node;
+/// `keeps` what it hands on.
+///
+/// A view is where that is of which it is a view; both are written if one of them has to be. Takes time `O(nodes + edges)`.
+pub(crate) fn inside(
+    graph: &JointGraph,
+    pass: &[u32],
+    runs: &[bool],
+    keeps: impl Fn(usize) -> bool,
+) -> Vec<bool> {
+    let mut inside = fused(graph, pass, runs, keeps);
+    let readers = Readers::of(graph, pass, runs);
+    let mut sources = Sources::new(graph);
+    for id in pass.iter().map(|&id| id as usize) {
+        match graph.nodes[id].view_of {
+            Some(base) => inside[id] &= inside[base as usize],
+            None if !inside[id] || graph.nodes[id].written.is_some() => {}
+            None => inside[id] = !(readers.are_apart(id) && sources.exceed(graph, id, &inside)),
+        }
+        sources.found(graph, id, &inside);
+    }
+    inside
+}
+
+/// What reads each value in a pass, be it through views.
+struct Readers {
+    /// Ops on the longest way to each value that are part of no kernel.
+    level: Vec<u32>,
+    /// Of all that read a value, the most such ops.
+    top: Vec<u32>,
+    count: Vec<u32>,
+}
+
+impl Readers {
+    fn of(graph: &JointGraph, pass: &[u32], runs: &[bool]) -> Readers {
+        let mut readers = Readers {
+            level: vec![0; graph.len()],
+            top: vec![0; graph.len()],
+            count: vec![0; graph.len()],
+        };
+        for id in pass.iter().map(|&id| id as usize) {
+            let inputs = graph.inputs.of(id).iter().map(|&read| read as usize);
+            let above = |read: usize| {
+                let fuse = graph.nodes[read].fusible && graph.nodes[id].fusible;
+                readers.level[read] + u32::from(!fuse)
+            };
+            readers.level[id] = inputs
+                .filter(|&read| runs[read])
+                .map(above)
+                .max()
+                .unwrap_or(0);
+            readers.reads(graph, id, runs);
+        }
+        readers
+    }
+
+    /// A view of a value is not what reads it.
+    fn reads(&mut self, graph: &JointGraph, id: usize, runs: &[bool]) {
+        let root = |mut id: usize| {
+            while let (true, Some(base)) = (runs[id], graph.nodes[id].view_of) {
+                id = base as usize;
+            }
+            id
+        };
+        let own = root(id);
+        let read = graph.inputs.of(id).iter().map(|&read| root(read as usize));
+        for value in read.filter(|&value| value != own) {
+            self.count[value] += 1;
+            self.top[value] = self.top[value].max(self.level[id]);
+        }
+    }
+
+    /// Several ops read it, of which one cannot be in its kernel.
+    fn are_apart(&self, id: usize) -> bool {
+        self.count[id] > 1 && self.top[id] > self.level[id]
+    }
+}
+
+/// What each value inside kernels is computed from.
+struct Sources {
+    /// Values that kernels which cannot be one may read in place of one.
+    limit: usize,
+    /// Of each node the values in memory, up to one more than the limit.
+    values: Vec<u32>,
+    count: Vec<u8>,
+    /// A heavy op is among those in between, or it is one.
+    heavy: Vec<bool>,
+}
+
+impl Sources {
+    fn new(graph: &JointGraph) -> Sources {
+        let (count, limit) = (graph.len(), graph.shared_reads);
+        Sources {
+            limit,
+            values: vec![0; count * (limit + 1)],
+            count: vec![0; count],
+            heavy: vec![false; count],
+        }
+    }
+
+    /// Where the values of a node begin.
+    fn start(&self, id: usize) -> usize {
+        id * (self.limit + 1)
+    }
+
+    fn of(&self, id: usize) -> &[u32] {
+        &self.values[self.start(id)..][..usize::from(self.count[id])]
+    }
+
+    /// Whether computing the value is heavy or reads too many others.
+    fn exceed(&mut self, graph: &JointGraph, id: usize, inside: &[bool]) -> bool {
+        self.found(graph, id, inside);
+        self.heavy[id] || self.of(id).len() > self.limit
+    }
+
+    /// Notes what the value is computed from, itself if it is in memory.
+    fn found(&mut self, graph: &JointGraph, id: usize, inside: &[bool]) {
+        self.count[id] = 0;
+        self.heavy[id] = inside[id] && graph.nodes[id].heavy;
+        if !inside[id] {
+            self.add(id, id as u32);
+            return;
+        }
+        for &read in graph.inputs.of(id) {
+            let place = read as usize;
+            if self.count[place] == 0 && !inside[place] {
+                self.add(id, read);
+                continue;
+            }
+            self.heavy[id] |= self.heavy[place];
+            for k in 0..usize::from(self.count[place]) {
+                self.add(id, self.values[self.start(place) + k]);
+            }
+        }
+    }
+
+    fn add(&mut self, id: usize, value: u32) {
+        let known = self.of(id);
+        if known.len() <= self.limit && !known.contains(&value) {
+            let next = self.start(id) + known.len();
+            self.values[next] = value;
+            self.count[id] += 1;
+        }
+    }
+}
+
+/// As [`inside`], before it is asked which kernels can be one.
+pub(crate) fn fused(
+    graph: &JointGraph,
+    pass: &[u32],
+    runs: &[bool],
+    keeps: impl Fn(usize) -> bool,
+) -> Vec<bool> {
+    let mut places = vec![Place::Memory; graph.len()];
+    let base = |id: usize| graph.nodes[id].view_of.map(|base| base as usize);
+    for id in pass.iter().map(|&id| id as usize) {
+        places[id] = base(id).map_or_else(|| place(graph, id), |base| places[base]);
+    }
+    for id in pass.iter().rev().map(|&id| id as usize) {
+        let apart = places[id] == Place::Kernels && !fuses_with_readers(graph, id, runs);
+        if apart || keeps(id) || has_parts(graph, id) {
+            places[id] = Place::Memory;
+        }
+        if let (Place::Memory, Some(base)) = (places[id], base(id)) {
+            places[base] = Place::Memory;
+        }
+    }
+    let mut inside = vec![false; graph.len()];
+    for id in pass.iter().map(|&id| id as usize) {
+        inside[id] = base(id).map_or(places[id] != Place::Memory, |base| inside[base]);
+    }
+    inside
+}
+
+/// Where a value that is no view can be.
+fn place(graph: &JointGraph, id: usize) -> Place {
+    let node = &graph.nodes[id];
+    match node.written {
+        _ if node.part_of.is_some() => Place::Memory,
+        Some(true) => Place::Memory,
+        Some(false) => Place::Told,
+        None if node.fusible && !node.reduction => Place::Kernels,
+        None => Place::Memory,
+    }
+}
+
+/// It is an op of several results, which are made together.
+fn has_parts(graph: &JointGraph, id: usize) -> bool {
+    let part = |&user: &u32| {
+        let node = &graph.nodes[user as usize];
+        node.part_of == Some(id as u32) && node.view_of.is_none()
+    };
+    !graph.nodes[id].savable && graph.users.of(id).iter().any(part)
+}
+
+fn fuses_with_readers(graph: &JointGraph, id: usize, runs: &[bool]) -> bool {
+    let mut readers = graph
+        .users
+        .of(id)
+        .iter()
+        .filter(|&&user| runs[user as usize]);
+    graph.nodes[id].fusible && readers.all(|&user| graph.nodes[user as usize].fusible)
+}
+
+/// Whether the value is written for certain if the backward pass recomputes it, or makes it as a view of what it recomputes, whatever else
+/// is saved. `root` is what it is a view of, in the end; `backward` says what the backward pass runs in any case.
+pub(crate) fn is_written_again(
+    graph: &JointGraph,
+    id: usize,
+    root: usize,
+    backward: &[bool],
+) -> bool {
+    match place(graph, root) {
+        Place::Memory => true,
+        Place::Told => graph.nodes[id].backward_output,
+        Place::Kernels => {
+            graph.nodes[id].backward_output || !fuses_with_readers(graph, id, backward)
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! Looks for choices that take less memory than the minimum cut, and as little time as can be.
+//!
+//! Choices come from minimum cuts in which memory has a price and bans are lifted for the time that their ops take (`lagrange.rs`), by
+//! themselves and with what crosses the borders of segments kept, as periodic checkpointing does; and from changing the best of
+//! them node by node. What each is worth is found by laying its step out, not from what it saves. Nothing depends on
+//! a budget, so that the best choice within a larger one is never slower.
+
+use crate::cut::error::CutError;
+use crate::cut::evaluate::choice::{Choice, Question};
+use crate::cut::graph::ban_rules::Nearest;
+use crate::cut::search::frontier::Frontier;
+use crate::cut::search::lagrangian::priced;
+use crate::cut::search::partition::cheapest;
+use crate::cut::search::snapshot::moments;
+use std::ops::ControlFlow;
+
+/// Told what part of the work is done, from 0 to 1, and asked whether to go on.
+pub type Progress<'a> = dyn FnMut(f64) -> ControlFlow<()> + 'a;
+
+/// Nodes and edges looked at, at most, and so the time: some seconds.
+const WORK: u64 = 400_000_000;
+/// Steps laid out at most, and at least.
+const STEPS: (u64, u64) = (200, 40_000);
+/// So many nodes are few enough for all choices to be tried.
+const FEW: usize = 12;
+/// Pieces that the forward pass is cut in to mix two choices, how often that is done, and what part of all peaks two choices
+/// must be apart.
+const PIECES: usize = 24;
+const ROUNDS: usize = 3;
+const NEAR: u64 = 64;
+/// Changes at random, each time that others find nothing new.
+const CHANCES: usize = 500;
+/// Numbers of segments that are tried.
+const SEGMENTS: [usize; 12] = [2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96];
+
+/// A search under way.
+pub(crate) struct Search<'a, 'b> {
+    question: &'a Question<'a>,
+    progress: &'a mut Progress<'b>,
+    frontier: Frontier,
+    /// Steps laid out or cuts made, and how many there may be.
+    done: u64,
+    most: u64,
+    random: u64,
+}
+
+/// The minimum cut, and the best choices found.
+pub(crate) struct Found {
+    pub(crate) cheapest: Choice,
+    pub(crate) frontier: Frontier,
+    /// There are no others.
+    pub(crate) exhaustive: bool,
+}
+
+/// Searches. Takes time in proportion to the size of the graph where that is large, and some seconds at most where it is not.
+pub(crate) fn search(
+    question: &Question<'_>,
+    progress: &mut Progress<'_>,
+) -> Result<Found, CutError> {
+    search_all_below(FEW, question, progress)
+}
+
+/// Searches, all choices where no more than `few` nodes are free.
+pub(crate) fn search_all_below(
+    few: usize,
+    question: &Question<'_>,
+    progress: &mut Progress<'_>,
+) -> Result<Found, CutError> {
+    let cheapest = cheapest(question, Nearest::Backward)?;
+    let size = question.graph.len() as u64 * 4;
+    let mut search = Search {
+        question,
+        progress,
+        frontier: Frontier::default(),
+        done: 0,
+        random: 1,
+        most: (WORK / size.max(1)).clamp(STEPS.0, STEPS.1),
+    };
+    search.frontier.offer(cheapest.clone());
+    let free = search.free();
+    let exhaustive = free.len() <= few;
+    match exhaustive {
+        true => search.exhaustively(&free)?,
+        false => {
+            search.by_price()?;
+            search.by_segments()?;
+            search.between()?;
+            search.node_by_node()?;
+        }
+    }
+    Ok(Found {
+        cheapest,
+        frontier: search.frontier,
+        exhaustive,
+    })
+}
+
+impl Search<'_, '_> {
+    /// Lays out what follows from saving these.
+    fn consider(&mut self, saved: Vec<bool>) -> Result<(), CutError> {
+        if let Some(choice) = self.question.choice(saved) {
+            self.frontier.offer(choice);
+        }
+        self.tick()
+    }
+
+    fn tick(&mut self) -> Result<(), CutError> {
+        self.done += 1;
+        match (self.progress)((self.done as f64 / self.most as f64).min(1.0)) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(CutError::Interrupted),
+        }
+    }
+
+    /// What can be saved or recomputed, and may come to be read in the backward pass.
+    fn free(&self) -> Vec<usize> {
+        let question = self.question;
+        let mut read = question.phases.needed.clone();
+        for id in (0..read.len())
+            .rev()
+            .filter(|&id| question.phases.forward[id])
+        {
+            let mut users = question
+                .graph
+                .users
+                .of(id)
+                .iter()
+                .map(|&user| user as usize);
+            read[id] |= users
+                .any(|user| read[user] && !question.fixed[user] && question.phases.forward[user]);
+        }
+        let free =
+            |&id: &usize| read[id] && !question.fixed[id] && question.graph.nodes[id].savable;
+        (0..read.len()).filter(free).collect()
+    }
+
+    fn exhaustively(&mut self, free: &[usize]) -> Result<(), CutError> {
+        self.most = 1 << free.len();
+        for choice in 0..1usize << free.len() {
+            let mut saved = vec![false; self.question.graph.len()];
+            for (bit, &id) in free.iter().enumerate() {
+                saved[id] = choice >> bit & 1 == 1;
+            }
+            self.consider(saved)?;
+        }
+        Ok(())
+    }
+
+    /// A price of memory at which it matters about as much as time.
+    fn middle_price(&self) -> f64 {
+        let nodes = &self.question.graph.nodes;
+        let cost: u64 = nodes.iter().map(|node| node.cost).sum();
+        let bytes: u64 = nodes.iter().map(|node| node.bytes).sum();
+        cost.max(1) as f64 / bytes.max(1) as f64
+    }
+
+    fn by_price(&mut self) -> Result<(), CutError> {
+        let middle = self.middle_price();
+        let few = if self.most < 1000 { 3 } else { 1 };
+        for moment in moments(self.question, 4) {
+            for exponent in (-14..=14).step_by(few) {
+                let price = middle * f64::from(exponent).exp2();
+                let saved = priced(self.question, &moment.held, price, None)?;
+                self.consider(saved)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What crosses the borders of so many segments of the forward pass is kept, the rest priced.
+    fn by_segments(&mut self) -> Result<(), CutError> {
+        let middle = self.middle_price();
+        let held: Vec<u64> = (self.question.graph.nodes.iter())
+            .map(|node| node.bytes)
+            .collect();
+        let ops = self
+            .question
+            .always_forward
+            .iter()
+            .filter(|&&runs| runs)
+            .count();
+        for segments in SEGMENTS.into_iter().filter(|&segments| segments < ops) {
+            let keep = self.crossing(segments);
+            for exponent in [-10, -5, -2, 0, 2, 5, 10] {
+                let price = middle * f64::from(exponent).exp2();
+                if let Ok(saved) = priced(self.question, &held, price, Some(&keep)) {
+                    let kept = saved.iter().zip(&keep);
+                    self.consider(kept.map(|(&saved, &keep)| saved || keep).collect())?;
+                }
+                if self.done * 3 > self.most {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What is made in one of so many segments of the forward pass, alike in bytes, and read in another.
+    fn crossing(&self, segments: usize) -> Vec<bool> {
+        let question = self.question;
+        let nodes = &question.graph.nodes;
+        let runs = |id: usize| question.always_forward[id] && !nodes[id].input;
+        let bytes = |id: usize| if runs(id) { nodes[id].bytes } else { 0 };
+        let whole: u64 = (0..nodes.len()).map(bytes).sum();
+        let mut before = 0u128;
+        let segment: Vec<u128> = (0..nodes.len())
+            .map(|id| {
+                before += u128::from(bytes(id));
+                before * segments as u128 / u128::from(whole + 1)
+            })
+            .collect();
+        let crosses = |id: usize| {
+            let mut users = question
+                .graph
+                .users
+                .of(id)
+                .iter()
+                .map(|&user| user as usize);
+            let elsewhere = |user: usize| runs(user) && segment[user] != segment[id];
+            runs(id) && nodes[id].savable && users.any(elsewhere)
+        };
+        (0..nodes.len()).map(crosses).collect()
+    }
+
+    /// Between two choices that follow one another lie those that go with the one up to some place of the forward pass and with the other from
+    /// there on: where layers are alike, prices change all of them at once.
+    fn between(&mut self) -> Result<(), CutError> {
+        let forward: Vec<usize> = (0..self.question.graph.len())
+            .filter(|&id| self.question.phases.forward[id])
+            .collect();
+        for _ in 0..ROUNDS {
+            let choices: Vec<Choice> = self.frontier.choices().cloned().collect();
+            let peak = |choice: Option<&Choice>| choice.map_or(0, |choice| choice.peak);
+            let near = (peak(choices.last()) - peak(choices.first())) / NEAR;
+            let apart = |pair: &&[Choice]| pair[1].peak - pair[0].peak > near;
+            for pair in choices.windows(2).filter(apart) {
+                let (one, other) = (self.marked(&pair[0]), self.marked(&pair[1]));
+                for piece in 1..PIECES {
+                    let place = forward[piece * forward.len() / PIECES];
+                    for (first, second) in [(&one, &other), (&other, &one)] {
+                        self.consider([&first[..place], &second[place..]].concat())?;
+                    }
+                    if self.done * 2 > self.most {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the best choices by a node: what is saved is recomputed, or what is recomputed is saved. Where that finds nothing new and there is
+    /// time left, by two nodes, then by three at random.
+    fn node_by_node(&mut self) -> Result<(), CutError> {
+        while self.done < self.most {
+            if let Some(choice) = self.open(1) {
+                self.singly(&choice)?;
+            } else if let Some(choice) = self.open(2) {
+                self.in_pairs(&choice)?;
+            } else {
+                self.at_random()?;
+                if !self.frontier.is_open(1) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A choice around which so many changes have not been tried.
+    fn open(&mut self, changes: usize) -> Option<Choice> {
+        let turn = self.turn();
+        self.frontier.explore(changes, turn)
+    }
+
+    /// The next of a sequence of numbers that looks random and is always the same.
+    fn turn(&mut self) -> u64 {
+        self.random = self
+            .random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        self.random >> 33
+    }
+
+    fn singly(&mut self, choice: &Choice) -> Result<(), CutError> {
+        for id in self.changeable(choice) {
+            self.change(choice, &[id])?;
+        }
+        Ok(())
+    }
+
+    fn in_pairs(&mut self, choice: &Choice) -> Result<(), CutError> {
+        let nodes = self.changeable(choice);
+        for (k, &one) in nodes.iter().enumerate() {
+            for &other in &nodes[..k] {
+                self.change(choice, &[one, other])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn at_random(&mut self) -> Result<(), CutError> {
+        for _ in 0..CHANCES {
+            let turn = self.turn();
+            let choice = self.frontier.any(turn).clone();
+            let nodes = self.changeable(&choice);
+            if nodes.len() < 3 {
+                return Ok(());
+            }
+            let three = [(); 3].map(|()| nodes[self.turn() as usize % nodes.len()]);
+            self.change(&choice, &three)?;
+        }
+        Ok(())
+    }
+
+    /// Considers a choice with some nodes changed, if there is time left.
+    fn change(&mut self, choice: &Choice, nodes: &[usize]) -> Result<(), CutError> {
+        if self.done >= self.most {
+            return Ok(());
+        }
+        let mut saved = self.marked(choice);
+        for &id in nodes {
+            saved[id] = !saved[id];
+        }
+        self.consider(saved)
+    }
+
+    fn marked(&self, choice: &Choice) -> Vec<bool> {
+        let mut saved = vec![false; self.question.graph.len()];
+        for &id in &choice.run.read {
+            saved[id as usize] = true;
+        }
+        saved
+    }
+
+    /// What could be saved or recomputed instead, the largest first.
+    fn changeable(&self, choice: &Choice) -> Vec<usize> {
+        let question = self.question;
+        let free = |&id: &usize| !question.fixed[id] && question.graph.nodes[id].savable;
+        let all = choice.run.read.iter().chain(&choice.run.recomputed);
+        let mut nodes: Vec<usize> = all.map(|&id| id as usize).filter(free).collect();
+        nodes.sort_by_key(|&id| (std::cmp::Reverse(question.graph.nodes[id].bytes), id));
+        nodes
+    }
+}

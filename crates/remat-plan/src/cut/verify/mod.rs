@@ -1,0 +1,3 @@
+//! Plans checked by code of their own.
+
+pub(crate) mod claim;

@@ -1,0 +1,1 @@
+"""From a model's forward pass to the stages of a chain."""

@@ -1,0 +1,1 @@
+"""Compiled graphs within a budget: forecasts of memory, the search for a plan, measured steps."""

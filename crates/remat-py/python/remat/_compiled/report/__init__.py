@@ -1,0 +1,1 @@
+"""Reports on compiled graphs: in words, as JSON, as a picture."""

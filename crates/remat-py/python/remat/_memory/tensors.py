@@ -1,0 +1,46 @@
+"""Tensors in values and in the whole program, and the bytes of the storages under them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from .._torch_internals import eager
+
+
+def tensors(value: Any) -> list[torch.Tensor]:
+    """The tensors of a value, in order; tuples, lists, dicts and registered classes are looked into."""
+    return [leaf for leaf in eager.flatten_tree(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def live_tensors() -> list[torch.Tensor]:
+    """Every tensor with a storage that Python can reach, gradients included; of sparse tensors, their parts."""
+    found = []
+    for value in gc.get_objects():
+        if not issubclass(type(value), torch.Tensor) or eager.classify(type(value)) not in (0, 3):
+            continue
+        found.append(value)
+        if value.is_leaf and value.grad is not None:
+            found.append(value.grad)
+    there = (tensor for tensor in found if tensor.device.type != "meta")
+    return [part for t in there for part in ([t] if t.layout == torch.strided else eager.parts(t))]
+
+
+def distinct_bytes(values: Iterable[torch.Tensor], besides: Iterable[torch.Tensor] = ()) -> int:
+    """Bytes that the allocator gave out for the storages of ``values``.
+
+    Each storage counts once; storages of ``besides`` do not count.
+    """
+    sizes = {eager.storage_id(tensor): allocated_bytes(tensor) for tensor in values}
+    for tensor in besides:
+        sizes.pop(eager.storage_id(tensor), None)
+    return sum(sizes.values())
+
+
+def allocated_bytes(tensor: torch.Tensor) -> int:
+    """Bytes that the allocator gave out for a tensor's storage: CUDA's blocks are of 512 bytes."""
+    size = int(eager.TensorBase.untyped_storage(tensor).nbytes())
+    return -(-size // 512) * 512 if tensor.device.type == "cuda" else size

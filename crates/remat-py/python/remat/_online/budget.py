@@ -1,0 +1,114 @@
+"""``remat.budget``: a byte budget around any part of a program."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, TypeVar
+
+import torch
+
+from .. import _native
+from .._errors import RematError
+from .._memory.budgets import Budget, DeviceBudget, budgets_of
+from .arena import Arena
+from .pool import DEFAULT_POLICIES, check_pool
+from .run import Run, Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class budget:
+    """Keeps every tensor storage on a device, and the workspace of the running op, inside a number of bytes.
+
+    A context manager (``with remat.budget("2GiB") as run:``) and a decorator (``@remat.budget("2GiB")``). Storages are
+    dropped and recomputed on the way (Kirisame et al. 2021, Dynamic Tensor Rematerialization); all results keep the
+    bits of the plain program.
+
+    - ``budget`` is an int (bytes) or a text (``"6GiB"``, ``"512MB"``), or a mapping from devices to such.
+    - ``policy`` names the eviction policy (:func:`remat.policies`); by default ``"dtr-anc"``, in an arena ``"coop"``.
+    - ``device`` is the device; by default the accelerator if one is in use, else the CPU.
+    - ``trace`` is a file to record the run in; ``.zst`` and ``.gz`` are packed.
+    - ``seed`` seeds the policy ``random``.
+    - ``thrash_limit`` ends the run once recomputing has cost that many times the program's own ops.
+    - ``pool`` says how memory is bounded. ``"fungible"`` counts bytes. ``"arena"`` places all tensors and workspace
+      that the CPU gets from here on in one arena of exactly ``budget`` bytes, less those of tensors that exist
+      already and lie outside of it; evictions there free blocks side by side (Zhang et al. 2023, Coop). The allocator
+      must be preloaded: ``remat run --pool arena``, or ``LD_PRELOAD`` with :func:`remat.arena_library`.
+
+    Raises ``ValueError`` for a budget or policy that makes no sense, :class:`remat.RematError` for nested budgets.
+    Raises :class:`remat.BudgetError` when the tensors that exist already do not fit or, later, when an op does not.
+
+    >>> import torch, remat
+    >>> x = torch.ones(256, 256, requires_grad=True)
+    >>> with remat.budget("64MiB") as run:
+    ...     (x @ x).relu().sum().backward()
+    >>> run.stats().peak <= 64 * 2**20
+    True
+    """
+
+    def __init__(
+        self,
+        budget: Budget | Mapping[str, Budget],
+        *,
+        policy: str | None = None,
+        device: str | torch.device | None = None,
+        trace: str | os.PathLike[str] | None = None,
+        seed: int = 0,
+        thrash_limit: float | None = None,
+        pool: str = "fungible",
+    ) -> None:
+        check_pool(pool)
+        policy = policy or DEFAULT_POLICIES[pool]
+        _native.check_policy(policy)
+        if thrash_limit is not None and not thrash_limit > 0:
+            raise ValueError(f"thrash_limit {thrash_limit!r}: expected a number above 0, e.g. 2.0")
+        budgets = budgets_of(budget, device)  # complains now rather than at entry
+        if pool == "arena":
+            _check_arena(budgets)
+        self._budget, self._device, self._pool = budget, device, pool
+        self._settings = Settings(policy, seed, thrash_limit, trace)
+        self._run: Run | None = None
+
+    def _following_accelerator(self) -> budget:
+        """The same budget, moved to the first accelerator that the program uses."""
+        followed = copy(self)
+        followed._settings = replace(self._settings, follows_accelerator=True)
+        return followed
+
+    def __enter__(self) -> Run:
+        if self._run is not None:
+            raise RematError("this budget is active already: budgets do not nest")
+        budgets = budgets_of(self._budget, self._device)
+        run = Run(budgets, self._settings, Arena() if self._pool == "arena" else None)
+        run._start()
+        self._run = run
+        return run
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run._stop()
+
+    def __call__(self, function: F) -> F:
+        @functools.wraps(function)
+        def under_budget(*args: Any, **kwargs: Any) -> Any:
+            fresh = copy(self)
+            fresh._run = None
+            with fresh:
+                return function(*args, **kwargs)
+
+        return under_budget  # type: ignore[return-value]
+
+
+def _check_arena(budgets: list[DeviceBudget]) -> None:
+    """``ValueError`` for budgets that no arena keeps: an arena holds the CPU's tensors."""
+    if [name for name, _, _ in budgets] != ["cpu"]:
+        names = ", ".join(name for name, _, _ in budgets)
+        raise ValueError(f"pool 'arena' bounds the CPU's tensors, the budget is of {names}: give one budget, of 'cpu'")

@@ -1,0 +1,180 @@
+"""Ways to a tensor's bytes that torch does not dispatch.
+
+``numpy()``, ``data_ptr()``, DLPack, pickling and raw storages hand out memory that later ops may use without the
+session seeing it. While a budget is active they first make the storage resident and pin it: it is never evicted again.
+Copies of storages (``deepcopy``) and states of generators come into being without an op. The session makes room for
+them and counts them at once. Threads that are started inside a budget run under it too.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .. import _native
+from .._torch_internals import eager
+
+#: Attributes of ``torch.Tensor`` that expose memory.
+_METHODS = (
+    "numpy", "data_ptr", "tolist", "__array__", "__dlpack__", "untyped_storage", "storage", "_typed_storage",
+    "share_memory_", "__reduce_ex__", "__deepcopy__", "pin_memory", "const_data_ptr", "mutable_data_ptr",
+)  # fmt: skip
+_PROPERTIES = ("__cuda_array_interface__",)
+
+Expose = Callable[[torch.UntypedStorage], None]
+
+
+def expose_tensor(expose: Expose, tensor: Any) -> None:
+    """Pins the storage of a tensor, if it has one."""
+    try:
+        storage = eager.TensorBase.untyped_storage(tensor)
+    except (NotImplementedError, RuntimeError, TypeError):
+        return  # sparse, functional, meta: the session knows no such storages
+    expose(storage)
+
+
+def _is_known(storage: torch.UntypedStorage) -> bool:
+    """Whether a session counts the storage: it then watches its end through a weak reference."""
+    return any(isinstance(ref.__callback__, _native.Deaths) for ref in weakref.getweakrefs(storage))
+
+
+class Escapes:
+    """The patches of torch that are in place while a budget is active."""
+
+    def __init__(self, session: _native.Session, in_thread: Callable[[Callable[[], None]], None]) -> None:
+        self._session = session
+        self._expose = session.expose
+        self._in_thread = in_thread
+        self._undo: list[Callable[[], None]] = []
+
+    def install(self) -> None:
+        """Puts the patches in place."""
+        for name in _METHODS:
+            if hasattr(torch.Tensor, name):
+                self._patch_method(torch.Tensor, name)
+        for name in _PROPERTIES:
+            self._patch_property(torch.Tensor, name)
+        for owner, name in (
+            (torch.utils.dlpack, "to_dlpack"),
+            (torch, "to_dlpack"),
+            (torch._C, "_to_dlpack"),
+        ):
+            if hasattr(owner, name):
+                self._patch_function(owner, name)
+        self._patch_copies()
+        for owner in (torch, torch.random):
+            self._patch_state(owner)
+        self._patch_resize()
+        self._patch_threads()
+
+    def remove(self) -> None:
+        """Takes them back, last first."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _replace(self, owner: Any, name: str, value: Any) -> None:
+        own = name in vars(owner)
+        before = vars(owner).get(name)
+
+        def undo() -> None:
+            if own:
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)
+
+        setattr(owner, name, value)
+        self._undo.append(undo)
+
+    def _patch_method(self, owner: Any, name: str) -> None:
+        original, expose = getattr(owner, name), self._expose
+
+        @functools.wraps(original)
+        def exposing(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            expose_tensor(expose, tensor)
+            return original(tensor, *args, **kwargs)
+
+        self._replace(owner, name, exposing)
+
+    def _patch_function(self, owner: Any, name: str) -> None:
+        original, expose = getattr(owner, name), self._expose
+
+        @functools.wraps(original)
+        def exposing(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            expose_tensor(expose, tensor)
+            return original(tensor, *args, **kwargs)
+
+        self._replace(owner, name, exposing)
+
+    def _patch_property(self, owner: Any, name: str) -> None:
+        original = getattr(owner, name, None)
+        if not isinstance(original, property) or original.fget is None:
+            return
+        fget, expose = original.fget, self._expose
+
+        def exposing(tensor: Any) -> Any:
+            expose_tensor(expose, tensor)
+            return fget(tensor)
+
+        self._replace(owner, name, property(exposing))
+
+    def _patch_copies(self) -> None:
+        original, session = torch.UntypedStorage.clone, self._session
+
+        @functools.wraps(original)
+        def clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+            session.expose(storage)
+            session.make_room(storage, storage.nbytes())
+            copy = original(storage)
+            session.adopt(copy)
+            return copy
+
+        self._replace(torch.UntypedStorage, "clone", clone)
+
+    def _patch_state(self, owner: Any) -> None:
+        original, session = owner.get_rng_state, self._session
+
+        @functools.wraps(original)
+        def get_rng_state() -> torch.Tensor:
+            state = original()
+            session.adopt(eager.TensorBase.untyped_storage(state))
+            return state
+
+        self._replace(owner, "get_rng_state", get_rng_state)
+
+    def _patch_resize(self) -> None:
+        owner = torch.UntypedStorage
+        original, session = owner.resize_, self._session
+
+        @functools.wraps(original)
+        def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
+            if size == storage.nbytes():
+                return original(storage, size)
+            with eager.below_autograd():
+                announced = session.before_resize(storage, size, _is_known(storage))
+                try:
+                    return original(storage, size)
+                finally:
+                    if announced:
+                        session.after_resize(storage)
+
+        self._replace(owner, "resize_", resize_)
+
+    def _patch_threads(self) -> None:
+        original, in_thread = threading.Thread.start, self._in_thread
+
+        @functools.wraps(original)
+        def start(thread: threading.Thread) -> None:
+            run = thread.run
+
+            def under_budget() -> None:
+                in_thread(run)
+
+            thread.run = under_budget  # type: ignore[method-assign]
+            original(thread)
+
+        self._replace(threading.Thread, "start", start)

@@ -1,0 +1,268 @@
+"""A budget in force: the session that torch tells of every op, and its counters."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .. import _native
+from .._errors import BudgetError, RematError
+from .._memory.budgets import Budget, DeviceBudget, bytes_of, device_of
+from .._memory.tensors import live_tensors
+from .._torch_internals import eager
+from .arena import SMALLEST_ARENA, Arena, ArenaStats
+from .escape import Escapes
+
+_lock = threading.Lock()
+_active: Run | None = None
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Counters of a run: its peak, its evictions and replays, and the time that they took."""
+
+    #: Bytes allowed on the device; ``None`` when unlimited.
+    budget: int | None
+    #: Most bytes in use at any moment: all storages on the device, and workspace of the op that ran.
+    peak: int
+    #: Storages dropped to make room.
+    evictions: int
+    #: Ops run again.
+    recomputed: int
+    #: Ops the program ran.
+    ops: int
+    #: Seconds since the budget was entered.
+    seconds: float
+    #: Seconds of them spent recomputing.
+    recompute_seconds: float
+    #: Seconds of them spent choosing storages to evict and ops to replay.
+    decide_seconds: float
+    #: Ops whose records are kept now; the number stays bounded over a training run.
+    records: int
+    #: Storages known now.
+    storages: int
+    #: Counters of the arena; ``None`` unless ``pool="arena"``.
+    arena: ArenaStats | None = None
+
+    def __str__(self) -> str:
+        fmt, seconds = _native.format_bytes, max(self.seconds, 1e-9)
+        of = f" of {fmt(self.budget)} ({self.peak / self.budget:.1%})" if self.budget else ""
+        return (
+            f"peak {fmt(self.peak)}{of}, {self.evictions} evictions, {self.recomputed} ops recomputed beside "
+            f"{self.ops}, {self.recompute_seconds / seconds:.1%} of the time recomputing, "
+            f"{self.decide_seconds / seconds:.2%} deciding" + (f"; {self.arena}" if self.arena else "")
+        )
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices that hold for a whole run."""
+
+    #: Name of the eviction policy.
+    policy: str
+    #: Seed of the ``random`` policy.
+    seed: int = 0
+    #: Recomputing may cost so many times the program's own ops before the run gives up; ``None`` for no limit.
+    thrash_limit: float | None = None
+    #: File that the run is recorded in.
+    trace: str | os.PathLike[str] | None = None
+    #: Whether the budget moves to the first accelerator that the program uses.
+    follows_accelerator: bool = False
+
+
+class _Mode(_native.Session, eager.TorchDispatchMode):  # type: ignore[misc]
+    """The native session as a dispatch mode of torch."""
+
+    def __init__(self, *_: Any) -> None:
+        eager.TorchDispatchMode.__init__(self)
+
+
+def _native_settings(settings: Settings, arena: Arena | None) -> _native.Settings:
+    # The session does not see reads of memory by threads that run already: then no block of an arena may move.
+    alone = threading.active_count() == 1
+    return {
+        "policy": settings.policy,
+        "seed": settings.seed,
+        "thrash_limit": settings.thrash_limit,
+        "trace": settings.trace,
+        "follow": "accelerator" if settings.follows_accelerator else "fixed",
+        "memory": "fungible" if arena is None else "movable arena" if alone else "arena",
+    }
+
+
+@functools.cache
+def _layout() -> tuple[int, int]:
+    return eager.probe_layout()
+
+
+class Run:
+    """A budget in force; :class:`remat.budget` makes it.
+
+    >>> import torch, remat
+    >>> with remat.budget("64MiB") as run:
+    ...     x = torch.ones(1024).exp()
+    >>> run.stats().ops >= 2
+    True
+    """
+
+    def __init__(self, budgets: list[DeviceBudget], settings: Settings, arena: Arena | None = None) -> None:
+        self._budgets = budgets
+        self._arena = arena
+        self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena))
+        self._escapes = Escapes(self._mode, self._in_thread)
+        self._pid = os.getpid()
+        self._final: Stats | None = None
+        #: Bytes that were resident when the budget was entered.
+        self.base = 0
+
+    def stats(self) -> Stats:
+        """Counters up to now, and after the end of the budget those of the whole run.
+
+        Raises :class:`remat.RematError` from within an op, such as from an op written in Python.
+        """
+        if self._final is not None:
+            return self._final
+        raw = self._mode.stats()
+        names = [name for name in Stats.__dataclass_fields__ if name != "arena"]
+        return Stats(**{name: raw[name] for name in names}, arena=self._arena.stats(raw) if self._arena else None)
+
+    def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
+        """Changes the budget of a device, in bytes, from here on; without ``device`` that of the first device.
+
+        Raises :class:`remat.BudgetError` if the storages that cannot be dropped do not fit, ``ValueError`` for a
+        budget that makes no sense, for a device without a budget and in an arena, which keeps its size, and
+        :class:`remat.RematError` from within an op.
+        """
+        size = bytes_of(budget)
+        if self._arena is not None:
+            raise ValueError(
+                f"budget {budget!r}: an arena keeps its size while it is open; leave the budget and enter another"
+            )
+        name = eager.device_name(device_of(device)) if device is not None else None
+        for pool, known in enumerate(self._budgets):
+            if name is None or known.name == name:
+                with eager.below_autograd():
+                    self._mode.set_budget(pool, size)
+                return
+        raise ValueError(f"no budget was set for {device!r}: the run has {[known.name for known in self._budgets]}")
+
+    def mark(self, name: str) -> None:
+        """Writes a name into the trace, e.g. at every step; without a trace nothing happens."""
+        self._mode.mark(name)
+
+    def _adopt(self) -> None:
+        """Puts the tensors that exist already under the budget, and opens the arena beside them."""
+        storages: dict[int, torch.UntypedStorage] = {}
+        for tensor in live_tensors():
+            storage = eager.TensorBase.untyped_storage(tensor)
+            storages.setdefault(storage._cdata, storage)
+        totals = dict.fromkeys((budget.name for budget in self._budgets), 0)
+        for storage in storages.values():
+            name = eager.device_name(storage.device)
+            if name in totals:
+                totals[name] += storage.nbytes()
+        for name, _, size in self._budgets:
+            if size is not None and totals[name] > size:
+                total = totals[name]
+                raise BudgetError("tensors that exist already (parameters, data)", total, total, size, name)
+        self.base = totals[self._budgets[0].name]
+        if self._arena is not None:
+            self._open_arena(self._arena)
+        for storage in storages.values():
+            self._mode.adopt(storage)
+
+    def _open_arena(self, arena: Arena) -> None:
+        """Opens an arena of the budget without the bytes of existing tensors; ``BudgetError`` if no block is left."""
+        size, least = self._budgets[0].bytes or 0, self.base + SMALLEST_ARENA
+        if size < least:
+            raise BudgetError("one block beside the tensors that exist already", least, least, size, "cpu")
+        arena.open(size - self.base)
+        self._mode.enter_arena(arena.read().capacity)
+
+    def _in_thread(self, run: Callable[[], None]) -> None:
+        """Runs the body of a thread that was started inside the budget."""
+        if self._final is not None or (os.getpid() != self._pid and _active is not self):
+            run()
+            return
+        eager.push_mode(self._mode)
+        try:
+            run()
+        finally:
+            eager.pop_mode()
+
+    def _start(self) -> None:
+        """Enters the budget; ``RematError`` if another one is active."""
+        global _active
+        with _lock:
+            if _active is not None:
+                raise RematError("a budget is active already: budgets do not nest; use run.set_budget to change it")
+            _active = self
+        try:
+            with eager.below_autograd():
+                self._adopt()
+            self._mode.__enter__()
+        except BaseException:
+            _active = None
+            self._close_arena()
+            self._mode.restore()
+            raise
+        self._escapes.install()
+
+    def _stop(self) -> None:
+        """Leaves the budget: all that was evicted is resident again."""
+        global _active
+        if os.getpid() != self._pid:
+            self._leave_in_child()
+            return
+        self._mode.__exit__(None, None, None)
+        self._escapes.remove()
+        stats = None
+        try:
+            stats = self.stats()
+            self._close_arena()  # the tensors that are brought back now may be more than it holds
+            with eager.below_autograd():
+                self._mode.restore()
+        finally:
+            self._final = stats
+            _active = None
+
+    def _close_arena(self) -> None:
+        if self._arena is not None:
+            self._mode.leave_arena()
+            self._arena.close()
+
+    def _forked(self) -> bool:
+        """Goes on in a forked child without a budget: evicted tensors are computed there when they are touched.
+
+        Returns whether the child can do that: not if another thread of the parent was amid an op.
+        """
+        if self._mode.forked():
+            return True
+        eager.drop_mode(self._mode)
+        self._escapes.remove()
+        return False
+
+    def _leave_in_child(self) -> None:
+        """Leaves the budget in a forked child, whose parent is still inside."""
+        global _active
+        if _active is self:
+            _active = None
+            self._mode.__exit__(None, None, None)
+            self._escapes.remove()
+            with eager.below_autograd():
+                self._mode.restore()
+
+
+def _after_fork() -> None:
+    global _active
+    if _active is not None and not _active._forked():
+        _active = None
+
+
+os.register_at_fork(after_in_child=_after_fork)

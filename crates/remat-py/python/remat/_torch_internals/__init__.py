@@ -1,0 +1,1 @@
+"""Everything of torch that is not public and that Remat uses. No other package names it."""

@@ -1,0 +1,48 @@
+"""Estimated times of ops: the cost of recomputing them where memory is short."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import fx
+from torch._functorch import partitioners
+from torch.utils.flop_counter import flop_registry
+
+# Arithmetic operations, and bytes, in a nanosecond. Only their ratio decides which ops are recomputed first. It is
+# fixed, so that plans do not change from run to run.
+_RATES = {"cpu": (100.0, 10.0), "cuda": (50_000.0, 1_500.0)}
+# Names of torch's function that estimates a size, the newest first.
+_NAMES = ("optimization_hint", "size_hint", "hint_int")
+_HINT: Any = next(getattr(partitioners, name) for name in _NAMES if hasattr(partitioners, name))
+
+
+def nanoseconds(node: fx.Node, read_bytes: int, written_bytes: int) -> int:
+    """The time of an op by its arithmetic, or by the bytes that it reads and writes, whichever is longer."""
+    value = node.meta.get("val")
+    first = next((leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)), None)
+    operations_rate, bytes_rate = _RATES.get(first.device.type if first is not None else "cpu", _RATES["cpu"])
+    return round(max(_operations(node) / operations_rate, (read_bytes + written_bytes) / bytes_rate))
+
+
+def _operations(node: fx.Node) -> float:
+    count = flop_registry.get(getattr(node.target, "overloadpacket", None))
+    if count is None:
+        return 0.0
+    args, kwargs, out = pytree.tree_map(_shaped, (node.args, node.kwargs, node.meta.get("val")))
+    return float(count(*args, **kwargs, out_val=out))
+
+
+def _shaped(value: Any) -> Any:
+    """Values with nodes replaced by tensors without memory; sizes that depend on the input count as in the first."""
+    if isinstance(value, fx.Node):
+        return pytree.tree_map(_shaped, value.meta.get("val"))
+    if isinstance(value, torch.Tensor):
+        return torch.empty([number_of(size) for size in value.shape], device="meta", dtype=value.dtype)
+    return number_of(value) if isinstance(value, torch.SymInt) else value
+
+
+def number_of(size: int | torch.SymInt) -> int:
+    """A size; one that depends on the input counts as in the first input."""
+    return int(_HINT(size, fallback=4096))

@@ -1,0 +1,62 @@
+"""Everything of eager torch that is not public and that Remat uses, and the slower paths of the session.
+
+It is ``TorchDispatchMode`` and its stack, ``OpOverload._op`` and ``_schema``, ``_cdata`` of storages,
+``torch._C.TensorBase``, the legacy profiler and ``torch.utils._pytree``. No other package of Remat names them. The
+session calls functions of this package by their names here.
+"""
+
+from __future__ import annotations
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from .allocations import Allocations, allocations, measured_call
+from .devices import blank_storage, device_name, device_of, devices, empty_storage, synchronizer
+from .graph import generators, hooks_aside, leaves
+from .layout import probe_layout
+from .modes import below_autograd, drop_mode, grad_enabled, pop_mode, push_mode, redispatch, set_grad_mode
+from .ops import accumulating, classify, describe
+from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random, rng_state, view
+from .sizes import predict
+from .tensors import TensorBase, flatten, flatten_tree, part_storages, parts, storage_id, unflatten_tree, use_count
+
+__all__ = [
+    "RNG_BYTES",
+    "Allocations",
+    "TensorBase",
+    "TorchDispatchMode",
+    "accumulating",
+    "allocations",
+    "below_autograd",
+    "blank_storage",
+    "budget_error",
+    "classify",
+    "describe",
+    "device_name",
+    "device_of",
+    "devices",
+    "drop_mode",
+    "empty_storage",
+    "flatten",
+    "flatten_tree",
+    "generators",
+    "grad_enabled",
+    "hooks_aside",
+    "leaves",
+    "measured_call",
+    "own_frames_dropped",
+    "part_storages",
+    "parts",
+    "pop_mode",
+    "predict",
+    "probe_layout",
+    "push_mode",
+    "redispatch",
+    "replay_random",
+    "rng_state",
+    "set_grad_mode",
+    "storage_id",
+    "synchronizer",
+    "unflatten_tree",
+    "use_count",
+    "view",
+]

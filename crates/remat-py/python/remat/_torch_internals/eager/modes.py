@@ -1,0 +1,68 @@
+"""Dispatch modes: pushing, popping, running an op with one in force."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+
+from .ops import decomposes
+
+
+def push_mode(mode: TorchDispatchMode) -> None:
+    """Puts a mode on this thread's stack."""
+    _push_mode(mode)
+
+
+def pop_mode() -> None:
+    """Takes the topmost mode off this thread's stack."""
+    _pop_mode()
+
+
+def drop_mode(mode: TorchDispatchMode) -> None:
+    """Takes a mode out of this thread's stack, wherever it is."""
+    taken = []
+    for _ in range(torch._C._len_torch_dispatch_stack()):
+        taken.append(_pop_mode())
+    for other in reversed(taken):
+        if other is not mode:
+            _push_mode(other)
+
+
+@contextmanager
+def below_autograd() -> Iterator[None]:
+    """As inside a dispatch mode: no autograd, no autocast, no version counting."""
+    guard = torch._C._AutoDispatchBelowAutograd()
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
+    try:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            yield
+    finally:
+        del guard
+
+
+def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
+    """Runs an op with the mode active again, so that the mode sees the ops that it is made of."""
+    kwargs = kwargs or {}
+    _push_mode(mode)
+    try:
+        if decomposes(func):
+            return func.decompose(*args, **kwargs)
+        return func(*args, **kwargs)
+    finally:
+        _pop_mode()
+
+
+def set_grad_mode(on: bool) -> bool | None:
+    """Sets grad mode; returns the mode before, or ``None`` if that was the same."""
+    if torch.is_grad_enabled() == on:
+        return None
+    torch._C._set_grad_enabled(on)
+    return not on
+
+
+grad_enabled = torch.is_grad_enabled

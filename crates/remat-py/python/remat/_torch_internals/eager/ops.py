@@ -1,0 +1,120 @@
+"""Properties of ops, from their schemas and names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# Batch normalisation: positions of the running statistics and of the training flag; whether it updates them.
+_RUNNING_STATS: dict[str, tuple[int, int, int, bool]] = {
+    "aten::native_batch_norm": (3, 4, 5, True),
+    "aten::_native_batch_norm_legit": (3, 4, 5, True),
+    "aten::cudnn_batch_norm": (3, 4, 5, True),
+    "aten::miopen_batch_norm": (3, 4, 5, True),
+    "aten::_batch_norm_with_update": (3, 4, -1, True),
+    "aten::native_batch_norm_backward": (3, 4, 7, False),
+}
+RESTRUCTURE = {
+    "resize_", "resize_as_", "set_", "set_data", "_resize_output_", "resize", "resize_as_sparse_",
+    "resize_storage_bytes_",
+}  # fmt: skip
+# Ops that give memory which is not written to yet. C++ code above the dispatcher may fill it by raw pointer. It is
+# neither evicted nor replayed unless the first op to touch it overwrites all of it.
+_BLANK = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "empty_permuted"}
+_FILLS = {
+    *("bernoulli_", "normal_", "uniform_", "exponential_", "random_", "geometric_", "cauchy_", "log_normal_"),
+    *("zero_", "fill_", "copy_"),
+}
+# Ops into whose results C++ code above the dispatcher keeps raw pointers while it calls other ops.
+_READ_RAW = {"_pack_padded_sequence"}
+_DATA_DEPENDENT = {
+    "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
+    "bincount", "unique_dim_consecutive", "_nested_tensor_size",
+}  # fmt: skip
+
+
+def describe(overload: Any) -> dict[str, Any]:
+    """The properties of an op that the session reads; see ``Func`` in the extension."""
+    schema = overload._schema
+    packet = schema.name
+    base = packet.split("::")[-1]
+    writes, writes_by_name, scalars = [], [], 0
+    for i, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            writes_by_name.append(argument.name)
+            if not argument.kwarg_only:
+                writes.append(i)
+        if "number" in str(argument.type) and i < 64:
+            scalars |= 1 << i
+    returns = schema.returns
+    tensor_returns = [r for r in returns if "Tensor" in str(r.type)]
+    aliasing = [r for r in tensor_returns if r.alias_info is not None]
+    is_view = bool(tensor_returns) and len(aliasing) == len(tensor_returns) and not writes_by_name
+    stats = _RUNNING_STATS.get(packet)
+    if stats is not None:
+        writes = [i for i in writes if i not in stats[:2]]
+        writes_by_name = []
+    if overload.namespace not in ("aten", "prims", "inductor"):
+        kind = "foreign"
+    elif base in RESTRUCTURE:
+        kind = "restructure"
+    elif decomposes(overload) and not is_view:
+        kind = "composite"
+    elif base in ("lift_fresh", "_reshape_alias") or (is_view and not decomposes(overload)):
+        kind = "plain" if base == "lift_fresh" else "view"
+    elif is_view:
+        kind = "composite"
+    elif not tensor_returns and not writes_by_name:
+        kind = "read"
+    else:
+        kind = "plain"
+    return {
+        "name": str(overload),
+        "call": overload._op,
+        "kind": kind,
+        "writes": writes,
+        "writes_by_name": writes_by_name,
+        "scalars": scalars,
+        "random": torch.Tag.nondeterministic_seeded in overload.tags,
+        "data_dependent": base in _DATA_DEPENDENT or torch.Tag.dynamic_output_shape in overload.tags,
+        "blank": base in _BLANK,
+        "fills": base in _FILLS,
+        "pins_results": base in _READ_RAW,
+        "accumulates": base in ("detach", "clone", "add", "add_", "copy_"),
+        "stats": stats,
+    }
+
+
+def decomposes(overload: Any) -> bool:
+    """Whether an op consists of other ops.
+
+    Some ops that could be taken apart have kernels of their own, which round differently (``silu_backward``). They run
+    as they are.
+    """
+    name = overload.name()
+    own = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in ("CPU", "CUDA", "MPS", "XPU"))
+    return not own and bool(overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
+
+
+_expanded: Any = torch.ones(1, requires_grad=True).expand(1)
+AccumulateGrad = type(_expanded.grad_fn.next_functions[0][0])
+
+
+def accumulating() -> bool:
+    """Whether autograd is just now leaving a gradient in a leaf.
+
+    Only another backward pass could compute a dropped gradient again, and the optimizer's update needs all of them. The
+    session therefore pins them, and so drops the lineage of the backward pass behind them.
+    """
+    return type(torch._C._current_autograd_node()) is AccumulateGrad
+
+
+def classify(kind: type) -> int:
+    """0 for a plain tensor, 1 for a subclass that intercepts ops, 2 for no tensor, 3 for a parameter of a module."""
+    if not issubclass(kind, torch.Tensor):
+        return 2
+    plain = kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
+    if issubclass(kind, torch.nn.Parameter) and (plain or kind is torch.nn.Parameter):
+        return 3
+    return 0 if plain or kind is torch.Tensor else 1

@@ -1,0 +1,138 @@
+"""Output sizes before an op first runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .devices import device_name
+from .ops import RESTRUCTURE
+from .tensors import allocated, flatten, home, nbytes, tensors_of, untyped_storage
+from .workspace import estimate_workspace
+
+
+def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        try:
+            storage = untyped_storage(value)
+        except (NotImplementedError, RuntimeError):
+            raise RuntimeError("not strided") from None
+        key = storage._cdata
+        if key not in table:
+            table[key] = torch.empty(storage.nbytes(), dtype=torch.uint8, device="meta")
+        flat = table[key]
+        out = torch.empty(0, dtype=value.dtype, device="meta")
+        return out.set_(untyped_storage(flat), value.storage_offset(), value.size(), value.stride())
+    if isinstance(value, (list, tuple)):
+        return type(value)(_to_meta(v, table) for v in value) if type(value) in (list, tuple) else value
+    if isinstance(value, torch.device):
+        return torch.device("meta")
+    return value
+
+
+def predict(
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
+) -> tuple[list[tuple[int, tuple[str, torch.device]] | None], int, int, tuple[str, torch.device], bool]:
+    """Predicts the bytes of a call.
+
+    Returns its outputs (bytes and device, ``None`` for an output that shares a storage), its workspace, other bytes
+    that it leaves behind, the device of both, and whether the workspace is exact.
+    """
+    kwargs = kwargs or {}
+    device = home(args, kwargs)
+    place = (device_name(device), device)
+    outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs)
+    leaves = _predict_leaves(overload, args, kwargs)
+    out_bytes = sum(o for o in outputs if o is not None)
+    in_bytes = sum(
+        nbytes(t) if t.layout == torch.strided else allocated(t) for t in tensors_of(args) + tensors_of(kwargs)
+    )
+    workspace, exact = estimate_workspace(overload, args, kwargs, in_bytes, out_bytes, made)
+    described = [None if o is None else (o, place) for o in outputs]
+    return described, workspace, leaves, place, exact and exact_sizes
+
+
+def _predict_outputs(
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[list[int | None], bool, set[torch.dtype]]:
+    """Bytes of the outputs, whether they are exact, and the dtypes of outputs with storages of their own."""
+    schema = overload._schema
+    shared = [r.alias_info is not None for r in schema.returns]
+    if shared and all(shared):
+        return [None] * len(shared), True, set()
+    if not schema.returns:
+        return [], True, set()
+    bound = _data_dependent_bound(overload, args, kwargs)
+    if bound is not None:
+        return bound, True, set()
+    table: dict[int, torch.Tensor] = {}
+    try:
+        meta_args = _to_meta(args, table)
+        meta_kwargs = {k: _to_meta(v, table) for k, v in kwargs.items()}
+        if "device" in {a.name for a in schema.arguments} and "device" not in kwargs and not table:
+            meta_kwargs["device"] = torch.device("meta")
+        meta_kwargs.pop("generator", None)
+        meta_kwargs.pop("pin_memory", None)
+        result = overload(*meta_args, **meta_kwargs)
+    except Exception:
+        # No shape function: as much again as all inputs, twice over. Corrected when the op has run.
+        guess = 2 * sum(allocated(t) for t in tensors_of(args) + tensors_of(kwargs)) + 4096
+        return [guess if "Tensor" in str(r.type) else None for r in schema.returns], False, set()
+    known = {untyped_storage(t)._cdata for t in table.values()}
+    seen: set[int] = set()
+    sizes: list[int | None] = []
+    made: set[torch.dtype] = set()
+    for tensor in flatten(result):
+        if tensor is None or tensor.layout != torch.strided:
+            sizes.append(None)
+            continue
+        storage = untyped_storage(tensor)
+        key = storage._cdata
+        sizes.append(None if key in known or key in seen else int(storage.nbytes()))
+        seen.add(key)
+        made.add(tensor.dtype)
+    return sizes, True, made
+
+
+def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Bytes that an op adds to storages that existed before, or keeps in sparse results."""
+    tensors = tensors_of(args) + tensors_of(kwargs)
+    if any(t.layout != torch.strided for t in tensors) or "sparse" in overload._schema.name:
+        return 2 * sum(allocated(t) for t in tensors) + 4096
+    base = overload._schema.name.split("::")[-1]
+    if base not in RESTRUCTURE and not any(a.is_out for a in overload._schema.arguments):
+        return 0
+    table: dict[int, torch.Tensor] = {}
+    try:
+        meta_args, meta_kwargs = _to_meta(args, table), {k: _to_meta(v, table) for k, v in kwargs.items()}
+        before = sum(allocated(t) for t in table.values())
+        overload(*meta_args, **meta_kwargs)
+        return max(0, sum(allocated(t) for t in table.values()) - before)
+    except Exception:
+        return sum(allocated(t) for t in tensors)
+
+
+def _data_dependent_bound(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int | None] | None:
+    """Upper bounds where a size depends on data."""
+    base = overload._schema.name.split("::")[-1]
+    tensors = tensors_of(args)
+    if base == "nonzero":
+        return [tensors[0].numel() * max(tensors[0].dim(), 1) * 8]
+    if base == "masked_select":
+        numel = torch.broadcast_shapes(tensors[0].shape, tensors[1].shape).numel()
+        return [numel * tensors[0].element_size()]
+    if base in ("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"):
+        n = tensors[0].numel()
+        bounds: list[int | None] = [nbytes(tensors[0]), 8 * n, 8 * n]
+        return bounds[: len(overload._schema.returns)]
+    if base == "index":
+        indices = args[1] if len(args) > 1 else kwargs.get("indices", [])
+        masks = [i for i in indices if isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8)]
+        if masks:
+            rest = tensors[0].numel()
+            for i in indices:
+                if isinstance(i, torch.Tensor) and i.dtype not in (torch.bool, torch.uint8):
+                    rest *= max(i.numel(), 1)
+            return [rest * tensors[0].element_size()]
+    return None

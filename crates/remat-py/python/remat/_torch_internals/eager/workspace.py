@@ -1,0 +1,100 @@
+"""Workspace of an op before it first runs: an upper estimate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .replays import RNG_BYTES
+from .tensors import tensors_of
+
+_NO_WORKSPACE = {
+    "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
+    "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "arange", "fill_", "zero_", "clone", "relu",
+    "threshold_backward", "native_dropout_backward", "bernoulli_", "normal_", "uniform_", "exponential_",
+    "_local_scalar_dense", "lift_fresh", "is_same_size", "scalar_tensor", "detach",
+}  # fmt: skip
+_HEAVY = (
+    *("conv", "attention", "rnn", "lstm", "gru"),
+    *("fft", "linalg", "sort", "topk", "index_put", "embedding"),
+)
+
+
+def estimate_workspace(
+    overload: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    in_bytes: int,
+    out_bytes: int,
+    made: set[torch.dtype],
+) -> tuple[int, bool]:
+    """A safe number of bytes for an op never measured, and whether it is exact."""
+    base = overload._schema.name.split("::")[-1]
+    if base in _NO_WORKSPACE:
+        return (RNG_BYTES, True) if torch.Tag.nondeterministic_seeded in overload.tags else (0, True)
+    tensors = tensors_of(args) + tensors_of(kwargs)
+    dtypes = {t.dtype for t in tensors if t.dim() > 0}
+    pointwise = torch.Tag.pointwise in overload.tags and not base.startswith("_foreach")
+    if pointwise and _in_one_dtype(dtypes, made):
+        return 0, True
+    both = in_bytes + out_bytes
+    if base in ("convolution", "convolution_backward"):
+        packed = _packed_convolution(base, args)
+        if packed is not None:
+            return packed, False
+    if any(word in base for word in _HEAVY):
+        if base == "mkldnn_rnn_layer_backward":
+            # All sizes are known here; over many shapes it took 0.84 of both at most.
+            return both + both // 8 + RNG_BYTES, False
+        factor = 8 if "rnn" in base or "lstm" in base else 3
+        if "convolution" in base and any(t.dtype == torch.float64 for t in tensors) and len(tensors) > 1:
+            # Without oneDNN: columns of kernel size times the input.
+            weight = next((t for t in tensors[1:] if t.dim() == tensors[0].dim()), tensors[0])
+            factor += weight[0, 0].numel() if weight.dim() > 2 else 1
+        return factor * both + RNG_BYTES, False
+    return both + RNG_BYTES, False
+
+
+def _packed_convolution(base: str, args: tuple[Any, ...]) -> int | None:
+    """Workspace of a convolution that oneDNN runs: copies packed in blocks of 16 channels, an eighth for safety.
+
+    ``None`` for what it may not run itself (other types, one sample, three dimensions, dilation): that takes columns.
+    """
+    backward = base == "convolution_backward"
+    x, weight = (args[1], args[2]) if backward else (args[0], args[1])
+    dilation, transposed = (args[6], args[7]) if backward else (args[5], args[6])
+    plain = x.device.type == "cpu" and x.dtype == torch.float32 and all(d == 1 for d in dilation)
+    if not plain or x.dim() not in (3, 4) or x.shape[0] < 2 or transposed:
+        return None
+    y = args[0] if backward else None
+    stride, padding = (args[4], args[5]) if backward else (args[3], args[4])
+    if y is None:
+        places = 1
+        for size, kernel, step, pad in zip(x.shape[2:], weight.shape[2:], stride, padding, strict=False):
+            places *= (size + 2 * pad - kernel) // step + 1
+    else:
+        places = y[0, 0].numel()
+
+    def blocked(channels: int) -> int:
+        return -(-channels // 16) * 16
+
+    inputs = 4 * x.shape[0] * blocked(x.shape[1]) * x[0, 0].numel()
+    outputs = 4 * x.shape[0] * blocked(weight.shape[0]) * places
+    kernel_bytes = 4 * blocked(weight.shape[0]) * blocked(weight.shape[1]) * weight[0, 0].numel()
+    if backward:
+        copies = inputs + outputs + max(inputs, outputs) + 3 * kernel_bytes
+    else:
+        copies = inputs + 2 * outputs + 2 * kernel_bytes
+    return copies + copies // 8 + (1 << 20)
+
+
+def _in_one_dtype(read: set[torch.dtype], made: set[torch.dtype]) -> bool:
+    """Whether a pointwise op computes in the dtype that it reads.
+
+    Otherwise it copies whole operands or results: ``abs`` of complex numbers, ``sin`` of integers, integers compared
+    with a fraction.
+    """
+    if len(read | made - {torch.bool}) > 1:
+        return False
+    return torch.bool not in made or all(dtype.is_floating_point or dtype == torch.bool for dtype in read)

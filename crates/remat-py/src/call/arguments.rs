@@ -1,0 +1,420 @@
+//! One pass over an op's arguments finds the storages that it reads and writes, its signature, and the description of
+//! its arguments for a replay.
+
+use std::hash::Hasher;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use remat_core::TensorId;
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::func::{Func, RunningStats};
+use super::invocation::Invocation;
+use super::view::{Arg, View};
+use crate::ffi::fastcall::call_one;
+use crate::tracking::storages::LiveId;
+
+/// The class of a Python type, as far as arguments are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A tensor of torch's own class or a subclass that does not intercept ops.
+    Tensor,
+    /// A parameter of a module: the optimizer will write it, and every step reads it.
+    Parameter,
+    /// A tensor subclass that intercepts ops itself.
+    Wrapper,
+    /// Anything else.
+    Other,
+}
+
+/// C methods of torch and tables about types, looked up once.
+pub struct Torch {
+    /// `TensorBase.untyped_storage`.
+    pub untyped_storage: Py<PyAny>,
+    /// `part_storages(tensor) -> list`: the storages of a sparse tensor's parts.
+    pub part_storages: Py<PyAny>,
+    /// `TensorBase.stride`.
+    pub stride: Py<PyAny>,
+    /// `TensorBase.storage_offset`.
+    pub storage_offset: Py<PyAny>,
+    /// `TensorBase.is_conj`.
+    pub is_conj: Py<PyAny>,
+    /// `TensorBase.is_neg`.
+    pub is_neg: Py<PyAny>,
+    /// `classify(type) -> int`: 0 tensor, 1 wrapper, 2 other, 3 parameter.
+    pub classify: Py<PyAny>,
+    /// Types seen so far, by address. The entry keeps the type alive.
+    pub classes: FxHashMap<usize, (Class, Py<PyAny>)>,
+    /// Whether dtypes are complex, by address.
+    pub complex: FxHashMap<usize, bool>,
+    /// Whether any complex tensor was seen. Only then can a tensor carry a lazy negation.
+    pub any_complex: bool,
+}
+
+impl Torch {
+    /// Looks the methods up in the Python module `torch_internals`.
+    ///
+    /// # Errors
+    /// `AttributeError` for a method that is not there.
+    pub fn of(module: &Bound<'_, PyAny>) -> PyResult<Torch> {
+        let base = module.getattr("TensorBase")?;
+        let method = |name: &str| -> PyResult<Py<PyAny>> { Ok(base.getattr(name)?.unbind()) };
+        Ok(Torch {
+            untyped_storage: method("untyped_storage")?,
+            part_storages: module.getattr("part_storages")?.unbind(),
+            stride: method("stride")?,
+            storage_offset: method("storage_offset")?,
+            is_conj: method("is_conj")?,
+            is_neg: method("is_neg")?,
+            classify: module.getattr("classify")?.unbind(),
+            classes: FxHashMap::default(),
+            complex: FxHashMap::default(),
+            any_complex: true,
+        })
+    }
+
+    /// The class of a value.
+    #[inline]
+    pub fn class_of(&mut self, value: &Bound<'_, PyAny>) -> PyResult<Class> {
+        let ty = value.get_type();
+        if let Some((class, _)) = self.classes.get(&(ty.as_ptr() as usize)) {
+            return Ok(*class);
+        }
+        let class = match self
+            .classify
+            .bind(value.py())
+            .call1((&ty,))?
+            .extract::<u8>()?
+        {
+            0 => Class::Tensor,
+            1 => Class::Wrapper,
+            3 => Class::Parameter,
+            _ => Class::Other,
+        };
+        self.classes
+            .insert(ty.as_ptr() as usize, (class, ty.into_any().unbind()));
+        Ok(class)
+    }
+
+    /// The storages that a tensor without one of its own is made of.
+    pub fn parts<'py>(&self, tensor: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        self.part_storages
+            .bind(tensor.py())
+            .call1((tensor,))?
+            .extract()
+    }
+
+    fn is_complex(&mut self, dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let key = dtype.as_ptr() as usize;
+        if let Some(known) = self.complex.get(&key) {
+            return Ok(*known);
+        }
+        let complex = dtype.getattr("is_complex")?.extract()?;
+        self.complex.insert(key, complex);
+        self.any_complex |= complex;
+        Ok(complex)
+    }
+}
+
+/// The findings of one pass over the arguments.
+#[derive(Default)]
+pub struct Walk {
+    /// Distinct storages read, in order of appearance.
+    pub inputs: Vec<TensorId>,
+    /// Their live ids.
+    pub lives: Vec<LiveId>,
+    /// Inputs that are written, as indices into `inputs`.
+    pub written: Vec<u32>,
+    /// Storages of running statistics that the op updates on the side.
+    pub stats: Vec<LiveId>,
+    /// Views of the inputs.
+    pub views: Vec<View>,
+    /// Positional arguments.
+    pub args: Vec<Arg>,
+    /// Keyword arguments.
+    pub kwargs: Vec<(Py<PyAny>, Arg)>,
+    /// Whether a tensor is among the arguments whose parts Remat cannot tell, or whose parts the op may exchange.
+    pub opaque: bool,
+    /// Whether a parameter of a module is among the arguments.
+    pub parameters: bool,
+    /// Storages of the parts of sparse arguments.
+    pub parts: Vec<LiveId>,
+    /// Whether a tensor subclass that intercepts ops is among the arguments.
+    pub wrapper: bool,
+    /// Signature of the call.
+    pub signature: u64,
+}
+
+/// The table in which a walk finds the live storage of a tensor.
+pub trait Registry {
+    /// The live id and tensor of a storage, which is registered if it is new; `None` if it is not on a device with
+    /// memory of its own (meta).
+    fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<(LiveId, TensorId)>>;
+}
+
+struct Walker<'a, R: Registry> {
+    torch: &'a mut Torch,
+    registry: &'a mut R,
+    hash: FxHasher,
+    out: Walk,
+    tensors: usize,
+    /// Scalars among the arguments, which are part of the signature only if no argument is a tensor.
+    scalars: Vec<u64>,
+}
+
+/// The meaning of an integer argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Numbers {
+    /// It may change the size of a result.
+    Sizes,
+    /// It is a value to compute with.
+    Scalars,
+}
+
+/// An op's use of an argument.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    Read,
+    Write,
+    /// Statistics that the op updates on the side, without reading them.
+    Side,
+    /// Statistics that the op neither reads nor updates.
+    Skip,
+}
+
+/// Walks the arguments of a call.
+///
+/// # Errors
+/// An error of Python's, or of the registry.
+pub fn walk<R: Registry>(
+    torch: &mut Torch,
+    registry: &mut R,
+    call: &Invocation<'_, '_>,
+) -> PyResult<Walk> {
+    let mut walker = Walker {
+        torch,
+        registry,
+        hash: FxHasher::default(),
+        out: Walk::default(),
+        tensors: 0,
+        scalars: Vec::new(),
+    };
+    walker
+        .hash
+        .write_usize(call.func.overload.as_ptr() as usize);
+    walker.positional(call)?;
+    if let Some(kwargs) = call.kwargs {
+        walker.keywords(call.func, kwargs)?;
+    }
+    if walker.tensors == 0 {
+        // A factory: its numbers are its sizes (`arange(0, 1, 0.1)`).
+        for n in std::mem::take(&mut walker.scalars) {
+            walker.hash.write_u64(n);
+        }
+    }
+    walker.out.signature = walker.hash.finish();
+    Ok(walker.out)
+}
+
+/// The running statistics that a call names, if it runs in training mode.
+fn stats_in_training(call: &Invocation<'_, '_>) -> PyResult<Option<RunningStats>> {
+    match call.func.stats {
+        Some(stats)
+            if call.args.len() > stats.training
+                && call.args.get_item(stats.training)?.is_truthy()? =>
+        {
+            Ok(Some(stats))
+        }
+        _ => Ok(None),
+    }
+}
+
+impl<R: Registry> Walker<'_, R> {
+    fn positional(&mut self, call: &Invocation<'_, '_>) -> PyResult<()> {
+        let Invocation { func, args, .. } = *call;
+        let stats = stats_in_training(call)?;
+        self.out.args.reserve(args.len());
+        for (i, value) in args.iter().enumerate() {
+            let access = match stats {
+                Some(s) if s.args.contains(&i) && s.updates => Access::Side,
+                Some(s) if s.args.contains(&i) => Access::Skip,
+                _ if func.writes.contains(&i) => Access::Write,
+                _ => Access::Read,
+            };
+            let numbers = if i < 64 && func.scalars >> i & 1 == 1 {
+                Numbers::Scalars
+            } else {
+                Numbers::Sizes
+            };
+            let arg = self.value(&value, access, numbers)?;
+            self.out.args.push(arg);
+        }
+        Ok(())
+    }
+
+    fn keywords(&mut self, func: &Func, kwargs: &Bound<'_, PyDict>) -> PyResult<()> {
+        for (name, value) in kwargs.iter() {
+            self.hash.write_isize(name.hash()?);
+            let mut access = Access::Read;
+            for written in &func.writes_by_name {
+                if written.bind(kwargs.py()).as_any().eq(&name)? {
+                    access = Access::Write;
+                }
+            }
+            let arg = self.value(&value, access, Numbers::Sizes)?;
+            self.out.kwargs.push((name.unbind(), arg));
+        }
+        Ok(())
+    }
+
+    fn value(
+        &mut self,
+        value: &Bound<'_, PyAny>,
+        access: Access,
+        numbers: Numbers,
+    ) -> PyResult<Arg> {
+        if value.is_none() {
+            self.hash.write_u8(1);
+        } else if value.is_exact_instance_of::<PyBool>() {
+            self.hash.write_u8(if value.is_truthy()? { 2 } else { 3 });
+        } else if value.is_exact_instance_of::<PyInt>() {
+            // Not Python's hash: -1 and -2 share one, and both are dimensions.
+            let n = value
+                .extract::<i64>()
+                .map_or_else(|_| value.hash().map(|h| h as u64), |n| Ok(n as u64))?;
+            self.number(n, numbers, 4);
+        } else if value.is_exact_instance_of::<PyFloat>() {
+            self.number(value.hash()? as u64, Numbers::Scalars, 5);
+        } else if value.is_exact_instance_of::<PyList>() || value.is_exact_instance_of::<PyTuple>()
+        {
+            return self.list(value, access, numbers);
+        } else if value.is_exact_instance_of::<PyString>() {
+            self.hash.write_isize(value.hash()?);
+        } else {
+            match self.torch.class_of(value)? {
+                Class::Tensor => return self.tensor(value, access),
+                Class::Parameter => {
+                    self.out.parameters = true;
+                    return self.tensor(value, access);
+                }
+                Class::Wrapper => self.out.wrapper = true,
+                Class::Other => match value.hash() {
+                    Ok(h) => self.hash.write_isize(h),
+                    Err(_) => self.hash.write_usize(value.get_type().as_ptr() as usize),
+                },
+            }
+        }
+        Ok(Arg::Object(value.clone().unbind()))
+    }
+
+    fn number(&mut self, n: u64, numbers: Numbers, tag: u8) {
+        self.hash.write_u8(tag);
+        match numbers {
+            Numbers::Scalars => self.scalars.push(n),
+            Numbers::Sizes => self.hash.write_u64(n),
+        }
+    }
+
+    fn list(
+        &mut self,
+        value: &Bound<'_, PyAny>,
+        access: Access,
+        numbers: Numbers,
+    ) -> PyResult<Arg> {
+        let length = value.len()?;
+        self.hash.write_usize(length ^ 0x5bd1_e995);
+        let before = self.tensors;
+        let mut items = Vec::with_capacity(length);
+        for item in value.try_iter()? {
+            items.push(self.value(&item?, access, numbers)?);
+        }
+        if self.tensors == before {
+            return Ok(Arg::Object(value.clone().unbind()));
+        }
+        Ok(Arg::List(items))
+    }
+
+    /// Sparse and other layouts have no storage of their own. They are passed as they are, and their parts stay in
+    /// memory.
+    fn sparse(&mut self, tensor: &Bound<'_, PyAny>, access: Access) -> PyResult<Arg> {
+        let py = tensor.py();
+        let parts = self.torch.parts(tensor)?;
+        // A write may give it other parts.
+        self.out.opaque |= parts.is_empty() || access == Access::Write;
+        self.hash.write_u8(8);
+        self.hash
+            .write_isize(tensor.getattr(intern!(py, "shape"))?.hash()?);
+        self.hash
+            .write_usize(tensor.getattr(intern!(py, "dtype"))?.as_ptr() as usize);
+        for storage in parts {
+            let bytes: u64 = storage.call_method0(intern!(py, "nbytes"))?.extract()?;
+            self.hash.write_u64(bytes);
+            if let Some((live, id)) = self.registry.resolve(&storage)? {
+                self.input(live, id, access);
+                self.out.parts.push(live);
+            }
+        }
+        Ok(Arg::Object(tensor.clone().unbind()))
+    }
+
+    /// The index of an input, which is added when it is new.
+    fn input(&mut self, live: LiveId, id: TensorId, access: Access) -> u32 {
+        let input = match self.out.inputs.iter().position(|&t| t == id) {
+            Some(i) => i,
+            None => {
+                self.out.inputs.push(id);
+                self.out.lives.push(live);
+                self.out.inputs.len() - 1
+            }
+        } as u32;
+        if access == Access::Write && !self.out.written.contains(&input) {
+            self.out.written.push(input);
+        }
+        input
+    }
+
+    fn tensor(&mut self, tensor: &Bound<'_, PyAny>, access: Access) -> PyResult<Arg> {
+        let py = tensor.py();
+        self.tensors += 1;
+        let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) else {
+            return self.sparse(tensor, access);
+        };
+        let Some((live, id)) = self.registry.resolve(&storage)? else {
+            self.out.opaque = true;
+            return Ok(Arg::Object(tensor.clone().unbind()));
+        };
+        let shape = tensor.getattr(intern!(py, "shape"))?;
+        let dtype = tensor.getattr(intern!(py, "dtype"))?;
+        let stride = call_one(&self.torch.stride, tensor)?;
+        self.hash.write_u8(7);
+        self.hash.write_isize(shape.hash()?);
+        self.hash.write_isize(stride.hash()?);
+        self.hash.write_usize(dtype.as_ptr() as usize);
+        match access {
+            Access::Side => {
+                self.out.stats.push(live);
+                return Ok(Arg::Absent);
+            }
+            Access::Skip => return Ok(Arg::Absent),
+            Access::Read | Access::Write => {}
+        }
+        let input = self.input(live, id, access);
+        self.hash.write_u32(input);
+        let complex = self.torch.is_complex(&dtype)?;
+        let conj = complex && call_one(&self.torch.is_conj, tensor)?.is_truthy()?;
+        let neg = self.torch.any_complex && call_one(&self.torch.is_neg, tensor)?.is_truthy()?;
+        self.hash.write_u8(u8::from(conj) | u8::from(neg) << 1);
+        let offset = call_one(&self.torch.storage_offset, tensor)?;
+        self.out.views.push(View {
+            input,
+            shape: shape.unbind(),
+            stride: stride.unbind(),
+            offset: offset.unbind(),
+            dtype: dtype.unbind(),
+            conj,
+            neg,
+        });
+        Ok(Arg::Tensor((self.out.views.len() - 1) as u32))
+    }
+}

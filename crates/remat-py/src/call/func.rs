@@ -1,0 +1,106 @@
+//! The description of a torch op, independent of arguments: its kind, the arguments it writes, whether it is random.
+//! `describe` of torch internals reads it off the op's schema, once per op.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+/// The session's treatment of an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Makes a view: touches no data, runs as it is even on evicted storages.
+    View,
+    /// Decomposes into other ops, which the session then sees one by one.
+    Composite,
+    /// An ordinary op on data.
+    Plain,
+    /// Reads data and returns no tensor: nothing to replay.
+    Read,
+    /// Gives a tensor another storage or its storage another size. Afterwards the storages are registered anew, pinned.
+    Restructure,
+    /// Not an `aten` op: it may keep or share its arguments, so the storages that it touches are pinned.
+    Foreign,
+}
+
+/// Running statistics that an op updates beside its result, though its result does not depend on them
+/// (batch normalisation in training).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunningStats {
+    /// Positions of the statistics among the arguments.
+    pub args: [usize; 2],
+    /// Position of the `training` flag.
+    pub training: usize,
+    /// Whether the op updates them (forward) or only reads them (backward).
+    pub updates: bool,
+}
+
+/// An op, described.
+pub struct Func {
+    /// The overload object, kept so that its address stays a valid key.
+    pub overload: Py<PyAny>,
+    /// The C function behind it.
+    pub call: Py<PyAny>,
+    /// `aten.add.Tensor`.
+    pub name: String,
+    /// The session's treatment of it.
+    pub kind: Kind,
+    /// Positions of arguments it writes into.
+    pub writes: Vec<usize>,
+    /// Keyword arguments it writes into.
+    pub writes_by_name: Vec<Py<PyString>>,
+    /// Bit `i`: positional argument `i` is a number whose value cannot change a size.
+    pub scalars: u64,
+    /// Whether it draws random numbers from a generator.
+    pub random: bool,
+    /// Whether the sizes of its outputs depend on data.
+    pub data_dependent: bool,
+    /// Whether it returns memory that nothing has been written to yet.
+    pub blank: bool,
+    /// Whether it overwrites all of its first argument, whatever that held.
+    pub fills: bool,
+    /// Whether its results are pinned, because code above the dispatcher reads them by raw pointer.
+    pub pins_results: bool,
+    /// Whether autograd may use it to leave a gradient in a leaf; such a gradient is pinned.
+    pub accumulates: bool,
+    /// Batch normalisation's side effect.
+    pub stats: Option<RunningStats>,
+}
+
+impl Func {
+    /// Reads the dictionary that `describe` returns.
+    pub fn from_description(overload: &Bound<'_, PyAny>, d: &Bound<'_, PyDict>) -> PyResult<Func> {
+        let get = |key: &str| -> PyResult<Bound<'_, PyAny>> {
+            d.get_item(key)?
+                .ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(key.to_owned()))
+        };
+        let kind = match get("kind")?.extract::<String>()?.as_str() {
+            "view" => Kind::View,
+            "composite" => Kind::Composite,
+            "read" => Kind::Read,
+            "restructure" => Kind::Restructure,
+            "foreign" => Kind::Foreign,
+            _ => Kind::Plain,
+        };
+        let stats = get("stats")?.extract::<Option<(usize, usize, usize, bool)>>()?;
+        let stats = stats.map(|(mean, var, training, updates)| RunningStats {
+            args: [mean, var],
+            training,
+            updates,
+        });
+        Ok(Func {
+            overload: overload.clone().unbind(),
+            call: get("call")?.unbind(),
+            name: get("name")?.extract()?,
+            kind,
+            writes: get("writes")?.extract()?,
+            writes_by_name: get("writes_by_name")?.extract()?,
+            scalars: get("scalars")?.extract()?,
+            random: get("random")?.extract()?,
+            data_dependent: get("data_dependent")?.extract()?,
+            blank: get("blank")?.extract()?,
+            fills: get("fills")?.extract()?,
+            pins_results: get("pins_results")?.extract()?,
+            accumulates: get("accumulates")?.extract()?,
+            stats,
+        })
+    }
+}

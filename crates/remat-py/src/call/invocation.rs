@@ -1,0 +1,30 @@
+//! A call of an op, as torch dispatches it.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::func::Func;
+
+/// An op and the Python arguments it is called with.
+#[derive(Clone, Copy)]
+pub struct Invocation<'a, 'py> {
+    /// The op.
+    pub func: &'a Func,
+    /// Positional arguments.
+    pub args: &'a Bound<'py, PyTuple>,
+    /// Keyword arguments.
+    pub kwargs: Option<&'a Bound<'py, PyDict>>,
+}
+
+impl<'py> Invocation<'_, 'py> {
+    /// The GIL, which the arguments prove to be held.
+    pub fn py(&self) -> Python<'py> {
+        self.args.py()
+    }
+
+    /// Runs the op.
+    pub fn call(&self) -> PyResult<Bound<'py, PyAny>> {
+        let function = self.func.call.bind(self.py());
+        function.call(self.args, self.kwargs)
+    }
+}

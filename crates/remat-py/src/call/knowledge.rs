@@ -1,0 +1,58 @@
+//! Signatures and their measurements, kept from one session to the next within the process.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
+
+use super::signature::Signature;
+use crate::tracking::devices::Pool;
+
+/// Signatures by hash. A later session starts with what an earlier one measured.
+#[derive(Default)]
+pub struct Knowledge {
+    /// By the hash of the call's signature.
+    pub signatures: FxHashMap<u64, Signature>,
+}
+
+static KEPT: Mutex<Option<(Knowledge, Vec<Pool>)>> = Mutex::new(None);
+
+/// More signatures than this are not kept: a program whose shapes never repeat must not grow for ever.
+const LIMIT: usize = 200_000;
+
+impl Knowledge {
+    /// The knowledge that earlier sessions left, if `pools` (the devices with budgets) come first in its list of
+    /// devices. Pool ids in signatures are positions in that list, so the session takes over the list too.
+    pub fn take(pools: &mut Vec<Pool>) -> Knowledge {
+        let Some(kept) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Knowledge::default();
+        };
+        let (knowledge, known_pools) = kept;
+        let fits = known_pools.len() >= pools.len()
+            && known_pools
+                .iter()
+                .zip(pools.iter())
+                .all(|(a, b)| a.name == b.name);
+        if !fits {
+            return Knowledge::default();
+        }
+        *pools = known_pools;
+        knowledge
+    }
+
+    /// Leaves the knowledge for the next session.
+    pub fn put_back(&mut self, py: Python<'_>, pools: &[Pool]) {
+        let mut mine = std::mem::take(self);
+        if mine.signatures.len() > LIMIT {
+            mine.signatures.clear();
+        }
+        let pools = pools
+            .iter()
+            .map(|p| Pool {
+                name: p.name.clone(),
+                device: p.device.clone_ref(py),
+            })
+            .collect();
+        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some((mine, pools));
+    }
+}

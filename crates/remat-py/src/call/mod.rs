@@ -1,0 +1,9 @@
+//! One call of a torch op: its description, its arguments, its signature, and the record to replay it by.
+
+pub mod arguments;
+pub mod func;
+pub mod invocation;
+pub mod knowledge;
+pub mod record;
+pub mod signature;
+pub mod view;

@@ -1,0 +1,59 @@
+//! Arguments with every tensor replaced by a description of its view, so that they keep no tensor alive.
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+/// Input of a view over a storage that nothing was written to yet, and that the op overwrites entirely.
+pub const BLANK: u32 = u32::MAX;
+
+/// A view of one of the op's input storages.
+pub struct View {
+    /// Index into the op's inputs in the engine, or [`BLANK`].
+    pub input: u32,
+    /// `torch.Size`.
+    pub shape: Py<PyAny>,
+    /// Strides, in elements.
+    pub stride: Py<PyAny>,
+    /// Offset, in elements.
+    pub offset: Py<PyAny>,
+    /// `torch.dtype`.
+    pub dtype: Py<PyAny>,
+    /// Lazy conjugation.
+    pub conj: bool,
+    /// Lazy negation.
+    pub neg: bool,
+}
+
+/// One argument.
+pub enum Arg {
+    /// Index into the views of the call.
+    Tensor(u32),
+    /// A value without tensors.
+    Object(Py<PyAny>),
+    /// A list with tensors in it.
+    List(Vec<Arg>),
+    /// Left out of the replay (running statistics).
+    Absent,
+}
+
+impl Arg {
+    /// Builds the Python argument.
+    pub fn build<'py>(
+        &self,
+        py: Python<'py>,
+        tensors: &[Bound<'py, PyAny>],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        Ok(match self {
+            Arg::Tensor(i) => tensors[*i as usize].clone(),
+            Arg::Object(o) => o.bind(py).clone(),
+            Arg::Absent => py.None().into_bound(py),
+            Arg::List(items) => {
+                let items = items
+                    .iter()
+                    .map(|a| a.build(py, tensors))
+                    .collect::<PyResult<Vec<_>>>()?;
+                PyList::new(py, items)?.into_any()
+            }
+        })
+    }
+}

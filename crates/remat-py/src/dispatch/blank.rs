@@ -1,0 +1,225 @@
+//! Memory that was allocated and not written to, and the op that gives it its first value.
+
+use std::cmp::Ordering;
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, Cost, Finished, OpSpec, Output, PoolId, Replay, TensorId};
+
+use super::op::{Prepared, Ran};
+use super::state::State;
+use crate::call::arguments::Walk;
+use crate::call::func::Func;
+use crate::call::invocation::Invocation;
+use crate::call::record::{Context, Record};
+use crate::call::view::{View, BLANK};
+use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::trace::RanOp;
+
+/// A blank storage that is being filled.
+#[derive(Clone, Copy)]
+struct Blank {
+    id: LiveId,
+    bytes: u64,
+    pool: PoolId,
+}
+
+impl State {
+    /// The input that the op overwrites entirely, if that is a blank storage. Blank storages that are used otherwise
+    /// stay pinned: something may have written to them by raw pointer.
+    pub(super) fn filled(
+        &mut self,
+        py: Python<'_>,
+        func: &Func,
+        walked: &Walk,
+    ) -> PyResult<Option<u32>> {
+        let mut filled = None;
+        for (i, &id) in walked.lives.iter().enumerate() {
+            let live = self.executor.storages.live_mut(id);
+            let Some(live) = live.filter(|live| live.blank) else {
+                continue;
+            };
+            live.blank = false;
+            let bytes = live.bytes;
+            let mut views = walked.views.iter().filter(|v| v.input == i as u32);
+            let (Some(view), None) = (views.next(), views.next()) else {
+                continue;
+            };
+            let only_written = func.fills && walked.written[..] == [i as u32];
+            if only_written && bytes > self.tiny && covered(py, view)? == bytes {
+                filled = Some(i as u32);
+            }
+        }
+        Ok(filled)
+    }
+
+    /// Runs an op that gives a blank storage its first value. To the engine it is an op with a fresh output.
+    pub(super) fn fill(
+        &mut self,
+        call: &Invocation<'_, '_>,
+        prepared: &mut Prepared,
+        filled: u32,
+    ) -> PyResult<Py<PyAny>> {
+        let py = call.py();
+        let id = take_out(&mut prepared.walked, filled);
+        let Some(blank) = self.release_blank(py, id)? else {
+            return Ok(call.call()?.unbind());
+        };
+        let outputs = [Output::Fresh {
+            bytes: Bytes(blank.bytes),
+            pool: blank.pool,
+        }];
+        let rng = if call.func.random {
+            Some(self.rng_state(call)?)
+        } else {
+            None
+        };
+        let chain = self.executor.chain(&prepared.walked.inputs);
+        let ran = match self.run_filling(call, prepared, &outputs, rng) {
+            Ok(ran) => ran,
+            Err(e) => {
+                self.readopt(py, id)?;
+                return Err(e);
+            }
+        };
+        let made = self.finish_filling(call, prepared, &outputs, &ran)?;
+        self.fill_buffer(blank, made[0]);
+        let context = Context {
+            grad: prepared.grad,
+            rng: ran.rng,
+        };
+        let Prepared {
+            walked, signature, ..
+        } = prepared;
+        let record = Record {
+            written: Vec::new(),
+            results: vec![Some(0)],
+            blank: Some((blank.bytes, blank.pool)),
+            ..Record::of(call.func, walked, signature, context)
+        };
+        self.executor.keep(py, ran.op, record, &walked.lives)?;
+        self.executor.note_chain(&made, chain);
+        self.executor.collect();
+        Ok(ran.result.unbind())
+    }
+
+    /// Releases the constant that stands for a blank storage. It gives way to the op's output, byte for byte.
+    fn release_blank(&mut self, py: Python<'_>, id: LiveId) -> PyResult<Option<Blank>> {
+        let Some(live) = self.executor.storages.live(id) else {
+            return Ok(None);
+        };
+        let (tensor, bytes, pool) = (live.tensor, live.bytes, live.pool);
+        self.executor.sync(py)?;
+        let sid = self.executor.engine.storage(tensor);
+        self.executor.storages.set_buffer(sid, Buffer::Empty);
+        self.executor.release(py, tensor)?;
+        Ok(Some(Blank { id, bytes, pool }))
+    }
+
+    /// Announces and runs an op that fills a blank storage. No block is kept for the bytes, which have theirs.
+    fn run_filling<'py>(
+        &mut self,
+        call: &Invocation<'_, 'py>,
+        prepared: &mut Prepared,
+        outputs: &[Output],
+        rng: Option<Py<PyAny>>,
+    ) -> PyResult<Ran<'py>> {
+        let signature = &mut prepared.signature;
+        let spec = OpSpec {
+            inputs: &prepared.walked.inputs,
+            outputs,
+            workspace: signature.room(),
+            workspace_pool: signature.workspace_pool,
+            replay: Replay::Allowed,
+        };
+        let op = self.begin_filled(call.py(), &spec)?;
+        match self.call(call, signature) {
+            Ok((result, cost)) => Ok(Ran {
+                op,
+                result,
+                cost,
+                rng,
+            }),
+            Err(e) => self.executor.cancel(call.py(), op).and(Err(e)),
+        }
+    }
+
+    /// Tells the trace and the engine that the op ran; returns the tensor that it made.
+    fn finish_filling(
+        &mut self,
+        call: &Invocation<'_, '_>,
+        prepared: &Prepared,
+        outputs: &[Output],
+        ran: &Ran<'_>,
+    ) -> PyResult<Vec<TensorId>> {
+        let made = self.executor.engine.outputs(ran.op).to_vec();
+        if let Some(trace) = &mut self.executor.trace {
+            trace.op(&RanOp {
+                name: &call.func.name,
+                inputs: &prepared.walked.inputs,
+                outputs,
+                made: &made,
+                workspace: prepared.signature.workspace.0,
+                workspace_pool: prepared.signature.workspace_pool,
+                cost: ran.cost,
+                replay: Replay::Allowed,
+                sizes: None,
+            })?;
+        }
+        let finished = self.executor.engine.finish(
+            ran.op,
+            &Finished {
+                cost: Cost(ran.cost),
+                bytes: None,
+            },
+        );
+        self.executor.perform(call.py())?;
+        finished.map_err(|e| self.executor.refusal(call.py(), &e))?;
+        Ok(made)
+    }
+
+    /// Notes that a storage has the value of a tensor now.
+    fn fill_buffer(&mut self, blank: Blank, tensor: TensorId) {
+        let sid = self.executor.engine.storage(tensor);
+        if let Some(live) = self.executor.storages.live_mut(blank.id) {
+            live.tensor = tensor;
+        }
+        let buffer = Buffer::Live(blank.id);
+        self.executor.storages.set_buffer(sid, buffer);
+        if let Some(arena) = &mut self.executor.arena {
+            arena.stale = true; // the bytes are at the blank storage's place, not at the one that the engine chose
+        }
+    }
+
+    /// Takes a storage back in as a constant, after the op that was to fill it did not run.
+    fn readopt(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        if let Some(live) = self.executor.storages.forget(id) {
+            self.executor.uncount(py, &live)?;
+            if let Some(object) = live.upgrade(py)? {
+                self.executor.constant(&object, live.pool)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a view's elements.
+fn covered(py: Python<'_>, view: &View) -> PyResult<u64> {
+    let mut covered: u64 = view.dtype.bind(py).getattr("itemsize")?.extract()?;
+    for size in view.shape.bind(py).try_iter()? {
+        covered *= size?.extract::<u64>()?;
+    }
+    Ok(covered)
+}
+
+/// Takes an input out of a walk; its view becomes one of a blank storage.
+fn take_out(walked: &mut Walk, filled: u32) -> LiveId {
+    walked.inputs.remove(filled as usize);
+    for view in &mut walked.views {
+        match view.input.cmp(&filled) {
+            Ordering::Equal => view.input = BLANK,
+            Ordering::Greater => view.input -= 1,
+            Ordering::Less => {}
+        }
+    }
+    walked.lives.remove(filled as usize)
+}

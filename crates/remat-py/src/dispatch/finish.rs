@@ -1,0 +1,198 @@
+//! The end of an op: the engine is told its true sizes and cost, and its results are taken in.
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, Cost, Error, Finished, Output, Replay, TensorId};
+
+use super::op::{Announced, Prepared, Ran};
+use super::sizes::Parts;
+use super::state::State;
+use crate::call::arguments::Registry;
+use crate::call::signature::Signature;
+use crate::ffi::fastcall::call_one;
+use crate::tracking::storages::Contents;
+use crate::tracking::trace::RanOp;
+
+/// The storages of an op's results.
+struct Results<'py> {
+    /// True sizes of the announced outputs; 0 for those that were not returned.
+    sizes: Vec<Bytes>,
+    /// Storages of fresh outputs, with the index of the output.
+    fresh: Vec<(u32, Bound<'py, PyAny>)>,
+    /// Further storages, which become constants.
+    parts: Parts<'py>,
+    /// Whether every result has a storage of its own.
+    dense: bool,
+}
+
+impl Results<'_> {
+    /// Fresh outputs that were announced and not returned.
+    fn missing<'a>(&'a self, outputs: &'a [Output]) -> impl Iterator<Item = usize> + 'a {
+        let returned = |k: usize| self.fresh.iter().any(|(fresh, _)| *fresh == k as u32);
+        let fresh = outputs.iter().enumerate();
+        fresh
+            .filter(|(_, output)| matches!(output, Output::Fresh { .. }))
+            .map(|(k, _)| k)
+            .filter(move |&k| !returned(k))
+    }
+}
+
+impl State {
+    /// Tells the engine the results of an op, and takes them in. Returns whether every result has a storage of its own.
+    pub(super) fn finish(
+        &mut self,
+        prepared: &mut Prepared,
+        announced: &Announced,
+        ran: &Ran<'_>,
+    ) -> PyResult<bool> {
+        let py = ran.result.py();
+        // Sizes first: the engine must know them before storages are looked up again.
+        let results = self.sort_results(&ran.result, announced, &mut prepared.signature)?;
+        let made: Vec<TensorId> = self.executor.engine.outputs(ran.op).to_vec();
+        let finished = self.tell_engine(prepared, announced, ran, &made, &results.sizes)?;
+        self.executor.perform(py)?;
+        self.take_in_fresh(announced, &results, &made)?;
+        let Prepared {
+            walked, signature, ..
+        } = prepared;
+        if signature.measured {
+            let (pool, bytes) = (signature.workspace_pool, signature.workspace.0);
+            self.executor.ledger.spike(pool, bytes);
+        }
+        self.executor.check_outputs(py, ran.op);
+        for (k, &input) in walked.written.iter().enumerate() {
+            self.supersede(py, walked.lives[input as usize], made[k])?;
+        }
+        for k in results.missing(&announced.outputs) {
+            self.executor.release(py, made[k])?;
+        }
+        finished.map_err(|e| self.executor.refusal(py, &e))?;
+        let mut left = results.parts.bytes;
+        self.take_in_parts(py, results.parts)?;
+        for &input in &walked.written {
+            let grown = self.check_size(py, walked.lives[input as usize])?;
+            left += grown.unwrap_or(0);
+        }
+        signature.leave(left);
+        Ok(results.dense)
+    }
+
+    /// Sorts the storages of a result into announced outputs and others, and corrects the signature by their sizes.
+    fn sort_results<'py>(
+        &mut self,
+        result: &Bound<'py, PyAny>,
+        announced: &Announced,
+        signature: &mut Signature,
+    ) -> PyResult<Results<'py>> {
+        let py = result.py();
+        let flat = self.flatten(result, announced.results.len())?;
+        let mut results = Results {
+            sizes: announced.sizes(),
+            fresh: Vec::with_capacity(flat.len()),
+            parts: Parts::default(),
+            dense: true,
+        };
+        for (i, tensor) in flat.iter().enumerate() {
+            let Some(tensor) = tensor else { continue };
+            let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) else {
+                results.dense = false;
+                self.list_parts(tensor, &mut results.parts)?;
+                continue;
+            };
+            let seen = self.executor.storages.find(&storage).is_some()
+                || results.fresh.iter().any(|(_, s)| s.is(&storage));
+            if seen {
+                continue;
+            }
+            let nbytes = storage.call_method0(pyo3::intern!(py, "nbytes"))?;
+            let size = Bytes(nbytes.extract()?);
+            if let Some(k) = announced.results.get(i).copied().flatten() {
+                results.sizes[k as usize] = size;
+                signature.learn(i, size);
+                results.fresh.push((k, storage));
+            } else {
+                if let Some(pool) = self.executor.device_of(&storage)? {
+                    signature.discover(i, size, pool);
+                }
+                results.parts.strangers.push(storage);
+            }
+        }
+        let missing: Vec<usize> = results.missing(&announced.outputs).collect();
+        for k in missing {
+            results.sizes[k] = Bytes(0);
+        }
+        Ok(results)
+    }
+
+    /// Tells the trace and the engine that an op ran. Returns the engine's verdict, which the caller
+    /// looks at once the engine's steps are performed.
+    fn tell_engine(
+        &mut self,
+        prepared: &Prepared,
+        announced: &Announced,
+        ran: &Ran<'_>,
+        made: &[TensorId],
+        sizes: &[Bytes],
+    ) -> PyResult<Result<(), Error>> {
+        let executor = &mut self.executor;
+        if let Some(trace) = &mut executor.trace {
+            trace.op(&RanOp {
+                name: &executor.current,
+                inputs: &prepared.walked.inputs,
+                outputs: &announced.outputs,
+                made,
+                workspace: prepared.signature.room().0,
+                workspace_pool: prepared.signature.workspace_pool,
+                cost: ran.cost,
+                replay: Replay::Allowed,
+                sizes: Some(sizes),
+            })?;
+        }
+        Ok(executor.engine.finish(
+            ran.op,
+            &Finished {
+                cost: Cost(ran.cost),
+                bytes: Some(sizes),
+            },
+        ))
+    }
+
+    /// Takes in the storages of fresh outputs.
+    fn take_in_fresh(
+        &mut self,
+        announced: &Announced,
+        results: &Results<'_>,
+        made: &[TensorId],
+    ) -> PyResult<()> {
+        let executor = &mut self.executor;
+        for (k, storage) in &results.fresh {
+            let k = *k as usize;
+            let pool = match announced.outputs[k] {
+                Output::Fresh { pool, .. } => pool,
+                _ => executor.budget_pool,
+            };
+            let (tensor, bytes) = (made[k], results.sizes[k].0);
+            executor.ledger.add(pool, bytes);
+            executor.storages.insert(
+                storage,
+                Contents {
+                    tensor,
+                    sid: executor.engine.storage(tensor),
+                    bytes,
+                    pool,
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Registers storages that were not announced as constants, and pins known ones that sparse results share.
+    fn take_in_parts(&mut self, py: Python<'_>, parts: Parts<'_>) -> PyResult<()> {
+        for storage in parts.strangers {
+            self.executor.resolve(&storage)?;
+        }
+        for id in parts.shared {
+            self.executor.pin_in_place(py, id)?;
+        }
+        Ok(())
+    }
+}

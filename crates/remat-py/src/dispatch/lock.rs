@@ -1,0 +1,108 @@
+//! The lock on a session's state. The thread that holds it recognises its own calls from within an op.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use pyo3::prelude::*;
+
+use super::lent::Lent;
+use super::state::State;
+
+/// A session's state behind a lock, and the parts that can be read from within an op.
+pub(super) struct SessionLock {
+    state: Mutex<State>,
+    /// The thread that holds the lock or evicts, 0 for none.
+    owner: AtomicU64,
+    /// Storages that the running op declares to write, as in the state.
+    pub(super) writing: Arc<Mutex<Vec<usize>>>,
+    /// The state while an op runs, as in the state.
+    lent: Arc<Lent<State>>,
+}
+
+/// A number for the calling thread; never 0.
+fn thread_id() -> u64 {
+    thread_local!(static ID: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    });
+    ID.with(|id| *id)
+}
+
+/// The state, locked.
+pub(super) struct Held<'a> {
+    pub(super) state: MutexGuard<'a, State>,
+    owner: &'a AtomicU64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.owner.store(0, Ordering::Release);
+    }
+}
+
+impl SessionLock {
+    pub(super) fn of(state: State) -> SessionLock {
+        SessionLock {
+            owner: AtomicU64::new(0),
+            writing: state.writing.clone(),
+            lent: state.lent.clone(),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// The state, unless this very thread holds it already (an op that calls back into torch).
+    pub(super) fn enter(&self, py: Python<'_>) -> Option<Held<'_>> {
+        let me = thread_id();
+        if self.owner.load(Ordering::Acquire) == me {
+            return None;
+        }
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(p)) => p.into_inner(),
+            // The thread that holds the lock may need the GIL to finish: wait without it.
+            Err(TryLockError::WouldBlock) => {
+                py.detach(|| drop(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
+                return self.enter(py);
+            }
+        };
+        self.owner.store(me, Ordering::Release);
+        Some(Held {
+            state,
+            owner: &self.owner,
+        })
+    }
+
+    /// The state in the child of a fork; `None` if another thread of the parent was amid an op.
+    pub(super) fn enter_child(&self) -> Option<MutexGuard<'_, State>> {
+        let state = self.state.try_lock().ok()?;
+        (self.owner.load(Ordering::Acquire) == 0).then_some(state)
+    }
+
+    /// Uses the state from within an allocation: the lent state if an op runs, else the locked one. `None` if neither
+    /// is to be had.
+    pub(super) fn with_any<R>(
+        &self,
+        py: Python<'_>,
+        action: impl Fn(&mut State) -> R,
+    ) -> Option<R> {
+        let lent = self.lent.with(py, |state| {
+            // Python code that runs meanwhile on this thread (an object's end) is no op of the session's.
+            let runs = self.owner.swap(thread_id(), Ordering::AcqRel);
+            let done = action(state);
+            self.owner.store(runs, Ordering::Release);
+            done
+        });
+        if lent.is_some() {
+            return lent;
+        }
+        let mut state = match self.state.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.owner.store(thread_id(), Ordering::Release);
+        let done = action(&mut state);
+        self.owner.store(0, Ordering::Release);
+        Some(done)
+    }
+}

@@ -1,0 +1,120 @@
+//! Calling an op, timing it and measuring its workspace while its signature is new.
+
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use remat_core::Bytes;
+
+use super::state::State;
+use crate::call::invocation::Invocation;
+use crate::call::signature::{Signature, SAMPLES};
+use crate::ffi::errors::as_torch_raises;
+use crate::tracking::devices::PLACED;
+
+/// An op's result, and its cost in nanoseconds.
+type Timed<'py> = (Bound<'py, PyAny>, u64);
+
+impl State {
+    /// The state of the generators that a random op draws from.
+    pub(super) fn rng_state(&mut self, call: &Invocation<'_, '_>) -> PyResult<Py<PyAny>> {
+        let py = call.py();
+        let rng_state = self.executor.internals.rng_state.clone_ref(py);
+        let state = self.lending(py, || rng_state.bind(py).call1((call.args, call.kwargs)))?;
+        Ok(state.unbind())
+    }
+
+    /// Runs the op and frees the blocks that were kept for it in vain. The first run measures its workspace, and the
+    /// next few its time.
+    pub(super) fn call<'py>(
+        &mut self,
+        call: &Invocation<'_, 'py>,
+        signature: &mut Signature,
+    ) -> PyResult<Timed<'py>> {
+        let called = if signature.measured {
+            self.call_timed(call, signature)
+        } else {
+            let in_arena = signature.workspace_pool == PLACED;
+            match in_arena.then(|| self.start_measuring()).flatten() {
+                Some(in_use_before) => self.call_in_arena(call, signature, in_use_before),
+                None => self.call_profiled(call, signature),
+            }
+        };
+        self.executor.expect_no_more();
+        called
+    }
+
+    /// Runs the op for the first time, with its workspace read off the arena.
+    fn call_in_arena<'py>(
+        &mut self,
+        call: &Invocation<'_, 'py>,
+        signature: &mut Signature,
+        in_use_before: Bytes,
+    ) -> PyResult<Timed<'py>> {
+        let started = Instant::now();
+        self.in_use_before = Some(in_use_before);
+        let result = self.lending(call.py(), || call.call())?;
+        self.in_use_before = None;
+        let cost = started.elapsed().as_nanos() as u64;
+        let workspace = self.workspace_since(in_use_before);
+        signature.workspace = Bytes(workspace.max(self.rng_bytes(call)));
+        signature.measured = true;
+        Ok((result, cost))
+    }
+
+    /// Runs the op for the first time, with its workspace measured by torch's own record of allocations.
+    fn call_profiled<'py>(
+        &mut self,
+        call: &Invocation<'_, 'py>,
+        signature: &mut Signature,
+    ) -> PyResult<Timed<'py>> {
+        let py = call.py();
+        let internals = &self.executor.internals;
+        let started = Instant::now();
+        let (result, workspace): (Bound<'py, PyAny>, Option<u64>) = internals
+            .measured_call
+            .bind(py)
+            .call1((&call.func.call, call.args, call.kwargs))
+            .map_err(|e| as_torch_raises(internals.own_frames_dropped.bind(py), e))?
+            .extract()?;
+        if let Some(workspace) = workspace {
+            signature.workspace = Bytes(workspace + self.rng_bytes(call));
+            signature.measured = true;
+        }
+        Ok((result, started.elapsed().as_nanos() as u64))
+    }
+
+    /// Runs the op, and times it until the cost of its signature is frozen.
+    fn call_timed<'py>(
+        &mut self,
+        call: &Invocation<'_, 'py>,
+        signature: &mut Signature,
+    ) -> PyResult<Timed<'py>> {
+        let py = call.py();
+        if signature.samples >= SAMPLES {
+            let result = self.lending(py, || call.call())?;
+            return Ok((result, signature.cost));
+        }
+        self.synchronize(py)?;
+        let started = Instant::now();
+        let result = self.lending(py, || call.call())?;
+        self.synchronize(py)?;
+        signature.sample(started.elapsed().as_nanos() as u64);
+        Ok((result, signature.cost))
+    }
+
+    /// Bytes that saving and restoring a generator's state takes, if the op draws random numbers.
+    fn rng_bytes(&self, call: &Invocation<'_, '_>) -> u64 {
+        if call.func.random {
+            self.executor.internals.rng_bytes
+        } else {
+            0
+        }
+    }
+
+    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.executor.internals.synchronize {
+            Some(synchronize) => synchronize.bind(py).call0().map(|_| ()),
+            None => Ok(()),
+        }
+    }
+}

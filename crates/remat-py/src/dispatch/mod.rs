@@ -1,0 +1,20 @@
+//! The dispatch mode: every torch op of the program passes through [`Session`].
+
+mod blank;
+mod evictor;
+mod finish;
+mod lent;
+mod lock;
+mod measure;
+mod op;
+mod placed;
+mod restore;
+mod route;
+mod run;
+mod session;
+mod settings;
+mod sizes;
+mod state;
+mod versions;
+
+pub use session::Session;

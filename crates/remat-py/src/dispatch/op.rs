@@ -1,0 +1,65 @@
+//! An op on its way through the session: prepared, announced, run.
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, OpId, Output, Replay};
+
+use crate::call::arguments::Walk;
+use crate::call::record::GradMode;
+use crate::call::signature::{Predicted, Signature};
+
+/// A call that is ready to be announced.
+pub(super) struct Prepared {
+    pub(super) walked: Walk,
+    pub(super) signature: Signature,
+    pub(super) grad: GradMode,
+    /// Whether the op and its arguments allow a replay.
+    pub(super) replay: Replay,
+}
+
+/// The outputs of an op, as they are announced to the engine: in-place ones first, then the fresh ones in the order of
+/// the results.
+pub(super) struct Announced {
+    pub(super) outputs: Vec<Output>,
+    /// For each flattened result the index into `outputs`, if it has a storage of its own.
+    pub(super) results: Vec<Option<u32>>,
+}
+
+impl Announced {
+    /// The outputs that a call with this signature is expected to have.
+    pub(super) fn of(walked: &Walk, signature: &Signature) -> Announced {
+        let mut outputs: Vec<Output> =
+            Vec::with_capacity(walked.written.len() + signature.outputs.len());
+        let written = walked.written.iter();
+        outputs.extend(written.map(|&of| Output::InPlace { of: of as usize }));
+        let mut results = Vec::with_capacity(signature.outputs.len());
+        for predicted in &signature.outputs {
+            results.push(match *predicted {
+                Predicted::Fresh { bytes, pool } => {
+                    outputs.push(Output::Fresh { bytes, pool });
+                    Some((outputs.len() - 1) as u32)
+                }
+                Predicted::Shared => None,
+            });
+        }
+        Announced { outputs, results }
+    }
+
+    /// The sizes of the outputs, as they are announced.
+    pub(super) fn sizes(&self) -> Vec<Bytes> {
+        let sizes = self.outputs.iter().map(|output| match output {
+            Output::Fresh { bytes, .. } => *bytes,
+            _ => Bytes(0),
+        });
+        sizes.collect()
+    }
+}
+
+/// An op that ran, before the engine is told so.
+pub(super) struct Ran<'py> {
+    pub(super) op: OpId,
+    pub(super) result: Bound<'py, PyAny>,
+    /// In nanoseconds.
+    pub(super) cost: u64,
+    /// State of the random generators before it.
+    pub(super) rng: Option<Py<PyAny>>,
+}

@@ -1,0 +1,118 @@
+//! An op in an arena: its outputs lie at the places that the engine chose, and it is tried again if it found no room.
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, OpId, OpSpec};
+
+use super::evictor;
+use super::state::State;
+use crate::call::arguments::Walk;
+use crate::call::func::Func;
+use crate::call::signature::Signature;
+use crate::executor::{is_exhausted, replaying};
+use crate::ffi::arena::Arena;
+use crate::ffi::errors::remat_error;
+use crate::tracking::devices::PLACED;
+
+/// Blocks below this part of the arena are left to the system where the engine did not place them, but none above
+/// [`LARGEST_SMALL_BLOCK`]: oneDNN caches blocks (512 bytes to 32 KiB) for as long as the program runs.
+const SMALL_PART: u64 = 512;
+const LARGEST_SMALL_BLOCK: u64 = 33 << 10;
+
+impl State {
+    /// Starts placing tensors in the arena that is open.
+    pub(super) fn enter_arena(&mut self, py: Python<'_>, bytes: u64) -> PyResult<()> {
+        let executor = &mut self.executor;
+        executor.arena = Arena::open();
+        let Some(arena) = &executor.arena else {
+            return Err(remat_error(
+                py,
+                "no arena is open: the allocator is not preloaded",
+            ));
+        };
+        arena.set_evictor(Some(evictor::make_room));
+        arena.set_small_block_limit((bytes / SMALL_PART).min(LARGEST_SMALL_BLOCK));
+        executor
+            .engine
+            .set_budget(PLACED, Some(Bytes(bytes)))
+            .map_err(|e| executor.refusal(py, &e))
+    }
+
+    /// Stops placing tensors in the arena.
+    pub(super) fn leave_arena(&mut self) {
+        self.arena_peak = self.high_water();
+        if let Some(arena) = self.executor.arena.take() {
+            arena.set_evictor(None);
+            arena.set_small_block_limit(0);
+        }
+    }
+
+    /// Announces an op, performs the engine's steps and keeps blocks for the op's outputs.
+    pub(super) fn begin_placed(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
+        self.executor.expect_no_more();
+        let op = replaying(py, self, |state| state.begin_counted(py, spec))?;
+        self.executor
+            .expect_outputs(self.executor.engine.steps().len());
+        Ok(op)
+    }
+
+    /// Announces an op that fills a storage which exists already, although the engine takes its block for free.
+    pub(super) fn begin_filled(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
+        self.executor.expect_no_more();
+        match self.begin_counted(py, spec) {
+            Err(e) if self.executor.arena.is_some() && is_exhausted(py, &e) => {
+                self.executor.note_exhausted(py, &e);
+                replaying(py, self, |state| state.begin_counted(py, spec))
+            }
+            begun => begun,
+        }
+    }
+
+    /// Bytes in use in the arena before an op that is to be measured. Its peak starts anew here.
+    pub(super) fn start_measuring(&mut self) -> Option<Bytes> {
+        let arena = self.executor.arena.as_mut()?;
+        arena.restart_peak();
+        arena.evicted_inside = 0;
+        Some(Bytes(arena.statistics().in_use))
+    }
+
+    /// The workspace of the op that ran since the measurement started: the peak of its bytes beyond those it left.
+    pub(super) fn workspace_since(&mut self, in_use_before: Bytes) -> u64 {
+        let Some(arena) = &self.executor.arena else {
+            return 0;
+        };
+        let now = arena.statistics();
+        // Evictions for the op made room that the two numbers do not show.
+        let begun = in_use_before.0.saturating_sub(arena.evicted_inside);
+        let left = now.in_use.max(begun);
+        now.high_water.saturating_sub(left)
+    }
+
+    /// Learns from an op that found no memory for a tensor: its workspace is larger than was known. Returns whether
+    /// that was the reason of the error.
+    pub(super) fn learn_from(
+        &mut self,
+        py: Python<'_>,
+        error: &PyErr,
+        signature: &mut Signature,
+    ) -> bool {
+        if self.executor.arena.is_none()
+            || signature.workspace_pool != PLACED
+            || !is_exhausted(py, error)
+        {
+            return false;
+        }
+        let bytes = self.executor.note_exhausted(py, error);
+        let seen = match self.in_use_before.take() {
+            Some(before) => self.workspace_since(before),
+            None => 0,
+        };
+        let known = signature.workspace.0.max(seen);
+        signature.workspace = Bytes(known.saturating_add(bytes));
+        true
+    }
+}
+
+/// Whether an op can be run once more after it failed.
+pub(super) fn repeatable(func: &Func, walked: &Walk) -> bool {
+    !func.random && walked.written.is_empty()
+}

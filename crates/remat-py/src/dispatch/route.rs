@@ -1,0 +1,136 @@
+//! The route of one call: views pass, torch takes composites apart, all else runs under the budget. Some calls also pin
+//! tensors.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::state::{Outcome, State};
+use crate::call::arguments::Class;
+use crate::call::func::{Func, Kind};
+use crate::call::invocation::Invocation;
+use crate::call::record::GradMode;
+use crate::ffi::fastcall::call_one;
+
+impl State {
+    /// Runs one call, or says that the caller must run it.
+    pub(super) fn dispatch(
+        &mut self,
+        overload: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Outcome> {
+        let py = overload.py();
+        self.ops += 1;
+        if self.executor.storages.has_deaths() {
+            self.executor.drain_deaths(py)?;
+        }
+        let func = self.described(overload)?;
+        let call = Invocation {
+            func: &func,
+            args,
+            kwargs,
+        };
+        let outcome = match func.kind {
+            Kind::View => {
+                self.pin_parameters(&call)?;
+                Outcome::Done(call.call()?.unbind())
+            }
+            Kind::Composite => return Ok(Outcome::Redispatch),
+            _ => self.run(&call)?,
+        };
+        if let Outcome::Done(result) = &outcome {
+            self.pin_results(&func, result.bind(py))?;
+        }
+        Ok(outcome)
+    }
+
+    /// The description of an op, which is made when the op is first seen.
+    fn described(&mut self, overload: &Bound<'_, PyAny>) -> PyResult<Arc<Func>> {
+        let key = overload.as_ptr() as usize;
+        if let Some(func) = self.executor.funcs.get(&key) {
+            return Ok(func.clone());
+        }
+        let describe = self.executor.internals.describe.bind(overload.py());
+        let description = describe.call1((overload,))?;
+        let func = Func::from_description(overload, description.cast::<PyDict>()?)?;
+        let func = Arc::new(func);
+        self.executor.funcs.insert(key, func.clone());
+        Ok(func)
+    }
+
+    /// Pins the results that something out of the session's sight will read or keep.
+    fn pin_results(&mut self, func: &Func, result: &Bound<'_, PyAny>) -> PyResult<()> {
+        if func.pins_results {
+            for tensor in self.flatten(result, 2)?.into_iter().flatten() {
+                self.pin_tensor(&tensor)?;
+            }
+        }
+        if func.accumulates {
+            let accumulating = self.executor.internals.accumulating.bind(result.py());
+            if accumulating.call0()?.is_truthy()? {
+                self.pin_tensor(result)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether autograd records ops now.
+    pub(super) fn grad_mode(&self, py: Python<'_>) -> PyResult<GradMode> {
+        let enabled = self.executor.internals.grad_enabled.bind(py).call0()?;
+        Ok(GradMode::of(enabled.is_truthy()?))
+    }
+
+    /// Pins parameters that autograd reads. The next optimizer step will write them and every step reads them, so
+    /// bringing one back from its random numbers would save nothing that lasts.
+    pub(super) fn pin_parameters(&mut self, call: &Invocation<'_, '_>) -> PyResult<()> {
+        for value in call.args.iter_borrowed() {
+            if self.torch.class_of(&value)? == Class::Parameter
+                && self.grad_mode(call.py())? == GradMode::On
+            {
+                self.set_current(&call.func.name);
+                self.pin_tensor(&value)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn pin_tensor(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
+        if let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) {
+            if let Some(id) = self.executor.storages.find(&storage) {
+                return self.executor.pin(tensor.py(), id);
+            }
+        }
+        Ok(())
+    }
+
+    /// The tensors of a result in their order, `None` for other values. `expected` is about their number.
+    pub(super) fn flatten<'py>(
+        &mut self,
+        result: &Bound<'py, PyAny>,
+        expected: usize,
+    ) -> PyResult<Vec<Option<Bound<'py, PyAny>>>> {
+        if result.is_none() {
+            return Ok(Vec::new());
+        }
+        if matches!(
+            self.torch.class_of(result)?,
+            Class::Tensor | Class::Parameter
+        ) {
+            return Ok(vec![Some(result.clone())]);
+        }
+        let list = self
+            .executor
+            .internals
+            .flatten
+            .bind(result.py())
+            .call1((result,))?;
+        let mut flat = Vec::with_capacity(expected);
+        for item in list.try_iter()? {
+            let item = item?;
+            flat.push((!item.is_none()).then_some(item));
+        }
+        Ok(flat)
+    }
+}

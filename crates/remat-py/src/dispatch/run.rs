@@ -1,0 +1,343 @@
+//! One op under the budget: its inputs are brought back and room is made, it runs, and its results are taken in.
+
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, Error, OpId, OpSpec, Output, Replay};
+
+use super::op::{Announced, Prepared, Ran};
+use super::placed::repeatable;
+use super::state::{Outcome, State};
+use crate::call::arguments::{walk, Walk};
+use crate::call::func::Kind;
+use crate::call::invocation::Invocation;
+use crate::call::record::{Context, GradMode, Record};
+use crate::call::signature::{Predicted, Signature};
+use crate::executor::Yield;
+use crate::ffi::fastcall::call_one;
+use crate::ffi::layout::Guard;
+use crate::tracking::storages::{Buffer, LiveId};
+
+/// Runs of an op that finds no room in the arena; before each, more is evicted.
+const ATTEMPTS: u32 = 8;
+
+impl State {
+    /// Runs an op under the budget, unless a tensor subclass among its arguments wants to see the call itself.
+    pub(super) fn run(&mut self, call: &Invocation<'_, '_>) -> PyResult<Outcome> {
+        let (py, func) = (call.py(), call.func);
+        self.set_current(&func.name);
+        let mut walked = walk(&mut self.torch, &mut self.executor, call)?;
+        if walked.wrapper {
+            return Ok(Outcome::Redispatch);
+        }
+        let grad = self.grad_mode(py)?;
+        walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.write_aliases(&mut walked);
+        let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
+        if walked.parameters && grad == GradMode::On {
+            self.pin_parameters(call)?;
+        }
+        if pinning {
+            self.pin_all_in_place(py, &walked.lives)?;
+        }
+        let chain = self.executor.chain(&walked.inputs);
+        self.executor.cut_chains(py, chain)?;
+        self.pin_all_in_place(py, &walked.parts)?;
+        match func.kind {
+            Kind::Restructure => self.lower_guards_of_freed(py, &walked.lives)?,
+            Kind::Foreign => self.list_writing(&walked),
+            _ => {}
+        }
+        let signature = match self.knowledge.signatures.remove(&walked.signature) {
+            Some(known) => known,
+            None => self.predict(call)?,
+        };
+        let replay = if pinning || func.blank {
+            Replay::Forbidden
+        } else {
+            Replay::Allowed
+        };
+        let mut prepared = Prepared {
+            walked,
+            signature,
+            grad,
+            replay,
+        };
+        let result = self.run_signed(call, &mut prepared);
+        let Prepared {
+            walked, signature, ..
+        } = prepared;
+        if !func.data_dependent {
+            self.knowledge
+                .signatures
+                .insert(walked.signature, signature);
+        }
+        if func.kind == Kind::Foreign {
+            self.check_foreign(py, func, &walked, result.as_ref().ok())?;
+        }
+        result.map(Outcome::Done)
+    }
+
+    /// Adds the storages that a write changes beside its target: those over the same memory, which torch did not
+    /// allocate.
+    fn write_aliases(&self, walked: &mut Walk) {
+        for k in 0..walked.written.len() {
+            let written = walked.lives[walked.written[k] as usize];
+            for (id, tensor) in self.executor.storages.aliases(written) {
+                let input = match walked.inputs.iter().position(|&t| t == tensor) {
+                    Some(input) => input,
+                    None => {
+                        walked.inputs.push(tensor);
+                        walked.lives.push(id);
+                        walked.inputs.len() - 1
+                    }
+                } as u32;
+                if !walked.written.contains(&input) {
+                    walked.written.push(input);
+                }
+            }
+        }
+    }
+
+    /// Pins storages whose addresses are known outside of the session. Replays that this takes change no storage's
+    /// tensor.
+    fn pin_all_in_place(&mut self, py: Python<'_>, lives: &[LiveId]) -> PyResult<()> {
+        for &id in lives {
+            self.executor.pin_in_place(py, id)?;
+        }
+        Ok(())
+    }
+
+    /// Lets an op touch storages whose bytes the program took away, because it may give them bytes again.
+    fn lower_guards_of_freed(&self, py: Python<'_>, lives: &[LiveId]) -> PyResult<()> {
+        for &id in lives {
+            let live = self.executor.storages.live(id).filter(|live| live.freed);
+            let Some(live) = live else { continue };
+            let Some(_object) = live.upgrade(py)? else {
+                continue;
+            };
+            // SAFETY: `_object` is in scope and owns the storage. A freed storage has no bytes, and a size of 0.
+            unsafe {
+                let layout = self.executor.internals.layout;
+                layout.set_guard(py, live.imp, Guard::Down);
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists the storages that an op declares to write, for calls from within it.
+    fn list_writing(&self, walked: &Walk) {
+        let storages = &self.executor.storages;
+        let written = walked.written.iter();
+        let lives = written.filter_map(|&i| storages.live(walked.lives[i as usize]));
+        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        writing.clear();
+        writing.extend(lives.map(|live| live.address()));
+    }
+
+    /// The signature of a call that was not seen before, with estimates in place of measurements.
+    fn predict(&mut self, call: &Invocation<'_, '_>) -> PyResult<Signature> {
+        type Device<'py> = (String, Bound<'py, PyAny>);
+        type Prediction<'py> = (Vec<Option<(u64, Device<'py>)>>, u64, u64, Device<'py>, bool);
+        let predict = self.executor.internals.predict.bind(call.py());
+        let found = predict.call1((&call.func.overload, call.args, call.kwargs))?;
+        let (outputs, workspace, leaves, device, exact): Prediction<'_> = found.extract()?;
+        let mut predicted = Vec::with_capacity(outputs.len());
+        for output in outputs {
+            predicted.push(match output {
+                Some((bytes, (name, device))) => Predicted::Fresh {
+                    bytes: Bytes(bytes),
+                    pool: self.executor.pool(&name, &device)?,
+                },
+                None => Predicted::Shared,
+            });
+        }
+        let workspace_pool = self.executor.pool(&device.0, &device.1)?;
+        Ok(Signature {
+            outputs: predicted,
+            workspace: Bytes(workspace),
+            leaves: Bytes(leaves),
+            left: false,
+            workspace_pool,
+            measured: exact,
+            samples: 0,
+            cost: 0,
+        })
+    }
+
+    /// Runs a call whose signature is known, and keeps its record.
+    fn run_signed(
+        &mut self,
+        call: &Invocation<'_, '_>,
+        prepared: &mut Prepared,
+    ) -> PyResult<Py<PyAny>> {
+        let py = call.py();
+        if !prepared.walked.stats.is_empty() {
+            self.overwrite(py, "remat.update_stats", &prepared.walked.stats, 0)?;
+        }
+        if let Some(filled) = self.filled(py, call.func, &prepared.walked)? {
+            return self.fill(call, prepared, filled);
+        }
+        let chain = self.executor.chain(&prepared.walked.inputs);
+        let announced = Announced::of(&prepared.walked, &prepared.signature);
+        let replay = self.replay_of(prepared, &announced);
+        if prepared.grad == GradMode::On {
+            self.executor.storages.note_forward();
+        }
+        let ran = self.attempt(call, prepared, &announced, replay)?;
+        let dense = self.finish(prepared, &announced, &ran)?;
+        let op = ran.op;
+        if replay == Replay::Allowed && !dense {
+            self.pin_outputs(py, op)?;
+        } else if replay == Replay::Allowed && !announced.outputs.is_empty() {
+            let context = Context {
+                grad: prepared.grad,
+                rng: ran.rng,
+            };
+            let Prepared {
+                walked, signature, ..
+            } = prepared;
+            let record = Record {
+                results: announced.results,
+                ..Record::of(call.func, walked, signature, context)
+            };
+            self.executor.keep(py, op, record, &walked.lives)?;
+            let made = self.executor.engine.outputs(op).to_vec();
+            self.executor.note_chain(&made, chain);
+        }
+        if call.func.blank {
+            self.note_blank(&ran.result);
+        }
+        self.executor.collect();
+        Ok(ran.result.unbind())
+    }
+
+    /// Whether the engine may replay a call. It may not where all results are tiny, or where a storage is written
+    /// without autograd that was carried into a forward pass.
+    fn replay_of(&self, prepared: &Prepared, announced: &Announced) -> Replay {
+        let walked = &prepared.walked;
+        let all_tiny = announced.outputs.iter().all(|output| match output {
+            Output::Fresh { bytes, .. } => bytes.0 <= self.tiny,
+            _ => false,
+        });
+        let storages = &self.executor.storages;
+        let carried =
+            prepared.grad == GradMode::Off && storages.any_carried(&walked.lives, &walked.written);
+        if all_tiny || carried {
+            Replay::Forbidden
+        } else {
+            prepared.replay
+        }
+    }
+
+    /// Announces an op and runs it, again with more room if it finds none in the arena.
+    fn attempt<'py>(
+        &mut self,
+        call: &Invocation<'_, 'py>,
+        prepared: &mut Prepared,
+        announced: &Announced,
+        replay: Replay,
+    ) -> PyResult<Ran<'py>> {
+        let py = call.py();
+        let Prepared {
+            walked, signature, ..
+        } = prepared;
+        let mut attempts = 0;
+        loop {
+            let op = self.begin(
+                py,
+                &OpSpec {
+                    inputs: &walked.inputs,
+                    outputs: &announced.outputs,
+                    workspace: signature.room(),
+                    workspace_pool: signature.workspace_pool,
+                    replay,
+                },
+            )?;
+            let rng = if call.func.random {
+                Some(self.rng_state(call)?)
+            } else {
+                None
+            };
+            let error = match self.call(call, signature) {
+                Ok((result, cost)) => {
+                    return Ok(Ran {
+                        op,
+                        result,
+                        cost,
+                        rng,
+                    })
+                }
+                Err(error) => error,
+            };
+            self.executor.cancel(py, op)?;
+            attempts += 1;
+            if !self.learn_from(py, &error, signature) {
+                return Err(error);
+            }
+            if attempts == ATTEMPTS || !repeatable(call.func, walked) {
+                return Err(self.executor.no_block(py));
+            }
+        }
+    }
+
+    /// Pins the outputs of an op that cannot be replayed, because a result has no storage of its own.
+    fn pin_outputs(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
+        for tensor in self.executor.engine.outputs(op).to_vec() {
+            let sid = self.executor.engine.storage(tensor);
+            if let Buffer::Live(id) = *self.executor.storages.buffer(sid) {
+                self.executor.pin(py, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that nothing was written to a result's storage yet.
+    fn note_blank(&mut self, result: &Bound<'_, PyAny>) {
+        if let Ok(storage) = call_one(&self.torch.untyped_storage, result) {
+            let storages = &mut self.executor.storages;
+            let id = storages.find(&storage);
+            if let Some(live) = id.and_then(|id| storages.live_mut(id)) {
+                live.blank = true;
+            }
+        }
+    }
+
+    /// Announces an op and performs the engine's steps.
+    pub(super) fn begin(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
+        match self.executor.arena {
+            Some(_) => self.begin_placed(py, spec),
+            None => self.begin_counted(py, spec),
+        }
+    }
+
+    /// Announces an op and performs the engine's steps, without regard to addresses.
+    pub(super) fn begin_counted(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
+        let detaches = spec.outputs.iter().any(|output| {
+            let Output::InPlace { of } = output else {
+                return false;
+            };
+            let engine = &self.executor.engine;
+            engine.is_pinned(engine.storage(spec.inputs[*of]))
+        });
+        self.executor.drop_unreferenced_if_many(py)?;
+        let started = Instant::now();
+        let mut begun = self.executor.engine.begin(spec);
+        if matches!(begun, Err(Error::Budget { .. }))
+            && self.executor.drop_unreferenced(py, Yield::Some)?
+        {
+            begun = self.executor.engine.begin(spec);
+        }
+        let op = begun.map_err(|e| self.executor.refusal(py, &e))?;
+        if !self.executor.engine.steps().is_empty() {
+            self.executor.decide_ns += started.elapsed().as_nanos() as u64;
+            self.executor.perform(py)?;
+        }
+        if detaches {
+            self.executor.hold_all_pinned(py)?;
+        }
+        self.executor.running = Some(op);
+        Ok(op)
+    }
+}

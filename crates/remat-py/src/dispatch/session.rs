@@ -1,0 +1,278 @@
+//! The session as Python sees it: the dispatch mode's class and its methods.
+
+use std::sync::{Arc, PoisonError};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use remat_core::{Bytes, Engine, PoolId};
+
+use super::evictor;
+use super::lock::{Held, SessionLock};
+use super::settings::{Budget, Settings};
+use super::state::{Outcome, State};
+use crate::call::arguments::{Registry, Torch};
+use crate::call::knowledge::Knowledge;
+use crate::executor::Executor;
+use crate::ffi::errors::{as_torch_raises, remat_error};
+use crate::ffi::layout::Layout;
+use crate::ffi::torch_internals::TorchInternals;
+use crate::tracking::slack::slack;
+use crate::tracking::trace::Trace;
+
+/// A budget in force: a torch dispatch mode whose decisions the engine makes.
+#[pyclass(frozen, subclass, module = "remat._native")]
+pub struct Session {
+    lock: Arc<SessionLock>,
+}
+
+impl Session {
+    /// The state for a method of `remat.Run` that a program may call by mistake from within an op.
+    ///
+    /// # Errors
+    /// `RematError`, a `RuntimeError`, from within an op: the session works with its state until the op is done.
+    fn enter_outside_ops(&self, py: Python<'_>, method: &str) -> PyResult<Held<'_>> {
+        self.lock.enter(py).ok_or_else(|| {
+            let message = format!(
+                "Run.{method}() was called from within an op, whose memory Remat is arranging: \
+                 call it before or after the op"
+            );
+            remat_error(py, &message)
+        })
+    }
+}
+
+#[pymethods]
+impl Session {
+    /// A session with a list of budgets (device name, device, bytes or None), the first of which is reported. `layout`
+    /// holds the offsets that the probe found. In an arena, memory has addresses once
+    /// [`enter_arena`](Self::enter_arena) was called.
+    #[new]
+    #[pyo3(signature = (torch_internals, layout, budgets, settings))]
+    fn new(
+        torch_internals: &Bound<'_, PyAny>,
+        layout: (usize, usize),
+        budgets: Vec<Budget<'_>>,
+        settings: Settings,
+    ) -> PyResult<Session> {
+        let py = torch_internals.py();
+        let Some((reported, _, _)) = budgets.first() else {
+            return Err(PyValueError::new_err("a session needs a budget"));
+        };
+        let layout = Layout {
+            data_ptr: layout.0,
+            guard: layout.1,
+        };
+        let names = || budgets.iter().map(|(name, _, _)| name.clone());
+        let trace = match &settings.trace {
+            Some(path) => Some(Trace::create(path, &names().collect::<Vec<_>>())?),
+            None => None,
+        };
+        let internals = TorchInternals::of(torch_internals, layout, reported)?;
+        let engine = Engine::new(settings.config(&budgets));
+        let mut executor = Executor::new(py, engine, internals, trace)?;
+        for (i, (name, device, bytes)) in budgets.iter().enumerate() {
+            executor.pool(name, device)?;
+            executor.set_given(PoolId(i as u8), *bytes);
+        }
+        executor.unbounded = budgets.iter().all(|(_, _, bytes)| bytes.is_none());
+        executor.follow = settings.follow;
+        let knowledge = Knowledge::take(&mut executor.pools);
+        let smallest = budgets.iter().filter_map(|b| b.2).min().unwrap_or(0);
+        // DTR's prototype skips small storages; ours are pinned, so that a kept loss value does not keep
+        // a step's lineage. A millionth of the budget each.
+        let tiny = (smallest >> 20).min(4096);
+        let state = State::new(executor, Torch::of(torch_internals)?, knowledge, tiny);
+        Ok(Session {
+            lock: Arc::new(SessionLock::of(state)),
+        })
+    }
+
+    /// Called by torch for every op below autograd.
+    #[pyo3(signature = (func, _types, args, kwargs=None))]
+    fn __torch_dispatch__(
+        slf: &Bound<'_, Self>,
+        func: &Bound<'_, PyAny>,
+        _types: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let py = slf.py();
+        let (redispatch, dropped) = match slf.get().lock.enter(py) {
+            None => return Ok(func.call(args, kwargs)?.unbind()),
+            Some(mut held) => match held.state.dispatch(func, args, kwargs)? {
+                Outcome::Done(result) => return Ok(result),
+                Outcome::Redispatch => {
+                    let internals = &held.state.executor.internals;
+                    (
+                        internals.redispatch.clone_ref(py),
+                        internals.own_frames_dropped.clone_ref(py),
+                    )
+                }
+            },
+        };
+        match redispatch.bind(py).call1((slf, func, args, kwargs)) {
+            Ok(result) => Ok(result.unbind()),
+            Err(e) => Err(as_torch_raises(dropped.bind(py), e)),
+        }
+    }
+
+    /// Registers a storage that exists already (parameters, data) and counts its bytes.
+    fn adopt(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(mut held) = self.lock.enter(storage.py()) else {
+            return Ok(());
+        };
+        let executor = &mut held.state.executor;
+        executor.current = "adopting tensors that exist already".into();
+        executor.drain_deaths(storage.py())?;
+        executor.resolve(storage).map(|_| ())
+    }
+
+    /// Makes room for a storage of so many bytes on the device of `like`, which is about to be made without an op.
+    fn make_room(&self, like: &Bound<'_, PyAny>, bytes: u64) -> PyResult<()> {
+        let py = like.py();
+        let Some(mut held) = self.lock.enter(py) else {
+            return Ok(());
+        };
+        let executor = &mut held.state.executor;
+        executor.current = "copying a storage".into();
+        executor.drain_deaths(py)?;
+        let Some(pool) = executor.device_of(like)? else {
+            return Ok(());
+        };
+        executor.make_room(py, bytes, pool)
+    }
+
+    /// Makes a storage resident for good, because its bytes are about to be used out of the session's sight.
+    fn expose(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(mut held) = self.lock.enter(storage.py()) else {
+            return Ok(());
+        };
+        let executor = &mut held.state.executor;
+        executor.current = "sharing a tensor's memory".into();
+        executor.drain_deaths(storage.py())?;
+        match executor.storages.find(storage) {
+            Some(id) => executor.pin_in_place(storage.py(), id),
+            None => Ok(()),
+        }
+    }
+
+    /// Prepares for a call that resizes a storage and that torch does not dispatch: tensors computed from its bytes are
+    /// made independent of them. Returns whether the caller must call [`after_resize`](Self::after_resize).
+    ///
+    /// Within an op this can be done only for storages that the op declares to write. For other storages of the session
+    /// it raises, before anything is lost.
+    fn before_resize(&self, storage: &Bound<'_, PyAny>, bytes: u64, known: bool) -> PyResult<bool> {
+        let py = storage.py();
+        let Some(mut held) = self.lock.enter(py) else {
+            let writing = &self.lock.writing;
+            let writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
+            if known && !writing.contains(&(storage.as_ptr() as usize)) {
+                return Err(remat_error(
+                    py,
+                    "an op resizes the storage of a tensor that it does not declare to write: \
+                     name the argument in mutates_args, or resize it outside the op",
+                ));
+            }
+            return Ok(false);
+        };
+        held.state.before_resize(storage, bytes)
+    }
+
+    /// Takes a storage in anew that was resized.
+    fn after_resize(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Some(mut held) = self.lock.enter(storage.py()) else {
+            return Ok(());
+        };
+        match held.state.executor.storages.find(storage) {
+            Some(id) => held.state.check_size(storage.py(), id).map(|_| ()),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes every live storage resident and usable, and ends the session's decisions.
+    fn restore(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(mut held) = self.lock.enter(py) else {
+            return Ok(());
+        };
+        held.state.restore(py)
+    }
+
+    /// Starts placing tensors in the allocator's arena, which was opened with so many bytes.
+    fn enter_arena(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
+        let Some(mut held) = self.lock.enter(py) else {
+            return Ok(());
+        };
+        held.state.enter_arena(py, bytes)?;
+        evictor::register(Some(self.lock.clone()));
+        Ok(())
+    }
+
+    /// Stops making room in the arena, which is about to be closed.
+    fn leave_arena(&self, py: Python<'_>) {
+        if let Some(mut held) = self.lock.enter(py) {
+            held.state.leave_arena();
+        }
+        evictor::register(None);
+    }
+
+    /// Goes on in the child of a fork, where nothing is evicted any more and evicted storages are brought back when
+    /// they are touched. Returns false if another thread of the parent was amid an op: then the state is unknown.
+    fn forked(&self, py: Python<'_>) -> PyResult<bool> {
+        let Some(mut state) = self.lock.enter_child() else {
+            return Ok(false);
+        };
+        let executor = &mut state.executor;
+        // The file is the parent's: the bytes buffered here must not be written twice.
+        std::mem::forget(executor.trace.take());
+        executor.arena = None;
+        for pool in 0..executor.pools.len() {
+            let lifted = executor.engine.set_budget(PoolId(pool as u8), None);
+            lifted.map_err(|e| executor.refusal(py, &e))?;
+        }
+        Ok(true)
+    }
+
+    /// Changes the budget of a device.
+    ///
+    /// # Errors
+    /// `RematError` from within an op, whose memory was arranged for the budget before.
+    fn set_budget(&self, py: Python<'_>, pool: u8, bytes: Option<u64>) -> PyResult<()> {
+        let mut held = self.enter_outside_ops(py, "set_budget")?;
+        let executor = &mut held.state.executor;
+        executor.current = "changing the budget".into();
+        if executor.unbounded && bytes.is_some() {
+            return Err(PyValueError::new_err(
+                "a run that was started without a budget cannot be given one",
+            ));
+        }
+        executor.drain_deaths(py)?;
+        executor.set_given(PoolId(pool), bytes);
+        executor
+            .engine
+            .set_budget(PoolId(pool), bytes.map(|b| Bytes(b - slack(b))))
+            .map_err(|e| executor.refusal(py, &e))?;
+        executor.perform(py)?;
+        executor.collect();
+        Ok(())
+    }
+
+    /// Counters of the run.
+    ///
+    /// # Errors
+    /// `RematError` from within an op, while the counters change.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.enter_outside_ops(py, "stats")?.state.stats(py)
+    }
+
+    /// Notes a name in the trace.
+    fn mark(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        let Some(mut held) = self.lock.enter(py) else {
+            return Ok(());
+        };
+        match &mut held.state.executor.trace {
+            Some(trace) => trace.mark(name),
+            None => Ok(()),
+        }
+    }
+}

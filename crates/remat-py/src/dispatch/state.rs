@@ -1,0 +1,119 @@
+//! Everything that a session owns, behind one lock.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use remat_core::{Bytes, Counters};
+
+use super::lent::Lent;
+use crate::call::arguments::Torch;
+use crate::call::knowledge::Knowledge;
+use crate::executor::Executor;
+use crate::ffi::arena::Arena;
+
+/// The state of a session.
+pub(super) struct State {
+    pub(super) executor: Executor,
+    pub(super) torch: Torch,
+    pub(super) knowledge: Knowledge,
+    /// Storages of so many bytes or fewer are pinned.
+    pub(super) tiny: u64,
+    /// Storages that the running op declares to write, by address.
+    pub(super) writing: Arc<Mutex<Vec<usize>>>,
+    /// This state, while it is lent to whoever makes room for the op that runs.
+    pub(super) lent: Arc<Lent<State>>,
+    /// Ops that the program ran.
+    pub(super) ops: u64,
+    pub(super) started: Instant,
+    /// The engine's counters when the budget was left.
+    pub(super) counters_at_end: Option<Counters>,
+    /// Bytes in use in the arena before the op that runs and is measured.
+    pub(super) in_use_before: Option<Bytes>,
+    /// The arena's high-water mark when it was left.
+    pub(super) arena_peak: u64,
+}
+
+/// The end of the session's part in a call.
+pub(super) enum Outcome {
+    /// The call's result.
+    Done(Py<PyAny>),
+    /// The caller runs the call once the lock is free, with the mode active again.
+    Redispatch,
+}
+
+impl AsMut<Executor> for State {
+    fn as_mut(&mut self) -> &mut Executor {
+        &mut self.executor
+    }
+}
+
+impl State {
+    pub(super) fn new(executor: Executor, torch: Torch, knowledge: Knowledge, tiny: u64) -> State {
+        State {
+            executor,
+            torch,
+            knowledge,
+            tiny,
+            writing: Arc::new(Mutex::new(Vec::new())),
+            lent: Arc::new(Lent::none()),
+            ops: 0,
+            started: Instant::now(),
+            counters_at_end: None,
+            in_use_before: None,
+            arena_peak: 0,
+        }
+    }
+
+    /// Runs an op. If the arena is exhausted meanwhile, the thread that allocates may evict.
+    pub(super) fn lending<R>(&mut self, py: Python<'_>, op: impl FnOnce() -> R) -> R {
+        if self.executor.arena.is_none() {
+            return op();
+        }
+        let lent = self.lent.clone();
+        lent.lending(py, self, op)
+    }
+
+    /// Sets the name of the op that is being prepared, for errors.
+    pub(super) fn set_current(&mut self, name: &str) {
+        self.executor.current.clear();
+        self.executor.current.push_str(name);
+    }
+
+    /// Most bytes of the arena that were in use at a time.
+    pub(super) fn high_water(&self) -> u64 {
+        let arena = self.executor.arena.as_ref();
+        arena.map_or(self.arena_peak, Arena::high_water)
+    }
+
+    /// Counters of the run.
+    pub(super) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let executor = &self.executor;
+        let (engine, budget_pool) = (&executor.engine, executor.budget_pool);
+        let c = self.counters_at_end.unwrap_or_else(|| engine.counters());
+        let d = PyDict::new(py);
+        d.set_item("budget", executor.given(budget_pool))?;
+        d.set_item("peak", executor.ledger.peak(budget_pool))?;
+        d.set_item("used", executor.ledger.used(budget_pool))?;
+        d.set_item("engine_memory", engine.memory(budget_pool).0)?;
+        d.set_item("evictions", c.evictions)?;
+        d.set_item("recomputed", c.replays)?;
+        d.set_item("ops", self.ops)?;
+        d.set_item("seconds", self.started.elapsed().as_secs_f64())?;
+        d.set_item("recompute_seconds", executor.replay_ns as f64 / 1e9)?;
+        d.set_item("decide_seconds", executor.decide_ns as f64 / 1e9)?;
+        d.set_item("records", executor.records.iter().flatten().count())?;
+        d.set_item("storages", executor.storages.all().count())?;
+        d.set_item("shortages", c.shortages)?;
+        d.set_item("free_after", c.free_after)?;
+        d.set_item("most_free_after", c.most_free_after)?;
+        d.set_item("moved_bytes", c.moved_bytes)?;
+        d.set_item("searches", c.searches)?;
+        d.set_item("search_seconds", engine.search_time() as f64 / 1e9)?;
+        d.set_item("evicted_bytes", c.evicted_bytes)?;
+        d.set_item("unused_evicted_bytes", c.unused_evicted_bytes)?;
+        d.set_item("high_water", self.high_water())?;
+        Ok(d)
+    }
+}

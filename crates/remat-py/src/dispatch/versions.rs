@@ -1,0 +1,89 @@
+//! New values of storages, written by in-place ops or where no op declares it.
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, Finished, OpSpec, Output, Replay, TensorId};
+
+use super::state::State;
+use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::trace::RanOp;
+
+impl State {
+    /// Gives storages new values where no op declares that it writes them (batch normalisation's running statistics,
+    /// resizing). Tensors computed from the old values are made independent of them.
+    pub(super) fn overwrite(
+        &mut self,
+        py: Python<'_>,
+        name: &str,
+        written: &[LiveId],
+        workspace: u64,
+    ) -> PyResult<()> {
+        let mut inputs = Vec::with_capacity(written.len());
+        for &id in written {
+            self.executor.pin(py, id)?;
+            if let Some(live) = self.executor.storages.live(id) {
+                inputs.push(live.tensor);
+            }
+        }
+        let outputs: Vec<Output> = (0..inputs.len()).map(|of| Output::InPlace { of }).collect();
+        let spec = OpSpec {
+            inputs: &inputs,
+            outputs: &outputs,
+            workspace: Bytes(workspace),
+            workspace_pool: self.executor.budget_pool,
+            replay: Replay::Forbidden,
+        };
+        let op = self.begin(py, &spec)?;
+        let made = self.executor.engine.outputs(op).to_vec();
+        if let Some(trace) = &mut self.executor.trace {
+            trace.op(&RanOp {
+                name,
+                inputs: &inputs,
+                outputs: &outputs,
+                made: &made,
+                workspace,
+                workspace_pool: self.executor.budget_pool,
+                cost: 0,
+                replay: Replay::Forbidden,
+                sizes: None,
+            })?;
+        }
+        self.executor
+            .engine
+            .finish(
+                op,
+                &Finished {
+                    cost: remat_core::Cost(0),
+                    bytes: None,
+                },
+            )
+            .map_err(|e| self.executor.refusal(py, &e))?;
+        self.executor.perform(py)?;
+        for (k, &id) in written.iter().enumerate() {
+            self.supersede(py, id, made[k])?;
+        }
+        Ok(())
+    }
+
+    /// Gives a live storage a new value.
+    pub(super) fn supersede(
+        &mut self,
+        py: Python<'_>,
+        id: LiveId,
+        tensor: TensorId,
+    ) -> PyResult<()> {
+        let Some(live) = self.executor.storages.live_mut(id) else {
+            return Ok(());
+        };
+        let old = std::mem::replace(&mut live.tensor, tensor);
+        if old == tensor {
+            return Ok(());
+        }
+        let (old_sid, new_sid) = (
+            self.executor.engine.storage(old),
+            self.executor.engine.storage(tensor),
+        );
+        self.executor.storages.set_buffer(old_sid, Buffer::Empty);
+        self.executor.storages.set_buffer(new_sid, Buffer::Live(id));
+        self.executor.release(py, old)
+    }
+}

@@ -1,0 +1,163 @@
+//! Constants, which no replay brings back: storages made out of the session's sight, and pinned ones.
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, PoolId, TensorId};
+
+use super::placed::replaying;
+use super::state::Executor;
+use crate::call::arguments::Registry;
+use crate::ffi::layout::Impl;
+use crate::tracking::devices::PLACED;
+use crate::tracking::outside::Place;
+use crate::tracking::storages::{Contents, LiveId};
+
+impl Executor {
+    /// Makes a live storage resident and pins it.
+    pub fn pin(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        let Some(live) = self.storages.live(id) else {
+            return Ok(());
+        };
+        let tensor = live.tensor;
+        if self.engine.is_pinned(self.engine.storage(tensor)) {
+            return Ok(());
+        }
+        replaying(py, self, |executor| {
+            let pinned = executor.engine.pin(tensor);
+            pinned.map_err(|e| executor.refusal(py, &e))?;
+            executor.perform(py)
+        })?;
+        if let Some(trace) = &mut self.trace {
+            trace.pin(tensor)?;
+        }
+        self.hold_if_pinned(py, id)?;
+        self.collect();
+        Ok(())
+    }
+
+    /// Pins a live storage and forbids moving it, because code out of the session's sight knows its address.
+    pub fn pin_in_place(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        self.pin(py, id)?;
+        if let Some(tensor) = self.storages.live(id).map(|live| live.tensor) {
+            self.engine.fix(tensor).map_err(|e| self.refusal(py, &e))?;
+        }
+        Ok(())
+    }
+
+    /// Evicts until so many bytes are free.
+    pub fn make_room(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<()> {
+        self.sync(py)?;
+        let room = self
+            .engine
+            .constant(Bytes(bytes), pool)
+            .map_err(|e| self.refusal(py, &e))?;
+        self.perform(py)?;
+        self.engine
+            .release(room)
+            .map_err(|e| self.refusal(py, &e))?;
+        self.perform(py)?;
+        self.collect();
+        Ok(())
+    }
+
+    /// Registers a storage as a constant, because it was made where the session could not see it.
+    pub fn constant(
+        &mut self,
+        storage: &Bound<'_, PyAny>,
+        pool: PoolId,
+    ) -> PyResult<(LiveId, TensorId)> {
+        let py = storage.py();
+        let bytes: u64 = storage.call_method0("nbytes")?.extract()?;
+        let outside = self.place_outside(storage, bytes, pool)?;
+        let counted = match outside {
+            None => bytes,
+            Some(place) => {
+                if !self.outside.share(place) {
+                    let region = self.count_constant(py, bytes, pool)?;
+                    self.outside.insert(place, region, pool);
+                }
+                0
+            }
+        };
+        let tensor = match self.count_constant(py, counted, pool) {
+            Ok(tensor) => tensor,
+            Err(e) => {
+                if let Some(region) = outside.and_then(|place| self.outside.leave(place)) {
+                    self.ledger.sub(region.pool, region.bytes);
+                    self.release(py, region.tensor)?;
+                }
+                return Err(e);
+            }
+        };
+        let id = self.storages.insert(
+            storage,
+            Contents {
+                tensor,
+                sid: self.engine.storage(tensor),
+                bytes,
+                pool,
+            },
+        )?;
+        if let Some(live) = self.storages.live_mut(id) {
+            live.outside = outside;
+        }
+        Ok((id, tensor))
+    }
+
+    /// The region of a storage's bytes, if torch did not allocate them.
+    fn place_outside(
+        &self,
+        storage: &Bound<'_, PyAny>,
+        bytes: u64,
+        pool: PoolId,
+    ) -> PyResult<Option<Place>> {
+        if bytes == 0 || self.pools[pool.0 as usize].name != "cpu" {
+            return Ok(None);
+        }
+        // SAFETY: `storage` is in scope and owns the storage.
+        let origin = unsafe {
+            let layout = &self.internals.layout;
+            layout.origin(storage.py(), Impl::of(storage)?)
+        };
+        let outside = origin.data != 0 && origin.deleter != self.own_deleter;
+        Ok(outside.then_some((origin.data, bytes)))
+    }
+
+    /// Counts bytes that cannot be recomputed: in the account, the engine and the trace.
+    fn count_constant(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<TensorId> {
+        self.ledger.add(pool, bytes);
+        // Bytes in an arena have their block already, and need no room.
+        let made = match &mut self.arena {
+            Some(arena) if pool == PLACED => {
+                arena.stale = true;
+                self.engine.constant_elsewhere(Bytes(bytes), pool)
+            }
+            _ => self.engine.constant(Bytes(bytes), pool),
+        };
+        let tensor = match made {
+            Ok(tensor) => tensor,
+            Err(e) => {
+                self.ledger.sub(pool, bytes);
+                return Err(self.refusal(py, &e));
+            }
+        };
+        self.perform(py)?;
+        if let Some(trace) = &mut self.trace {
+            trace.constant(tensor, bytes, pool)?;
+        }
+        Ok(tensor)
+    }
+}
+
+impl Registry for Executor {
+    fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<(LiveId, TensorId)>> {
+        if let Some(id) = self.storages.find(storage) {
+            if let Some(live) = self.storages.live(id) {
+                return Ok(Some((id, live.tensor)));
+            }
+        }
+        match self.device_of(storage)? {
+            Some(pool) => self.constant(storage, pool).map(Some),
+            None => Ok(None),
+        }
+    }
+}

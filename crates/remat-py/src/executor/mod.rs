@@ -1,0 +1,13 @@
+//! The engine, and the execution of its steps: evictions, replays, moves, and blocks of the arena.
+
+mod constants;
+mod perform;
+mod placed;
+mod records;
+mod replay;
+mod state;
+mod unreferenced;
+
+pub use placed::{is_exhausted, replaying};
+pub use state::Executor;
+pub use unreferenced::Yield;

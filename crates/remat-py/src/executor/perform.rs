@@ -1,0 +1,96 @@
+//! Performing the engine's steps, and evicting.
+
+use pyo3::prelude::*;
+use remat_core::{PoolId, Step, StorageId};
+
+use super::state::Executor;
+use crate::ffi::layout::{Guard, Impl};
+use crate::tracking::storages::{Buffer, LiveId};
+
+impl Executor {
+    /// Performs the engine's latest steps. If one fails, the engine is told how far they got.
+    pub fn perform(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.engine.steps().is_empty() {
+            return Ok(());
+        }
+        let mut steps = std::mem::take(&mut self.steps);
+        steps.clear();
+        steps.extend_from_slice(self.engine.steps());
+        self.placements.clear();
+        self.placements.extend_from_slice(self.engine.placements());
+        self.performing = true;
+        let mut outcome = Ok(());
+        for (done, step) in steps.iter().enumerate() {
+            let result = match *step {
+                Step::Evict(sid) => self.evict(py, sid),
+                Step::Recompute { op, mutation } => self.replay(py, op, mutation, done),
+                Step::Move { storage, address } => self.move_bytes(py, storage, address),
+            };
+            if let Err(e) = result {
+                self.engine.abort(done);
+                if let Step::Recompute { op, .. } = *step {
+                    self.note_replay_failed(py, op, &e);
+                }
+                outcome = Err(e);
+                break;
+            }
+        }
+        self.performing = false;
+        self.placements.clear();
+        self.steps = steps;
+        outcome
+    }
+
+    fn evict(&mut self, py: Python<'_>, sid: StorageId) -> PyResult<()> {
+        match self.storages.buffer(sid) {
+            Buffer::Empty => Ok(()),
+            Buffer::Scratch(storage) => {
+                let bytes: u64 = storage.bind(py).call_method0("nbytes")?.extract()?;
+                let pool = self.scratch_pool(py, sid)?;
+                self.ledger.sub(pool, bytes);
+                self.storages.set_buffer(sid, Buffer::Empty);
+                Ok(())
+            }
+            Buffer::Live(id) => self.evict_live(py, *id),
+        }
+    }
+
+    /// Takes a live storage's bytes away: it gets those of an empty storage, and a guard.
+    fn evict_live(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        let Some(live) = self.storages.live(id).filter(|live| live.present) else {
+            return Ok(());
+        };
+        let (imp, pool, bytes) = (live.imp, live.pool, live.bytes);
+        let Some(object) = live.upgrade(py)? else {
+            return Ok(());
+        };
+        let empty = self.empty_storage(py, pool)?;
+        let no_bytes = Impl::of(&empty)?;
+        // SAFETY: `object` and `empty` are in scope and own the two storages. The engine evicts no storage that a
+        // running op uses, so no op reads or writes them. The guard goes up while the GIL is held, before anybody can
+        // reach for the bytes that the size still promises.
+        unsafe {
+            self.internals.layout.swap(py, imp, no_bytes);
+            self.internals.layout.set_guard(py, imp, Guard::Up);
+        }
+        drop((empty, object));
+        if let Some(live) = self.storages.live_mut(id) {
+            live.present = false;
+        }
+        self.ledger.sub(pool, bytes);
+        Ok(())
+    }
+
+    fn empty_storage<'py>(&self, py: Python<'py>, pool: PoolId) -> PyResult<Bound<'py, PyAny>> {
+        let device = &self.pools[pool.0 as usize].device;
+        self.internals.empty_storage.bind(py).call1((device,))
+    }
+
+    fn scratch_pool(&mut self, py: Python<'_>, sid: StorageId) -> PyResult<PoolId> {
+        let Buffer::Scratch(storage) = self.storages.buffer(sid) else {
+            return Ok(PoolId(0));
+        };
+        let storage = storage.bind(py).clone();
+        Ok(self.device_of(&storage)?.unwrap_or(PoolId(0)))
+    }
+}

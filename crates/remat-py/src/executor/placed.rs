@@ -1,0 +1,291 @@
+//! Memory with addresses: the engine's blocks are the allocator's. Before a decision the engine learns of blocks that
+//! it does not know. The allocator keeps the blocks that the engine placed until the op asks for them.
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use remat_core::{Bytes, Observed, OpId, Placement, StorageId};
+
+use super::state::Executor;
+use crate::ffi::arena::{Arena, Fallback, ALIGNMENT};
+use crate::ffi::errors::{budget_error, raised};
+use crate::ffi::layout::Impl;
+use crate::tracking::devices::PLACED;
+use crate::tracking::storages::Buffer;
+
+/// Part of torch's message when its allocator got no memory for a tensor.
+const EXHAUSTED: &str = "DefaultCPUAllocator";
+
+/// Whether torch found no memory for a tensor.
+pub fn is_exhausted(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<PyRuntimeError>(py) && error.value(py).to_string().contains(EXHAUSTED)
+}
+
+/// The bytes that torch asked its allocator for, from the error's message.
+fn asked_for(py: Python<'_>, error: &PyErr) -> u64 {
+    let message = error.value(py).to_string();
+    let asked = message.split("tried to allocate ").nth(1);
+    let digits = asked.and_then(|rest| rest.split(' ').next());
+    digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+}
+
+/// Runs an action that may replay, and runs it again when a replay finds no block: by then its workspace is known
+/// better.
+pub fn replaying<S: AsMut<Executor>, T>(
+    py: Python<'_>,
+    state: &mut S,
+    mut action: impl FnMut(&mut S) -> PyResult<T>,
+) -> PyResult<T> {
+    const ATTEMPTS: u32 = 16;
+    for _ in 0..ATTEMPTS {
+        state.as_mut().sync(py)?;
+        match action(state) {
+            Err(e) if state.as_mut().arena.is_some() && is_exhausted(py, &e) => {
+                state.as_mut().note_exhausted(py, &e)
+            }
+            done => return done,
+        };
+    }
+    Err(state.as_mut().no_block(py))
+}
+
+impl AsMut<Executor> for Executor {
+    fn as_mut(&mut self) -> &mut Executor {
+        self
+    }
+}
+
+impl Executor {
+    /// Tells the engine the places of all blocks, if its own list may differ.
+    pub fn sync(&mut self, py: Python<'_>) -> PyResult<()> {
+        let (Some(arena), Some(known)) = (&self.arena, self.engine.arena(PLACED)) else {
+            return Ok(());
+        };
+        let known = known.capacity() - known.free_bytes();
+        if arena.stale || arena.statistics().in_use != known {
+            self.observe(py)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the engine the places of all blocks.
+    pub fn observe(&mut self, py: Python<'_>) -> PyResult<()> {
+        let Some(mut arena) = self.arena.take() else {
+            return Ok(());
+        };
+        self.list_owners(py, &arena);
+        let capacity = self.engine.arena(PLACED).map_or(0, |pool| pool.capacity());
+        let mut observed = std::mem::take(&mut self.observed);
+        observed.clear();
+        let taken = arena
+            .taken()
+            .filter(|(address, bytes)| address + bytes <= capacity);
+        observed.extend(taken.map(|(address, bytes)| Observed {
+            address,
+            bytes: Bytes(bytes),
+            owner: self.owners.get(&address).copied(),
+        }));
+        let taken_in = self.engine.observe(PLACED, &observed);
+        arena.stale = false;
+        self.observed = observed;
+        self.arena = Some(arena);
+        taken_in.map_err(|e| self.refusal(py, &e))
+    }
+
+    /// Lists the engine storage whose bytes begin at each address.
+    fn list_owners(&mut self, py: Python<'_>, arena: &Arena) {
+        self.owners.clear();
+        let layout = self.internals.layout;
+        let alive = self.storages.alive(py);
+        for (_, live) in alive.filter(|(_, live)| live.present && live.pool == PLACED) {
+            // SAFETY: the storage is not dying, and this loop does not release the GIL.
+            let origin = unsafe { layout.origin(py, live.imp) };
+            self.owners
+                .insert(arena.offset(origin.data), self.engine.storage(live.tensor));
+        }
+        for (sid, storage) in self.storages.scratch() {
+            if let Ok(imp) = Impl::of(storage.bind(py)) {
+                // SAFETY: the table's reference owns the storage.
+                let origin = unsafe { layout.origin(py, imp) };
+                self.owners.insert(arena.offset(origin.data), sid);
+            }
+        }
+        // The outputs of the op that runs have their places, allocated or not.
+        for placement in &self.placements {
+            if let Some(sid) = self.running.and_then(|op| self.output(op, placement)) {
+                self.owners.entry(placement.address).or_insert(sid);
+            }
+        }
+    }
+
+    fn output(&self, op: OpId, placement: &Placement) -> Option<StorageId> {
+        let tensor = self.engine.outputs(op).get(placement.output as usize)?;
+        Some(self.engine.storage(*tensor))
+    }
+
+    /// Has the allocator keep the blocks that the engine placed for a step.
+    pub(super) fn expect(&mut self, step: usize) {
+        let Some(arena) = &mut self.arena else { return };
+        for placement in self
+            .placements
+            .iter()
+            .filter(|placement| placement.step == step)
+        {
+            arena.expect(placement.address, placement.bytes.0);
+        }
+    }
+
+    /// Has the allocator keep blocks for the outputs of the op that was begun and will be called now. Placements of
+    /// earlier steps are forgotten.
+    pub fn expect_outputs(&mut self, steps: usize) {
+        if self.arena.is_none() {
+            return;
+        }
+        self.placements.clear();
+        let all = self.engine.placements();
+        self.placements
+            .extend(all.iter().filter(|placement| placement.step == steps));
+        self.expect(steps);
+    }
+
+    /// Frees the blocks that the allocator still keeps.
+    pub fn expect_no_more(&mut self) {
+        if let Some(arena) = &mut self.arena {
+            arena.expect_no_more();
+        }
+    }
+
+    /// Copies a storage's bytes to another address of the arena, where its holders find them from then on.
+    pub(super) fn move_bytes(
+        &mut self,
+        py: Python<'_>,
+        sid: StorageId,
+        address: u64,
+    ) -> PyResult<()> {
+        let Some(object) = self.storages.object(py, sid)? else {
+            return Ok(()); // it died since, so its block is free
+        };
+        let imp = Impl::of(&object)?;
+        let bytes: u64 = object
+            .call_method0(pyo3::intern!(py, "nbytes"))?
+            .extract()?;
+        if let Some(arena) = &mut self.arena {
+            arena.expect(address, bytes);
+        }
+        let device = &self.pools[usize::from(PLACED.0)].device;
+        let copy = self.internals.blank_storage.bind(py).call1((device, bytes));
+        self.expect_no_more();
+        let copy = copy?;
+        let new = Impl::of(&copy)?;
+        let layout = self.internals.layout;
+        // SAFETY: `object` and `copy` are in scope and own the two storages. Both are of the CPU's allocator and hold
+        // `bytes` bytes, and `copy` was just allocated, so they do not overlap. The engine moves no storage that a
+        // running op uses, so no op reads or writes them. After the exchange both still have as many bytes as their
+        // sizes say.
+        let moved_to = unsafe {
+            layout.copy(py, imp, new, bytes as usize);
+            layout.swap(py, imp, new);
+            layout.origin(py, imp).data
+        };
+        if let Some(arena) = &mut self.arena {
+            arena.stale |= arena.offset(moved_to) != address;
+        }
+        Ok(())
+    }
+
+    /// Says who serves allocations for which the arena has no room.
+    pub(super) fn set_fallback(&self, fallback: Fallback) {
+        if let Some(arena) = &self.arena {
+            arena.set_fallback(fallback);
+        }
+    }
+
+    /// Notes whether outputs of an op that just ran lie elsewhere than was planned.
+    pub(super) fn check_places(&mut self, py: Python<'_>, op: OpId, step: usize) {
+        let Some(arena) = &self.arena else { return };
+        let elsewhere = self
+            .placements
+            .iter()
+            .filter(|placement| placement.step == step)
+            .any(|placement| {
+                let place = self.output_place(py, op, placement);
+                place.is_some_and(|data| arena.offset(data) != placement.address)
+            });
+        if let Some(arena) = self.arena.as_mut().filter(|_| elsewhere) {
+            arena.stale = true;
+        }
+    }
+
+    /// The address of an output's bytes, if they are in memory.
+    fn output_place(&self, py: Python<'_>, op: OpId, placement: &Placement) -> Option<usize> {
+        let imp = match self.storages.buffer(self.output(op, placement)?) {
+            Buffer::Live(id) => {
+                let live = self.storages.live(*id).filter(|live| live.present)?;
+                self.storages.is_alive(py, live).then_some(live.imp)?
+            }
+            Buffer::Scratch(storage) => Impl::of(storage.bind(py)).ok()?,
+            Buffer::Empty => return None,
+        };
+        // SAFETY: a live storage is not dying, and the GIL was not released since; a scratch storage is owned by the
+        // table's reference.
+        Some(unsafe { self.internals.layout.origin(py, imp) }.data)
+    }
+
+    /// Compares the places of the outputs of the op begun last, once it ran, with the planned ones.
+    pub fn check_outputs(&mut self, py: Python<'_>, op: OpId) {
+        if let Some(step) = self.placements.first().map(|placement| placement.step) {
+            self.check_places(py, op, step);
+        }
+        self.placements.clear();
+    }
+
+    /// Learns from a replay that failed. If it ran out of memory although the engine knew all blocks, its workspace is
+    /// larger than was known.
+    pub(super) fn note_replay_failed(&mut self, py: Python<'_>, op: OpId, error: &PyErr) {
+        let Some(arena) = self.arena.as_ref().filter(|_| is_exhausted(py, error)) else {
+            return;
+        };
+        let was_stale = arena.stale;
+        let bytes = self.note_exhausted(py, error);
+        if let Some(record) = self
+            .records
+            .get_mut(op.index())
+            .and_then(Option::as_mut)
+            .filter(|_| !was_stale)
+        {
+            record.workspace = record.workspace.saturating_add(bytes);
+            // An op that the engine does not know is refused when it is tried again.
+            let _ = self.engine.set_workspace(op, Bytes(record.workspace));
+        }
+    }
+
+    /// Notes that torch got no memory for a tensor; returns for how many bytes.
+    pub fn note_exhausted(&mut self, py: Python<'_>, error: &PyErr) -> u64 {
+        let bytes = asked_for(py, error).max(ALIGNMENT);
+        if let Some(arena) = &mut self.arena {
+            arena.short_of = bytes;
+            arena.stale = true;
+        }
+        bytes
+    }
+
+    /// A `remat.BudgetError` that says that the arena has no block and nothing more can be evicted.
+    pub fn no_block(&self, py: Python<'_>) -> PyErr {
+        let Some(arena) = &self.arena else {
+            return PyRuntimeError::new_err("no arena is open");
+        };
+        let free = arena.statistics();
+        let error = budget_error(py).and_then(|class| {
+            class.call_method1(
+                "of_arena",
+                (
+                    &self.current,
+                    arena.short_of,
+                    free.capacity,
+                    free.free_bytes,
+                    free.largest_free,
+                ),
+            )
+        });
+        raised(error)
+    }
+}

@@ -1,0 +1,161 @@
+//! The table of recorded calls: keeping and forgetting them, the storages that they keep alive, the cut of long chains.
+
+use pyo3::prelude::*;
+use remat_core::{OpId, TensorId};
+
+use super::state::Executor;
+use crate::call::record::{Hold, Record};
+use crate::ffi::errors::budget_error;
+use crate::tracking::lineage::LONG;
+use crate::tracking::storages::{Buffer, LiveId};
+
+impl Executor {
+    /// Forgets records of ops that the engine will not replay any more.
+    pub fn collect(&mut self) {
+        let collected = self.engine.collected();
+        if collected.ops.is_empty() && collected.storages.is_empty() {
+            return;
+        }
+        self.dead_ops.clear();
+        self.dead_ops.extend_from_slice(collected.ops);
+        self.dead_storages.clear();
+        self.dead_storages.extend_from_slice(collected.storages);
+        for i in 0..self.dead_storages.len() {
+            let sid = self.dead_storages[i];
+            if let Buffer::Scratch(_) = self.storages.buffer(sid) {
+                self.storages.set_buffer(sid, Buffer::Empty);
+            }
+        }
+        for i in 0..self.dead_ops.len() {
+            let op = self.dead_ops[i];
+            if self.running == Some(op) {
+                self.running = None;
+            }
+            if let Some(record) = self.records.get_mut(op.index()).and_then(Option::take) {
+                self.live_records -= 1;
+                for hold in &record.holds {
+                    let held = self.storages.live_mut(hold.id);
+                    if let Some(live) = held.filter(|live| live.serial == hold.serial) {
+                        live.readers -= 1;
+                        if live.readers == 0 {
+                            self.storages.unhold(hold.id);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps the record of an op for its replays. Constants that it reads stay alive as long as the record, and so do
+    /// storages that become constants later.
+    pub fn keep(
+        &mut self,
+        py: Python<'_>,
+        op: OpId,
+        mut record: Record,
+        lives: &[LiveId],
+    ) -> PyResult<()> {
+        self.collect();
+        if self.running != Some(op) {
+            return Ok(()); // forgotten as it finished: its outputs are constants, or nobody holds them
+        }
+        if self.unbounded {
+            return Ok(()); // nothing is ever evicted, and a dropped constant must not live longer than without Remat
+        }
+        for &id in lives {
+            let Some(live) = self.storages.live_mut(id) else {
+                continue;
+            };
+            live.readers += 1;
+            record.holds.push(Hold {
+                id,
+                serial: live.serial,
+            });
+            self.hold_if_pinned(py, id)?;
+        }
+        if self.records.len() <= op.index() {
+            self.records.resize_with(op.index() + 1, || None);
+        }
+        self.records[op.index()] = Some(record);
+        self.live_records += 1;
+        Ok(())
+    }
+
+    /// Keeps a constant alive while recorded ops read it: once dropped, nothing could bring it back.
+    pub(super) fn hold_if_pinned(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        let Some(live) = self.storages.live(id) else {
+            return Ok(());
+        };
+        let wanted = live.readers > 0 && live.hold.is_none() && live.present;
+        if !wanted || !self.engine.is_pinned(self.engine.storage(live.tensor)) {
+            return Ok(());
+        }
+        let object = live.upgrade(py)?.map(Bound::unbind);
+        if let Some(object) = object {
+            self.storages.hold(id, object);
+        }
+        Ok(())
+    }
+
+    /// Keeps all constants alive that recorded ops read. As an op overwrites a constant, the engine pins the tensors
+    /// that were computed from it, which are constants from then on.
+    pub fn hold_all_pinned(&mut self, py: Python<'_>) -> PyResult<()> {
+        let read: Vec<LiveId> = self
+            .storages
+            .all()
+            .filter(|(_, live)| live.readers > 0 && live.hold.is_none())
+            .map(|(id, _)| id)
+            .collect();
+        for id in read {
+            self.hold_if_pinned(py, id)?;
+        }
+        Ok(())
+    }
+
+    /// Length of the chain of ops behind the result of an op that reads these tensors.
+    pub fn chain(&self, inputs: &[TensorId]) -> u32 {
+        let lengths = inputs.iter().map(|&input| {
+            let sid = self.engine.storage(input);
+            if self.engine.is_pinned(sid) {
+                0
+            } else {
+                self.lineage.of(sid)
+            }
+        });
+        lengths.max().unwrap_or(0).saturating_add(1)
+    }
+
+    /// Notes the length of the chain of ops behind an op's outputs.
+    pub fn note_chain(&mut self, made: &[TensorId], length: u32) {
+        for &tensor in made {
+            self.lineage.set(self.engine.storage(tensor), length);
+        }
+    }
+
+    /// Pins the tensors that the program carries on, before an op, if chains have become long and the program holds as
+    /// little as at its low points.
+    pub fn cut_chains(&mut self, py: Python<'_>, length: u32) -> PyResult<()> {
+        if !self
+            .lineage
+            .is_time(length, self.live_records, self.storages.held())
+        {
+            return Ok(());
+        }
+        let carried: Vec<LiveId> = self
+            .storages
+            .all()
+            .filter(|(_, live)| {
+                let sid = self.engine.storage(live.tensor);
+                self.lineage.of(sid) >= LONG / 2 && !self.engine.is_pinned(sid)
+            })
+            .map(|(id, _)| id)
+            .collect();
+        for id in carried {
+            match self.pin(py, id) {
+                Err(e) if e.is_instance(py, &budget_error(py)?) => {}
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,296 @@
+//! Running a recorded op once more, and giving its results to the storages that need them.
+
+use std::time::Instant;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use remat_core::{Mutation, OpId, StorageId, TensorId};
+
+use super::state::Executor;
+use crate::call::record::{GradMode, Record};
+use crate::call::view::BLANK;
+use crate::ffi::arena::Fallback;
+use crate::ffi::layout::{Guard, Impl};
+use crate::tracking::storages::{Buffer, LiveId};
+
+/// Whether installed bytes are new to the ledger.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moved {
+    /// Counted already, under another storage.
+    Bytes,
+    /// Just made.
+    New,
+}
+
+/// The inputs of a replay.
+struct Inputs<'py> {
+    /// The engine's storages.
+    sids: Vec<StorageId>,
+    /// Python storages with their bytes. A copy stands for an input that the replay must not write.
+    objects: Vec<Bound<'py, PyAny>>,
+}
+
+impl Executor {
+    /// Replays an op, with its outputs at the places that were planned for this step.
+    pub(super) fn replay(
+        &mut self,
+        py: Python<'_>,
+        op: OpId,
+        mutation: Mutation,
+        step: usize,
+    ) -> PyResult<()> {
+        self.expect(step);
+        // A value that is written over and then given up halfway would be lost.
+        if mutation == Mutation::Consume && self.writes(op) {
+            self.set_fallback(Fallback::System);
+        }
+        let done = self.replay_timed(py, op, mutation);
+        self.set_fallback(Fallback::Nobody);
+        self.expect_no_more();
+        self.check_places(py, op, step);
+        done
+    }
+
+    fn writes(&self, op: OpId) -> bool {
+        let record = self.records.get(op.index()).and_then(Option::as_ref);
+        record.is_some_and(|record| !record.written.is_empty())
+    }
+
+    fn replay_timed(&mut self, py: Python<'_>, op: OpId, mutation: Mutation) -> PyResult<()> {
+        let started = Instant::now();
+        let record = self
+            .records
+            .get_mut(op.index())
+            .and_then(Option::take)
+            .ok_or_else(|| {
+                PyRuntimeError::new_err(format!("remat: op {} has no record to replay", op.0))
+            })?;
+        let outcome = self.replay_record(py, op, &record, mutation);
+        self.records[op.index()] = Some(record);
+        self.replay_ns += started.elapsed().as_nanos() as u64;
+        outcome
+    }
+
+    fn replay_record(
+        &mut self,
+        py: Python<'_>,
+        op: OpId,
+        record: &Record,
+        mutation: Mutation,
+    ) -> PyResult<()> {
+        let inputs = self.replay_inputs(py, op, record, mutation)?;
+        let result = self.call_recorded(py, record, &inputs)?;
+        let outputs = self.storages_of(self.engine.outputs(op));
+        self.install_written(record, &inputs, &outputs, mutation)?;
+        self.install_results(py, record, &result, &outputs)?;
+        self.ledger.spike(record.workspace_pool, record.workspace);
+        Ok(())
+    }
+
+    fn storages_of(&self, tensors: &[TensorId]) -> Vec<StorageId> {
+        tensors.iter().map(|&t| self.engine.storage(t)).collect()
+    }
+
+    fn replay_inputs<'py>(
+        &self,
+        py: Python<'py>,
+        op: OpId,
+        record: &Record,
+        mutation: Mutation,
+    ) -> PyResult<Inputs<'py>> {
+        let sids = self.storages_of(self.engine.inputs(op));
+        let mut objects = Vec::with_capacity(sids.len());
+        for (i, &sid) in sids.iter().enumerate() {
+            let object = self.storages.object(py, sid)?.ok_or_else(|| {
+                PyRuntimeError::new_err(format!(
+                    "remat: input {i} of a replay is not in memory (storage {})",
+                    sid.0
+                ))
+            })?;
+            let copied = mutation == Mutation::Copy && record.written.contains(&(i as u32));
+            objects.push(if copied {
+                object.call_method0("clone")?
+            } else {
+                object
+            });
+        }
+        Ok(Inputs { sids, objects })
+    }
+
+    /// The tensors of a recorded call, as views of its inputs.
+    fn views<'py>(
+        &self,
+        py: Python<'py>,
+        record: &Record,
+        inputs: &Inputs<'py>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let blank = match record.blank {
+            Some((bytes, pool)) => {
+                let device = &self.pools[pool.0 as usize].device;
+                Some(
+                    self.internals
+                        .blank_storage
+                        .bind(py)
+                        .call1((device, bytes))?,
+                )
+            }
+            None => None,
+        };
+        let view = self.internals.view.bind(py);
+        let mut tensors = Vec::with_capacity(record.views.len());
+        for v in &record.views {
+            let object = match (&blank, v.input) {
+                (Some(blank), BLANK) => blank,
+                (_, input) => &inputs.objects[input as usize],
+            };
+            tensors.push(view.call1((
+                object, &v.dtype, &v.offset, &v.shape, &v.stride, v.conj, v.neg,
+            ))?);
+        }
+        Ok(tensors)
+    }
+
+    /// Calls a recorded op in the grad mode and with the random numbers of its first run.
+    fn call_recorded<'py>(
+        &self,
+        py: Python<'py>,
+        record: &Record,
+        inputs: &Inputs<'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let tensors = self.views(py, record, inputs)?;
+        let func = self
+            .funcs
+            .get(&record.func)
+            .ok_or_else(|| PyRuntimeError::new_err("remat: a replayed op was never described"))?;
+        let args = record.build_args(py, &tensors)?;
+        let kwargs = record.build_kwargs(py, &tensors)?;
+        let grad_before = self.set_grad_mode(py, record.context.grad)?;
+        let result = match &record.context.rng {
+            Some(state) => self
+                .internals
+                .replay_random
+                .bind(py)
+                .call1((&func.call, &args, &kwargs, state)),
+            None => func.call.bind(py).call(&args, Some(&kwargs)),
+        };
+        if let Some(before) = grad_before {
+            self.set_grad_mode(py, before)?;
+        }
+        result
+    }
+
+    /// Sets the grad mode; returns the mode before, or `None` when nothing had to change.
+    fn set_grad_mode(&self, py: Python<'_>, mode: GradMode) -> PyResult<Option<GradMode>> {
+        let set = self.internals.set_grad_mode.bind(py);
+        let before: Option<bool> = set.call1((mode == GradMode::On,))?.extract()?;
+        Ok(before.map(GradMode::of))
+    }
+
+    /// Gives the inputs that a replay wrote to the storages of the new versions.
+    fn install_written(
+        &mut self,
+        record: &Record,
+        inputs: &Inputs<'_>,
+        outputs: &[StorageId],
+        mutation: Mutation,
+    ) -> PyResult<()> {
+        for (&input, &target) in record.written.iter().zip(outputs) {
+            let object = inputs.objects[input as usize].clone();
+            let moved = if mutation == Mutation::Consume {
+                // The bytes now belong to the new version: take them out of the old one's buffer.
+                self.storages
+                    .set_buffer(inputs.sids[input as usize], Buffer::Empty);
+                Moved::Bytes
+            } else {
+                Moved::New
+            };
+            self.install(target, object, moved)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the results of a replay to the storages of the op's outputs.
+    fn install_results(
+        &mut self,
+        py: Python<'_>,
+        record: &Record,
+        result: &Bound<'_, PyAny>,
+        outputs: &[StorageId],
+    ) -> PyResult<()> {
+        if record.results.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let flat = self.internals.flatten.bind(py).call1((result,))?;
+        for (i, output) in record.results.iter().enumerate() {
+            let Some(&target) = output.and_then(|k| outputs.get(k as usize)) else {
+                continue;
+            };
+            let tensor = flat.get_item(i)?;
+            if tensor.is_none() {
+                return Err(PyRuntimeError::new_err(
+                    "remat: a replay returned less than the first run",
+                ));
+            }
+            let storage = self.internals.untyped_storage.bind(py).call1((&tensor,))?;
+            self.install(target, storage, Moved::New)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the bytes of `source` to an engine storage, unless it has its own already.
+    fn install(&mut self, sid: StorageId, source: Bound<'_, PyAny>, moved: Moved) -> PyResult<()> {
+        let bytes: u64 = source.call_method0("nbytes")?.extract()?;
+        match self.storages.buffer(sid) {
+            Buffer::Scratch(_) => Ok(()),
+            Buffer::Live(id) => self.install_live(*id, &source, bytes, moved),
+            Buffer::Empty => {
+                if moved == Moved::New {
+                    if let Some(pool) = self.device_of(&source)? {
+                        self.ledger.add(pool, bytes);
+                    }
+                }
+                self.storages
+                    .set_buffer(sid, Buffer::Scratch(source.unbind()));
+                Ok(())
+            }
+        }
+    }
+
+    fn install_live(
+        &mut self,
+        id: LiveId,
+        source: &Bound<'_, PyAny>,
+        bytes: u64,
+        moved: Moved,
+    ) -> PyResult<()> {
+        let py = source.py();
+        let Some(live) = self.storages.live(id).filter(|live| !live.present) else {
+            return Ok(());
+        };
+        if live.bytes != bytes {
+            return Err(PyRuntimeError::new_err(format!(
+                "remat: a replay made {bytes} bytes where the first run made {}",
+                live.bytes
+            )));
+        }
+        let (imp, pool) = (live.imp, live.pool);
+        let Some(_object) = live.upgrade(py)? else {
+            return Ok(());
+        };
+        let made = Impl::of(source)?;
+        // SAFETY: `_object` and `source` are in scope and own the two storages. One is evicted and the other was made
+        // by the replay that just ended, so no op reads or writes them. The evicted one gets as many bytes as its size
+        // says (compared above), so its guard may go down. `source` gets none, and the executor uses it no more.
+        unsafe {
+            self.internals.layout.set_guard(py, imp, Guard::Down);
+            self.internals.layout.swap(py, imp, made);
+        }
+        if let Some(live) = self.storages.live_mut(id) {
+            live.present = true;
+        }
+        if moved == Moved::New {
+            self.ledger.add(pool, bytes);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,259 @@
+//! The engine together with the tables that its steps change: storages, records, devices.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use remat_core::{Engine, Error, Observed, OpId, Placement, PoolId, Step, StorageId, TensorId};
+use rustc_hash::FxHashMap;
+
+use crate::call::func::Func;
+use crate::call::record::Record;
+use crate::ffi::arena::Arena;
+use crate::ffi::errors::{raised, remat_error};
+use crate::ffi::layout::Impl;
+use crate::ffi::torch_internals::TorchInternals;
+use crate::tracking::devices::{Follow, Pool, PLACED};
+use crate::tracking::ledger::Ledger;
+use crate::tracking::lineage::Lineage;
+use crate::tracking::outside::Outside;
+use crate::tracking::slack::with_slack;
+use crate::tracking::storages::{Buffer, Live, Storages};
+use crate::tracking::trace::Trace;
+
+/// The engine and everything that performing its steps needs.
+pub struct Executor {
+    /// The engine, which decides.
+    pub engine: Engine,
+    /// Torch storages.
+    pub storages: Storages,
+    /// Recorded calls, by op.
+    pub records: Vec<Option<Record>>,
+    /// Described ops, by address of the overload.
+    pub funcs: FxHashMap<usize, Arc<Func>>,
+    /// The device whose budget is reported.
+    pub budget_pool: PoolId,
+    /// The arena in which the CPU's tensors lie, if there is one.
+    pub arena: Option<Arena>,
+    /// Whether the engine's steps are being performed. Until they are, its account of storages is ahead of memory.
+    pub performing: bool,
+    /// Whether no device has a budget, nor ever will: the run is only watched.
+    pub unbounded: bool,
+    /// Whether the budget moves to the first accelerator seen.
+    pub follow: Follow,
+    /// Devices, by pool id.
+    pub pools: Vec<Pool>,
+    /// The session's own account of bytes.
+    pub ledger: Ledger,
+    /// Chains of ops behind storages.
+    pub lineage: Lineage,
+    /// Torch, as reached through Python.
+    pub internals: TorchInternals,
+    /// The trace being recorded, if any.
+    pub trace: Option<Trace>,
+    /// Nanoseconds spent replaying.
+    pub replay_ns: u64,
+    /// Nanoseconds spent in the engine under pressure.
+    pub decide_ns: u64,
+    /// Name of the op being prepared, for errors.
+    pub current: String,
+    /// The op begun last, until the engine forgets it.
+    pub running: Option<OpId>,
+    pub(super) outside: Outside,
+    /// Address of the function that frees memory which torch allocated for the CPU.
+    pub(super) own_deleter: usize,
+    /// Budgets as the user gave them, by pool id.
+    given: Vec<Option<u64>>,
+    /// Number of records kept now.
+    pub(super) live_records: usize,
+    /// Places of the outputs of the op or the replay that is under way.
+    pub(super) placements: Vec<Placement>,
+    // Buffers, kept for their capacity.
+    pub(super) steps: Vec<Step>,
+    pub(super) observed: Vec<Observed>,
+    pub(super) owners: FxHashMap<u64, StorageId>,
+    pub(super) dead_ops: Vec<OpId>,
+    pub(super) dead_storages: Vec<StorageId>,
+}
+
+impl Executor {
+    /// An executor that knows no storages and no devices yet.
+    pub fn new(
+        py: Python<'_>,
+        engine: Engine,
+        internals: TorchInternals,
+        trace: Option<Trace>,
+    ) -> PyResult<Executor> {
+        let own = internals
+            .blank_storage
+            .bind(py)
+            .call1((py.import("torch")?.call_method1("device", ("cpu",))?, 64))?;
+        // SAFETY: `own` is in scope and owns the storage.
+        let own_deleter = unsafe { internals.layout.origin(py, Impl::of(&own)?) }.deleter;
+        Ok(Executor {
+            outside: Outside::default(),
+            own_deleter,
+            engine,
+            storages: Storages::new(py)?,
+            records: Vec::new(),
+            funcs: FxHashMap::default(),
+            pools: Vec::new(),
+            budget_pool: PoolId(0),
+            arena: None,
+            performing: false,
+            unbounded: false,
+            follow: Follow::Fixed,
+            ledger: Ledger::default(),
+            lineage: Lineage::default(),
+            internals,
+            trace,
+            replay_ns: 0,
+            decide_ns: 0,
+            current: String::new(),
+            given: Vec::new(),
+            steps: Vec::new(),
+            placements: Vec::new(),
+            observed: Vec::new(),
+            owners: FxHashMap::default(),
+            running: None,
+            live_records: 0,
+            dead_ops: Vec::new(),
+            dead_storages: Vec::new(),
+        })
+    }
+
+    /// The pool of a device, by name; registers it when new.
+    pub fn pool(&mut self, name: &str, device: &Bound<'_, PyAny>) -> PyResult<PoolId> {
+        if let Some(i) = self.pools.iter().position(|p| p.name == name) {
+            return Ok(PoolId(i as u8));
+        }
+        if self.pools.len() >= 250 {
+            return Err(PyRuntimeError::new_err("more than 250 devices"));
+        }
+        self.pools.push(Pool {
+            name: name.to_owned(),
+            device: device.clone().unbind(),
+        });
+        let pool = PoolId((self.pools.len() - 1) as u8);
+        if self.follow == Follow::Accelerator && name != "cpu" {
+            // The script turned out to use an accelerator: the budget is of that.
+            self.follow = Follow::Fixed;
+            let budget = self.engine.budget(self.budget_pool);
+            self.engine
+                .set_budget(self.budget_pool, None)
+                .map_err(|e| self.refusal(device.py(), &e))?;
+            self.engine
+                .set_budget(pool, budget)
+                .map_err(|e| self.refusal(device.py(), &e))?;
+            self.perform(device.py())?;
+            let given = self.given(self.budget_pool);
+            self.set_given(self.budget_pool, None);
+            self.set_given(pool, given);
+            self.budget_pool = pool;
+        }
+        Ok(pool)
+    }
+
+    /// The budget that the user gave a device.
+    pub fn given(&self, pool: PoolId) -> Option<u64> {
+        self.given.get(pool.0 as usize).copied().flatten()
+    }
+
+    /// Sets the budget that the user gave a device.
+    pub fn set_given(&mut self, pool: PoolId, bytes: Option<u64>) {
+        let i = pool.0 as usize;
+        if self.given.len() <= i {
+            self.given.resize(i + 1, None);
+        }
+        self.given[i] = bytes;
+    }
+
+    /// Turns an engine's refusal into the Python exception.
+    pub fn refusal(&self, py: Python<'_>, error: &Error) -> PyErr {
+        match error {
+            Error::Budget {
+                pool,
+                budget,
+                needed,
+                smallest,
+            } => {
+                let device = self
+                    .pools
+                    .get(pool.0 as usize)
+                    .map_or("?", |p| p.name.as_str());
+                // The user's budget includes the part that is kept back.
+                let given = self.given(*pool).unwrap_or(budget.0);
+                let kept = given - budget.0.min(given);
+                let smallest = match self.arena {
+                    Some(_) if *pool == PLACED => smallest.0 + kept,
+                    _ => with_slack(smallest.0),
+                };
+                raised(self.internals.budget_error.bind(py).call1((
+                    &self.current,
+                    needed.0 + kept,
+                    smallest,
+                    given,
+                    device,
+                )))
+            }
+            other => remat_error(py, &format!("{}: {other}", self.current)),
+        }
+    }
+
+    /// Tells the engine which storages died since the last time.
+    pub fn drain_deaths(&mut self, py: Python<'_>) -> PyResult<()> {
+        while let Some(live) = self.storages.next_death() {
+            let sid = self.engine.storage(live.tensor);
+            self.storages.set_buffer(sid, Buffer::Empty);
+            self.uncount(py, &live)?;
+            self.release(py, live.tensor)?;
+        }
+        Ok(())
+    }
+
+    /// Subtracts the bytes of a storage that left the table.
+    pub fn uncount(&mut self, py: Python<'_>, live: &Live) -> PyResult<()> {
+        match live.outside {
+            Some(place) => {
+                if let Some(region) = self.outside.leave(place) {
+                    self.ledger.sub(region.pool, region.bytes);
+                    self.release(py, region.tensor)?;
+                }
+            }
+            None if live.present => self.ledger.sub(live.pool, live.bytes),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Drops a live storage's reference to its tensor.
+    pub fn release(&mut self, py: Python<'_>, tensor: TensorId) -> PyResult<()> {
+        if let Some(trace) = &mut self.trace {
+            trace.release(tensor)?;
+        }
+        self.engine
+            .release(tensor)
+            .map_err(|e| self.refusal(py, &e))?;
+        self.perform(py)?;
+        self.collect();
+        Ok(())
+    }
+
+    /// Tells the engine that the op begun did not run.
+    pub fn cancel(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
+        self.placements.clear();
+        self.engine.cancel(op);
+        self.perform(py)
+    }
+
+    /// The pool of a storage; `None` for devices without memory of their own.
+    pub fn device_of(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<PoolId>> {
+        let py = storage.py();
+        let found = self.internals.device_of.bind(py).call1((storage,))?;
+        if found.is_none() {
+            return Ok(None);
+        }
+        let (name, device): (String, Bound<'_, PyAny>) = found.extract()?;
+        self.pool(&name, &device).map(Some)
+    }
+}

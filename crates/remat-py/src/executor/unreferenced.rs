@@ -1,0 +1,103 @@
+//! Unreferenced constants: the program dropped them, and only recorded ops still read them. Their bytes stay for later
+//! replays. When they have become many, or nothing else makes room, they are dropped too, and the tensors that were
+//! computed from them are pinned instead (banishing, DTR appendix C.5). A gradient that flowed into a running average
+//! is one: the average takes its place.
+
+use pyo3::prelude::*;
+use remat_core::TensorId;
+
+use super::state::Executor;
+use crate::ffi::errors::budget_error;
+use crate::tracking::storages::{Buffer, LiveId};
+
+/// The least that dropping constants must yield.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yield {
+    /// Anything at all: an op does not fit otherwise.
+    Some,
+    /// Twice what it pins.
+    Twice,
+}
+
+impl Executor {
+    /// Drops unreferenced constants if they have become many and little has to be pinned for them.
+    pub fn drop_unreferenced_if_many(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self
+            .storages
+            .held_constants
+            .are_many(self.given(self.budget_pool))
+        {
+            self.drop_unreferenced(py, Yield::Twice)?;
+        }
+        Ok(())
+    }
+
+    /// Drops those unreferenced constants, oldest first, that free most beyond the bytes pinned for them. Returns
+    /// whether any was dropped.
+    pub fn drop_unreferenced(&mut self, py: Python<'_>, least: Yield) -> PyResult<bool> {
+        self.storages.held_constants.note_search();
+        let unreferenced = self.unreferenced(py)?;
+        let tensors: Vec<TensorId> = unreferenced
+            .iter()
+            .filter_map(|&id| self.storages.live(id).map(|live| live.tensor))
+            .collect();
+        let heirs = self
+            .engine
+            .heirs(&tensors)
+            .map_err(|e| self.refusal(py, &e))?;
+        let worth_it = match least {
+            Yield::Some => heirs.constants > 0,
+            Yield::Twice => heirs.constants > 0 && heirs.freed.0 >= 2 * heirs.pinned.0,
+        };
+        if !worth_it {
+            return Ok(false);
+        }
+        for &heir in &heirs.tensors {
+            let sid = self.engine.storage(heir);
+            if let Buffer::Live(id) = *self.storages.buffer(sid) {
+                match self.pin(py, id) {
+                    Err(e) if e.is_instance(py, &budget_error(py)?) => return Ok(false),
+                    done => done?,
+                }
+            }
+        }
+        for &id in &unreferenced[..heirs.constants] {
+            // The last record that read it may have gone with a pin, and the constant with it.
+            let held = self.storages.live(id).is_some_and(|l| l.hold.is_some());
+            if let Some(live) = held.then(|| self.storages.forget(id)).flatten() {
+                let sid = self.engine.storage(live.tensor);
+                if let Some(object) = live.hold {
+                    self.storages.set_buffer(sid, Buffer::Scratch(object));
+                }
+                self.release(py, live.tensor)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Constants that have no owner but the session, oldest first.
+    fn unreferenced(&mut self, py: Python<'_>) -> PyResult<Vec<LiveId>> {
+        let mut unreferenced = Vec::new();
+        for (id, live) in self.storages.all() {
+            let (Some(hold), None) = (&live.hold, live.outside) else {
+                continue;
+            };
+            // SAFETY: `hold` owns a reference to a Python object, and the GIL is held, as `py` proves.
+            let references = unsafe { pyo3::ffi::Py_REFCNT(hold.as_ptr()) };
+            if references > 1 {
+                continue;
+            }
+            let owners: usize = self
+                .internals
+                .use_count
+                .bind(py)
+                .call1((hold,))?
+                .extract()?;
+            if owners == 1 {
+                unreferenced.push((live.serial, id));
+            }
+        }
+        unreferenced.sort_unstable();
+        Ok(unreferenced.into_iter().map(|(_, id)| id).collect())
+    }
+}

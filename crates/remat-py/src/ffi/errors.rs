@@ -1,0 +1,30 @@
+//! The Python exceptions that the session raises. They are classes of the package, which Python code defines.
+
+use pyo3::prelude::*;
+
+/// A `remat.RematError` with a message.
+pub fn remat_error(py: Python<'_>, message: &str) -> PyErr {
+    let class = py
+        .import("remat")
+        .and_then(|package| package.getattr("RematError"));
+    raised(class.and_then(|class| class.call1((message,))))
+}
+
+/// The class `remat.BudgetError`.
+pub fn budget_error(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+    py.import("remat")?.getattr("BudgetError")
+}
+
+/// The error to raise: the exception that was built, or the error that building it met.
+pub fn raised(built: PyResult<Bound<'_, PyAny>>) -> PyErr {
+    match built {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
+/// The error of an op, without the Python frames that led from the session to the op.
+pub fn as_torch_raises(own_frames_dropped: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+    let py = own_frames_dropped.py();
+    raised(own_frames_dropped.call1((error.into_value(py),)))
+}

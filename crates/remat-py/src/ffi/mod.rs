@@ -1,0 +1,7 @@
+//! The edges of the extension: torch's storages and Python functions, the preloaded allocator, Python's errors.
+
+pub mod arena;
+pub mod errors;
+pub mod fastcall;
+pub mod layout;
+pub mod torch_internals;

@@ -1,0 +1,86 @@
+//! Functions of the Python package `remat._torch_internals.eager`, looked up once for each session.
+
+use pyo3::prelude::*;
+
+use super::layout::Layout;
+
+/// Torch as the session reaches it through Python, and the offsets in its storages.
+pub struct TorchInternals {
+    /// Offsets in `StorageImpl` of the words and flags that Remat changes.
+    pub layout: Layout,
+    /// `view(storage, dtype, device, offset, shape, stride, conj, neg) -> Tensor`.
+    pub view: Py<PyAny>,
+    /// `empty_storage(device) -> UntypedStorage`.
+    pub empty_storage: Py<PyAny>,
+    /// `blank_storage(device, bytes) -> UntypedStorage`.
+    pub blank_storage: Py<PyAny>,
+    /// `device_of(storage) -> (name, device) | None`.
+    pub device_of: Py<PyAny>,
+    /// `replay_random(call, args, kwargs, state) -> result`.
+    pub replay_random: Py<PyAny>,
+    /// `budget_error(op, needed, smallest, budget, device) -> exception`.
+    pub budget_error: Py<PyAny>,
+    /// `flatten(result) -> list[Tensor | None]`.
+    pub flatten: Py<PyAny>,
+    /// `use_count(storage) -> int`: owners of the storage in C++, its Python object counting as one.
+    pub use_count: Py<PyAny>,
+    /// `TensorBase.untyped_storage`.
+    pub untyped_storage: Py<PyAny>,
+    /// `set_grad_mode(on) -> bool | None`: the mode before, or `None` when nothing had to change.
+    pub set_grad_mode: Py<PyAny>,
+    /// `grad_enabled() -> bool`.
+    pub grad_enabled: Py<PyAny>,
+    /// `describe(overload) -> dict`: the properties of an op.
+    pub describe: Py<PyAny>,
+    /// `predict(overload, args, kwargs)`: sizes of a call's results, before it runs.
+    pub predict: Py<PyAny>,
+    /// `measured_call(call, args, kwargs) -> (result, workspace | None)`.
+    pub measured_call: Py<PyAny>,
+    /// `redispatch(mode, func, args, kwargs) -> result`.
+    pub redispatch: Py<PyAny>,
+    /// `own_frames_dropped(error) -> error`: without the frames that led from the session to the op.
+    pub own_frames_dropped: Py<PyAny>,
+    /// `rng_state(args, kwargs)`: states of the generators that a random op draws from.
+    pub rng_state: Py<PyAny>,
+    /// `accumulating() -> bool`: whether autograd is about to leave a gradient in a leaf.
+    pub accumulating: Py<PyAny>,
+    /// Waits until the device of the first budget is done; `None` for devices that compute at once.
+    pub synchronize: Option<Py<PyAny>>,
+    /// Bytes that saving and restoring a generator's state takes.
+    pub rng_bytes: u64,
+}
+
+impl TorchInternals {
+    /// Looks the functions up. `device` names the device of the first budget.
+    ///
+    /// # Errors
+    /// `AttributeError` for a function that the module lacks.
+    pub fn of(module: &Bound<'_, PyAny>, layout: Layout, device: &str) -> PyResult<TorchInternals> {
+        let get = |name: &str| -> PyResult<Py<PyAny>> { Ok(module.getattr(name)?.unbind()) };
+        let base = module.getattr("TensorBase")?;
+        let synchronize = module.call_method1("synchronizer", (device,))?;
+        Ok(TorchInternals {
+            layout,
+            view: get("view")?,
+            empty_storage: get("empty_storage")?,
+            blank_storage: get("blank_storage")?,
+            device_of: get("device_of")?,
+            replay_random: get("replay_random")?,
+            budget_error: get("budget_error")?,
+            flatten: get("flatten")?,
+            use_count: get("use_count")?,
+            untyped_storage: base.getattr("untyped_storage")?.unbind(),
+            set_grad_mode: get("set_grad_mode")?,
+            grad_enabled: get("grad_enabled")?,
+            describe: get("describe")?,
+            predict: get("predict")?,
+            measured_call: get("measured_call")?,
+            redispatch: get("redispatch")?,
+            own_frames_dropped: get("own_frames_dropped")?,
+            rng_state: get("rng_state")?,
+            accumulating: get("accumulating")?,
+            synchronize: (!synchronize.is_none()).then(|| synchronize.unbind()),
+            rng_bytes: module.getattr("RNG_BYTES")?.extract()?,
+        })
+    }
+}

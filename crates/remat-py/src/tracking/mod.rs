@@ -1,0 +1,10 @@
+//! The session's knowledge of the program's memory: torch's storages, bytes, devices, chains of ops, and the trace.
+
+pub mod devices;
+pub mod held_constants;
+pub mod ledger;
+pub mod lineage;
+pub mod outside;
+pub mod slack;
+pub mod storages;
+pub mod trace;

@@ -1,0 +1,29 @@
+//! The part of a budget that is kept for memory that torch allocates where no op is dispatched.
+
+/// Bytes kept back of a budget: for values from Python lists, generator states and small buffers of torch's own. The
+/// session sees those only when an op first meets them.
+pub fn slack(budget: u64) -> u64 {
+    (budget / 256).clamp(16 << 10, 1 << 20).min(budget / 8)
+}
+
+/// The smallest budget that leaves so many bytes beside its slack.
+pub fn with_slack(bytes: u64) -> u64 {
+    let mut budget = bytes + slack(bytes);
+    while budget - slack(budget) < bytes {
+        budget += bytes - (budget - slack(budget));
+    }
+    budget
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_with_slack_leaves_what_was_asked_for() {
+        for bytes in [0, 1, 4095, 1 << 17, 5 << 20, 3 << 30] {
+            let budget = with_slack(bytes);
+            assert!(budget - slack(budget) >= bytes, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The torch storages that the session knows, and the place of each engine storage's bytes.
+//!
+//! A *live* storage is an `UntypedStorage` that the program still holds. The table keeps a weak reference to it, whose
+//! callback reports its death. A replay may also need versions of a storage that an in-place op overwrote, or storages
+//! that died. Their recomputed bytes are in *scratch* storages that only the table holds.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyWeakrefReference;
+use remat_core::{PoolId, StorageId, TensorId};
+use rustc_hash::FxHashMap;
+
+use super::held_constants::HeldConstants;
+use super::outside::{overlap, Place};
+use crate::ffi::fastcall::call_one;
+use crate::ffi::layout::Impl;
+
+/// `UntypedStorage._fix_weakref`, where it exists.
+static FIX_WEAKREF: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
+
+/// Index of a live storage in the table. Indices are used again.
+pub type LiveId = u32;
+
+/// Description of a storage that has its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Contents {
+    /// The tensor in the engine whose value it has.
+    pub tensor: TensorId,
+    /// The engine's storage of that tensor.
+    pub sid: StorageId,
+    /// Its size.
+    pub bytes: u64,
+    /// The device that holds it.
+    pub pool: PoolId,
+}
+
+/// A torch storage that the program holds.
+pub struct Live {
+    /// Weak reference to the `UntypedStorage`.
+    weak: Py<PyAny>,
+    /// Address of the `UntypedStorage` object, its key.
+    object: usize,
+    /// Address of the C++ storage, which lives until the death of the object has been queued.
+    pub imp: Impl,
+    /// A strong reference while recorded ops read the storage as a constant: no replay could bring it back once the
+    /// program dropped it.
+    pub hold: Option<Py<PyAny>>,
+    /// Recorded ops that read this storage as a constant.
+    pub readers: u32,
+    /// The tensor in the engine whose value the storage has now.
+    pub tensor: TensorId,
+    /// Size of the storage.
+    pub bytes: u64,
+    /// The device that holds it.
+    pub pool: PoolId,
+    /// Whether the bytes are there.
+    pub present: bool,
+    /// The region of memory that torch did not allocate, if the storage lies over one. The region counts the bytes.
+    pub outside: Option<Place>,
+    /// Whether no op has written to it yet (it came from `empty`).
+    pub blank: bool,
+    /// Whether the program took its bytes away (`resize_(0)`). Access then raises, where plain torch would crash.
+    pub freed: bool,
+    /// A number that no other storage of the session has; ids are used again.
+    pub serial: u64,
+}
+
+/// The place of an engine storage's bytes.
+pub enum Buffer {
+    /// Nowhere.
+    Empty,
+    /// In a storage that the program holds (if `present`).
+    Live(LiveId),
+    /// In a storage of the table's own.
+    Scratch(Py<PyAny>),
+}
+
+/// The queue of storages that died, in whatever thread. Python calls it under the GIL, before the storage is freed.
+#[pyclass(frozen, module = "remat._native")]
+pub struct Deaths {
+    queue: Arc<Mutex<Vec<usize>>>,
+}
+
+#[pymethods]
+impl Deaths {
+    fn __call__(&self, weak: &Bound<'_, PyAny>) {
+        self.queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(weak.as_ptr() as usize);
+    }
+}
+
+/// The table.
+pub struct Storages {
+    lives: Vec<Option<Live>>,
+    free: Vec<LiveId>,
+    by_object: FxHashMap<usize, LiveId>,
+    by_weak: FxHashMap<usize, LiveId>,
+    buffers: Vec<Buffer>,
+    queue: Arc<Mutex<Vec<usize>>>,
+    on_death: Py<PyAny>,
+    serial: u64,
+    /// Storages with a lower serial number existed before the latest op that autograd recorded.
+    before_forward: u64,
+    held: u64,
+    /// Bytes of constants held for records.
+    pub held_constants: HeldConstants,
+}
+
+impl Storages {
+    /// An empty table.
+    pub fn new(py: Python<'_>) -> PyResult<Storages> {
+        let queue = Arc::new(Mutex::new(Vec::new()));
+        let on_death = Py::new(
+            py,
+            Deaths {
+                queue: queue.clone(),
+            },
+        )?
+        .into_any();
+        Ok(Storages {
+            lives: Vec::new(),
+            free: Vec::new(),
+            by_object: FxHashMap::default(),
+            by_weak: FxHashMap::default(),
+            buffers: Vec::new(),
+            queue,
+            on_death,
+            serial: 0,
+            before_forward: 0,
+            held: 0,
+            held_constants: HeldConstants::default(),
+        })
+    }
+
+    /// The live storage behind a Python object, if it is known.
+    #[inline]
+    pub fn find(&self, storage: &Bound<'_, PyAny>) -> Option<LiveId> {
+        self.by_object.get(&(storage.as_ptr() as usize)).copied()
+    }
+
+    /// Takes in a storage that has its bytes.
+    pub fn insert(&mut self, storage: &Bound<'_, PyAny>, contents: Contents) -> PyResult<LiveId> {
+        let py = storage.py();
+        let Contents {
+            tensor,
+            sid,
+            bytes,
+            pool,
+        } = contents;
+        let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(py))?
+            .into_any()
+            .unbind();
+        let weak_key = weak.as_ptr() as usize;
+        let live = Live {
+            weak,
+            object: storage.as_ptr() as usize,
+            imp: Impl::of(storage)?,
+            hold: None,
+            readers: 0,
+            tensor,
+            bytes,
+            pool,
+            present: true,
+            outside: None,
+            blank: false,
+            freed: false,
+            serial: self.serial,
+        };
+        self.serial += 1;
+        self.held += bytes;
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.lives[id as usize] = Some(live);
+                id
+            }
+            None => {
+                self.lives.push(Some(live));
+                (self.lives.len() - 1) as LiveId
+            }
+        };
+        self.by_object.insert(storage.as_ptr() as usize, id);
+        self.by_weak.insert(weak_key, id);
+        self.set_buffer(sid, Buffer::Live(id));
+        Ok(id)
+    }
+
+    /// Removes the next storage that died from the table. The caller clears its buffer.
+    pub fn next_death(&mut self) -> Option<Live> {
+        loop {
+            let weak = self
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .pop()?;
+            let Some(id) = self.by_weak.remove(&weak) else {
+                continue;
+            };
+            if let Some(live) = self.lives[id as usize].take() {
+                self.by_object.remove(&live.object);
+                self.held -= live.bytes;
+                self.free.push(id);
+                return Some(live);
+            }
+        }
+    }
+
+    /// Removes a storage from the table while something else takes over its bytes.
+    pub fn forget(&mut self, id: LiveId) -> Option<Live> {
+        let live = self.lives.get_mut(id as usize)?.take()?;
+        self.by_object.remove(&live.object);
+        self.by_weak.remove(&live.weak_key());
+        self.held -= live.bytes;
+        if live.hold.is_some() {
+            self.held_constants.sub(live.bytes);
+        }
+        self.free.push(id);
+        Some(live)
+    }
+
+    /// Keeps a storage alive for the records that read it.
+    pub fn hold(&mut self, id: LiveId, object: Py<PyAny>) {
+        if let Some(live) = self.live_mut(id) {
+            let bytes = live.bytes;
+            if live.hold.replace(object).is_none() {
+                self.held_constants.add(bytes);
+            }
+        }
+    }
+
+    /// Stops keeping a storage alive, once no record reads it any more.
+    pub fn unhold(&mut self, id: LiveId) {
+        if let Some(live) = self.live_mut(id) {
+            let bytes = live.bytes;
+            if live.hold.take().is_some() {
+                self.held_constants.sub(bytes);
+            }
+        }
+    }
+
+    /// Whether storages have died that are still in the table.
+    #[inline]
+    pub fn has_deaths(&self) -> bool {
+        !self
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
+    }
+
+    /// Notes that an op which autograd records is about to run. The storages known now were carried into a forward
+    /// pass.
+    #[inline]
+    pub fn note_forward(&mut self) {
+        self.before_forward = self.serial;
+    }
+
+    /// Whether any of the storages written (indices into `lives`) was carried into a forward pass.
+    pub fn any_carried(&self, lives: &[LiveId], written: &[u32]) -> bool {
+        let mut storages = written.iter().filter_map(|&i| self.live(lives[i as usize]));
+        storages.any(|live| live.serial < self.before_forward)
+    }
+
+    /// Bytes of all storages that the program holds, evicted ones included.
+    pub fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// A live storage, unless it was removed.
+    #[inline]
+    pub fn live(&self, id: LiveId) -> Option<&Live> {
+        self.lives.get(id as usize).and_then(Option::as_ref)
+    }
+
+    /// A live storage to change, unless it was removed.
+    #[inline]
+    pub fn live_mut(&mut self, id: LiveId) -> Option<&mut Live> {
+        self.lives.get_mut(id as usize).and_then(Option::as_mut)
+    }
+
+    /// Every storage in the table, those included whose death is queued.
+    pub fn all(&self) -> impl Iterator<Item = (LiveId, &Live)> {
+        self.lives
+            .iter()
+            .enumerate()
+            .filter_map(|(i, l)| l.as_ref().map(|l| (i as LiveId, l)))
+    }
+
+    /// Every storage in the table whose death is not queued. As long as the GIL is not released, each of them is alive
+    /// in C++ too, so its [`imp`](Live::imp) may be followed.
+    pub fn alive(&self, _gil: Python<'_>) -> impl Iterator<Item = (LiveId, &Live)> {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let dying = queue.clone(); // empty nearly always: no allocation
+        drop(queue);
+        self.all()
+            .filter(move |(_, live)| !dying.contains(&live.weak_key()))
+    }
+
+    /// Whether a storage is alive, as in [`alive`](Self::alive).
+    pub fn is_alive(&self, _gil: Python<'_>, live: &Live) -> bool {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        !queue.contains(&live.weak_key())
+    }
+
+    /// Every scratch storage, with the engine storage whose bytes it has.
+    pub fn scratch(&self) -> impl Iterator<Item = (StorageId, &Py<PyAny>)> {
+        let all = self.buffers.iter().enumerate();
+        all.filter_map(|(index, buffer)| match buffer {
+            Buffer::Scratch(storage) => Some((StorageId(index as u32), storage)),
+            _ => None,
+        })
+    }
+
+    /// Other storages over the same memory, if torch did not allocate it.
+    pub fn aliases(&self, id: LiveId) -> Vec<(LiveId, TensorId)> {
+        let Some(place) = self.live(id).and_then(|live| live.outside) else {
+            return Vec::new();
+        };
+        let over = |live: &Live| live.outside.is_some_and(|other| overlap(place, other));
+        self.all()
+            .filter(|&(other, live)| other != id && over(live))
+            .map(|(other, live)| (other, live.tensor))
+            .collect()
+    }
+
+    /// The place of an engine storage's bytes.
+    pub fn buffer(&self, sid: StorageId) -> &Buffer {
+        self.buffers.get(sid.index()).unwrap_or(&Buffer::Empty)
+    }
+
+    /// Sets the place of an engine storage's bytes; returns the place they had before.
+    pub fn set_buffer(&mut self, sid: StorageId, buffer: Buffer) -> Buffer {
+        if self.buffers.len() <= sid.index() {
+            self.buffers.resize_with(sid.index() + 1, || Buffer::Empty);
+        }
+        std::mem::replace(&mut self.buffers[sid.index()], buffer)
+    }
+
+    /// The Python object that holds an engine storage's bytes, if they are in memory.
+    pub fn object<'py>(
+        &self,
+        py: Python<'py>,
+        sid: StorageId,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.buffer(sid) {
+            Buffer::Empty => Ok(None),
+            Buffer::Scratch(s) => Ok(Some(s.bind(py).clone())),
+            Buffer::Live(id) => match self.live(*id) {
+                Some(live) if live.present => live.upgrade(py),
+                _ => Ok(None),
+            },
+        }
+    }
+}
+
+impl Live {
+    fn weak_key(&self) -> usize {
+        self.weak.as_ptr() as usize
+    }
+
+    /// Address of the `UntypedStorage` object.
+    pub fn address(&self) -> usize {
+        self.object
+    }
+
+    /// The storage object, unless it died.
+    pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let object = self.weak.bind(py).call0()?;
+        if object.is_none() {
+            return Ok(None);
+        }
+        // In older torch the new reference owns the storage only after this call.
+        let base = object.get_type();
+        let fix = FIX_WEAKREF.get_or_try_init(py, || {
+            let method = base.getattr_opt(intern!(py, "_fix_weakref"))?;
+            PyResult::Ok(method.map(Bound::unbind))
+        })?;
+        if let Some(fix) = fix {
+            call_one(fix, &object)?;
+        }
+        Ok(Some(object))
+    }
+}

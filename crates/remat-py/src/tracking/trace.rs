@@ -1,0 +1,144 @@
+//! The trace of a run. The engine uses ids again; the trace gives each tensor a number of its own.
+
+use std::path::Path;
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, Output, PoolId, Replay, TensorId};
+use remat_trace::{Event, Header, TraceOutput, TraceOutputKind, TraceWriter};
+
+/// An op that ran, as the engine knows it.
+pub struct RanOp<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Tensors that it read.
+    pub inputs: &'a [TensorId],
+    /// Its outputs, as they were announced.
+    pub outputs: &'a [Output],
+    /// The tensors that the engine made for the outputs.
+    pub made: &'a [TensorId],
+    /// Bytes that it needed while it ran, beyond inputs and outputs.
+    pub workspace: u64,
+    /// The device of the workspace.
+    pub workspace_pool: PoolId,
+    /// Nanoseconds that it took.
+    pub cost: u64,
+    /// Whether it could be replayed.
+    pub replay: Replay,
+    /// True sizes of the outputs, if they may differ from the announced ones.
+    pub sizes: Option<&'a [Bytes]>,
+}
+
+/// A trace being written.
+pub struct Trace {
+    writer: TraceWriter,
+    names: Vec<u64>,
+    next: u64,
+}
+
+impl Trace {
+    /// Starts a trace file.
+    pub fn create(path: &Path, pools: &[String]) -> PyResult<Trace> {
+        let header = Header {
+            pools: pools.to_vec(),
+            ..Header::default()
+        };
+        let writer = TraceWriter::create_with(path, &header).map_err(|e| {
+            pyo3::exceptions::PyOSError::new_err(format!(
+                "cannot write the trace {}: {e}",
+                path.display()
+            ))
+        })?;
+        Ok(Trace {
+            writer,
+            names: Vec::new(),
+            next: 1,
+        })
+    }
+
+    fn fresh(&mut self, tensor: TensorId) -> u64 {
+        let i = tensor.index();
+        if self.names.len() <= i {
+            self.names.resize(i + 1, 0);
+        }
+        self.names[i] = self.next;
+        self.next += 1;
+        self.names[i]
+    }
+
+    fn name(&self, tensor: TensorId) -> u64 {
+        self.names.get(tensor.index()).copied().unwrap_or(0)
+    }
+
+    /// Records a new constant.
+    pub fn constant(&mut self, tensor: TensorId, bytes: u64, pool: PoolId) -> PyResult<()> {
+        let tensor = self.fresh(tensor);
+        Ok(self.writer.write(&Event::Constant {
+            tensor,
+            bytes,
+            pool: pool.0,
+        })?)
+    }
+
+    /// Records that a storage was pinned.
+    pub fn pin(&mut self, tensor: TensorId) -> PyResult<()> {
+        Ok(self.writer.write(&Event::Pin {
+            tensor: self.name(tensor),
+        })?)
+    }
+
+    /// Records that a reference was dropped.
+    pub fn release(&mut self, tensor: TensorId) -> PyResult<()> {
+        Ok(self.writer.write(&Event::Release {
+            tensor: self.name(tensor),
+        })?)
+    }
+
+    /// Records a name for the events that follow.
+    pub fn mark(&mut self, name: &str) -> PyResult<()> {
+        Ok(self.writer.write(&Event::Mark {
+            name: name.to_owned(),
+        })?)
+    }
+
+    /// Records an op that ran.
+    pub fn op(&mut self, op: &RanOp<'_>) -> PyResult<()> {
+        let inputs = op.inputs.iter().map(|&t| self.name(t)).collect();
+        let sizes = op.sizes;
+        let outputs = op
+            .outputs
+            .iter()
+            .zip(op.made)
+            .enumerate()
+            .map(|(k, (output, &tensor))| TraceOutput {
+                tensor: self.fresh(tensor),
+                kind: match *output {
+                    Output::Fresh {
+                        bytes: announced,
+                        pool,
+                    } => TraceOutputKind::Fresh {
+                        bytes: sizes
+                            .and_then(|sizes| sizes.get(k))
+                            .map_or(announced.0, |b| b.0),
+                        pool: pool.0,
+                    },
+                    Output::Alias { of } => TraceOutputKind::Alias { of },
+                    Output::InPlace { of } => TraceOutputKind::InPlace { of },
+                },
+            })
+            .collect();
+        Ok(self.writer.write(&Event::Op {
+            name: op.name.to_owned(),
+            inputs,
+            outputs,
+            workspace: op.workspace,
+            workspace_pool: op.workspace_pool.0,
+            cost: op.cost,
+            replay: op.replay == Replay::Allowed,
+        })?)
+    }
+
+    /// Completes the file.
+    pub fn finish(self) -> PyResult<()> {
+        Ok(self.writer.finish()?)
+    }
+}

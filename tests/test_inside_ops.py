@@ -1,0 +1,68 @@
+"""A run is asked and changed between ops; from within one it refuses, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import remat
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+ASKS: dict[str, Callable[[remat.Run], object]] = {
+    "stats": lambda run: run.stats(),
+    "set_budget": lambda run: run.set_budget("32MiB"),
+}
+
+
+class Asking(TorchDispatchMode):
+    """Calls a function when it sees the next op."""
+
+    ask: Callable[[], object] | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        ask, self.ask = self.ask, None
+        if ask is not None:
+            ask()
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_from_a_mode_that_sees_the_ops_of_the_budget(name: str) -> None:
+    x, asking, refused = torch.ones(1000), Asking(), []
+
+    def ask() -> None:
+        with pytest.raises(remat.RematError, match=rf"Run\.{name}\(\) was called from within an op") as error:
+            ASKS[name](run)
+        refused.append(error)
+
+    with asking, remat.budget("64MiB") as run:
+        asking.ask = ask
+        assert (x * 2).sum() == 2000
+        assert run.stats().budget == 64 << 20
+    assert refused
+
+
+def test_between_the_ops_of_an_autograd_function() -> None:
+    seen: list[remat.Stats] = []
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            seen.append(run.stats())
+            run.set_budget("32MiB")
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+            seen.append(run.stats())
+            return gradients[0] * 2
+
+    x = torch.ones(1000, requires_grad=True)
+    with remat.budget("64MiB") as run:
+        Doubled.apply(x).sum().backward()  # type: ignore[no-untyped-call]
+    assert [stats.budget for stats in seen] == [64 << 20, 32 << 20]
+    assert 0 <= seen[0].ops < seen[1].ops
+    assert x.grad is not None and torch.equal(x.grad, torch.full((1000,), 2.0))
