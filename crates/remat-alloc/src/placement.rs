@@ -14,7 +14,7 @@ pub struct Placement {
 }
 
 /// The placement of threads that ask for none. With it training steps fit into smaller arenas than with first fit
-/// (docs/benchmarks.md).
+/// (docs/reference/benchmarks/allocator.md).
 pub const USUAL: Placement = Placement {
     fit: Fit::Best,
     end: End::Low,

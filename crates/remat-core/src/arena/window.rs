@@ -5,7 +5,7 @@
 //! A storage costs `projected cost / staleness`, which is DTR's score without the size: the window has the size. Costs
 //! are summed in units of 2^-32, so that sums are exact whatever the order. The paper takes the window with the
 //! smallest sum; the sum over the bytes made free is the better price where storages differ in size, since the bytes
-//! left over serve the next allocations (docs/benchmarks.md).
+//! left over serve the next allocations (docs/reference/benchmarks/simulated-arenas.md).
 //!
 //! A storage's whole cost is dear to count: all that bringing it back would take. So windows are compared by bounds
 //! from a few ancestors first, and whole costs are counted of the cheapest only, until it has no bounds. That changes
