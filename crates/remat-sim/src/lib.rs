@@ -68,6 +68,7 @@
 //! | [`linear`] | the linear network of theorem 3.1: one step of it, and what is resident while it runs |
 //! | [`checkpointing`] | ops that static checkpointing takes for the linear network: Chen's schemes, Treeverse |
 //! | [`adversary`] | the graph of theorem 3.2, drawn while a policy decides |
+//! | [`theorems`] | the runs of both that figures show |
 
 pub mod adversary;
 mod attention;
@@ -81,6 +82,7 @@ mod program;
 mod run;
 mod selective;
 mod sweep;
+pub mod theorems;
 
 pub use attention::NoAttention;
 pub use base::Base;
