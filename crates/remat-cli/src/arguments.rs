@@ -62,13 +62,15 @@ pub(crate) enum Command {
     MinBudget(MinBudget),
     /// Draw the figures of the DTR and Coop papers, of any recorded steps, and of the Rotor paper, of any chains
     ///
-    /// Writes into a folder. Of recorded steps: overhead against memory for all policies, the score without each of its terms, what
-    /// becomes of what the program lets go of, and the work of deciding; overhead, search latency and fragmentation in an arena; beside them, of no step in particular, the two
-    /// theorems of the DTR paper: the linear network, and the adversary. Of chains (see `remat plan chain`): throughput against
-    /// memory for all strategies, with the smallest budget of each. With --growth: planning time against the length of the chain.
+    /// Writes into a folder. Of recorded steps: overhead against memory for all policies, the score without each of its terms,
+    /// deallocation, and the work of deciding; overhead, search latency and fragmentation in an arena; beside them, of no step in
+    /// particular, the two theorems of the DTR paper: the linear network, and the adversary. Of chains (see `remat plan chain`):
+    /// throughput against memory for all strategies, with the smallest budget of each. With --growth: planning time against the
+    /// length of the chain.
     ///
-    /// Each figure comes as SVG, PNG and CSV (the numbers behind it), and index.html shows all that were drawn. Files that are
-    /// there already are replaced; what is written is complete or not there.
+    /// index.html shows all figures that were drawn: one file that opens without a network, in which every point answers to the
+    /// pointer and every figure can be saved as PNG. Beside it each figure comes as SVG and as CSV (the numbers behind it). Files
+    /// that are there already are replaced; what is written is complete or not there.
     ///
     /// A file is a chain if its first key is "input_bytes", "stages" or another one of CHAIN.json, whatever it is called; all else is a
     /// recorded step, standard input and pipes too. Strategies of which the work grows too fast for the length of a chain are
@@ -417,7 +419,7 @@ Examples:
 
 Files of recorded steps: overhead, ablation-exact, ablation-eq, ablation-local, ablation-no,
 deallocation, accesses, evaluations, arena-overhead, arena-latency, arena-fragmentation, linear-policies, linear-budgets, residency, adversary;
-of chains: chains; with --growth: growth. Each as .svg, .png and .csv; and index.html.
+of chains: chains; with --growth: growth. Each as .svg and .csv; and index.html.
 In the CSVs sizes are bytes and times nanoseconds; those of the theorems count tensors and ops,
 that of chains has their own unit of time, that of growth seconds.")]
 pub(crate) struct Figures {

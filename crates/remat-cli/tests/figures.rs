@@ -7,7 +7,6 @@ use remat_sim::{adversary, linear, Budget, Outcome, Program, Setting};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
-use std::io::Cursor;
 use std::path::Path;
 
 const SHEETS: [&str; 15] = [
@@ -153,24 +152,73 @@ fn check_runs(path: &Path, program: &Program, expected_rows: usize) {
     }
 }
 
-/// Pictures decode to the size that the SVG has, half or more of it white and not all of it.
-fn check_pictures(out: &Path, sheet: &str) {
+/// The text of an SVG: it is well-formed, names the axes, and draws its lines and marks within its edges.
+fn check_picture(out: &Path, sheet: &str, words: &[&str]) {
     let svg = fs::read_to_string(out.join(format!("{sheet}.svg"))).unwrap();
     let parsed =
         roxmltree::Document::parse(&svg).unwrap_or_else(|fault| panic!("{sheet}: {fault}"));
-    let width: u32 = parsed
-        .root_element()
-        .attribute("width")
-        .unwrap()
-        .parse()
-        .unwrap();
-    let file = fs::read(out.join(format!("{sheet}.png"))).unwrap();
-    let mut reader = png::Decoder::new(Cursor::new(file)).read_info().unwrap();
-    let mut dots = vec![0; reader.output_buffer_size().unwrap()];
-    let frame = reader.next_frame(&mut dots).unwrap();
-    assert_eq!(frame.width, width, "{sheet}");
-    let white = dots.iter().filter(|&&part| part == 255).count();
-    assert!(white < dots.len() - 10_000, "{sheet} is empty");
+    let root = parsed.root_element();
+    assert!(root.attribute("width").unwrap().parse::<f64>().unwrap() >= 900.0);
+    for part in root.descendants() {
+        for attribute in part.attributes() {
+            let drawn = attribute.value();
+            assert!(
+                !drawn.contains("NaN") && !drawn.contains("Infinity"),
+                "{sheet}: {drawn}"
+            );
+        }
+    }
+    let texts: Vec<&str> = root.descendants().filter_map(|part| part.text()).collect();
+    for word in words {
+        assert!(
+            texts.contains(word),
+            "{sheet} does not say {word}: {texts:?}"
+        );
+    }
+    let paths = root.descendants().filter(|part| part.has_tag_name("path"));
+    assert!(paths.count() > 30, "{sheet} is empty");
+}
+
+/// The page refers to nothing outside itself, and its figures are the CSV files beside it, byte for byte.
+fn check_page(out: &Path, sheets: &[&str]) -> String {
+    let page = fs::read_to_string(out.join("index.html")).unwrap();
+    for outward in [
+        "src=",
+        "href=\"",
+        "@import",
+        "url(",
+        "fetch(",
+        "XMLHttpRequest",
+        "import(",
+    ] {
+        let own = page.matches(outward).count() - library().matches(outward).count();
+        let allowed = usize::from(outward == "href=\"");
+        assert_eq!(own, allowed, "{outward}");
+    }
+    assert!(page.contains("<link rel=\"icon\" href=\"data:,\">"));
+    let (_, rest) = page.split_once("id=\"figures\">").unwrap();
+    let (json, _) = rest.split_once("</script>").unwrap();
+    let figures: Vec<serde_json::Value> = serde_json::from_str(json).unwrap();
+    let names: Vec<&str> = figures
+        .iter()
+        .map(|one| one["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, sheets);
+    for figure in &figures {
+        let name = figure["name"].as_str().unwrap();
+        let csv = fs::read_to_string(out.join(format!("{name}.csv"))).unwrap();
+        assert_eq!(figure["csv"].as_str().unwrap(), csv, "{name}");
+    }
+    page
+}
+
+/// The chart library as it stands in the page.
+fn library() -> String {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../remat-figures/vendor/echarts.min.js"
+    );
+    fs::read_to_string(path).unwrap()
 }
 
 #[test]
@@ -195,20 +243,53 @@ fn every_file_is_there_and_holds_what_was_simulated() {
         .collect();
     let mut expected: Vec<String> = SHEETS
         .iter()
-        .flat_map(|sheet| ["svg", "png", "csv"].map(|ending| format!("{sheet}.{ending}")))
+        .flat_map(|sheet| ["svg", "csv"].map(|ending| format!("{sheet}.{ending}")))
         .collect();
     expected.push("index.html".into());
     names.sort();
     expected.sort();
     assert_eq!(names, expected);
 
-    let page = fs::read_to_string(out.join("index.html")).unwrap();
-    assert!(page.contains("a&lt;b&amp;c.log") && !page.contains("a<b"));
-    for name in &names[..] {
-        let linked = page.contains(&format!("href=\"{name}\""));
-        assert!(linked || name == "index.html", "{name} is not linked");
-    }
-    SHEETS.iter().for_each(|sheet| check_pictures(&out, sheet));
+    let page = check_page(&out, &SHEETS);
+    assert!(page.contains("a\\u003cb&c.log") && !page.contains("a<b"));
+    let ratio = "memory ratio (budget / peak without a limit)";
+    check_picture(
+        &out,
+        "overhead",
+        &[
+            "a<b&c",
+            ratio,
+            "overhead (×)",
+            "dtr-eq",
+            "budget cannot be met",
+            "constants",
+        ],
+    );
+    check_picture(
+        &out,
+        "deallocation",
+        &["dtr, banishing", "dtr-eq, ignoring"],
+    );
+    check_picture(&out, "accesses", &["metadata accesses"]);
+    check_picture(&out, "arena-latency", &["search latency (ns)", "coop"]);
+    check_picture(
+        &out,
+        "linear-budgets",
+        &["layers N", "B = 2⌈√N⌉", "Treeverse, B - 2 checkpoints"],
+    );
+    check_picture(
+        &out,
+        "residency",
+        &["ops performed", "layer", "gradient of the layer in memory"],
+    );
+    check_picture(
+        &out,
+        "adversary",
+        &["ops by budget", "N²/(2B)", "ablations"],
+    );
+    SHEETS
+        .iter()
+        .for_each(|sheet| check_picture(&out, sheet, &[]));
 
     let program = Program::open(&path).unwrap();
     for (sheet, ways) in [
@@ -279,6 +360,23 @@ fn check_theorems(out: &Path) {
     let picture = linear::Picture::take(200, Bytes(30), Policy::E_STAR).unwrap();
     let columns = rows(&out.join("residency.csv")).len();
     assert_eq!(columns, picture.unwrap().columns.len());
+}
+
+/// A step of one constant has neither a peak to fall below nor ops; a single budget makes a single point a line.
+#[test]
+fn a_step_without_ops_and_a_single_budget_are_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("still.log");
+    let lines: Vec<String> = log().lines().take(3).map(String::from).collect();
+    fs::write(&path, lines.join("\n") + "\n").unwrap();
+    let out = folder.path().join("out");
+    let arguments = ["--ratio=1", "--from", path.to_str().unwrap()];
+    let (_, err, code) = figures(&out, &arguments);
+    assert_eq!((err.as_str(), code), ("", Some(0)));
+    for sheet in SHEETS {
+        check_picture(&out, sheet, &[]);
+    }
+    assert_eq!(rows(&out.join("overhead.csv")).len(), 8);
 }
 
 #[test]
@@ -352,10 +450,16 @@ fn chains_are_told_from_logs_and_drawn_by_strategy() {
         let begin = format!("remat: {long}: {strategy} is left out: 500 stages");
         assert!(line.starts_with(&begin), "{line}");
     }
-    check_pictures(&out, "chains");
+    let words = [
+        "short (12 stages)",
+        "long (500 stages)",
+        "smallest feasible budget",
+        "left out",
+        "peak memory (KiB)",
+    ];
+    check_picture(&out, "chains", &words);
     assert!(!out.join("overhead.svg").exists());
-    let page = fs::read_to_string(out.join("index.html")).unwrap();
-    assert!(page.contains("href=\"chains.csv\"") && page.contains("left out: 500 stages"));
+    assert!(check_page(&out, &["chains"]).contains("left out: 500 stages"));
     check_curves(&out, short, long);
 }
 
@@ -420,7 +524,8 @@ fn growth_is_timed_within_its_limit_and_says_where_it_stopped() {
     let (told, err, code) = figures(folder.path(), &["--growth=1"]);
     assert_eq!(code, Some(0), "{err}");
     assert!(told.ends_with("index.html\n"));
-    check_pictures(folder.path(), "growth");
+    check_picture(folder.path(), "growth", &["stages L", "planning time (s)"]);
+    check_page(folder.path(), &["growth"]);
     for (line, strategy) in err.lines().zip(["persistent", "floating"]) {
         assert!(
             line.starts_with(&format!("remat: {strategy} is timed up to ")),

@@ -1,14 +1,17 @@
-// Charts of figures (see figures.js): the options of Apache ECharts, the same for the page and for SVG files. Nothing here needs a
-// browser.
+// Charts of figures (see figures.js): the options of Apache ECharts, the same for the page and for SVG files. Nothing here
+// needs a browser.
 'use strict';
 Object.assign(remat, (() => {
   // Okabe and Ito's palette; on a dark page black, grey and pale change places with their opposites.
-  const HUES = { blue: '#0072b2', vermillion: '#d55e00', green: '#009e73', purple: '#cc79a7', sky: '#56b4e9', orange: '#e69f00' };
+  const HUES = {
+    blue: '#0072b2', vermillion: '#d55e00', green: '#009e73', purple: '#cc79a7', sky: '#56b4e9', orange: '#e69f00',
+  };
   const INKS = {
     light: { ...HUES, black: '#000', grey: '#787878', brown: '#6e3c0f', pale: '#dedede', ink: '#111', paper: '#fff',
       grid: '#e2e2e2', constants: '#a0a0a0', 'largest op': '#e2e2e2', frame: '#111' },
-    dark: { ...HUES, blue: '#3b9fdc', vermillion: '#ee7d2b', black: '#f2f2f2', grey: '#9a9a9a', brown: '#c08a5a', pale: '#4a4a4a',
-      ink: '#e4e4e4', paper: '#16181c', grid: '#33363c', constants: '#6a6d73', 'largest op': '#2c2f35', frame: '#9a9a9a' },
+    dark: { ...HUES, blue: '#3b9fdc', vermillion: '#ee7d2b', black: '#f2f2f2', grey: '#9a9a9a', brown: '#c08a5a',
+      pale: '#4a4a4a', ink: '#e4e4e4', paper: '#16181c', grid: '#33363c', constants: '#6a6d73', 'largest op': '#2c2f35',
+      frame: '#9a9a9a' },
   };
   // A ring and a box have an inner edge that runs the other way round, so that what lies behind shows through.
   const MARKERS = {
@@ -35,7 +38,8 @@ Object.assign(remat, (() => {
       const step = [1, 2, 5, 10].map((digit) => digit * unit).find((step) => step >= rough * 0.999) ?? 10 * unit;
       const decimals = Math.min(Math.max(-Math.floor(Math.log10(step) + 1e-9), 0), 9);
       const values = [];
-      for (let at = Math.ceil(from / step - 1e-9); at <= to / step + 1e-9 && values.length < 21; at++) values.push(at * step);
+      const last = Math.floor(to / step + 1e-9);
+      for (let at = Math.ceil(from / step - 1e-9); at <= last; at++) values.push(at * step);
       return values.map((value) => [value, value.toFixed(decimals)]);
     };
     if (scale === 'linear') return linear();
@@ -63,13 +67,14 @@ Object.assign(remat, (() => {
   // The lanes above a panel's plot: what is remarked on, or the misses of each series that has markers.
   function lanes(figure, panel) {
     if (panel.notes !== null) {
-      return panel.notes.lines.map((note) => ({ name: note.name, look: note.look, label: note.name, marks:
-        [{ x: note.at ?? panel.x.from, marker: note.at === null ? 'none' : note.look.marker, text: note.text, told: `${note.text}\n${note.told}` }] }));
+      return panel.notes.lines.map(({ name, look, at, text, told }) => ({ name, look, label: name, marks: [{
+        x: at ?? panel.x.from, marker: at === null ? 'none' : look.marker, text, told: `${text}\n${told}` }] }));
     }
     if (!series(figure).some((line) => line.points.some(missed))) return [];
-    return panel.series.filter((line) => line.look.marker !== 'none').map((line) => ({ name: line.name, look: line.look, label: '', marks:
-      line.points.filter(missed).map((point) => ({ x: point.x, marker: MISSES[point.y][0], text: '',
-        told: `${MISSES[point.y][1]}\n${panel.x.label}: ${number(point.x)}\n${point.told}` })) }));
+    const mark = ({ x, y, told }) => ({ x, marker: MISSES[y][0], text: '',
+      told: `${MISSES[y][1]}\n${panel.x.label}: ${number(x)}\n${told}` });
+    return panel.series.filter(({ look }) => look.marker !== 'none').map(({ name, look, points }) =>
+      ({ name, look, label: '', marks: points.filter(missed).map(mark) }));
   }
 
   // The legend's height, from the breadth of its names as most fonts have it.
@@ -95,8 +100,9 @@ Object.assign(remat, (() => {
     });
     const highest = Math.max(0, ...above.map(({ height, heading }) => height + heading));
     const each = TOP + highest + down + BELOW;
-    const places = figure.panels.map((_, at) => ({ left: (at % fitting) * cell + LEFT, top: Math.floor(at / fitting) * each, width: across,
-      plot: Math.floor(at / fitting) * each + TOP + highest, height: down, lanes: above[at].height, heading: above[at].heading }));
+    const places = figure.panels.map((_, at) => ({
+      left: (at % fitting) * cell + LEFT, top: Math.floor(at / fitting) * each + TOP + highest, width: across, height: down,
+      lanes: above[at].height, heading: above[at].heading }));
     const bottom = Math.ceil(figure.panels.length / fitting) * each;
     return { places, bottom, height: Math.ceil(bottom + legendRows(figure, width) * ROW + 14) };
   }
@@ -110,17 +116,20 @@ Object.assign(remat, (() => {
     return { gridIndex: at, type: own.scale === 'log' ? 'log' : 'value', min: own.from, max: own.to, name: own.label,
       nameLocation: 'middle', nameGap: down ? 46 : 30, nameTextStyle: { color: ink.ink, fontSize: 12 },
       axisLine: { show: false }, axisTick: { show: true, customValues: values, lineStyle: { color: ink.frame } },
-      axisLabel: { customValues: values, formatter: (value) => labels.get(value.toPrecision(9)) ?? '', color: ink.ink, fontSize: 11 },
+      axisLabel: { customValues: values, color: ink.ink, fontSize: 11,
+        formatter: (value) => labels.get(value.toPrecision(9)) ?? '' },
       splitLine: { show: true, lineStyle: { color: ink.grid, width: 1 } } };
   }
 
-  const styled = (look, ink) => ({ color: ink[look.colour], lineStyle: { color: ink[look.colour], width: 1.7, type: look.dash },
-    itemStyle: { color: ink[look.colour] }, symbol: MARKERS[look.marker], symbolSize: 8 });
+  const styled = (look, ink) => ({
+    lineStyle: { color: ink[look.colour], width: 1.7, type: look.dash }, itemStyle: { color: ink[look.colour] },
+    symbol: MARKERS[look.marker], symbolSize: 8 });
 
   // Of points that are crowded, the first, the last and some between have a marker; all answer to the pointer.
   function marked(points, panel, width) {
-    const place = ({ x }) => width * (panel.x.scale === 'log' ? Math.log(x / panel.x.from) / Math.log(panel.x.to / panel.x.from)
-      : (x - panel.x.from) / (panel.x.to - panel.x.from));
+    const { from, to, scale } = panel.x;
+    const part = (x) => scale === 'log' ? Math.log(x / from) / Math.log(to / from) : (x - from) / (to - from);
+    const place = ({ x }) => width * part(x);
     const end = points.length && place(points[points.length - 1]);
     let last = -Infinity;
     return points.map((point, at) => {
@@ -133,11 +142,15 @@ Object.assign(remat, (() => {
 
   function line(own, panel, at, place, ink) {
     const shown = own.join === 'stairs' ? marked(own.points, panel, place.width) : null;
-    const data = own.points.map((point, index) => ({ value: [point.x, typeof point.y === 'number' ? point.y : null], told:
-      `${panel.x.label}: ${number(point.x)}\n${panel.y.label}: ${typeof point.y === 'number' ? number(point.y) : '-'}\n${point.told}`,
+    // Nothing but a value above 0 has a place on a logarithmic axis.
+    const fits = ({ y }) => Number.isFinite(y) && (panel.y.scale === 'linear' || y > 0);
+    const data = own.points.map((point, index) => ({ value: [point.x, fits(point) ? point.y : null],
+      told: [`${panel.x.label}: ${number(point.x)}`, `${panel.y.label}: ${fits(point) ? number(point.y) : '-'}`, point.told]
+        .join('\n'),
       ...(shown && !shown[index] ? { itemStyle: { opacity: 0 } } : {}) }));
-    return { type: 'line', name: own.name, xAxisIndex: at, yAxisIndex: at, data, step: own.join === 'stairs' && 'end', clip: false,
-      connectNulls: false, showAllSymbol: true, ...styled(own.look, ink), emphasis: { scale: 1.5, lineStyle: { width: 2.4 } } };
+    return { type: 'line', name: own.name, xAxisIndex: at, yAxisIndex: at, data, clip: false, connectNulls: false,
+      step: own.join === 'stairs' && 'end', showAllSymbol: true, ...styled(own.look, ink),
+      emphasis: { scale: 1.5, lineStyle: { width: 2.4 } } };
   }
 
   function bars(panel, at, names, ink) {
@@ -145,62 +158,72 @@ Object.assign(remat, (() => {
       itemStyle: { color: ink[look.colour] }, data: panel.spans.filter((span) => span.name === name).map((span) => ({
         value: [span.from, span.to, span.row], told: `${span.told}\nops ${span.from + 1} to ${span.to}` })),
       renderItem: (_, api) => {
-        const [x, y] = api.coord([api.value(0), api.value(2) + 1]), [right, bottom] = api.coord([api.value(1), api.value(2)]);
-        return { type: 'rect', shape: { x, y, width: right - x, height: bottom - y }, style: { fill: ink[look.colour] } };
+        const [x, y] = api.coord([api.value(0), api.value(2) + 1]);
+        const [right, bottom] = api.coord([api.value(1), api.value(2)]);
+        const shape = { x, y, width: right - x, height: bottom - y };
+        return { type: 'rect', shape, style: { fill: ink[look.colour] } };
       } }));
   }
 
-  const shade = ([to, kind], panel, at, ink) => ({ type: 'line', name: kind, xAxisIndex: at, yAxisIndex: at, data: [], silent: true,
-    symbol: 'rect', itemStyle: { color: ink[kind] }, lineStyle: { width: 0 }, markArea: { silent: true, itemStyle: { color: ink[kind] },
-      data: [[{ xAxis: panel.x.from }, { xAxis: Math.min(to, panel.x.to) }]] } });
+  const empty = (name, at) => ({ name, type: 'line', xAxisIndex: at, yAxisIndex: at, data: [], silent: true });
 
-  const rule = ({ x, before, after }, at, ink) => ({ type: 'line', xAxisIndex: at, yAxisIndex: at, data: [], silent: true, markLine: { silent: true, symbol: 'none',
-    lineStyle: { color: ink.ink, type: 'dashed', width: 1.4 }, data: [{ xAxis: x, label: { formatter: `${before}   ${after}`, color: ink.ink, position: 'end' } }] } });
+  const shade = ([to, kind], panel, at, ink) => ({ ...empty(kind, at), markArea: {
+    silent: true, itemStyle: { color: ink[kind] },
+    data: [[{ xAxis: panel.x.from }, { xAxis: Math.min(to, panel.x.to) }]] } });
 
-  // Names in the legend, with the misses and shades that occur. They are series without points, which come first: their looks are
-  // those that the legend shows.
+  const rule = ({ x, before, after }, at, ink) => ({ ...empty('', at), markLine: {
+    silent: true, symbol: 'none', lineStyle: { color: ink.ink, type: 'dashed', width: 1.4 },
+    data: [{ xAxis: x, label: { formatter: `${before}   ${after}`, color: ink.ink, position: 'end' } }] } });
+
+  // Names in the legend, with the misses and shades that occur. They are series without points, which come first: their
+  // looks are those that the legend shows.
   function legend(figure, ink) {
-    const base = (name) => ({ name, data: [], silent: true, xAxisIndex: 0, yAxisIndex: 0 });
-    const mark = (name, symbol, color) => ({ ...base(name), type: 'scatter', symbol, itemStyle: { color, opacity: 1 } });
-    const misses = Object.entries(MISSES).filter(([miss]) => series(figure).some(({ points }) => points.some(({ y }) => y === miss)));
+    const mark = (name, symbol, color) =>
+      ({ ...empty(name, 0), type: 'scatter', symbol, itemStyle: { color, opacity: 1 } });
+    const occurs = (miss) => series(figure).some(({ points }) => points.some(({ y }) => y === miss));
+    const misses = Object.keys(MISSES).filter(occurs).map((miss) => MISSES[miss]);
     const shades = [...new Set(figure.panels.flatMap(({ bands }) => bands.map(([, shade]) => shade)))].reverse();
-    return [...figure.legend.map(({ name, look }) => ({ ...base(name), type: 'line', ...styled(look, ink) })),
-      ...misses.map(([, [marker, name]]) => mark(name, MARKERS[marker], ink.black)), ...shades.map((name) => mark(name, 'rect', ink[name]))];
+    return [...figure.legend.map(({ name, look }) => ({ ...empty(name, 0), ...styled(look, ink) })),
+      ...misses.map(([marker, name]) => mark(name, MARKERS[marker], ink.black)),
+      ...shades.map((name) => mark(name, 'rect', ink[name]))];
   }
 
   // Lanes lie in a grid of their own, over the same values of x.
   function above(all, panel, place, option, ink) {
     const at = option.grid.length, notes = place.heading > 0;
-    option.grid.push({ left: place.left, top: place.plot - place.lanes + 4, width: place.width, height: place.lanes - 18, outerBoundsMode: 'none' });
-    option.xAxis.push({ gridIndex: at, type: panel.x.scale === 'log' ? 'log' : 'value', min: panel.x.from, max: panel.x.to, show: false });
-    option.yAxis.push({ gridIndex: at, type: 'category', inverse: true, boundaryGap: false, data: all.map((_, row) => String(row)),
-      axisLine: { show: false }, axisTick: { show: false }, splitLine: { show: true, lineStyle: { color: ink.grid, width: 0.8 } },
+    const { from, to, scale } = panel.x, middle = scale === 'log' ? Math.sqrt(from * to) : (from + to) / 2;
+    option.grid.push({ left: place.left, top: place.top - place.lanes + 4, width: place.width, height: place.lanes - 18,
+      outerBoundsMode: 'none' });
+    option.xAxis.push({ gridIndex: at, type: scale === 'log' ? 'log' : 'value', min: from, max: to, show: false });
+    option.yAxis.push({ gridIndex: at, type: 'category', inverse: true, boundaryGap: false, data: all.map((_, row) => row),
+      axisLine: { show: false }, axisTick: { show: false },
+      splitLine: { show: true, lineStyle: { color: ink.grid, width: 0.8 } },
       axisLabel: { show: notes, interval: 0, fontSize: 10, color: ink.ink, formatter: (row) => all[row].label } });
     all.forEach((lane, row) => {
       const data = lane.marks.map((mark) => ({ value: [mark.x, row], symbol: MARKERS[mark.marker], told: mark.told,
         label: { show: notes, formatter: mark.text, fontSize: 10, color: ink.ink, distance: 5,
-          position: mark.x > (panel.x.scale === 'log' ? Math.sqrt(panel.x.from * panel.x.to) : (panel.x.from + panel.x.to) / 2) ? 'left' : 'right' } }));
+          position: mark.x > middle ? 'left' : 'right' } }));
       // The series' own marker left of its lane.
-      if (!notes) data.push({ value: [panel.x.from, row], symbol: MARKERS[lane.look.marker], symbolOffset: [-10, 0], told: '' });
-      option.series.push({ type: 'scatter', name: lane.name, xAxisIndex: at, yAxisIndex: at, data, clip: false, symbolSize: notes ? 8 : 7,
-        itemStyle: { color: ink[lane.look.colour], opacity: 1 } });
+      if (!notes) data.push({ value: [from, row], symbol: MARKERS[lane.look.marker], symbolOffset: [-10, 0], told: '' });
+      option.series.push({ type: 'scatter', name: lane.name, xAxisIndex: at, yAxisIndex: at, data, clip: false,
+        symbolSize: notes ? 8 : 7, itemStyle: { color: ink[lane.look.colour], opacity: 1 } });
     });
   }
 
   function option(figure, width, mode) {
     const ink = INKS[mode], { places, bottom } = layout(figure, width);
-    const option = { animation: false, backgroundColor: ink.paper, textStyle: { fontFamily: 'sans-serif', color: ink.ink }, title: [], grid: [],
-      xAxis: [], yAxis: [], series: [] };
-    const words = (place, top, text, fontSize, fontWeight) => option.title.push({ text, left: place.left + place.width / 2, top,
-      textAlign: 'center', padding: 0, textStyle: { fontSize, fontWeight, color: ink.ink } });
+    const option = { animation: false, backgroundColor: ink.paper, textStyle: { fontFamily: 'sans-serif', color: ink.ink },
+      title: [], grid: [], xAxis: [], yAxis: [], series: [] };
+    const words = (place, above, text, fontSize, fontWeight) => option.title.push({ text, left: place.left + place.width / 2,
+      top: place.top - above, textAlign: 'center', padding: 0, textStyle: { fontSize, fontWeight, color: ink.ink } });
     const names = legend(figure, ink);
     option.series.push(...names);
     figure.panels.forEach((panel, index) => {
       const place = places[index], at = option.grid.length;
-      if (panel.title) words(place, place.plot - place.lanes - place.heading - (place.lanes ? 22 : 24), panel.title, 13, 'bold');
-      if (place.heading) words(place, place.plot - place.lanes - 16, panel.notes.heading, 11, 'normal');
-      option.grid.push({ left: place.left, top: place.plot, width: place.width, height: place.height, show: true, borderColor: ink.frame,
-        borderWidth: 1, backgroundColor: 'transparent', outerBoundsMode: 'none' });
+      if (panel.title) words(place, place.lanes + place.heading + (place.lanes ? 22 : 24), panel.title, 13, 'bold');
+      if (place.heading) words(place, place.lanes + 16, panel.notes.heading, 11, 'normal');
+      option.grid.push({ left: place.left, top: place.top, width: place.width, height: place.height, show: true,
+        borderColor: ink.frame, borderWidth: 1, backgroundColor: 'transparent', outerBoundsMode: 'none' });
       option.xAxis.push(axis(panel.x, at, false, ink));
       option.yAxis.push(axis(panel.y, at, true, ink));
       option.series.push(...panel.bands.map((band) => shade(band, panel, at, ink)));
@@ -210,17 +233,20 @@ Object.assign(remat, (() => {
       const all = lanes(figure, panel);
       if (all.length) above(all, panel, place, option, ink);
     });
-    option.legend = { left: 'center', top: bottom, width: width - 40, itemWidth: 30, itemHeight: 10, itemGap: 16, data: names.map(({ name, type, symbol }) => ({ name, ...(type === 'line' && symbol === 'none' && BARE) })),
+    const bare = ({ type, symbol }) => type === 'line' && symbol === 'none';
+    option.legend = { left: 'center', top: bottom, width: width - 40, itemWidth: 30, itemHeight: 10, itemGap: 16,
+      data: names.map((own) => ({ name: own.name, ...(bare(own) && BARE) })),
       textStyle: { color: ink.ink, fontSize: 12 }, inactiveColor: ink.pale };
-    option.tooltip = { trigger: 'item', confine: true, backgroundColor: ink.paper, borderColor: ink.grid, textStyle: { color: ink.ink, fontSize: 13 },
-      formatter: ({ seriesName, data }) => data && data.told
-        ? [`<b>${escaped(seriesName)}</b>`, ...data.told.split('\n').filter(Boolean).map(escaped)].join('<br>') : undefined };
+    const pointed = ({ seriesName, data }) => data?.told
+      && [`<b>${escaped(seriesName)}</b>`, ...data.told.split('\n').filter(Boolean).map(escaped)].join('<br>');
+    option.tooltip = { trigger: 'item', confine: true, backgroundColor: ink.paper, borderColor: ink.grid,
+      textStyle: { color: ink.ink, fontSize: 13 }, formatter: pointed };
     return option;
   }
 
   // The figure as an SVG document: for paper, so light.
   function svg(json) {
-    const figure = remat.figure(JSON.parse(json)), width = Math.min(figure.columns, 3) === 3 ? 1290 : figure.columns === 2 ? 960 : 1000;
+    const figure = remat.figure(JSON.parse(json)), width = { 1: 1000, 2: 960, 3: 1290 }[figure.columns];
     const chart = echarts.init(null, null, { renderer: 'svg', ssr: true, width, height: layout(figure, width).height });
     chart.setOption(option(figure, width, 'light'));
     const text = chart.renderToSVGString({ useViewBox: false });

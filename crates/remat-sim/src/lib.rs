@@ -68,6 +68,7 @@
 //! | [`linear`] | the linear network of DTR theorem 3.1, and a picture of memory while it runs |
 //! | [`checkpointing`] | ops that static schemes take for the linear network: Chen's, Treeverse |
 //! | [`adversary`] | the adversary of DTR theorem 3.2 |
+//! | [`theorems`] | the runs of both theorems that figures show |
 
 #![forbid(unsafe_code)]
 
@@ -86,6 +87,7 @@ mod role;
 mod run;
 mod selective;
 mod sweep;
+pub mod theorems;
 
 pub use attention::NoAttention;
 pub use base::Base;

@@ -2,7 +2,7 @@
 
 use crate::csv::Csv;
 use crate::figure::Figure;
-use remat_plan::chain::{overhead, Chain, Point, Strategy};
+use remat_plan::chain::{overhead, Chain, Growth, Point, Strategy, PARTS};
 
 /// A chain and its curves.
 pub struct Planned<'a> {
@@ -75,53 +75,6 @@ fn rows(planned: &Planned, curve: &Curve, csv: &mut Csv) {
             row("ok".into(), [peak, makespan, over, throughput]);
         }),
         Err(reason) => row(format!("left out: {reason}"), Default::default()),
-    }
-}
-
-/// Budgets that plans are timed for, in parts of what keeping everything takes.
-pub const PARTS: [f64; 3] = [1.0 / 3.0, 1.0 / 2.0, 2.0 / 3.0];
-
-/// The time that planning a chain took.
-pub struct Timing {
-    /// Stages of the chain.
-    pub stages: usize,
-    /// Budgets in bytes and seconds for a plan, by [`PARTS`].
-    pub runs: [(u64, f64); PARTS.len()],
-}
-
-impl Timing {
-    /// The seconds of its plans, in order: the shortest, the median, the longest.
-    pub fn seconds(&self) -> [f64; PARTS.len()] {
-        let mut seconds = self.runs.map(|(_, seconds)| seconds);
-        seconds.sort_by(f64::total_cmp);
-        seconds
-    }
-}
-
-/// A strategy on chains of rising length.
-pub struct Growth {
-    /// The strategy.
-    pub strategy: Strategy,
-    /// By length.
-    pub timings: Vec<Timing>,
-}
-
-impl Growth {
-    /// The power of the length that planning time grows with: the slope of the straight line through the logarithms of the
-    /// longer half of the lengths, by least squares; `None` of fewer than two lengths.
-    pub fn slope(&self) -> Option<f64> {
-        let log = |timing: &Timing| {
-            let [_, median, _] = timing.seconds();
-            ((timing.stages as f64).ln(), median.max(1e-9).ln())
-        };
-        let longer = &self.timings[self.timings.len() / 2..];
-        let logs: Vec<(f64, f64)> = longer.iter().map(log).collect();
-        let count = logs.len() as f64;
-        let mean_x = logs.iter().map(|(x, _)| x).sum::<f64>() / count;
-        let mean_y = logs.iter().map(|(_, y)| y).sum::<f64>() / count;
-        let spread: f64 = logs.iter().map(|(x, _)| (x - mean_x).powi(2)).sum();
-        let common: f64 = logs.iter().map(|(x, y)| (x - mean_x) * (y - mean_y)).sum();
-        (logs.len() > 1).then_some(common / spread)
     }
 }
 

@@ -25,22 +25,27 @@
 //! | `tables/` | tables by slots, by exact bytes and of the least memory; the plan of a class that is best in bytes |
 //! | `baselines/` | strategies without tables |
 //! | `planner.rs` | plans and curves by strategy and budget |
+//! | `octaves.rs`, `growth.rs` | curves over all budgets, and the time that planning takes as chains grow |
 //! | `verify.rs` | validity and cost of a plan, computed apart from all of these |
 //! | `liveness.rs` | the bytes of a plan when a framework runs it |
 
 mod baselines;
+mod growth;
 mod liveness;
 mod model;
+mod octaves;
 mod planner;
 mod recurrences;
 mod tables;
 mod verify;
 
+pub use growth::{Growth, Stop, Timing, PARTS};
 pub use liveness::{needed_later, peak_of_run};
 pub use model::chain::{Chain, Description, Stage};
 pub use model::error::{ChainError, Fault, PlanError};
 pub use model::progress::Progress;
 pub use model::sequence::{Action, Op, Plan};
 pub use model::strategy::{Resolution, Strategy};
+pub use octaves::{best_curve, everything};
 pub use planner::{curve, overhead, plan, Point};
 pub use verify::{verify, Verified};

@@ -1,12 +1,11 @@
-//! Chains planned for all budgets, by strategy.
+//! Chains planned for all budgets by strategy, and planning timed.
 
 use crate::affordable::{self, LeftOut};
 use crate::failure::{complain, Failure};
 use crate::progress;
 use remat_core::Bytes;
 use remat_figures::tables::chains::{Curve, Planned};
-use remat_plan::chain::{self, Chain, PlanError, Point, Resolution, Strategy};
-use std::ops::ControlFlow;
+use remat_plan::chain::{self, Chain, Growth, PlanError, Stop, Strategy};
 
 /// Plans chains by all strategies named, or those that their lengths allow; on standard error stands what is left out.
 pub(super) fn of<'a>(
@@ -22,12 +21,11 @@ fn planned<'a>(
     chain: &'a Chain,
     named: &[Strategy],
 ) -> Result<Planned<'a>, Failure> {
-    let everything =
-        everything(chain).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
+    chain::everything(chain).map_err(|error| Failure::Input(format!("{name}: {error}")))?;
     let (wanted, out) = affordable::strategies(named, chain.len());
     let mut curves: Vec<Curve> = wanted
         .into_iter()
-        .map(|strategy| curve(chain, strategy, everything, name))
+        .map(|strategy| curve(chain, strategy, name))
         .collect();
     curves.extend(out.into_iter().map(without));
     curves.sort_by_key(|curve| {
@@ -56,17 +54,10 @@ fn without(left: LeftOut) -> Curve {
     }
 }
 
-fn curve(chain: &Chain, strategy: Strategy, everything: u64, name: &str) -> Curve {
-    let up_to = |largest: u64| {
-        let heading = format!("{name}, {strategy}, {}", Bytes(largest));
-        progress::while_planning(&heading, |show| {
-            chain::curve(chain, Some(largest), strategy, Resolution::default(), show)
-        })
-    };
-    let points = match affordable::longest(strategy) {
-        Some(_) => by_octaves(everything, up_to),
-        None => up_to(everything),
-    };
+fn curve(chain: &Chain, strategy: Strategy, name: &str) -> Curve {
+    let points = progress::while_planning(&format!("{name}, {strategy}"), |show| {
+        chain::best_curve(chain, strategy, show)
+    });
     let reason = |error| match error {
         PlanError::Infeasible { smallest, .. } => format!(
             "it needs at least {} ({smallest} bytes), more than keeping everything",
@@ -80,79 +71,35 @@ fn curve(chain: &Chain, strategy: Strategy, everything: u64, name: &str) -> Curv
     }
 }
 
-/// The best of curves up to this budget, to a half of it, a quarter and so on: slots are parts of the largest budget, and for small
-/// budgets of long chains those of a single curve would be too coarse.
-fn by_octaves(
-    everything: u64,
-    up_to: impl Fn(u64) -> Result<Vec<Point>, PlanError>,
-) -> Result<Vec<Point>, PlanError> {
-    let mut points = up_to(everything)?;
-    let smallest = points.first().map_or(everything, |point| point.peak_bytes);
-    let most = points.last().map_or(0, |point| point.peak_bytes);
-    let mut largest = most.min(everything / 2);
-    while largest > smallest {
-        points.extend(up_to(largest)?);
-        largest /= 2;
-    }
-    Ok(falling(points))
+/// Times planning, each strategy for at most so many seconds; a line on standard error says where it stopped.
+pub(super) fn growths(limit: f64) -> Result<Vec<Growth>, Failure> {
+    let timed = |strategy: Strategy| {
+        let heading = format!("{strategy}, longer and longer chains");
+        let growth =
+            progress::while_planning(&heading, |show| Growth::measure(strategy, limit, show));
+        let growth = growth.map_err(|error| Failure::Input(error.to_string()))?;
+        if let Some(stop) = &growth.stopped {
+            let longest = growth.timings.last().map_or(0, |last| last.stages);
+            let reason = told(stop, limit);
+            complain(format_args!(
+                "remat: {strategy} is timed up to {longest} stages: {reason}"
+            ));
+        }
+        Ok(growth)
+    };
+    [Strategy::Persistent, Strategy::Floating]
+        .into_iter()
+        .map(timed)
+        .collect()
 }
 
-/// The points that no other is better than, in order of memory.
-fn falling(mut points: Vec<Point>) -> Vec<Point> {
-    points.sort_by(|a, b| {
-        let bytes = a.peak_bytes.cmp(&b.peak_bytes);
-        bytes.then(a.makespan.total_cmp(&b.makespan))
-    });
-    let mut least = f64::INFINITY;
-    points.retain(|point| {
-        let better = point.makespan < least;
-        least = least.min(point.makespan);
-        better
-    });
-    points
-}
-
-/// Bytes of a step that keeps everything.
-pub(super) fn everything(chain: &Chain) -> Result<u64, PlanError> {
-    let go_on = &mut |_| ControlFlow::Continue(());
-    let slots = Resolution::default();
-    chain::plan(chain, u64::MAX, Strategy::None, slots, go_on).map(|plan| plan.peak_bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::RefCell;
-
-    fn points(pairs: &[(u64, f64)]) -> Vec<Point> {
-        let point = |&(peak_bytes, makespan): &(u64, f64)| Point {
-            peak_bytes,
-            makespan,
-        };
-        pairs.iter().map(point).collect()
-    }
-
-    #[test]
-    fn octaves_reach_down_to_the_smallest_budget_and_the_best_points_stay() {
-        let asked = RefCell::new(Vec::new());
-        let up_to = |largest: u64| {
-            asked.borrow_mut().push(largest);
-            Ok(match largest {
-                1000 => points(&[(100, 9.0), (500, 4.0), (1000, 1.0)]),
-                500 => points(&[(100, 9.0), (400, 4.0), (500, 3.0)]),
-                250 => points(&[(100, 9.0), (240, 5.0)]),
-                _ => points(&[(100, 9.0), (110, 5.0)]),
-            })
-        };
-        let best = by_octaves(1000, up_to).unwrap();
-        assert_eq!(asked.into_inner(), [1000, 500, 250, 125]);
-        let expected = [(100, 9.0), (110, 5.0), (400, 4.0), (500, 3.0), (1000, 1.0)];
-        assert_eq!(best, points(&expected));
-    }
-
-    #[test]
-    fn a_refusal_is_the_curves() {
-        let refused = by_octaves(8, |_| Err(PlanError::TooFine { entries: 3 }));
-        assert_eq!(refused, Err(PlanError::TooFine { entries: 3 }));
+fn told(stop: &Stop, limit: f64) -> String {
+    match stop {
+        Stop::Late { stages, could, spent } => format!(
+            "{stages} could take {could:.1} s more than the {spent:.1} s spent, and the limit is {limit} s; \
+             --growth={:.0} would do",
+            (2.0 * (spent + could)).ceil()
+        ),
+        Stop::Refused(refused) => refused.to_string(),
     }
 }

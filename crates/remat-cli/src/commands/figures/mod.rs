@@ -3,8 +3,6 @@
 mod curves;
 mod folder;
 mod sources;
-mod synthetic;
-mod timing;
 
 use crate::arguments::{Figures, PoolOptions};
 use crate::failure::Failure;
@@ -17,9 +15,10 @@ use remat_figures::figure::Figure;
 use remat_figures::page;
 use remat_figures::runs::Step;
 use remat_figures::svg::Painter;
-use remat_figures::tables::linear::{self, Networks};
+use remat_figures::tables::linear;
 use remat_figures::tables::{chains, opponent, steps};
 use remat_sim::linear::{root_budget, Picture};
+use remat_sim::theorems::{self, Duel, Networks};
 use remat_sim::{adversary, sweep, Job, Outcome, Setting};
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -37,7 +36,7 @@ pub(crate) fn run(arguments: &Figures) -> Result<(), Failure> {
         figures.push(chains::figure(&planned));
     }
     if let Some(limit) = arguments.growth {
-        figures.push(chains::growth(&timing::measure(limit)?, limit));
+        figures.push(chains::growth(&curves::growths(limit)?, limit));
     }
     write(&figures, &folder)?;
     let index = arguments.out.join("index.html");
@@ -50,8 +49,8 @@ fn of_steps(logs: &[Log], arguments: &Figures) -> Result<Vec<Figure>, Failure> {
     let ratios = &arguments.ratios.ratios;
     let mut counted = steps::counted(&steps, ratios).map_err(fault)?;
     let mut arena = steps::arena(&steps, ratios).map_err(fault)?;
-    let networks = Networks::new();
-    let duels = opponent::duels().map_err(fault)?;
+    let networks = Networks::make();
+    let duels = theorems::duels().map_err(fault)?;
     let mut jobs = counted.jobs(|policy| Setting {
         policy,
         ..Setting::default()
@@ -67,7 +66,7 @@ fn of_steps(logs: &[Log], arguments: &Figures) -> Result<Vec<Figure>, Failure> {
     let of_networks = outcomes.split_off(of_steps);
     arena.fill(outcomes.split_off(of_counted));
     counted.fill(outcomes);
-    let fight = |duel: opponent::Duel| {
+    let fight = |duel: Duel| {
         bar.inc(1);
         let forced = adversary::run(duel.policy, duel.nodes, duel.budget);
         let named = |error| Failure::Input(format!("{} against the adversary: {error}", duel.name));
@@ -80,7 +79,7 @@ fn of_steps(logs: &[Log], arguments: &Figures) -> Result<Vec<Figure>, Failure> {
     bar.finish_and_clear();
 
     let mut figures = steps::figures(&counted, &arena).map_err(fault)?;
-    figures.extend(networks.figures(&of_networks));
+    figures.extend(linear::figures(&of_networks));
     figures.push(linear::residency(&picture()?));
     figures.push(opponent::figure(&fought));
     Ok(figures)
