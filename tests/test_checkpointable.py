@@ -11,6 +11,7 @@ import torch
 from bits import bits, differences
 from chains import CHAINS, Trained, agree, loss_of, made, plain, planned, train
 from process import two_ranks_agree
+from sample import one_of_each
 from torch import Tensor, nn
 from true_peak import true_peak
 
@@ -27,8 +28,7 @@ def share(whole: Trained, fraction: float) -> int:
     return int((whole.peak - whole.base) * fraction)
 
 
-@pytest.mark.parametrize("name", CHAINS)
-@pytest.mark.parametrize("fraction", [9.0, 0.7, 0.45, 0.0])
+@pytest.mark.parametrize("name, fraction", one_of_each(tuple(CHAINS), (9.0, 0.7, 0.45, 0.0)))
 def test_same_bits_and_peak(name: str, fraction: float) -> None:
     found, chain = planned(name, share(reference(name), fraction))
     agree(reference(name), found)
