@@ -101,20 +101,20 @@ impl Windows {
         while slot != NIL {
             visited += 1;
             let block = arena.pool.block(slot);
+            let last = slot;
+            slot = block.above;
             let price = if block.taken {
-                let owner = arena.owner(slot);
+                let owner = arena.owner(last);
                 owner.and_then(|s| price(&graph[s], sought))
             } else {
                 Some(0)
             };
-            let next = block.above;
             let Some(price) = price else {
                 run.clear();
                 sum = Sum::default();
-                slot = next;
                 continue;
             };
-            run.push((slot, block.bytes, price));
+            run.push((last, block.bytes, price));
             sum.room += block.bytes;
             sum.cost += u128::from(price);
             while sum.room - run[sum.left].1 >= sought.bytes {
@@ -125,11 +125,10 @@ impl Windows {
             if sum.room >= sought.bytes {
                 if let Some(price) = sum.price_below(sought.price, least) {
                     let first = run[sum.left].0;
-                    best = Some(Window { first, last: slot });
+                    best = Some(Window { first, last });
                     least = price;
                 }
             }
-            slot = next;
         }
         self.visited += visited;
         best

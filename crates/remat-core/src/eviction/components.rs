@@ -153,7 +153,7 @@ impl Components {
         }
     }
 
-    /// Tells the storage's score when the set changes.
+    /// The storage's score counts the set: it is voided when the set changes.
     pub(crate) fn watch(&mut self, root: u32, storage: u32) {
         push_deduplicated(&mut self.nodes[root as usize].watchers, storage);
     }

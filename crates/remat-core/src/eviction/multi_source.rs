@@ -98,6 +98,17 @@ impl MultiSource {
         }
     }
 
+    /// Each walk reaches the storages next to where it begins.
+    fn begin(&mut self, graph: &mut Graph, from: &[StorageId], way: Way) {
+        self.prepare(graph.storages.len());
+        for (walk, &s) in from.iter().enumerate() {
+            self.begin_at(s, walk);
+        }
+        for (walk, &s) in from.iter().enumerate() {
+            graph.each_next(s, way, |_, next| self.reach(next, 1 << walk, way));
+        }
+    }
+
     /// For each of at most [`WIDTH`] storages the sum that a walk of its own would make.
     pub(crate) fn sums(
         &mut self,
@@ -107,13 +118,7 @@ impl MultiSource {
         announced: Announced,
     ) -> [Sum; WIDTH] {
         let mut sums = [Sum::default(); WIDTH];
-        self.prepare(graph.storages.len());
-        for (walk, &s) in from.iter().enumerate() {
-            self.begin_at(s, walk);
-        }
-        for (walk, &s) in from.iter().enumerate() {
-            graph.each_next(s, way, |_, next| self.reach(next, 1 << walk, way));
-        }
+        self.begin(graph, from, way);
         let mut shared = Shared::default();
         while let Some((s, walks)) = self.next(way) {
             let storage = &mut graph[s];

@@ -55,20 +55,13 @@ impl Eviction {
             return None;
         }
         if self.next_uses.are_known() {
-            let (storage, evaluated) =
-                self.next_uses
-                    .furthest(graph, &self.candidates, pool, clock)?;
-            return Some(Victim {
-                storage,
-                evaluated,
-                accesses: u64::from(evaluated),
-            });
+            return self.furthest(graph, pool, clock);
         }
-        let mut accesses = count as u64;
-        accesses += match precision {
+        let counted = match precision {
             Precision::Bounds => self.bound_numerators(graph, journal, pool),
             Precision::Whole => self.refresh_numerators(graph, journal, pool),
         };
+        let mut accesses = count as u64 + counted;
         let salt = self.salt(journal);
         // The first by bounds is the first if its own is none: all others score as much as by their bounds or more.
         loop {
@@ -82,6 +75,17 @@ impl Eviction {
             };
             accesses += seen;
         }
+    }
+
+    /// The candidate that the plan reads last.
+    fn furthest(&self, graph: &Graph, pool: u8, clock: u64) -> Option<Victim> {
+        let candidates = &self.candidates;
+        let (storage, evaluated) = self.next_uses.furthest(graph, candidates, pool, clock)?;
+        Some(Victim {
+            storage,
+            evaluated,
+            accesses: u64::from(evaluated),
+        })
     }
 
     /// Lists a storage as a candidate that is scored by so many bytes: at a place that it had, or as the latest.

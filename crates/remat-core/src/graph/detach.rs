@@ -1,5 +1,5 @@
-//! Overwriting a value that cannot be recomputed: all that its recomputation would need is made independent of it
-//! first.
+//! Detaching: before an op overwrites a value that cannot be recomputed, the dependents of that value are made
+//! independent of it.
 
 use super::links::Graph;
 use super::records::{Made, Phase};

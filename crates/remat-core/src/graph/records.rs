@@ -42,7 +42,7 @@ pub(crate) struct Storage {
     pub(crate) locks: u32,
     /// References from outside, summed over its tensors.
     pub(crate) refs: u32,
-    /// Tensors of it that somebody can still ask for; 0: dead, what a replay makes of it is dropped.
+    /// Tensors of it that somebody can still ask for. At 0 the storage is unreachable: a replay that makes it drops it.
     pub(crate) live_views: u32,
     pub(crate) last_access: u64,
     /// Where its block is in its pool's arena; [`NOWHERE`](crate::graph::NOWHERE) if it has none.
@@ -55,10 +55,10 @@ pub(crate) struct Storage {
     pub(crate) slot: u32,
     /// Cached numerator of the score, if `scored`.
     pub(crate) numerator: i64,
-    /// Latest access to what the numerator counts, cached with it.
+    /// Latest access to the evicted storages that the numerator counts, cached with it.
     pub(crate) latest_around: u64,
     pub(crate) scored: bool,
-    /// The cached numerator is a lower bound: not all that it counts was looked at.
+    /// The cached numerator is a lower bound: a walk stopped before it had seen all that counts.
     pub(crate) bounded: bool,
     /// Number of the announcement that it is a result of, 0 once it was computed.
     pub(crate) announced: u64,
