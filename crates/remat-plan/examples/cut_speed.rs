@@ -1,8 +1,8 @@
 //! How long minimum cuts take, by size and kind of network: `cargo run --release -p remat-plan --example cut_speed`.
 //!
-//! With arguments, only these: `cut_speed ladder 1000000`. Sizes count vertices of the split graph. Everything runs on one core; times
-//! are those that the processor spent on it, where the system tells, as shared machines let it wait. The last family is planned
-//! as a whole, names and all; its size counts nodes.
+//! With arguments, only these: `cut_speed ladder 1000000`. Sizes count vertices of the split graph. Everything runs
+//! on one core; times are those that the processor spent on it, where the system tells, as shared machines let it
+//! wait. The last family is planned as a whole, names and all; its size counts nodes.
 
 use remat_plan::cut::Capacity::{Finite, Infinite};
 use remat_plan::cut::{
@@ -130,8 +130,8 @@ impl Random {
     }
 }
 
-/// The split graph of nodes that read earlier ones: node `i` reads what `reads(i)` says; the first `given` are inputs, `needed` says what
-/// the backward pass needs.
+/// The split graph of nodes that read earlier ones: node `i` reads what `reads(i)` says; the first `given` are
+/// inputs, `needed` says what the backward pass needs.
 fn split(
     nodes: u32,
     given: u32,
@@ -233,7 +233,8 @@ fn grid(vertices: u32, random: &mut Random) -> Network {
     })
 }
 
-/// A transformer's joint graph of about so many nodes: layers of attention and a multilayer perceptron with GeLU and dropout, in primitives.
+/// A transformer's joint graph of about so many nodes: layers of attention and a multilayer perceptron with GeLU and
+/// dropout, in primitives.
 fn transformer(nodes: u32) -> Description {
     let mut graph = Description::default();
     let mut last = graph_input(&mut graph, "x", 1 << 20);

@@ -1,9 +1,11 @@
-//! How long planning takes, and how much memory, by length and strategy: `cargo run --release -p remat-plan --example speed`.
+//! How long planning takes, and how much memory, by length and strategy: `cargo run --release -p remat-plan --example
+//! speed`.
 //!
-//! With arguments, only these: `speed residual`, `speed residual persistent 339`. Chains are of three forms: `residual` are alike to deep residual
-//! networks, stages of a few widths, repeated, with times and sizes that vary; in `random` ones neighbours have nothing in common;
-//! in `uniform` ones all stages are the same. The budget is a third of what keeping everything takes. Everything runs on one core;
-//! times are those that the processor spent on it, where the system tells, as shared machines let it wait.
+//! With arguments, only these: `speed residual`, `speed residual persistent 339`. Chains are of three forms:
+//! `residual` are alike to deep residual networks, stages of a few widths, repeated, with times and sizes that vary;
+//! in `random` ones neighbours have nothing in common; in `uniform` ones all stages are the same. The budget is a
+//! third of what keeping everything takes. Everything runs on one core; times are those that the processor spent on
+//! it, where the system tells, as shared machines let it wait.
 
 use remat_plan::chain::{curve, plan, Chain, Description, Resolution, Stage, Strategy};
 use std::ops::ControlFlow;

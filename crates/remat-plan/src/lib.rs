@@ -1,8 +1,8 @@
-//! Offline planners: they turn what is known of a training step before it runs into the best order of computing, dropping and
-//! recomputing within a budget. Nothing is run here.
+//! Offline planners: they turn what is known of a training step before it runs into the best order of computing,
+//! dropping and recomputing within a budget. Nothing is run here.
 //!
-//! [`chain`] plans networks that are chains of stages, optimally. [`cut`] chooses the values that a compiled step saves between its
-//! forward and its backward pass.
+//! [`chain`] plans networks that are chains of stages, optimally. [`cut`] chooses the values that a compiled step
+//! saves between its forward and its backward pass.
 
 #![forbid(unsafe_code)]
 

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 /// How often Ctrl-C is looked for.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The best plan of a chain, as the JSON that `remat plan chain --json` prints. `chain_json` is the text of CHAIN.json, `budget`
-/// bytes, `slots` a number or `exact`.
+/// The best plan of a chain, as the JSON that `remat plan chain --json` prints. `chain_json` is the text of
+/// CHAIN.json, `budget` bytes, `slots` a number or `exact`.
 ///
 /// Raises `ValueError(message)` for bad input, and `ValueError(message, smallest_bytes)` where the budget is too small.
 #[pyfunction]
@@ -39,8 +39,8 @@ pub(crate) fn plan_chain(
     serde_json::to_string(&planned).map_err(bad)
 }
 
-/// Makespan and peak bytes of a plan, recomputed by code that shares nothing with the planners. Raises `ValueError` where it is not
-/// valid for the chain.
+/// Makespan and peak bytes of a plan, recomputed by code that shares nothing with the planners. Raises `ValueError`
+/// where it is not valid for the chain.
 #[pyfunction]
 pub(crate) fn verify_chain(chain_json: &str, plan_json: &str) -> PyResult<(f64, u64)> {
     let chain: Chain = chain_json.parse().map_err(bad)?;
@@ -49,8 +49,9 @@ pub(crate) fn verify_chain(chain_json: &str, plan_json: &str) -> PyResult<(f64, 
     Ok((verified.makespan, verified.peak_bytes))
 }
 
-/// The most bytes of activations, saved sets and gradients at once when autograd runs a sequence, dropping each activation once nothing
-/// reads it. `sequence_json` is a list of pairs such as `["Fck", 1]`. Raises `ValueError` where autograd cannot run it.
+/// The most bytes of activations, saved sets and gradients at once when autograd runs a sequence, dropping each
+/// activation once nothing reads it. `sequence_json` is a list of pairs such as `["Fck", 1]`. Raises `ValueError`
+/// where autograd cannot run it.
 #[pyfunction]
 pub(crate) fn peak_of_chain_run(chain_json: &str, sequence_json: &str) -> PyResult<u64> {
     let chain: Chain = chain_json.parse().map_err(bad)?;
@@ -58,8 +59,8 @@ pub(crate) fn peak_of_chain_run(chain_json: &str, sequence_json: &str) -> PyResu
     peak_of_run(&chain, &sequence).map_err(bad)
 }
 
-/// For each operation of a sequence, the activations that a later one reads before they are made again. Raises `ValueError` for
-/// bad input.
+/// For each operation of a sequence, the activations that a later one reads before they are made again. Raises
+/// `ValueError` for bad input.
 #[pyfunction]
 pub(crate) fn chain_needed_later(sequence_json: &str) -> PyResult<Vec<Vec<usize>>> {
     let sequence: Vec<Op> = serde_json::from_str(sequence_json).map_err(bad)?;
@@ -80,11 +81,12 @@ fn refusal(error: &PlanError) -> PyErr {
     }
 }
 
-/// What to save of a joint graph, as the JSON that `remat plan cut --json` prints, within `budget` bytes if given; with `tradeoffs`,
-/// under that name, the peaks and times of all budgets, and with `frontier` also the plans, each with `peak_bytes`, `recompute_ns`, `saved`,
-/// `recomputed`, `lifted`, `backward`, `cost` and `saved_bytes`, peaks rising. `graph_json` is the text of GRAPH.json; nodes in `ban` are not recomputed
-/// either, bans of those in `allow` are lifted. Of several minimum cuts it is the one nearest the backward pass, or with
-/// `reweight=False` the one nearest the inputs.
+/// What to save of a joint graph, as the JSON that `remat plan cut --json` prints, within `budget` bytes if given;
+/// with `tradeoffs`, under that name, the peaks and times of all budgets, and with `frontier` also the plans, each
+/// with `peak_bytes`, `recompute_ns`, `saved`, `recomputed`, `lifted`, `backward`, `cost` and `saved_bytes`, peaks
+/// rising. `graph_json` is the text of GRAPH.json; nodes in `ban` are not recomputed either, bans of those in `allow`
+/// are lifted. Of several minimum cuts it is the one nearest the backward pass, or with `reweight=False` the one
+/// nearest the inputs.
 ///
 /// Raises `ValueError(message)` for bad input, and where something may be neither saved nor recomputed, and
 /// `ValueError(message, smallest_bytes)` where the budget is too small.
@@ -188,7 +190,8 @@ impl Patience {
     }
 }
 
-/// Cost, nanoseconds recomputed and peak bytes of a plan of a joint graph, worked out by code that shares nothing with the planner. Raises `ValueError` where it is not valid, or not worth what it says.
+/// Cost, nanoseconds recomputed and peak bytes of a plan of a joint graph, worked out by code that shares nothing
+/// with the planner. Raises `ValueError` where it is not valid, or not worth what it says.
 #[pyfunction]
 pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u64, u64)> {
     let graph: JointGraph = graph_json.parse().map_err(bad)?;
@@ -197,8 +200,9 @@ pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u6
     Ok((verified.cost, verified.recompute_ns, verified.peak_bytes))
 }
 
-/// What each fusion group of a graph best reads of another, and what it best computes again (section 3.7), as JSON: a list of what
-/// `remat_plan::cut::Handover` holds. `graph_json` is the text of GRAPH.json with groups. Raises `ValueError` for bad input.
+/// What each fusion group of a graph best reads of another, and what it best computes again (section 3.7), as JSON: a
+/// list of what `remat_plan::cut::Handover` holds. `graph_json` is the text of GRAPH.json with groups. Raises
+/// `ValueError` for bad input.
 #[pyfunction]
 pub(crate) fn between_groups(py: Python<'_>, graph_json: &str) -> PyResult<String> {
     py.detach(|| {

@@ -1,10 +1,11 @@
-//! Sequences as a framework runs them that differentiates by itself, such as PyTorch's autograd: an activation is dropped once nothing
-//! reads it any more (liveness).
+//! Sequences as a framework runs them that differentiates by itself, such as PyTorch's autograd: an activation is
+//! dropped once nothing reads it any more (liveness).
 //!
-//! Definition 3.4 of the paper keeps an activation until an operation of table 1 consumes it, and has the gradient of the last one
-//! there from the start. A run does not: after each forward operation it drops the activations that no later operation reads before
-//! they are made again, and the first gradient comes with the first backward operation. It never takes more than definition 3.4 says.
-//! The chain's input is the caller's, and stays. The saved set of a stage holds the stage's input.
+//! Definition 3.4 of the paper keeps an activation until an operation of table 1 consumes it, and has the gradient of
+//! the last one there from the start. A run does not: after each forward operation it drops the activations that no
+//! later operation reads before they are made again, and the first gradient comes with the first backward operation.
+//! It never takes more than definition 3.4 says. The chain's input is the caller's, and stays. The saved set of a
+//! stage holds the stage's input.
 
 use crate::chain::model::chain::Chain;
 use crate::chain::model::error::Fault;
@@ -39,9 +40,10 @@ pub fn needed_later(ops: &[Op]) -> Vec<BTreeSet<usize>> {
 
 /// The most bytes of activations, saved sets and gradients at once when a framework runs the sequence.
 ///
-/// The sequence is refused unless a framework can run it: first every forward operation in order, the loss (the last stage) saved;
-/// then every backward operation once, the last stage first, with forward operations in between; none reads what was given up before.
-/// `Fsave` is refused, as a framework's saved sets hold their inputs. Takes time `O(k n)` for `k` operations on `n` stages.
+/// The sequence is refused unless a framework can run it: first every forward operation in order, the loss (the last
+/// stage) saved; then every backward operation once, the last stage first, with forward operations in between; none
+/// reads what was given up before. `Fsave` is refused, as a framework's saved sets hold their inputs. Takes time `O(k
+/// n)` for `k` operations on `n` stages.
 pub fn peak_of_run(chain: &Chain, ops: &[Op]) -> Result<u64, Fault> {
     check_order(chain.len(), ops)?;
     let mut memory = Memory::new(chain);

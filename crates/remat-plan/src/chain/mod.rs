@@ -1,9 +1,10 @@
 //! Optimal plans for networks that are chains of stages.
 //!
-//! The model and its optimal plans are those of Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova, "Optimal re-materialization
-//! strategies for heterogeneous chains" (ACM TOMS 2024), cited as *the paper* throughout. A chain has stages 1 to n, the last of
-//! which is the loss. Stage `l` makes activation `l` from activation `l - 1`, and its backward operation makes gradient `l - 1` from
-//! gradient `l`, its saved set and activation `l - 1`. A plan is a sequence of the operations of table 1:
+//! The model and its optimal plans are those of Beaumont, Eyraud-Dubois, Herrmann, Joly and Shilova, "Optimal
+//! re-materialization strategies for heterogeneous chains" (ACM TOMS 2024), cited as *the paper* throughout. A chain
+//! has stages 1 to n, the last of which is the loss. Stage `l` makes activation `l` from activation `l - 1`, and its
+//! backward operation makes gradient `l - 1` from gradient `l`, its saved set and activation `l - 1`. A plan is a
+//! sequence of the operations of table 1:
 //!
 //! | operation | does | keeps its input |
 //! | --- | --- | --- |
@@ -13,8 +14,8 @@
 //! | `B l` | makes gradient `l - 1`; drops gradient `l`, the saved set of `l` and activation `l - 1` unless a saved set holds it | |
 //! | `Fsave l` | as `Fall`, but the input has to be computed again before `B l` (not in the paper) | no |
 //!
-//! While an operation runs, memory holds the values that were there before, the values that the operation makes, and its overhead. In
-//! the beginning the input and the gradient of the last activation are there.
+//! While an operation runs, memory holds the values that were there before, the values that the operation makes, and
+//! its overhead. In the beginning the input and the gradient of the last activation are there.
 //!
 //! The folders are the stages of planning, in their order:
 //!

@@ -22,8 +22,8 @@ pub struct Point {
 
 /// The best plan of a strategy within a budget of bytes.
 ///
-/// A plan never exceeds the budget: its peak is counted in bytes whatever the resolution. With slots, rounding may give a slightly longer
-/// plan for a bigger budget; with [`Resolution::Exact`] it never does.
+/// A plan never exceeds the budget: its peak is counted in bytes whatever the resolution. With slots, rounding may
+/// give a slightly longer plan for a bigger budget; with [`Resolution::Exact`] it never does.
 ///
 /// ```
 /// use remat_plan::chain::{plan, Chain, PlanError, Resolution, Strategy};
@@ -81,8 +81,8 @@ pub fn overhead(chain: &Chain, makespan: f64) -> f64 {
     }
 }
 
-/// Memory against time of a strategy, for all budgets up to `largest` bytes, or for all budgets that save any time if that is not given.
-/// Peaks rise and makespans fall; the first point is the smallest feasible budget.
+/// Memory against time of a strategy, for all budgets up to `largest` bytes, or for all budgets that save any time if
+/// that is not given. Peaks rise and makespans fall; the first point is the smallest feasible budget.
 ///
 /// Strategies with tables fill them once, at the cost of a plan for the largest budget.
 pub fn curve(

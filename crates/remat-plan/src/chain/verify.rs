@@ -1,5 +1,5 @@
-//! Validity and cost of a sequence, computed from table 1 of the paper alone. This file shares nothing with the planners but the types
-//! of chains and operations.
+//! Validity and cost of a sequence, computed from table 1 of the paper alone. This file shares nothing with the
+//! planners but the types of chains and operations.
 
 use crate::chain::model::chain::Chain;
 use crate::chain::model::error::Fault;
@@ -147,8 +147,8 @@ impl<'a> Memory<'a> {
     }
 }
 
-/// Performs a sequence on paper and checks that every operation has its inputs (table 1), and that the gradient of the input is there in
-/// the end.
+/// Performs a sequence on paper and checks that every operation has its inputs (table 1), and that the gradient of
+/// the input is there in the end.
 ///
 /// Takes time `O(k log n)` for `k` operations on `n` stages.
 ///

@@ -1,9 +1,10 @@
 //! Minimum cuts of joint graphs: the values that a compiled step saves, and those that it recomputes.
 //!
-//! The paper, throughout, is Yu and He, "Transcending runtime-memory tradeoffs in checkpointing by being fusion aware" (MLSys 2023). A
-//! joint graph holds the ops of a forward pass and of its backward pass. The backward pass is handed some values of the forward pass and
-//! recomputes others: values that its own kernels can compute on their way are cheaper to compute than to read. A minimum cut chooses the
-//! saved values so that the fewest bytes are written and read.
+//! The paper, throughout, is Yu and He, "Transcending runtime-memory tradeoffs in checkpointing by being fusion
+//! aware" (MLSys 2023). A joint graph holds the ops of a forward pass and of its backward pass. The backward pass is
+//! handed some values of the forward pass and recomputes others: values that its own kernels can compute on their way
+//! are cheaper to compute than to read. A minimum cut chooses the saved values so that the fewest bytes are written
+//! and read.
 //!
 //! The folders are the stages of planning, in their order:
 //!
@@ -33,4 +34,5 @@ pub use search::budget::{Budgets, FrontierPlan, Planned, Tradeoff};
 pub use search::frontier_search::Progress;
 pub use search::groups::{between_groups, Handover};
 pub use search::partition::{partition, Cut};
-pub use verify::claim::{verify, Claim, Fault, Verified};
+pub use verify::claim::{Claim, Fault, Verified};
+pub use verify::verifier::verify;

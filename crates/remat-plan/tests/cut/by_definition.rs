@@ -1,4 +1,5 @@
-//! What a choice of saved values is worth, by the words of the paper's section 3, on names and sets: nothing of the planner is used.
+//! What a choice of saved values is worth, by the words of the paper's section 3, on names and sets: nothing of the
+//! planner is used.
 
 use remat_plan::cut::{Description, Node, Quantity};
 use std::collections::{BTreeSet, HashMap};

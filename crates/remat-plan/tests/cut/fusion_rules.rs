@@ -128,7 +128,8 @@ impl<'a> Definition<'a> {
         }
     }
 
-    /// Walks from each op, the earliest next; where but one op is left to go on with, more than a hundred places on, that is banned.
+    /// Walks from each op, the earliest next; where but one op is left to go on with, more than a hundred places on,
+    /// that is banned.
     fn long_fusible_chains(&mut self) {
         let mut starts: Vec<&str> = self.place.keys().copied().collect();
         starts.sort_by_key(|name| self.place[name]);

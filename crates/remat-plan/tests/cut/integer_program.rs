@@ -1,8 +1,9 @@
 //! The same question as an integer program, for a solver that knows nothing of graphs: the least time within a budget.
 //!
-//! The step runs in slots: each op of the forward pass, the handover, and for each op of the backward pass one for each value that may be
-//! recomputed before it, and its own. Binary variables say what is saved, what the forward pass runs, and before which op what is
-//! recomputed; from these follows what kernels write, and what is there in each slot. Views and ops of several results are left out.
+//! The step runs in slots: each op of the forward pass, the handover, and for each op of the backward pass one for
+//! each value that may be recomputed before it, and its own. Binary variables say what is saved, what the forward
+//! pass runs, and before which op what is recomputed; from these follows what kernels write, and what is there in
+//! each slot. Views and ops of several results are left out.
 
 use crate::by_definition::{whole, Meaning};
 use crate::random_graphs::joint_graphs;

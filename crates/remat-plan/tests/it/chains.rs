@@ -27,7 +27,8 @@ pub(crate) fn chain(input_bytes: u64, rows: &[Row]) -> Chain {
     .unwrap()
 }
 
-/// What goes beyond the paper, by stage: overhead of saving, what is released early of the saved set, gradients of parameters.
+/// What goes beyond the paper, by stage: overhead of saving, what is released early of the saved set, gradients of
+/// parameters.
 pub(crate) type Beyond = (Option<u64>, u64, u64);
 
 /// The same chain with more said of it; the last entry holds for the stages that follow.
@@ -58,7 +59,8 @@ pub(crate) fn toy() -> Chain {
     )
 }
 
-/// Figure 4 of the paper: a chain of `n + 2` stages and the loss, of which no persistent plan is optimal within 15 bytes.
+/// Figure 4 of the paper: a chain of `n + 2` stages and the loss, of which no persistent plan is optimal within 15
+/// bytes.
 pub(crate) fn counterexample(n: usize) -> Chain {
     let stages = n + 2;
     let row = |l: usize| {
@@ -78,8 +80,8 @@ pub(crate) fn counterexample(n: usize) -> Chain {
     chain(0, &(1..=stages + 1).map(row).collect::<Vec<_>>())
 }
 
-/// Figure 3 of the paper: a step within `3 V` bytes takes at most `4 V` and the backward times if and only if the numbers, which
-/// add up to `2 V`, have a part that adds up to `V`.
+/// Figure 3 of the paper: a step within `3 V` bytes takes at most `4 V` and the backward times if and only if the
+/// numbers, which add up to `2 V`, have a part that adds up to `V`.
 pub(crate) fn partition(numbers: &[u64]) -> (Chain, u64) {
     let half = numbers.iter().sum::<u64>() / 2;
     let row = |x: u64| (x as f64, 1.0, x, x, 0, 0);

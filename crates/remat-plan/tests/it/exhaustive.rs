@@ -6,20 +6,22 @@ use std::collections::{BinaryHeap, HashMap};
 /// Which sequences count.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Rules {
-    /// Table 1, and what `Fck` or `Fall` kept stays until its backward operation, with nothing done below it (definition 4.1).
+    /// Table 1, and what `Fck` or `Fall` kept stays until its backward operation, with nothing done below it
+    /// (definition 4.1).
     Persistent,
     /// As `Persistent`, and a stage is saved only when its backward operation is next.
     Revolve,
     /// All of table 1: activations are given up by `Fnone` only.
     Table,
-    /// All, and whatever is stored may be dropped at any time at no cost; a saved set leaves its activation behind if wanted.
+    /// All, and whatever is stored may be dropped at any time at no cost; a saved set leaves its activation behind if
+    /// wanted.
     Dropping,
     /// As `Dropping`, but the input of a saved set stays as long as the set.
     DroppingWithInputs,
 }
 
-/// What is stored: bit sets of activations by themselves and of saved sets, and the gradient; and the stages whose input is kept
-/// for good, if that matters.
+/// What is stored: bit sets of activations by themselves and of saved sets, and the gradient; and the stages whose
+/// input is kept for good, if that matters.
 type State = (u32, u32, usize, u32);
 
 /// The least makespan within the budget; `None` if there is none. Times must be whole numbers.

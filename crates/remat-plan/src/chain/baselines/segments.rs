@@ -2,8 +2,8 @@
 
 use crate::chain::model::chain::Chain;
 
-/// Starts of so many segments of equal length; the last also has the stages that are left over and the loss, as in PyTorch's
-/// `checkpoint_sequential`.
+/// Starts of so many segments of equal length; the last also has the stages that are left over and the loss, as in
+/// PyTorch's `checkpoint_sequential`.
 pub(crate) fn periodic(stages: usize, segments: usize) -> Vec<usize> {
     let layers = (stages - 1).max(1);
     let segments = segments.clamp(1, layers);
@@ -24,7 +24,8 @@ pub(crate) fn square_root(stages: usize) -> Vec<usize> {
     (1..=layers).step_by(length).collect()
 }
 
-/// Starts of segments that are closed once their saved sets take more than so many bytes (Chen et al. 2016, algorithm 3).
+/// Starts of segments that are closed once their saved sets take more than so many bytes (Chen et al. 2016, algorithm
+/// 3).
 pub(crate) fn greedy(chain: &Chain, bytes: u64) -> Vec<usize> {
     let mut starts = vec![1];
     let mut held = 0;

@@ -1,4 +1,5 @@
-//! Binomial checkpointing (Griewank and Walther 2000): optimal where all stages are alike, and applied here as if they were.
+//! Binomial checkpointing (Griewank and Walther 2000): optimal where all stages are alike, and applied here as if
+//! they were.
 
 use crate::chain::model::error::PlanError;
 use crate::chain::model::sequence::{Action, Op, LONGEST};
@@ -84,8 +85,8 @@ pub(crate) fn counts(stages: usize) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// The recurrence: run to a checkpoint, reverse what is beyond, then what is before. Forward operations, the last one of each
-    /// stage not counted.
+    /// The recurrence: run to a checkpoint, reverse what is beyond, then what is before. Forward operations, the last
+    /// one of each stage not counted.
     fn fewest(stages: usize, checkpoints: usize) -> usize {
         let mut least = vec![vec![0; stages + 1]; checkpoints + 1];
         for (l, ops) in least[1].iter_mut().enumerate() {

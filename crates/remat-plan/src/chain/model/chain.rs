@@ -3,7 +3,8 @@
 use crate::chain::model::error::ChainError;
 use serde::{Deserialize, Serialize};
 
-/// One stage of a chain: the time and the bytes of its forward and backward operation (the columns of the paper's table 2).
+/// One stage of a chain: the time and the bytes of its forward and backward operation (the columns of the paper's
+/// table 2).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stage {
@@ -16,8 +17,8 @@ pub struct Stage {
     pub backward_time: f64,
     /// `w_a`: bytes of the stage's output.
     pub activation_bytes: u64,
-    /// `w_abar`: bytes of the saved set, which the stage's backward operation needs: its output and the values computed on the way
-    /// there, but not its input.
+    /// `w_abar`: bytes of the saved set, which the stage's backward operation needs: its output and the values
+    /// computed on the way there, but not its input.
     pub saved_bytes: u64,
     /// `w_delta`: bytes of the gradient of the stage's output; as many as the output has if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,17 +32,18 @@ pub struct Stage {
     /// Beyond the paper: `o_f` where the saved set is kept, if that differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saving_overhead_bytes: Option<u64>,
-    /// Beyond the paper: bytes of the saved set that only later stages need, as an output that the stage's own backward operation
-    /// does not read. They are gone when that operation runs. Persistent and floating plans stay optimal with such bytes; free
-    /// plans do not always.
+    /// Beyond the paper: bytes of the saved set that only later stages need, as an output that the stage's own
+    /// backward operation does not read. They are gone when that operation runs. Persistent and floating plans stay
+    /// optimal with such bytes; free plans do not always.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub released_bytes: u64,
-    /// Beyond the paper: bytes that the backward operation takes while it runs, gradients of output and input among them, beside
-    /// the saved set less what was released; these gradients and `o_b` if not given. It may be less than both gradients where one
-    /// is written over the other. Read by [`peak_of_run`](crate::chain::peak_of_run) only.
+    /// Beyond the paper: bytes that the backward operation takes while it runs, gradients of output and input among
+    /// them, beside the saved set less what was released; these gradients and `o_b` if not given. It may be less than
+    /// both gradients where one is written over the other. Read by [`peak_of_run`](crate::chain::peak_of_run) only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backward_bytes: Option<u64>,
-    /// Beyond the paper: bytes that the backward operation leaves behind for good, the gradients of the stage's parameters.
+    /// Beyond the paper: bytes that the backward operation leaves behind for good, the gradients of the stage's
+    /// parameters.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub parameter_gradient_bytes: u64,
 }
@@ -209,14 +211,14 @@ impl Chain {
         self.left[l]
     }
 
-    /// Bytes beside activations and saved sets when the backward operation of stage `l` is the next one: the gradient of its output,
-    /// and gradients of parameters.
+    /// Bytes beside activations and saved sets when the backward operation of stage `l` is the next one: the gradient
+    /// of its output, and gradients of parameters.
     pub(crate) fn beside(&self, l: usize) -> u64 {
         self.gradient(l) + self.left_after(l)
     }
 
-    /// Bytes that the backward operation of stage `l` takes beside activations and the saved set while it runs, and the bytes of the
-    /// saved set that are gone then.
+    /// Bytes that the backward operation of stage `l` takes beside activations and the saved set while it runs, and
+    /// the bytes of the saved set that are gone then.
     pub(crate) fn backward_bytes(&self, l: usize) -> (u64, u64) {
         let stage = self.stage(l);
         let taken = self.gradient(l) + self.left_after(l - 1) + self.gradient(l - 1);

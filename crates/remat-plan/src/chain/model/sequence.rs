@@ -106,8 +106,8 @@ pub struct Plan {
     pub sequence: Vec<Op>,
 }
 
-/// The sequence of one pass for segments that start at these stages, the first at 1, rising: each segment but the last keeps its input
-/// alone and is computed again as a whole before its backward operations.
+/// The sequence of one pass for segments that start at these stages, the first at 1, rising: each segment but the
+/// last keeps its input alone and is computed again as a whole before its backward operations.
 pub(crate) fn segmented(stages: usize, starts: &[usize]) -> Vec<Op> {
     let mut ops = Vec::with_capacity(3 * stages);
     let ends = starts.iter().skip(1).copied().chain([stages + 1]);

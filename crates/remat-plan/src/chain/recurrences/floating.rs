@@ -1,13 +1,13 @@
 //! Weakly persistent plans (theorem 4.7), and beyond them plans that keep a stage's saved set without its input.
 //!
-//! A state is `(s, t, l)`: activation `s - 1` is kept, the backward operations of stages `l` down to `t` are to be done, and
-//! nothing is kept afterwards, so that the kept activation may move on up to `t - 1`. The theorem chooses the place `r` to move
-//! to, the next checkpoint and the stage to stop at in one step. Here these choices are steps of one stage each: a state with a
-//! checkpoint has `l - t` choices instead of a cubic number.
+//! A state is `(s, t, l)`: activation `s - 1` is kept, the backward operations of stages `l` down to `t` are to be
+//! done, and nothing is kept afterwards, so that the kept activation may move on up to `t - 1`. The theorem chooses
+//! the place `r` to move to, the next checkpoint and the stage to stop at in one step. Here these choices are steps
+//! of one stage each: a state with a checkpoint has `l - t` choices instead of a cubic number.
 //!
-//! A *free* plan may also run `Fsave^q`: the saved set of stage `q` stays, its input goes and is computed again right before
-//! `B^q`. A state of a free plan also says whether the saved set of `l` is there in the beginning, and whether that of `t - 1` has to
-//! be there in the end.
+//! A *free* plan may also run `Fsave^q`: the saved set of stage `q` stays, its input goes and is computed again right
+//! before `B^q`. A state of a free plan also says whether the saved set of `l` is there in the beginning, and whether
+//! that of `t - 1` has to be there in the end.
 
 use crate::chain::model::chain::Chain;
 use crate::chain::model::sizes::Sizes;
@@ -383,7 +383,8 @@ impl Recurrence for Floating<'_> {
         }
     }
 
-    /// First states of a family share `s` and `l` and are placed by `t`; second states share `s` and `t` and are placed by `l + 1`.
+    /// First states of a family share `s` and `l` and are placed by `t`; second states share `s` and `t` and are
+    /// placed by `l + 1`.
     fn families(&self, role: Role) -> Vec<Range<usize>> {
         let n = self.chain.len();
         let pairs = (1..=n).flat_map(|b| (1..=b).map(move |a| (a, b)));

@@ -1,7 +1,8 @@
 //! Dynamic programs over subchains, independent of the tables that they fill.
 //!
-//! The memory `x` of a state is the memory that its subchain may use, the activation that it starts from included. (The paper's `m`
-//! leaves that activation out: `x = m + w_a[s-1]`. With `x`, moving the kept activation on changes nothing.)
+//! The memory `x` of a state is the memory that its subchain may use, the activation that it starts from included.
+//! (The paper's `m` leaves that activation out: `x = m + w_a[s-1]`. With `x`, moving the kept activation on changes
+//! nothing.)
 
 use crate::chain::model::sequence::{Action, Op};
 use std::ops::Range;
@@ -9,7 +10,8 @@ use std::ops::Range;
 /// A state of a dynamic program: its row in the table.
 pub(crate) type State = usize;
 
-/// One way to go on from a state with memory `x`: if `x >= need`, it takes `time`, and the times of the states that follow.
+/// One way to go on from a state with memory `x`: if `x >= need`, it takes `time`, and the times of the states that
+/// follow.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Choice {
     /// Time of the operations of this step alone.
@@ -92,8 +94,8 @@ pub(crate) enum Role {
 
 /// A dynamic program: its states, and the choices in each.
 ///
-/// The states that splits of one state lead to, place by place, are a *family*. A state is a member of one family as a first state and of
-/// another as a second state.
+/// The states that splits of one state lead to, place by place, are a *family*. A state is a member of one family as
+/// a first state and of another as a second state.
 pub(crate) trait Recurrence {
     /// Number of states.
     fn states(&self) -> usize;
@@ -101,8 +103,8 @@ pub(crate) trait Recurrence {
     /// The state that is the whole chain.
     fn root(&self) -> State;
 
-    /// Visits every state once, after the states that its choices lead to, in an order that is kind to caches. Stops at the visitor's
-    /// first error.
+    /// Visits every state once, after the states that its choices lead to, in an order that is kind to caches. Stops
+    /// at the visitor's first error.
     fn in_order<E>(&self, visit: impl FnMut(State) -> Result<(), E>) -> Result<(), E>;
 
     /// The choices in a state that do not split its stages.

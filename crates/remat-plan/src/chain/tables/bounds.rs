@@ -56,8 +56,8 @@ impl Bounds {
     }
 }
 
-/// Stretches of a state. The first one begins before slot 0, so that a stretch, less the slots that the state keeps, is a stretch of
-/// the states that keep nothing.
+/// Stretches of a state. The first one begins before slot 0, so that a stretch, less the slots that the state keeps,
+/// is a stretch of the states that keep nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Grid {
     kept: i64,
@@ -124,7 +124,8 @@ impl SplitBounds {
         self.seconds.note(recurrence, state, lasts(grid));
     }
 
-    /// Visits the splits that may take less than so long somewhere in a stretch, each by its place less the first of them.
+    /// Visits the splits that may take less than so long somewhere in a stretch, each by its place less the first of
+    /// them.
     pub(crate) fn below(
         &self,
         splits: &Splits<'_>,

@@ -10,7 +10,8 @@ type Line = [f32; STRETCH];
 pub(crate) struct Times<'a> {
     /// As they are in the table.
     pub(crate) times: &'a [f32],
-    /// The slot of the first of them. Slots before it have no plan either; slots behind the last take as long as the last.
+    /// The slot of the first of them. Slots before it have no plan either; slots behind the last take as long as the
+    /// last.
     pub(crate) before: i64,
 }
 

@@ -24,8 +24,8 @@ const MOST: usize = 1 << 26;
 const SAME: f64 = 1e-13;
 
 impl Exact {
-    /// Fills the table for memories up to `most` bytes. Time and memory grow with the number of corners, which is exponential
-    /// at worst.
+    /// Fills the table for memories up to `most` bytes. Time and memory grow with the number of corners, which is
+    /// exponential at worst.
     pub(crate) fn fill(
         recurrence: &impl Recurrence,
         most: i64,

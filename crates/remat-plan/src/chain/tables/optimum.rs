@@ -134,8 +134,9 @@ impl Problem<'_> {
         read(&program, &table)
     }
 
-    /// The best plan by slots. Sizes in slots are rounded up, so that a plan takes less than the table says, and a plan of more slots
-    /// than the budget has may fit. The table therefore goes on beyond the budget, and its plans are counted in bytes.
+    /// The best plan by slots. Sizes in slots are rounded up, so that a plan takes less than the table says, and a
+    /// plan of more slots than the budget has may fit. The table therefore goes on beyond the budget, and its plans
+    /// are counted in bytes.
     fn best_by_slots(&self, count: usize, progress: &mut Progress) -> Result<Costed, PlanError> {
         let mut best: Option<Costed> = None;
         self.by_slots(count, progress, |program, table, sizes| {
@@ -196,7 +197,8 @@ impl Problem<'_> {
         read(&program, &table, &sizes)
     }
 
-    /// Sizes in slots, and the number of slots to plan for: those of the budget, and those that rounding up adds to all saved sets.
+    /// Sizes in slots, and the number of slots to plan for: those of the budget, and those that rounding up adds to
+    /// all saved sets.
     fn slots(&self, count: usize) -> (Sizes, usize) {
         let unit = self.budget.div_ceil(count as u64).max(1);
         let (mut bytes, mut rounded) = (0u128, 0u128);

@@ -1,16 +1,18 @@
 //! Tables by slots: memory is counted in equal parts, a row holds a time for each number of them.
 //!
-//! Every plan of a class runs each backward operation once and each forward operation at least once. A table therefore holds only the time
-//! of forward operations that run *again*. Such times never rise with memory. A row holds them from the first slot in which there is a plan
-//! to the first slot from which on more memory saves no more time.
+//! Every plan of a class runs each backward operation once and each forward operation at least once. A table
+//! therefore holds only the time of forward operations that run *again*. Such times never rise with memory. A row
+//! holds them from the first slot in which there is a plan to the first slot from which on more memory saves no more
+//! time.
 //!
 //! While a row is filled, a split of the state's stages is tried in a stretch of slots only where its lower bound
-//! ([`crate::chain::tables::bounds`]) is less than the longest known time of the stretch. The split that did best for the state before is
-//! tried first. No split that might be better is left out.
+//! ([`crate::chain::tables::bounds`]) is less than the longest known time of the stretch. The split that did best for
+//! the state before is tried first. No split that might be better is left out.
 //!
-//! Times are sums of positive numbers in single precision. With splits nested `d` deep, rounding makes a plan run forward operations again
-//! for less than `(1 + 2^-23)^(2 d + 1)` times the least time: for `d = 20` five millionths more, far less than the error of slots. Times that
-//! are small multiples of the shortest one are not rounded at all. The cost of a plan is added up in double precision.
+//! Times are sums of positive numbers in single precision. With splits nested `d` deep, rounding makes a plan run
+//! forward operations again for less than `(1 + 2^-23)^(2 d + 1)` times the least time: for `d = 20` five millionths
+//! more, far less than the error of slots. Times that are small multiples of the shortest one are not rounded at all.
+//! The cost of a plan is added up in double precision.
 
 use crate::chain::model::error::PlanError;
 use crate::chain::model::progress::Pace;
@@ -30,7 +32,8 @@ pub(crate) struct Slots {
     bounds: SplitBounds,
 }
 
-/// The place of a state's times in the table: a stretch of infinite times, the times that differ, and a stretch of the last of them.
+/// The place of a state's times in the table: a stretch of infinite times, the times that differ, and a stretch of
+/// the last of them.
 #[derive(Clone, Copy, Default)]
 struct Row {
     start: usize,
@@ -114,8 +117,8 @@ impl Slots {
         }
     }
 
-    /// Does as [`Slots::lower_to_splits`], in some stretches only. It first finds the splits that may do well somewhere and then tries each
-    /// in all of these stretches, so that memory is read in order.
+    /// Does as [`Slots::lower_to_splits`], in some stretches only. It first finds the splits that may do well
+    /// somewhere and then tries each in all of these stretches, so that memory is read in order.
     fn lower_block(
         &self,
         recurrence: &impl Recurrence,
@@ -143,7 +146,8 @@ impl Slots {
         }
     }
 
-    /// Finds the splits that may do well in some of these stretches, by their bounds, and tries the guess of each stretch.
+    /// Finds the splits that may do well in some of these stretches, by their bounds, and tries the guess of each
+    /// stretch.
     fn find(
         &self,
         recurrence: &impl Recurrence,
@@ -218,7 +222,8 @@ impl Table for Slots {
         self.times_of(state).at(x).into()
     }
 
-    /// Sums are the same as when the table was filled, so that a choice is a best one if it takes as long as the table says.
+    /// Sums are the same as when the table was filled, so that a choice is a best one if it takes as long as the
+    /// table says.
     fn best(&self, recurrence: &impl Recurrence, state: State, x: i64) -> Option<Choice> {
         let x = x.min(self.top());
         let time = self.times_of(state).at(x);

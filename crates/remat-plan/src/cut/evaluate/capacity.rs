@@ -3,8 +3,8 @@
 use crate::cut::flow::network::Capacity;
 use crate::cut::graph::joint_graph::JointGraph;
 
-/// The capacity of a node: bytes read by the backward pass, and as many written by the forward pass if it would not write them
-/// anyway. Infinite for a node that is not savable.
+/// The capacity of a node: bytes read by the backward pass, and as many written by the forward pass if it would not
+/// write them anyway. Infinite for a node that is not savable.
 pub(crate) fn capacity(graph: &JointGraph, id: usize) -> Capacity {
     let node = &graph.nodes[id];
     match (node.savable, materialized(graph, id)) {
@@ -14,8 +14,8 @@ pub(crate) fn capacity(graph: &JointGraph, id: usize) -> Capacity {
     }
 }
 
-/// Whether the forward pass writes a node to memory even if it is not saved: the node is an input, an output, or not in one kernel with
-/// all of its users.
+/// Whether the forward pass writes a node to memory even if it is not saved: the node is an input, an output, or not
+/// in one kernel with all of its users.
 fn materialized(graph: &JointGraph, id: usize) -> bool {
     let node = &graph.nodes[id];
     let fusible = |&user: &u32| graph.nodes[user as usize].fusible;

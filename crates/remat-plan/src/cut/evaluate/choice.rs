@@ -19,8 +19,8 @@ pub(crate) struct Problem<'a> {
     /// Bans of the rules alone.
     pub(crate) rules: Vec<Option<Ban>>,
     pub(crate) capacities: Vec<Capacity>,
-    /// No plan recomputes the node, whatever the budget: it is an input, a random op, a node that the caller banned, or a result of such
-    /// an op that is not savable itself.
+    /// No plan recomputes the node, whatever the budget: it is an input, a random op, a node that the caller banned,
+    /// or a result of such an op that is not savable itself.
     pub(crate) fixed: Vec<bool>,
     /// The forward pass runs the node, whatever is saved.
     pub(crate) always_forward: Vec<bool>,
@@ -43,7 +43,8 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// The choice that saves these nodes, and the fixed nodes that the backward pass then reads. `None` if one of those is not savable.
+    /// The choice that saves these nodes, and the fixed nodes that the backward pass then reads. `None` if one of
+    /// those is not savable.
     pub(crate) fn choice(&self, mut saved: Vec<bool>) -> Option<Choice> {
         let mut wanted = self.phases.needed.clone();
         let mut run = Recompute::default();

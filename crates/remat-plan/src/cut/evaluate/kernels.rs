@@ -1,15 +1,15 @@
 //! The values that no kernel writes.
 //!
-//! A compiler computes an op that can be part of a kernel wherever its result is read, in several kernels if need be: the value is never
-//! in memory. A value is written in these cases:
+//! A compiler computes an op that can be part of a kernel wherever its result is read, in several kernels if need be:
+//! the value is never in memory. A value is written in these cases:
 //!
 //! - The pass hands it on.
 //! - An op reads it that is part of no such kernel.
-//! - It is a reduction, which its readers would have to begin again for each of their elements (section 3.1 of the paper; Inductor does
-//!   so).
-//! - Kernels read it that cannot be one, because one needs the result of an op between them, and computing it twice is heavy or would
-//!   read more values than the description allows (`shared_reads`). Else the sum of residual connections would be computed anew in
-//!   every layer from those of all layers before.
+//! - It is a reduction, which its readers would have to begin again for each of their elements (section 3.1 of the
+//!   paper; Inductor does so).
+//! - Kernels read it that cannot be one, because one needs the result of an op between them, and computing it twice
+//!   is heavy or would read more values than the description allows (`shared_reads`). Else the sum of residual
+//!   connections would be computed anew in every layer from those of all layers before.
 
 use crate::cut::graph::joint_graph::JointGraph;
 
@@ -23,8 +23,8 @@ enum Place {
     Told,
 }
 
-/// For each node whether a pass makes its value and never writes it. `pass` lists the nodes that it runs, in order; `runs` says the same of
-/// each node; `keeps` says whether the pass hands a value on.
+/// For each node whether a pass makes its value and never writes it. `pass` lists the nodes that it runs, in order;
+/// `runs` says the same of each node; `keeps` says whether the pass hands a value on.
 ///
 /// A view is where its base is; both are written if one of them has to be. Takes time `O(nodes + edges)`.
 pub(crate) fn inside(
@@ -227,8 +227,9 @@ fn fuses_with_readers(graph: &JointGraph, id: usize, runs: &[bool]) -> bool {
     graph.nodes[id].fusible && readers.all(|&user| graph.nodes[user as usize].fusible)
 }
 
-/// Whether the value is certainly written if the backward pass recomputes it or its base, whatever else is saved. `root` is the base of
-/// the value, through all views; `backward` says which nodes the backward pass runs in any case.
+/// Whether the value is certainly written if the backward pass recomputes it or its base, whatever else is saved.
+/// `root` is the base of the value, through all views; `backward` says which nodes the backward pass runs in any
+/// case.
 pub(crate) fn is_written_again(
     graph: &JointGraph,
     id: usize,

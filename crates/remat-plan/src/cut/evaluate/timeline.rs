@@ -1,18 +1,19 @@
 //! Lifetimes of values, and from them the memory of a step.
 //!
 //! The count assumes the following, so that a compiled step takes no more:
-//! - Inputs of the forward pass stay throughout, forward outputs from when they are made, tangents and backward outputs to the end of the
-//!   backward pass: the caller holds them.
+//! - Inputs of the forward pass stay throughout, forward outputs from when they are made, tangents and backward
+//!   outputs to the end of the backward pass: the caller holds them.
 //! - The tangents come when the forward pass is over.
-//! - The forward pass runs the nodes that its outputs and the saved values need, in the order of the graph. A value that is not saved is
-//!   dropped after its last use there, a saved value after its last use in the backward pass.
-//! - The backward pass runs its ops in the order of the graph. Directly before each op it recomputes the op's ancestors that have to be
-//!   recomputed and have not been yet, in the order of the graph. So each is recomputed once, and it is dropped after its last use.
-//! - A value takes its bytes, unless it stays inside kernels (`kernels.rs`): then it takes none, and the values that it is computed from
-//!   are there until the last kernel that computes it has run. An op's inputs, results and workspace are there while it runs; nothing is
-//!   computed in place.
-//! - A view takes no bytes and keeps its base. The results of an op of several results are there from when the op runs; results that
-//!   nobody reads stay as long as others are taken from the op.
+//! - The forward pass runs the nodes that its outputs and the saved values need, in the order of the graph. A value
+//!   that is not saved is dropped after its last use there, a saved value after its last use in the backward pass.
+//! - The backward pass runs its ops in the order of the graph. Directly before each op it recomputes the op's
+//!   ancestors that have to be recomputed and have not been yet, in the order of the graph. So each is recomputed
+//!   once, and it is dropped after its last use.
+//! - A value takes its bytes, unless it stays inside kernels (`kernels.rs`): then it takes none, and the values that
+//!   it is computed from are there until the last kernel that computes it has run. An op's inputs, results and
+//!   workspace are there while it runs; nothing is computed in place.
+//! - A view takes no bytes and keeps its base. The results of an op of several results are there from when the op
+//!   runs; results that nobody reads stay as long as others are taken from the op.
 
 use crate::cut::evaluate::kernels::inside;
 use crate::cut::evaluate::recompute::Recompute;
@@ -25,8 +26,8 @@ pub(crate) struct Timeline {
     pub(crate) backward: Vec<u32>,
     /// Bytes while each op of the forward pass runs, between the passes, and while each op of the backward pass runs.
     pub(crate) bytes: Vec<u64>,
-    /// Nanoseconds of the ops that run a second time. An op takes none if it is not compute-bound and is in one kernel with every reader
-    /// of its result in the backward pass.
+    /// Nanoseconds of the ops that run a second time. An op takes none if it is not compute-bound and is in one
+    /// kernel with every reader of its result in the backward pass.
     pub(crate) recompute_ns: u64,
 }
 
@@ -112,8 +113,8 @@ fn recompute(graph: &JointGraph, wanted: &[u32], missing: &mut [bool], nodes: &m
     nodes[first..].sort_unstable();
 }
 
-/// Nanoseconds of the ops that run in both passes and are not in one kernel with all their readers in the backward pass (assumption 2
-/// of section 3.1).
+/// Nanoseconds of the ops that run in both passes and are not in one kernel with all their readers in the backward
+/// pass (assumption 2 of section 3.1).
 fn recompute_ns(graph: &JointGraph, phases: &Phases, forward: &[u32], recomputed: &[bool]) -> u64 {
     let fused = |id: u32| {
         let runs = |user: &&u32| recomputed[**user as usize] || phases.backward[**user as usize];
@@ -203,7 +204,8 @@ impl<'a> Account<'a> {
         }
     }
 
-    /// The moment when each of these nodes is last computed. A value inside kernels is computed with each kernel that reads it.
+    /// The moment when each of these nodes is last computed. A value inside kernels is computed with each kernel that
+    /// reads it.
     fn last(&self, nodes: &[u32], first: u32, running: &[bool], inside: &[bool]) -> Vec<u32> {
         let mut last = vec![0; self.graph.len()];
         let moments = first..first + nodes.len() as u32;

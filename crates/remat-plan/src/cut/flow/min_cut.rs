@@ -27,10 +27,10 @@ pub enum NoMinCut {
 
 /// The minimum cut nearest the sink: of all minimum cuts, the one with the fewest vertices beside the sink.
 ///
-/// Vertices that infinite edges tie to the source or to the sink are contracted into it. The maximum flow of the rest is found by
-/// push-relabel (Goldberg and Tarjan 1988, with the heuristics of Cherkassky and Goldberg 1997), in `O(vertices^2 sqrt(edges))` at worst
-/// and close to linear time on joint graphs. Each time, a check proves that the flow is a flow, that no infinite edge is cut, and that
-/// the cut costs as much as the flow carries.
+/// Vertices that infinite edges tie to the source or to the sink are contracted into it. The maximum flow of the rest
+/// is found by push-relabel (Goldberg and Tarjan 1988, with the heuristics of Cherkassky and Goldberg 1997), in
+/// `O(vertices^2 sqrt(edges))` at worst and close to linear time on joint graphs. Each time, a check proves that the
+/// flow is a flow, that no infinite edge is cut, and that the cut costs as much as the flow carries.
 ///
 /// ```
 /// use remat_plan::cut::{min_cut, Capacity::{Finite, Infinite}, Network};

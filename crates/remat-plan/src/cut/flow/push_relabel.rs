@@ -1,13 +1,13 @@
-//! Maximum flow by push-relabel (Goldberg and Tarjan, "A new approach to the maximum-flow problem", 1988; with global relabeling and
-//! the gap heuristic of Cherkassky and Goldberg, "On implementing the push-relabel method", 1997), along paths of a few arcs (Goldberg,
-//! "The partial augment-relabel algorithm for the maximum flow problem", 2008).
+//! Maximum flow by push-relabel (Goldberg and Tarjan, "A new approach to the maximum-flow problem", 1988; with global
+//! relabeling and the gap heuristic of Cherkassky and Goldberg, "On implementing the push-relabel method", 1997),
+//! along paths of a few arcs (Goldberg, "The partial augment-relabel algorithm for the maximum flow problem", 2008).
 //!
-//! Where flow is pushed arc by arc, excess runs into each dead end before that is relabeled, and back: on densely connected layers a
-//! hundred times as often as along paths.
+//! Where flow is pushed arc by arc, excess runs into each dead end before that is relabeled, and back: on densely
+//! connected layers a hundred times as often as along paths.
 //!
-//! This file runs only the first of the two phases of push-relabel. It finds a preflow, which may leave excess on its way. The sink gets
-//! as much of a maximum preflow as of a maximum flow, which is enough for the cut nearest the sink: the vertices from which the sink can
-//! still be reached.
+//! This file runs only the first of the two phases of push-relabel. It finds a preflow, which may leave excess on its
+//! way. The sink gets as much of a maximum preflow as of a maximum flow, which is enough for the cut nearest the
+//! sink: the vertices from which the sink can still be reached.
 
 use crate::cut::flow::network::Network;
 use std::collections::VecDeque;
@@ -132,8 +132,9 @@ impl<'a> Flow<'a> {
         self.arcs[mate].residual += amount;
     }
 
-    /// Pushes the excess of a vertex on, until none is left or the sink cannot be reached: along paths of arcs that each lead one label
-    /// down, to the sink or `PATH` arcs away. Where a path ends before, its last vertex is relabeled, and the path goes on from the one before.
+    /// Pushes the excess of a vertex on, until none is left or the sink cannot be reached: along paths of arcs that
+    /// each lead one label down, to the sink or `PATH` arcs away. Where a path ends before, its last vertex is
+    /// relabeled, and the path goes on from the one before.
     fn discharge(&mut self, vertex: usize) {
         let nowhere = self.excess.len() as u32;
         let mut at = vertex;
@@ -218,7 +219,8 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Makes labels exact: how many arcs it takes to the sink (global relabeling), by a breadth-first search from there.
+    /// Makes labels exact: how many arcs it takes to the sink (global relabeling), by a breadth-first search from
+    /// there.
     fn relabel_all(&mut self) {
         let nowhere = self.excess.len() as u32;
         self.work = 0;
@@ -250,14 +252,16 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// The vertices from which the sink can still be reached: with a maximum preflow, the sink side of the minimum cut nearest the sink.
+    /// The vertices from which the sink can still be reached: with a maximum preflow, the sink side of the minimum
+    /// cut nearest the sink.
     pub(crate) fn reaches_sink(&mut self) -> Vec<bool> {
         self.relabel_all();
         let nowhere = self.excess.len() as u32;
         self.label.iter().map(|&label| label < nowhere).collect()
     }
 
-    /// Checks that the preflow is one and fills every edge of the cut, so that no flow brings the sink more than the cut lets through.
+    /// Checks that the preflow is one and fills every edge of the cut, so that no flow brings the sink more than the
+    /// cut lets through.
     pub(crate) fn certify(&self, beyond: &[bool]) -> Result<(), String> {
         let mut came = vec![0u64; self.excess.len()];
         let mut went = vec![0u64; self.excess.len()];

@@ -12,7 +12,8 @@ pub enum Ban {
     ComputeBound,
     /// It is a reduction to less than a quarter.
     Reduction,
-    /// An op of the backward pass with which it does not fuse reads it, so it would be written and read anyway (lemma 3.1).
+    /// An op of the backward pass with which it does not fuse reads it, so it would be written and read anyway (lemma
+    /// 3.1).
     Unfusible,
     /// It would be in another kernel than the op that read the same value before.
     UsedFarApart,

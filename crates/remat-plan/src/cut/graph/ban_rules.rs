@@ -1,4 +1,5 @@
-//! The rules that ban nodes from being recomputed (sections 3.1 and 3.4 of the paper), and what the caller adds or lifts.
+//! The rules that ban nodes from being recomputed (sections 3.1 and 3.4 of the paper), and what the caller adds or
+//! lifts.
 
 use crate::cut::error::CutError;
 use crate::cut::graph::ban::Ban;
@@ -68,7 +69,8 @@ pub struct Wishes {
 /// The choice among several minimum cuts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nearest {
-    /// The cut with the fewest nodes to recompute: no value is saved that is larger than a value computed from it alone (section 3.4).
+    /// The cut with the fewest nodes to recompute: no value is saved that is larger than a value computed from it
+    /// alone (section 3.4).
     #[default]
     Backward,
     /// The cut with the most nodes to recompute, nearest the inputs: the result of capacities that no place weighs.

@@ -4,7 +4,8 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 
-/// A joint graph as it is written down (section 3.2 of the paper): the forward pass and its backward pass, one graph of values.
+/// A joint graph as it is written down (section 3.2 of the paper): the forward pass and its backward pass, one graph
+/// of values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
@@ -18,8 +19,8 @@ pub struct Description {
     pub forward_outputs: Vec<String>,
     /// Names of what the backward pass returns.
     pub backward_outputs: Vec<String>,
-    /// Values that each of several kernels may read in place of one: a compiler writes a value that is computed from more and read
-    /// by kernels that cannot be one. 4 if not given, as Inductor's `realize_reads_threshold` is.
+    /// Values that each of several kernels may read in place of one: a compiler writes a value that is computed from
+    /// more and read by kernels that cannot be one. 4 if not given, as Inductor's `realize_reads_threshold` is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shared_reads: Option<u32>,
     /// Bans beside those of the paper.
@@ -30,14 +31,16 @@ pub struct Description {
     pub about: serde_json::Value,
 }
 
-/// Bans that follow from which ops fuse, of ops that are cheap each by itself. They are those of PyTorch's partitioner and have the
-/// names of its switches; all are off by default.
+/// Bans that follow from which ops fuse, of ops that are cheap each by itself. They are those of PyTorch's
+/// partitioner and have the names of its switches; all are off by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FusionRules {
-    /// Bans a value that an op outside of the forward pass reads, directly or as a view, with which it cannot be one kernel.
+    /// Bans a value that an op outside of the forward pass reads, directly or as a view, with which it cannot be one
+    /// kernel.
     pub materialized_backward: bool,
-    /// Bans an op that reads a value after an op that cannot be fused with what read the value before: it would be in another kernel.
+    /// Bans an op that reads a value after an op that cannot be fused with what read the value before: it would be in
+    /// another kernel.
     pub used_far_apart: bool,
     /// Bans the last of every hundred ops of a chain that could all be recomputed at once.
     pub long_fusible_chains: bool,
@@ -60,8 +63,8 @@ pub struct Node {
     /// Names of the values that the op reads; what is named twice counts once.
     #[serde(default)]
     pub inputs: Vec<String>,
-    /// For people, but for two names: `placeholder` must be among the inputs or tangents, and a `getitem` whose one input is not
-    /// savable is a result of that op, made when the op runs.
+    /// For people, but for two names: `placeholder` must be among the inputs or tangents, and a `getitem` whose one
+    /// input is not savable is a result of that op, made when the op runs.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub op: String,
     /// It can be part of a kernel with others: two ops fuse if both can.
@@ -73,8 +76,8 @@ pub struct Node {
     /// Running it again gives something else.
     #[serde(default)]
     pub random: bool,
-    /// It may be much smaller than what it reads. With `operand_bytes` and `result_bytes` it counts as a reduction only if it is
-    /// smaller than a quarter by these.
+    /// It may be much smaller than what it reads. With `operand_bytes` and `result_bytes` it counts as a reduction
+    /// only if it is smaller than a quarter by these.
     #[serde(default)]
     pub reduction: bool,
     /// Bytes that the op reads, where that is not the sum of the `bytes` of its inputs: parameters may be free to save.
@@ -83,11 +86,12 @@ pub struct Node {
     /// Bytes that the op makes, where that is not its `bytes`: tuples cannot be saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<Quantity>,
-    /// Whether the forward pass runs it for the sake of its outputs, if the caller knows; by itself it is what these are computed
-    /// from. Read by [`FusionRules`].
+    /// Whether the forward pass runs it for the sake of its outputs, if the caller knows; by itself it is what these
+    /// are computed from. Read by [`FusionRules`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forward: Option<bool>,
-    /// Running it again costs nothing or was asked for, as of views, sizes and items of tuples: no [`FusionRules`] ban it.
+    /// Running it again costs nothing or was asked for, as of views, sizes and items of tuples: no [`FusionRules`]
+    /// ban it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub free: bool,
     /// It can be one kernel with whatever it reads, as a concatenation can. Read by [`FusionRules`].
@@ -102,12 +106,12 @@ pub struct Node {
     /// Whether the op may be run again as far as the caller is concerned.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub recomputable: bool,
-    /// Whether kernels write the value where it is neither saved nor an output, and no view, if the caller knows; by itself a value is left in
-    /// kernels where its op is fusible, no reduction, and all that read it are fusible.
+    /// Whether kernels write the value where it is neither saved nor an output, and no view, if the caller knows; by
+    /// itself a value is left in kernels where its op is fusible, no reduction, and all that read it are fusible.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<bool>,
-    /// Computing it in several kernels takes longer than writing it once, as compilers for processors hold of exponentials: inside kernels only where
-    /// those that read it can be one.
+    /// Computing it in several kernels takes longer than writing it once, as compilers for processors hold of
+    /// exponentials: inside kernels only where those that read it can be one.
     #[serde(default, skip_serializing_if = "is_false")]
     pub heavy: bool,
     /// Bytes that the op takes beside its inputs and results while it runs; read by plans within a budget.

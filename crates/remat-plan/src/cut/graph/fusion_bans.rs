@@ -1,8 +1,9 @@
-//! Bans that follow from which ops fuse ([`FusionRules`]): a chain of cheap ops through the whole model, such as that of residual
-//! connections, is cheap at each op and dear as a whole.
+//! Bans that follow from which ops fuse ([`FusionRules`]): a chain of cheap ops through the whole model, such as that
+//! of residual connections, is cheap at each op and dear as a whole.
 //!
-//! The rules are those of PyTorch's partitioner, in its order. They look at the ops that the forward pass runs for its outputs, in the
-//! order of the description. An op that may not be recomputed for another reason of the caller is banned already.
+//! The rules are those of PyTorch's partitioner, in its order. They look at the ops that the forward pass runs for
+//! its outputs, in the order of the description. An op that may not be recomputed for another reason of the caller is
+//! banned already.
 
 use crate::cut::graph::ban::Ban;
 use crate::cut::graph::description::FusionRules;

@@ -15,7 +15,8 @@ pub(crate) struct Properties {
     pub(crate) reduction: bool,
     pub(crate) savable: bool,
     pub(crate) recomputable: bool,
-    /// Its ban by the description's fusion rules; such a node counts as compute-bound, so that a budget lifts the ban for its time.
+    /// Its ban by the description's fusion rules; such a node counts as compute-bound, so that a budget lifts the ban
+    /// for its time.
     pub(crate) fusion_ban: Option<Ban>,
     pub(crate) written: Option<bool>,
     pub(crate) heavy: bool,
@@ -35,8 +36,8 @@ pub(crate) struct Properties {
     pub(crate) made: bool,
 }
 
-/// A joint graph that is sound: names are known, nothing is computed from itself, numbers add up. Nodes are numbered in an order in
-/// which they can run: that of the description if it is one.
+/// A joint graph that is sound: names are known, nothing is computed from itself, numbers add up. Nodes are numbered
+/// in an order in which they can run: that of the description if it is one.
 ///
 /// ```
 /// use remat_plan::cut::{partition, JointGraph};

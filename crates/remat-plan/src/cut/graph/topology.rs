@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use crate::cut::graph::adjacency::Adjacency;
 
-/// The nodes in an order in which they can run: as numbered where possible, but results of an op of several results directly after the op.
-/// The error is a circle of nodes that read one another, if there is one.
+/// The nodes in an order in which they can run: as numbered where possible, but results of an op of several results
+/// directly after the op. The error is a circle of nodes that read one another, if there is one.
 ///
 /// Of all nodes that could be next, the first is: Kahn's algorithm with a heap, `O(edges + nodes log nodes)`.
 pub(crate) fn order(

@@ -349,7 +349,8 @@ fn adjacencies(count: usize, pairs: &[(u32, u32)]) -> (Adjacency, Adjacency) {
     (inputs, users)
 }
 
-/// Checks that no forward output is computed from a tangent, and that every node reads something, is given, or has an op.
+/// Checks that no forward output is computed from a tangent, and that every node reads something, is given, or has an
+/// op.
 fn connected(graph: &JointGraph) -> Result<(), GraphError> {
     // A tangent, and a node made by nothing, that each node is computed from.
     let mut tangent: Vec<Option<usize>> = vec![None; graph.len()];

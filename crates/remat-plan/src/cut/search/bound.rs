@@ -10,10 +10,11 @@ const MOMENTS: usize = 24;
 /// Number of prices tried for each.
 const PRICES: usize = 20;
 
-/// The least nanoseconds that a choice within the budget recomputes (`recompute_ns`); `None` if there is certainly no such choice.
+/// The least nanoseconds that a choice within the budget recomputes (`recompute_ns`); `None` if there is certainly no
+/// such choice.
 ///
-/// At each of a few moments alone, bisection finds the price of memory that gives the highest bound: a choice within the budget takes at
-/// least the time and price of the cheapest choice, less the price of the room.
+/// At each of a few moments alone, bisection finds the price of memory that gives the highest bound: a choice within
+/// the budget takes at least the time and price of the cheapest choice, less the price of the room.
 pub(crate) fn bound(problem: &Problem<'_>, budget: u64) -> Result<Option<u64>, CutError> {
     let mut best = 0;
     let lifetimes = Lifetimes::of(problem);

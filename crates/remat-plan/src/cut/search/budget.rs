@@ -85,7 +85,8 @@ impl<'a> Budgets<'a> {
         choices.take_while(move |choice| choice.peak <= most)
     }
 
-    /// Memory and time of the best plans found, peaks rising and times falling; none has a higher peak than the minimum cut.
+    /// Memory and time of the best plans found, peaks rising and times falling; none has a higher peak than the
+    /// minimum cut.
     pub fn tradeoffs(&self) -> Vec<Tradeoff> {
         let tradeoff = |choice: &Choice| Tradeoff {
             peak_bytes: choice.peak,
@@ -118,7 +119,8 @@ impl<'a> Budgets<'a> {
         Ok(bound.unwrap_or(0).min(choice.recompute_ns))
     }
 
-    /// The fastest plan found within a budget: the minimum cut where that fits. A larger budget never gives a slower plan.
+    /// The fastest plan found within a budget: the minimum cut where that fits. A larger budget never gives a slower
+    /// plan.
     pub fn plan(&self, budget: u64) -> Result<Planned, CutError> {
         let most = self.found.cheapest.peak;
         let Some(choice) = self.found.frontier.within(budget.min(most)) else {

@@ -52,7 +52,8 @@ impl Frontier {
         Some(&self.entries[count.checked_sub(1)?].choice)
     }
 
-    /// A choice around which fewer than `changes` changes have been tried, marked as tried from now on. `turn` picks one of several.
+    /// A choice around which fewer than `changes` changes have been tried, marked as tried from now on. `turn` picks
+    /// one of several.
     pub(crate) fn explore(&mut self, changes: usize, turn: u64) -> Option<Choice> {
         let open: Vec<usize> = (0..self.entries.len())
             .filter(|&k| self.entries[k].explored < changes)

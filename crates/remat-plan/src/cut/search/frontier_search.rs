@@ -1,9 +1,9 @@
 //! Searches for choices that take less memory than the minimum cut, in as little time as possible.
 //!
-//! First candidates are minimum cuts in which memory has a price and bans are lifted for the time of their ops (`lagrangian.rs`). Further
-//! ones also keep the values that cross the borders of segments, as periodic checkpointing does. Then the best of them are changed node by
-//! node. The memory of each choice is found by laying out its step. No part of the search depends on a budget, so that the best choice
-//! within a larger budget is never slower.
+//! First candidates are minimum cuts in which memory has a price and bans are lifted for the time of their ops
+//! (`lagrangian.rs`). Further ones also keep the values that cross the borders of segments, as periodic checkpointing
+//! does. Then the best of them are changed node by node. The memory of each choice is found by laying out its step.
+//! No part of the search depends on a budget, so that the best choice within a larger budget is never slower.
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::{Choice, Problem};
@@ -23,8 +23,8 @@ const WORK: u64 = 400_000_000;
 const STEPS: (u64, u64) = (200, 40_000);
 /// The most free nodes for which all choices are tried.
 const FEW: usize = 12;
-/// The number of pieces of the forward pass when two choices are mixed, the rounds of mixing, and the part of the range of peaks by which two
-/// choices must differ.
+/// The number of pieces of the forward pass when two choices are mixed, the rounds of mixing, and the part of the
+/// range of peaks by which two choices must differ.
 const PIECES: usize = 24;
 const ROUNDS: usize = 3;
 const NEAR: u64 = 64;
@@ -52,7 +52,8 @@ pub(crate) struct Found {
     pub(crate) exhaustive: bool,
 }
 
-/// Searches. Takes time in proportion to the size of the graph where that is large, and some seconds at most where it is not.
+/// Searches. Takes time in proportion to the size of the graph where that is large, and some seconds at most where it
+/// is not.
 pub(crate) fn search(
     problem: &Problem<'_>,
     progress: &mut Progress<'_>,
@@ -210,8 +211,8 @@ impl Search<'_, '_> {
         (0..nodes.len()).map(crosses).collect()
     }
 
-    /// Mixes two choices that follow one another: one up to some place of the forward pass, the other from there on. Prices alone change all
-    /// layers at once where layers are alike.
+    /// Mixes two choices that follow one another: one up to some place of the forward pass, the other from there on.
+    /// Prices alone change all layers at once where layers are alike.
     fn between(&mut self) -> Result<(), CutError> {
         let forward: Vec<usize> = (0..self.problem.graph.len())
             .filter(|&id| self.problem.phases.forward[id])
@@ -237,8 +238,8 @@ impl Search<'_, '_> {
         Ok(())
     }
 
-    /// Changes the best choices by one node, from saved to recomputed or back. Where that finds nothing new and there is time left, it changes
-    /// two nodes, then three at random.
+    /// Changes the best choices by one node, from saved to recomputed or back. Where that finds nothing new and there
+    /// is time left, it changes two nodes, then three at random.
     fn node_by_node(&mut self) -> Result<(), CutError> {
         while self.done < self.most {
             if let Some(choice) = self.open(1) {

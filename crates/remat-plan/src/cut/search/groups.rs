@@ -31,8 +31,8 @@ pub struct Handover {
 
 /// The cheapest handover for any two fusion groups of which one reads values of the other.
 ///
-/// A value that a node outside of both groups reads is written in any case, and so is an output. Takes one minimum cut for each pair of
-/// groups that touch.
+/// A value that a node outside of both groups reads is written in any case, and so is an output. Takes one minimum
+/// cut for each pair of groups that touch.
 pub fn between_groups(graph: &JointGraph) -> Result<Vec<Handover>, CutError> {
     let mut members: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     let mut touching: BTreeSet<(u32, u32)> = BTreeSet::new();

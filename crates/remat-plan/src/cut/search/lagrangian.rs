@@ -1,8 +1,8 @@
 //! The Lagrangian relaxation of the budget's constraint at one moment of the backward pass: memory at a price.
 //!
-//! At a moment some bytes are there whatever is saved, and the saved values that are read later are there besides. With a price for each
-//! byte of the latter, and the time of each banned op on the edge from the source (algorithm 1 with finite bans), a minimum cut is the
-//! cheapest choice. `snapshot_cut.rs` derives bounds from such prices.
+//! At a moment some bytes are there whatever is saved, and the saved values that are read later are there besides.
+//! With a price for each byte of the latter, and the time of each banned op on the edge from the source (algorithm 1
+//! with finite bans), a minimum cut is the cheapest choice. `snapshot_cut.rs` derives bounds from such prices.
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::Problem;
@@ -13,8 +13,8 @@ use crate::cut::search::auxiliary_graph::{AuxiliaryGraph, Weights};
 /// The sum to which the numbers of a network are scaled, so that rounding them down loses little.
 pub(crate) const SUM: f64 = (1u64 << 52) as f64;
 
-/// The values that the cheapest choice saves where a byte at this moment costs so many nanoseconds. Nodes in `keep` are not recomputed. A
-/// 64th of the capacities counts too, and decides between choices that are alike otherwise.
+/// The values that the cheapest choice saves where a byte at this moment costs so many nanoseconds. Nodes in `keep`
+/// are not recomputed. A 64th of the capacities counts too, and decides between choices that are alike otherwise.
 pub(crate) fn priced(
     problem: &Problem<'_>,
     held: &[u64],
@@ -47,8 +47,8 @@ pub(crate) fn priced(
     Ok(split.saved(Nearest::Backward)?.0)
 }
 
-/// Nanoseconds that recomputing a node certainly takes, whatever else is saved: the forward pass runs it in any case, and some of its
-/// readers in the backward pass do not fuse with it.
+/// Nanoseconds that recomputing a node certainly takes, whatever else is saved: the forward pass runs it in any case,
+/// and some of its readers in the backward pass do not fuse with it.
 pub(crate) fn certain_ns(problem: &Problem<'_>, id: usize) -> u64 {
     let (graph, node) = (problem.graph, &problem.graph.nodes[id]);
     let apart =

@@ -18,7 +18,8 @@ pub struct Cut {
     pub saved: Vec<String>,
     /// Names of the nodes that the backward pass computes although the forward pass could.
     pub recomputed: Vec<String>,
-    /// Names of the recomputed nodes that the rules ban from it: the bans were lifted by the caller, or to fit in a budget.
+    /// Names of the recomputed nodes that the rules ban from it: the bans were lifted by the caller, or to fit in a
+    /// budget.
     pub lifted: Vec<String>,
     /// Sum of the capacities that are cut, in bytes read and written.
     pub cost: u64,
@@ -28,7 +29,8 @@ pub struct Cut {
     pub peak_bytes: u64,
     /// Nanoseconds of ops that run a second time beside the kernels of the backward pass.
     pub recompute_ns: u64,
-    /// Names of the nodes that the backward pass runs, in order: each of its ops, and directly before it the nodes recomputed for it.
+    /// Names of the nodes that the backward pass runs, in order: each of its ops, and directly before it the nodes
+    /// recomputed for it.
     pub backward: Vec<String>,
     /// Names of the nodes that the rules ban from being recomputed, each with the reason.
     #[serde(serialize_with = "as_map")]
@@ -75,7 +77,8 @@ fn as_map<S: Serializer>(bans: &[(String, Ban)], serializer: S) -> Result<S::Ok,
     map.end()
 }
 
-/// The choice with which the fewest bytes are read and written (theorem 3.6); of several such choices, the one that recomputes least.
+/// The choice with which the fewest bytes are read and written (theorem 3.6); of several such choices, the one that
+/// recomputes least.
 ///
 /// Takes as long as [`min_cut`] with two vertices a node.
 pub fn partition(graph: &JointGraph, wishes: &Wishes) -> Result<Cut, CutError> {

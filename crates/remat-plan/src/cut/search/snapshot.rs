@@ -12,7 +12,8 @@ pub(crate) struct Snapshot {
     pub(crate) held: Vec<u64>,
     /// Whether the memory of each node is taken whatever is saved.
     pub(crate) there: Vec<bool>,
-    /// Whether the backward pass needs each node of the forward pass from then on, apart from recomputing others from it.
+    /// Whether the backward pass needs each node of the forward pass from then on, apart from recomputing others from
+    /// it.
     pub(crate) needed: Vec<bool>,
 }
 
@@ -25,15 +26,17 @@ pub(crate) fn snapshots(problem: &Problem<'_>, count: usize) -> Vec<Snapshot> {
     ops.into_iter().map(|op| lifetimes.snapshot(op)).collect()
 }
 
-/// Lifetimes of values in the backward pass, as far as the graph alone tells. Its ops are numbered from 1; 0 is its beginning.
+/// Lifetimes of values in the backward pass, as far as the graph alone tells. Its ops are numbered from 1; 0 is its
+/// beginning.
 pub(crate) struct Lifetimes<'a> {
     problem: &'a Problem<'a>,
     /// The ops of the backward pass.
     ops: Vec<u32>,
     /// The node whose memory each is in.
     pub(crate) root: Vec<u32>,
-    /// The first and the last moment at which the backward pass certainly needs each value: it makes or first reads the value itself, and
-    /// a kernel of its own last reads it. The first is after the last for values that it does not certainly need.
+    /// The first and the last moment at which the backward pass certainly needs each value: it makes or first reads
+    /// the value itself, and a kernel of its own last reads it. The first is after the last for values that it does
+    /// not certainly need.
     there: Vec<(usize, usize)>,
     /// No kernel computes the value on its way, whatever is saved.
     written: Vec<bool>,
@@ -72,7 +75,8 @@ impl<'a> Lifetimes<'a> {
         }
     }
 
-    /// The beginning of the backward pass, and for so many parts of it the op during which the most bytes are there whatever is saved.
+    /// The beginning of the backward pass, and for so many parts of it the op during which the most bytes are there
+    /// whatever is saved.
     pub(crate) fn crests(&self, parts: usize) -> Vec<usize> {
         let (bytes, ops) = (self.about(), self.ops.len());
         let mut crests = vec![0];
@@ -135,7 +139,8 @@ impl<'a> Lifetimes<'a> {
         (0..self.there.len()).map(needed).collect()
     }
 
-    /// Bytes that saving each node certainly holds. Nodes in the same memory share its bytes, so that together they hold no more.
+    /// Bytes that saving each node certainly holds. Nodes in the same memory share its bytes, so that together they
+    /// hold no more.
     fn held_if_saved(&self, op: usize, there: &[bool]) -> Vec<u64> {
         let graph = self.problem.graph;
         let holds = |id: usize| {
@@ -161,7 +166,8 @@ impl<'a> Lifetimes<'a> {
     }
 }
 
-/// Whether each value is inside kernels whatever is saved: at most one op reads it. Others may be written so that kernels read less.
+/// Whether each value is inside kernels whatever is saved: at most one op reads it. Others may be written so that
+/// kernels read less.
 fn read_once(graph: &JointGraph, ops: &[u32], root: &[u32], inside: &[bool]) -> Vec<bool> {
     let mut readers = vec![0u32; graph.len()];
     for &id in ops {
@@ -178,8 +184,8 @@ fn read_once(graph: &JointGraph, ops: &[u32], root: &[u32], inside: &[bool]) -> 
     inside.iter().enumerate().map(is_read_once).collect()
 }
 
-/// The first and last moment at which the ops of the backward pass themselves need each value. A value that is certainly `inside` kernels
-/// reads its inputs until the last of them runs.
+/// The first and last moment at which the ops of the backward pass themselves need each value. A value that is
+/// certainly `inside` kernels reads its inputs until the last of them runs.
 fn needed(problem: &Problem<'_>, ops: &[u32], inside: &[bool]) -> Vec<(usize, usize)> {
     let graph = problem.graph;
     let mut there = vec![(usize::MAX, 0); graph.len()];

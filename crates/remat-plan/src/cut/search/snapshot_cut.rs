@@ -1,8 +1,10 @@
-//! A lower bound on the time of all plans: the cheapest memory of one moment of the backward pass, at a price, by a minimum cut.
+//! A lower bound on the time of all plans: the cheapest memory of one moment of the backward pass, at a price, by a
+//! minimum cut.
 //!
-//! A value that the backward pass needs from this moment on is in memory then, or is recomputed from values that are. So the values in
-//! memory part the needed values from the inputs, be they saved or recomputed before, and the values recomputed from then on take their
-//! time. Views are as good as their bases, and memory that is taken in any case is free.
+//! A value that the backward pass needs from this moment on is in memory then, or is recomputed from values that are.
+//! So the values in memory part the needed values from the inputs, be they saved or recomputed before, and the values
+//! recomputed from then on take their time. Views are as good as their bases, and memory that is taken in any case is
+//! free.
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::Problem;
