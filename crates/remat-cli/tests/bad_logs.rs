@@ -1,5 +1,5 @@
-//! What `remat simulate` and `remat figures` say of logs that are damaged, contradictory or made to exhaust the reader: one
-//! line with file and line, exit code 1, promptly and in bounded memory.
+//! What `remat simulate` and `remat figures` say of logs that are damaged, contradictory or made to exhaust the
+//! reader: one line with file and line, exit code 1, promptly and in bounded memory.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,4 +1,5 @@
-//! `remat figures` as it is called from a shell: every file announced is there, can be read, and holds what was simulated.
+//! `remat figures` as it is called from a shell: every file announced is there, can be read, and holds what was
+//! simulated.
 
 use assert_cmd::Command;
 use remat_core::{Bytes, Dealloc, Policy};

@@ -24,8 +24,8 @@ fn long(command: &str) -> Vec<String> {
         .collect()
 }
 
-/// Runs a command on a terminal of its own (util-linux's `script`) and presses Ctrl-C once the progress is there; exit code
-/// and what the terminal got.
+/// Runs a command on a terminal of its own (util-linux's `script`) and presses Ctrl-C once the progress is there; exit
+/// code and what the terminal got.
 fn interrupted_on_terminal(arguments: &[String]) -> (Option<i32>, String) {
     let quoted = arguments.iter().map(|argument| format!("'{argument}'"));
     let line = format!(
