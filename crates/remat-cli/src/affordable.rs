@@ -1,4 +1,4 @@
-//! Which strategies a chain is planned by where none is named: tables grow with a power of the stages.
+//! The strategies that a chain is planned by where none is named: tables grow with a power of the stages.
 
 use remat_plan::chain::Strategy;
 
@@ -26,7 +26,8 @@ pub(crate) fn longest(strategy: Strategy) -> Option<usize> {
     }
 }
 
-/// The strategies that were named, each once; where none was, all that so many stages allow, and those that they do not.
+/// The strategies that were named, each once; where none was, all that so many stages allow, and those that they do
+/// not.
 pub(crate) fn strategies(named: &[Strategy], stages: usize) -> (Vec<Strategy>, Vec<LeftOut>) {
     if !named.is_empty() {
         let first = |&(at, strategy): &(usize, &Strategy)| !named[..at].contains(strategy);

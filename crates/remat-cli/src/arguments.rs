@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line as it is typed.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use remat_core::{Alignment, Bytes, Dealloc, Moves};
@@ -45,36 +45,36 @@ pub(crate) enum Command {
     },
     /// Replay recorded steps inside budgets, and tell what each would cost
     ///
-    /// Nothing is computed: the engine is told what happened in the step, decides what to evict and what to recompute, and
-    /// every op takes as long as it did when it was recorded. The step without a limit that ratios refer to frees for good
-    /// all that it can. A run ends `ok`, `oom` (the budget cannot be met) or `thrash` (more was recomputed than
-    /// --thrash-limit allows); the numbers of the last two are those of the place where the run was given up.
+    /// Nothing is computed: the engine is told what happened in the step, decides what to evict and what to recompute,
+    /// and every op takes as long as it did when it was recorded. The step without a limit that ratios refer to frees
+    /// for good all that it can. A run ends `ok`, `oom` (the budget cannot be met) or `thrash` (more was recomputed
+    /// than --thrash-limit allows); the numbers of the last two are those of the place where the run was given up.
     ///
-    /// Decisions and results are those of the DTR paper's simulator, which knows one order of replays only. A real run under
-    /// `remat run` tries others too: it may fit where a simulated one does not, and recompute less. The budget is that of the
-    /// first device of the trace.
+    /// Decisions and results are those of the DTR paper's simulator, which knows one order of replays only. A real run
+    /// under `remat run` tries others too: it may fit where a simulated one does not, and recompute less. The budget
+    /// is that of the first device of the trace.
     Simulate(Simulate),
     /// Find the smallest budget that recorded steps run in, by bisection
     ///
-    /// Each probe is a run as `remat simulate` does it; one that is `oom` or `thrash` does not do. What is told is a budget that does, and
-    /// at most --within bytes below it one does not. Smaller budgets that do may exist further down: a policy may fail in
-    /// a larger budget and succeed in a smaller one.
+    /// Each probe is a run as `remat simulate` does it; one that is `oom` or `thrash` does not do. What is told is a
+    /// budget that does, and at most --within bytes below it one does not. Smaller budgets that do may exist further
+    /// down: a policy may fail in a larger budget and succeed in a smaller one.
     MinBudget(MinBudget),
     /// Draw the figures of the DTR and Coop papers, of any recorded steps, and of the Rotor paper, of any chains
     ///
-    /// Writes into a folder. Of recorded steps: overhead against memory for all policies, the score without each of its terms,
-    /// deallocation, and the work of deciding; overhead, search latency and fragmentation in an arena; beside them, of no step in
-    /// particular, the two theorems of the DTR paper: the linear network, and the adversary. Of chains (see `remat plan chain`):
-    /// throughput against memory for all strategies, with the smallest budget of each. With --growth: planning time against the
-    /// length of the chain.
+    /// Writes into a folder. Of recorded steps: overhead against memory for all policies, the score without each of
+    /// its terms, deallocation, and the work of deciding; overhead, search latency and fragmentation in an arena;
+    /// beside them, of no step in particular, the two theorems of the DTR paper: the linear network, and the
+    /// adversary. Of chains (see `remat plan chain`): throughput against memory for all strategies, with the smallest
+    /// budget of each. With --growth: planning time against the length of the chain.
     ///
-    /// index.html shows all figures that were drawn: one file that opens without a network, in which every point answers to the
-    /// pointer and every figure can be saved as PNG. Beside it each figure comes as SVG and as CSV (the numbers behind it). Files
-    /// that are there already are replaced; what is written is complete or not there.
+    /// index.html shows all figures that were drawn: one file that opens without a network, in which every point
+    /// answers to the pointer and every figure can be saved as PNG. Beside it each figure comes as SVG and as CSV (the
+    /// numbers behind it). Files that are there already are replaced; what is written is complete or not there.
     ///
-    /// A file is a chain if its first key is "input_bytes", "stages" or another one of CHAIN.json, whatever it is called; all else is a
-    /// recorded step, standard input and pipes too. Strategies of which the work grows too fast for the length of a chain are
-    /// left out, which is told, unless --strategy names them.
+    /// A file is a chain if its first key is "input_bytes", "stages" or another one of CHAIN.json, whatever it is
+    /// called; all else is a recorded step, standard input and pipes too. Strategies of which the work grows too fast
+    /// for the length of a chain are left out, which is told, unless --strategy names them.
     Figures(Figures),
     /// Plan a step before it runs: what to keep, what to drop, what to compute again
     Plan {
@@ -93,7 +93,7 @@ pub(crate) enum Command {
     /// This command is part of the Python package: `pip install .` and then `remat run ...`, or
     /// `python -m remat run ...`.
     Run {
-        /// What the Python package takes; see `python -m remat run --help`.
+        /// Arguments for the Python package; see `python -m remat run --help`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
@@ -153,26 +153,29 @@ Examples:
 pub(crate) enum PlanCommand {
     /// Plan a network that is a chain of stages, optimally
     ///
-    /// CHAIN.json says of each stage how long it takes and what it keeps; the last stage is the loss. Told are the operations in
-    /// order: Fck l computes stage l and keeps its input, Fnone l lets the input go, Fall l keeps all that backward needs, B l is
-    /// the backward operation (Fsave l, of `free` plans: as Fall, but the input goes and is computed again before B l).
+    /// CHAIN.json says of each stage how long it takes and what it keeps; the last stage is the loss. Told are the
+    /// operations in order: Fck l computes stage l and keeps its input, Fnone l lets the input go, Fall l keeps all
+    /// that backward needs, B l is the backward operation (Fsave l, of `free` plans: as Fall, but the input goes and
+    /// is computed again before B l).
     ///
-    /// Strategies: persistent (the optimum of plans that keep what they kept until backward needs it), floating (the last kept
-    /// activation may be exchanged for a later one: slower to plan, seldom better), free (a stage's saved set may stay without its
-    /// input: slower still, often better), revolve (activations only), periodic:K (K segments, as PyTorch's checkpoint_sequential),
-    /// periodic (the best K), chen-sqrt, chen-greedy, treeverse, none.
+    /// Strategies: persistent (the optimum of plans that keep what they kept until backward needs it), floating (the
+    /// last kept activation may be exchanged for a later one: slower to plan, seldom better), free (a stage's saved
+    /// set may stay without its input: slower still, often better), revolve (activations only), periodic:K (K
+    /// segments, as PyTorch's checkpoint_sequential), periodic (the best K), chen-sqrt, chen-greedy, treeverse, none.
     Chain(PlanChain),
     /// Choose what a compiled step saves and what it recomputes: the minimum cut of its joint graph
     ///
-    /// GRAPH.json holds the ops of a forward pass and of its backward pass. Saved are the values between the two for which fewest bytes are
-    /// written and read; what kernels of the backward pass can compute on their way is recomputed instead. Not recomputed are ops that are
-    /// compute-bound or random, reductions to less than a quarter, and what an op of the backward pass reads that it does not fuse with. Of
-    /// several minimum cuts it is the one nearest the backward pass.
+    /// GRAPH.json holds the ops of a forward pass and of its backward pass. Saved are the values between the two for
+    /// which fewest bytes are written and read; what kernels of the backward pass can compute on their way is
+    /// recomputed instead. Not recomputed are ops that are compute-bound or random, reductions to less than a quarter,
+    /// and what an op of the backward pass reads that it does not fuse with. Of several minimum cuts it is the one
+    /// nearest the backward pass.
     ///
-    /// With --budget such bans are lifted (never those of random ops) where it pays, until the step's peak fits, as counted by a timeline
-    /// of all values: of all plans found that fit, the fastest. "any plan, at best" is what every plan that fits recomputes at least.
-    /// Values take their bytes unless they stay inside kernels: an op that is fusible, no reduction, and read by fusible ops alone is computed
-    /// where it is read, and what it reads is held until then. What is saved, or an output, is written.
+    /// With --budget such bans are lifted (never those of random ops) where it pays, until the step's peak fits, as
+    /// counted by a timeline of all values: of all plans found that fit, the fastest. "any plan, at best" is what
+    /// every plan that fits recomputes at least. Values take their bytes unless they stay inside kernels: an op that
+    /// is fusible, no reduction, and read by fusible ops alone is computed where it is read, and what it reads is held
+    /// until then. What is saved, or an output, is written.
     Cut(PlanCut),
 }
 
@@ -180,8 +183,8 @@ pub(crate) enum PlanCommand {
 pub(crate) enum VerifyCommand {
     /// Recompute whether a chain's plan is valid, its makespan and its peak
     ///
-    /// The operations are performed on paper, by code that shares nothing with the planners. Exit code 1 if one lacks an input,
-    /// if the makespan or the peak are not as PLAN.json says, or if the peak is above its budget.
+    /// The operations are performed on paper, by code that shares nothing with the planners. Exit code 1 if one lacks
+    /// an input, if the makespan or the peak are not as PLAN.json says, or if the peak is above its budget.
     #[command(after_help = "\
 Examples:
   remat plan chain net.json --budget 6GiB --json > plan.json
@@ -197,8 +200,9 @@ Examples:
     },
     /// Recompute whether a cut of a joint graph is valid, its cost and its peak
     ///
-    /// Worked out by code that shares nothing with the planner. Exit code 1 if the backward pass lacks a value, if it recomputes what is
-    /// not to be, if cost, time or peak are not as PLAN.json says, or if the peak is above its budget.
+    /// Worked out by code that shares nothing with the planner. Exit code 1 if the backward pass lacks a value, if it
+    /// recomputes what is not to be, if cost, time or peak are not as PLAN.json says, or if the peak is above its
+    /// budget.
     #[command(after_help = "\
 Examples:
   remat plan cut step.json --budget 6GiB --json > plan.json
@@ -214,7 +218,7 @@ Examples:
     },
 }
 
-/// What `remat plan cut` takes.
+/// Arguments of `remat plan cut`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 GRAPH.json:
@@ -252,7 +256,7 @@ pub(crate) struct PlanCut {
     /// All plans of the curve, peaks rising: what each saves and recomputes. With --budget those that fit.
     #[arg(long, conflicts_with = "curve")]
     pub(crate) frontier: bool,
-    /// What to recompute between any two fusion groups that touch, by the groups of the nodes.
+    /// The recomputation between any two fusion groups that touch, by the groups of the nodes.
     #[arg(long, conflicts_with_all = ["budget", "curve", "frontier", "no_reweight"])]
     pub(crate) groups: bool,
     /// One line of JSON a plan, point or pair of groups, in place of tables; sizes in bytes, times in nanoseconds.
@@ -260,7 +264,7 @@ pub(crate) struct PlanCut {
     pub(crate) json: bool,
 }
 
-/// What `remat plan chain` takes.
+/// Arguments of `remat plan chain`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 CHAIN.json:
@@ -285,26 +289,29 @@ pub(crate) struct PlanChain {
     /// The chain, `-` for standard input.
     #[arg(value_name = "CHAIN")]
     pub(crate) chain: PathBuf,
-    /// Memory for activations, gradients of activations and workspace, as 6GiB or 512MB. With --curve the largest budget;
-    /// if not given, what keeping everything takes.
+    /// Memory for activations, gradients of activations and workspace, as 6GiB or 512MB. With --curve the largest
+    /// budget; if not given, what keeping everything takes.
     #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes, required_unless_present = "curve")]
     pub(crate) budget: Option<Bytes>,
     /// How to plan; several are compared. If not given: persistent; with --curve also all others that the
     /// number of stages allows (revolve up to 400 stages, floating 100, free 70).
     #[arg(long = "strategy", value_name = "S", value_delimiter = ',')]
     pub(crate) strategies: Vec<Strategy>,
-    /// Parts that memory is counted in, or `exact` for bytes. Plans never exceed the budget; more slots find better ones.
+    /// Parts that memory is counted in, or `exact` for bytes. Plans never exceed the budget; more slots find better
+    /// ones.
     #[arg(long, value_name = "N|exact", default_value_t)]
     pub(crate) slots: Resolution,
-    /// Makespan against memory for all budgets at once; the first point of each strategy is its smallest feasible budget.
+    /// Makespan against memory for all budgets at once; the first point of each strategy is its smallest feasible
+    /// budget.
     #[arg(long)]
     pub(crate) curve: bool,
-    /// One line of JSON a plan, or a point of the curve, in place of tables; sizes in bytes, times in the chain's unit.
+    /// One line of JSON a plan, or a point of the curve, in place of tables; sizes in bytes, times in the chain's
+    /// unit.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// What `remat simulate` takes.
+/// Arguments of `remat simulate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -356,7 +363,7 @@ pub(crate) struct Simulate {
     pub(crate) json: bool,
 }
 
-/// What `remat min-budget` takes.
+/// Arguments of `remat min-budget`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -378,7 +385,8 @@ pub(crate) struct MinBudget {
         default_value = "dtr-eq"
     )]
     pub(crate) policies: Vec<Eviction>,
-    /// How far the budget told may be above one that does not do, as 1MiB; if not given, a 4096th of the memory without a limit.
+    /// How far the budget told may be above one that does not do, as 1MiB; if not given, a 4096th of the memory
+    /// without a limit.
     #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes)]
     pub(crate) within: Option<Bytes>,
     #[command(flatten)]
@@ -388,10 +396,10 @@ pub(crate) struct MinBudget {
     pub(crate) json: bool,
 }
 
-/// How logs are replayed.
+/// Arguments of all commands that replay logs.
 #[derive(Debug, Args)]
 pub(crate) struct Replays {
-    /// What happens to a tensor that the program lets go of.
+    /// Treatment of tensors that the program lets go of.
     #[arg(long, value_enum, default_value = "eager")]
     pub(crate) dealloc: Deallocation,
     /// Give a run up once more than this many times the cost of the step was recomputed.
@@ -406,7 +414,7 @@ pub(crate) struct Replays {
     pub(crate) jobs: Jobs,
 }
 
-/// What `remat figures` takes.
+/// Arguments of `remat figures`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -418,7 +426,8 @@ Examples:
   remat figures out --growth                              planning time against length: a minute or two
 
 Files of recorded steps: overhead, ablation-exact, ablation-eq, ablation-local, ablation-no,
-deallocation, accesses, evaluations, arena-overhead, arena-latency, arena-fragmentation, linear-policies, linear-budgets, residency, adversary;
+deallocation, accesses, evaluations, arena-overhead, arena-latency, arena-fragmentation,
+linear-policies, linear-budgets, residency, adversary;
 of chains: chains; with --growth: growth. Each as .svg and .csv; and index.html.
 In the CSVs sizes are bytes and times nanoseconds; those of the theorems count tensors and ops,
 that of chains has their own unit of time, that of growth seconds.")]
@@ -433,43 +442,45 @@ pub(crate) struct Figures {
     pub(crate) ratios: Ratios,
     #[command(flatten)]
     pub(crate) jobs: Jobs,
-    /// How chains are planned (see `remat plan chain`). If not given: persistent and revolve up to 400 stages, floating up to
-    /// 100, free up to 70, and all others.
+    /// How chains are planned (see `remat plan chain`). If not given: persistent and revolve up to 400 stages,
+    /// floating up to 100, free up to 70, and all others.
     #[arg(long = "strategy", value_name = "S", value_delimiter = ',')]
     pub(crate) strategies: Vec<Strategy>,
-    /// Time persistent and floating planning on synthetic chains of rising length, at most so many seconds each (60 if not given).
+    /// Time persistent and floating planning on synthetic chains of rising length, at most so many seconds each (60 if
+    /// not given).
     ///
-    /// Timed is one plan, on one core: tables and the sequence read off them, in 500 slots, for budgets of a third, a half and two
-    /// thirds of what keeping everything takes.
+    /// Timed is one plan, on one core: tables and the sequence read off them, in 500 slots, for budgets of a third, a
+    /// half and two thirds of what keeping everything takes.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "60", value_parser = seconds)]
     pub(crate) growth: Option<f64>,
 }
 
-/// What the bytes of a budget are.
+/// Arguments about the memory of a run.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PoolOptions {
-    /// What a budget is: a count of bytes, which are alike wherever they lie, or one arena, in which room is free bytes side
-    /// by side.
+    /// Kind of budget: a count of bytes, which are alike wherever they lie, or one arena, in which room is free bytes
+    /// side by side.
     #[arg(long, value_enum, default_value = "fungible")]
     pub(crate) pool: PoolKind,
-    /// What addresses and sizes in the arena are multiples of: a power of two. torch has 64 on CPUs, 512 on GPUs.
+    /// Number that addresses and sizes in the arena are multiples of: a power of two. torch has 64 on CPUs, 512 on
+    /// GPUs.
     #[arg(long, value_name = "BYTES", value_parser = alignment, default_value = "64")]
     pub(crate) alignment: Alignment,
-    /// What the policies named coop divide the arena by: small storages from the low end and large ones from the high end, or
-    /// expensive ones and cheap ones (Coop section 3.4).
+    /// Property by which the policies named coop divide the arena: small storages from the low end and large ones from
+    /// the high end, or expensive ones and cheap ones (Coop section 3.4).
     #[arg(long, value_enum, default_value = "size")]
     pub(crate) ends: PlacedBy,
-    /// Modules of Coop to leave out of the policies named coop: the window (storages are evicted one by one, by DTR's score),
-    /// the partitioning of the arena, writing in place (mutations write into copies).
+    /// Modules of Coop to leave out of the policies named coop: the window (storages are evicted one by one, by DTR's
+    /// score), the partitioning of the arena, writing in place (mutations write into copies).
     #[arg(long, value_enum, value_name = "MODULE", value_delimiter = ',')]
     pub(crate) without: Vec<Module>,
-    /// The policies named coop may copy blocks out of the way where that costs less than evicting: so many bytes a second, as 10GB. The time is
-    /// part of the overhead.
+    /// The policies named coop may copy blocks out of the way where that costs less than evicting: so many bytes a
+    /// second, as 10GB. The time is part of the overhead.
     #[arg(long, value_name = "BYTES", value_parser = moves)]
     pub(crate) moves: Option<Moves>,
 }
 
-/// What a budget is.
+/// A kind of budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PoolKind {
     /// A count of bytes.
@@ -478,7 +489,7 @@ pub(crate) enum PoolKind {
     Arena,
 }
 
-/// What the ends of an arena are for.
+/// The property that decides at which end of an arena a storage lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PlacedBy {
     /// Bytes.
@@ -513,7 +524,7 @@ pub(crate) struct Ratios {
     pub(crate) ratios: Vec<f64>,
 }
 
-/// How many runs go on at a time.
+/// The number of runs at a time.
 #[derive(Debug, Args)]
 pub(crate) struct Jobs {
     /// Runs at a time; if not given, as many as there are processors. Results do not depend on it.

@@ -1,4 +1,4 @@
-//! How a command fails.
+//! The ways in which a command fails.
 
 use remat_trace::TraceError;
 use std::fmt;
@@ -39,7 +39,7 @@ impl Failure {
         }
     }
 
-    /// What a failure to write to `place` means.
+    /// The failure to write to `place`.
     pub(crate) fn write(place: &str, error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::ReaderGone,
@@ -49,7 +49,7 @@ impl Failure {
         }
     }
 
-    /// What a failure to write to standard output means.
+    /// The failure to write to standard output.
     pub(crate) fn output(error: io::Error) -> Self {
         Failure::write("standard output", error)
     }
@@ -67,15 +67,11 @@ fn shortened(message: &str) -> String {
     const KEPT: usize = MOST / 2;
     let line = message.replace('\n', " ");
     let letters = line.chars().count();
-    match letters > MOST {
-        true => line
-            .chars()
-            .take(KEPT)
-            .chain(" ... ".chars())
-            .chain(line.chars().skip(letters - KEPT))
-            .collect(),
-        false => line,
+    if letters <= MOST {
+        return line;
     }
+    let (begin, end) = (line.chars().take(KEPT), line.chars().skip(letters - KEPT));
+    begin.chain(" ... ".chars()).chain(end).collect()
 }
 
 /// A line on standard error; `eprintln!` would panic where that is closed.

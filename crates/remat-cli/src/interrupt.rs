@@ -1,4 +1,5 @@
-//! Ctrl-C in the middle of long work: the terminal's progress line is cleared, and the process ends as the signal says.
+//! Ctrl-C in the middle of long work: the terminal's progress line is cleared, and the process ends as the signal
+//! says.
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
@@ -10,8 +11,8 @@ use std::thread::{self, JoinHandle};
 /// To the start of the line, and clear it.
 const CLEAR: &[u8] = b"\r\x1b[2K";
 
-/// As long as it lives, SIGINT and SIGTERM end the process at once, also inside a Python interpreter, which would only take
-/// note of them. Signals that the process was started to ignore (`nohup`, `&` in a script) stay ignored.
+/// As long as it lives, SIGINT and SIGTERM end the process at once, also inside a Python interpreter, which would only
+/// take note of them. Signals that the process was started to ignore (`nohup`, `&` in a script) stay ignored.
 pub(crate) struct Watch {
     waiting: Option<(Handle, JoinHandle<()>)>,
 }

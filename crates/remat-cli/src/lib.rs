@@ -1,7 +1,7 @@
 //! The `remat` command line, as a library: the binary and the Python package run the very same code.
 //!
-//! Exit codes: 0 done, 1 the input is at fault (one line on standard error says how), 2 the arguments are. SIGINT and SIGTERM end
-//! the process, as shells show by 130 and 143; files that were not complete yet are called `NAME.partial`.
+//! Exit codes: 0 done, 1 the input is at fault (one line on standard error says how), 2 the arguments are. SIGINT and
+//! SIGTERM end the process, as shells show by 130 and 143; files that were not complete yet are called `NAME.partial`.
 
 mod affordable;
 mod arguments;
@@ -25,8 +25,8 @@ use std::ffi::OsString;
 
 /// Runs `remat` with these arguments, of which the first is the program's name, and returns its exit code.
 ///
-/// Output goes to standard output and standard error; nothing is printed, and 0 returned, once the reader of the output
-/// is gone.
+/// Output goes to standard output and standard error; nothing is printed, and 0 returned, once the reader of the
+/// output is gone.
 ///
 /// ```
 /// let arguments = ["remat", "trace", "check", "no-such-file"];

@@ -79,7 +79,8 @@ pub(crate) fn work<C: Sync, T: Send>(
     }
 }
 
-/// [Works](work) on cases and prints a text for each result. The caller's work moves the bar, which is cleared at the end.
+/// [Works](work) on cases and prints a text for each result. The caller's work moves the bar, which is cleared at the
+/// end.
 pub(crate) fn print<C: Sync, T: Send>(
     cases: &[(&Log, C)],
     threads: usize,

@@ -15,8 +15,8 @@ pub(crate) fn check(options: &PoolOptions, policies: &[Eviction]) -> Result<(), 
     }
 }
 
-/// Policy, memory and mutations of a run. The modules of Coop are those of the policies named for it; all others place from the low end,
-/// and mutate as was recorded.
+/// Policy, memory and mutations of a run. The modules of Coop are those of the policies named for it; all others place
+/// from the low end, and mutate as was recorded.
 pub(crate) fn setting(options: &PoolOptions, policy: Eviction) -> Setting {
     let coop = matches!(policy, Eviction::Online(policy) if policy.evicts_windows());
     let has = |module| coop && !options.without.contains(&module);

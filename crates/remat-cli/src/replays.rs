@@ -1,4 +1,4 @@
-//! How the commands that replay logs run them: what was typed as a setting, once it is checked.
+//! The arguments of commands that replay logs, checked and as settings.
 
 use crate::arguments::Replays;
 use crate::failure::Failure;

@@ -76,7 +76,7 @@ globalThis.remat = (() => {
   }
 
   const places = (series, axis) => series.flatMap(({ points }) => points.map((point) => point[axis]));
-  const values = (series) => places(series, 'y').filter((y) => typeof y === 'number');
+  const values = (series) => places(series, 'y').filter(Number.isFinite);
   const line = (name, own, points, join = 'straight') => ({ name, look: own, points, join });
   const panel = (title, x, y, series, more = {}) =>
     ({ title, x, y, series, bands: [], notes: null, spans: [], rule: null, ...more });
@@ -109,7 +109,8 @@ globalThis.remat = (() => {
         const across = axis('memory ratio (budget / peak without a limit)', 'linear', 0, widest * 1.02);
         const up = y === 'overhead' ? axis(label, scale, 0.98, Math.max(1.05, ...values(series)) * 1.03)
           : around(label, scale, values(series));
-        return panel(called.get(log), across, up, series, { bands: [[part('bottleneck_bytes'), 'largest op'], [part('const_bytes'), 'constants']] });
+        const bands = [[part('bottleneck_bytes'), 'largest op'], [part('const_bytes'), 'constants']];
+        return panel(called.get(log), across, up, series, { bands });
       });
       const legend = names.map((each, place) => entry(each, looks(each, place)));
       return { title, caption, columns: 3, panels, legend };
@@ -236,7 +237,8 @@ globalThis.remat = (() => {
       const stages = own[0].stages === '1' ? '1 stage' : `${own[0].stages} stages`;
       const lowest = Math.max(0, Math.min(1, ...values(series)) - 0.05);
       return panel(`${called.get(chain)} (${stages})`, around(`peak memory (${name})`, 'log', places(series, 'x')),
-        axis('throughput (1: nothing recomputed)', 'linear', lowest, 1.03), series, { notes: { heading: 'smallest feasible budget', lines } });
+        axis('throughput (1: nothing recomputed)', 'linear', lowest, 1.03), series,
+        { notes: { heading: 'smallest feasible budget', lines } });
     });
     const drawn = unique(all.filter(({ status }) => status === 'ok').map(({ strategy }) => strategy));
     return {
@@ -342,6 +344,9 @@ globalThis.remat = (() => {
         row.status === 'ok' ? bytes(+row.smallest_bytes) : row.status, row.smallest_bytes])]]];
   }
 
-  const figure = ({ name, csv, facts }) => ({ name, ...FIGURES[name](rows(csv), facts) });
+  function figure({ name, csv, facts }) {
+    if (!FIGURES[name]) throw new Error(`no figure is called ${name}`);
+    return { name, ...FIGURES[name](rows(csv), facts) };
+  }
   return { figure, known };
 })();

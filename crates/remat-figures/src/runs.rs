@@ -28,7 +28,7 @@ pub struct Runs<'a> {
     outcomes: Vec<Outcome>,
 }
 
-/// What a budget is: a count of bytes, or an arena with addresses.
+/// A kind of budget: a count of bytes, or an arena with addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
     Counted,

@@ -31,8 +31,10 @@ impl fmt::Display for Undrawn {
 
 impl std::error::Error for Undrawn {}
 
+/// The first line of an error; where in the scripts it came up says nothing to users.
 fn undrawn(error: impl fmt::Display) -> Undrawn {
-    Undrawn(error.to_string())
+    let words = error.to_string();
+    Undrawn(words.lines().next().unwrap_or_default().to_owned())
 }
 
 impl Painter {

@@ -1,5 +1,5 @@
-//! The runs that show the DTR paper's two theorems: the linear network within budgets that grow with its layers (3.1), and
-//! graphs that an adversary draws (3.2).
+//! The runs that show the DTR paper's two theorems: the linear network within budgets that grow with its layers (3.1),
+//! and graphs that an adversary draws (3.2).
 
 use crate::{checkpointing, linear, Base, Budget, Job, Program, Setting, UnknownEviction};
 use remat_core::{Bytes, Dealloc, Policy, UnknownPolicy};

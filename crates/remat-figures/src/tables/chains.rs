@@ -1,4 +1,5 @@
-//! Chains, by strategy: throughput against memory (Rotor, figures 6 to 8), and planning time against length (figure 5).
+//! Chains, by strategy: throughput against memory (Rotor, figures 6 to 8), and planning time against length (figure
+//! 5).
 
 use crate::csv::Csv;
 use crate::figure::Figure;

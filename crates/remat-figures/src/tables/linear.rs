@@ -1,5 +1,5 @@
-//! Ops against layers of the linear network (DTR theorem 3.1), beside static checkpointing, and what is in memory while it
-//! runs (DTR figure 5; 4 of the preprint).
+//! Ops against layers of the linear network (DTR theorem 3.1), beside static checkpointing, and what is in memory
+//! while it runs (DTR figure 5; 4 of the preprint).
 
 use crate::csv::Csv;
 use crate::figure::Figure;
@@ -60,8 +60,8 @@ fn ops(outcome: &Outcome) -> u64 {
 /// Layers of the picture, as in the paper.
 pub const PICTURED: u32 = 200;
 
-/// Figure 5 of the paper, of a picture of [`PICTURED`] layers taken under `e-star` within the theorem's budget: one row an op
-/// performed, one column a layer.
+/// Figure 5 of the paper, of a picture of [`PICTURED`] layers taken under `e-star` within the theorem's budget: one
+/// row an op performed, one column a layer.
 pub fn residency(picture: &Picture) -> Figure {
     let layers = (1..=picture.layers).map(|layer| format!("t{layer}"));
     let mut csv = Csv::new(["op".into(), "phase".into()].into_iter().chain(layers));

@@ -1,5 +1,5 @@
-//! Recorded steps: overhead and the work of deciding by policy (DTR preprint, figures 2 and 3; appendix D.3), ablations and
-//! deallocation (appendices D.1 and D.2), and memory with addresses (Coop, figures 4 to 6).
+//! Recorded steps: overhead and the work of deciding by policy (DTR preprint, figures 2 and 3; appendix D.3),
+//! ablations and deallocation (appendices D.1 and D.2), and memory with addresses (Coop, figures 4 to 6).
 
 use crate::figure::Figure;
 use crate::runs::{Memory, Runs, Step, Way};

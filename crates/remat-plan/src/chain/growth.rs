@@ -63,8 +63,8 @@ pub enum Stop {
 }
 
 impl Growth {
-    /// Times a strategy on longer and longer chains, the shortest one in any case, while it is sure to stay within so many
-    /// seconds.
+    /// Times a strategy on longer and longer chains, the shortest one in any case, while it is sure to stay within so
+    /// many seconds.
     ///
     /// # Errors
     /// None for the chains that are timed: [`ChainError`] is what making a chain may give.
@@ -101,8 +101,8 @@ impl Growth {
         })
     }
 
-    /// The power of the length that planning time grows with: the slope of the straight line through the logarithms of the
-    /// longer half of the lengths, by least squares; `None` of fewer than two lengths.
+    /// The power of the length that planning time grows with: the slope of the straight line through the logarithms of
+    /// the longer half of the lengths, by least squares; `None` of fewer than two lengths.
     pub fn slope(&self) -> Option<f64> {
         let log = |timing: &Timing| {
             let [_, median, _] = timing.seconds();
@@ -168,8 +168,8 @@ const MIB: f64 = 1_048_576.0;
 /// Levels of a network: from one to the next, activations take half the bytes.
 const LEVELS: usize = 4;
 
-/// A chain in the form of a deep residual network: so many stages in four levels, times and sizes of each level uneven by a
-/// quarter up and down, and a loss that takes next to nothing. The same length always gives the same chain.
+/// A chain in the form of a deep residual network: so many stages in four levels, times and sizes of each level uneven
+/// by a quarter up and down, and a loss that takes next to nothing. The same length always gives the same chain.
 fn residual(stages: usize) -> Result<Chain, ChainError> {
     Chain::new(Description {
         input_bytes: MIB as u64,
@@ -206,7 +206,8 @@ fn loss() -> Stage {
     }
 }
 
-/// From 0.75 to 1.25, without a pattern along the stages: fractions of multiples of the golden ratio are spread evenly (Weyl 1916).
+/// From 0.75 to 1.25, without a pattern along the stages: fractions of multiples of the golden ratio are spread evenly
+/// (Weyl 1916).
 fn uneven(l: usize, column: usize) -> f64 {
     const GOLDEN: f64 = 0.618_033_988_749_894_8;
     let turn = (l * l) as f64 * GOLDEN * GOLDEN.powi(column as i32);

@@ -1,4 +1,5 @@
-//! Memory against time of a strategy over all budgets: the best of curves for all memory, for half of it, a quarter and so on.
+//! Memory against time of a strategy over all budgets: the best of curves for all memory, for half of it, a quarter
+//! and so on.
 
 use super::{curve, plan, Chain, PlanError, Point, Progress, Resolution, Strategy};
 use std::ops::ControlFlow;
@@ -13,8 +14,9 @@ pub fn everything(chain: &Chain) -> Result<u64, PlanError> {
     plan(chain, u64::MAX, Strategy::None, slots, go_on).map(|plan| plan.peak_bytes)
 }
 
-/// The curve of a strategy up to [`everything`]. Slots are parts of the largest budget: for small budgets of long chains those
-/// of a single curve would be too coarse, so that it is the best of curves for smaller and smaller budgets.
+/// The curve of a strategy up to [`everything`]. Slots are parts of the largest budget: for small budgets of long
+/// chains those of a single curve would be too coarse, so that it is the best of curves for smaller and smaller
+/// budgets.
 ///
 /// # Errors
 /// As [`curve`] has them.

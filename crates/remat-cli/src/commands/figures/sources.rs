@@ -15,8 +15,8 @@ pub(super) struct Sources {
     pub(super) chains: Vec<(String, Chain)>,
 }
 
-/// Reads recorded steps and chains. A regular file is a chain if its first key is one of a chain's. Everything else is a
-/// recorded step, standard input and pipes too: their beginning cannot be read twice.
+/// Reads recorded steps and chains. A regular file is a chain if its first key is one of a chain's. Everything else is
+/// a recorded step, standard input and pipes too: their beginning cannot be read twice.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Sources, Failure> {
     let mut sources = Sources {
         logs: Vec::new(),

@@ -94,7 +94,7 @@ fn rows_with_bound(planned: &Planned) -> Vec<Row> {
     rows
 }
 
-/// How many there are, and the first of them.
+/// The number of names, and the first of them.
 fn words(names: &[String]) -> String {
     const SHOWN: usize = 12;
     let shown = names.iter().take(SHOWN).map(String::as_str);
