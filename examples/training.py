@@ -1,4 +1,4 @@
-"""What every example's training shares: options, optimizer, printed losses and the closing digest."""
+"""The parts that every example's training shares: options, optimizer, printed losses and the closing digest."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@
 //! $ cargo run --release -p remat-core --example pool
 //! ```
 //!
-//! Argument: the largest number of taken blocks (1000000). The arena is filled with blocks of sizes spread over three orders of
-//! magnitude and half of them are freed at random, so that holes are everywhere. Then, for each fit and end in turn, a block drawn
-//! at random is freed and another size is taken; one step is a free and an allocation. One thread; times are means
-//! of wall time.
+//! Argument: the largest number of taken blocks (1000000). The arena is filled with blocks of sizes spread over three
+//! orders of magnitude and half of them are freed at random, so that holes are everywhere. Then, for each fit and end
+//! in turn, a block drawn at random is freed and another size is taken; one step is a free and an allocation. One
+//! thread; times are means of wall time.
 
 use remat_core::pool::{End, Fit, Pool, PoolError};
 use std::time::Instant;

@@ -6,15 +6,16 @@
 //!
 //! Arguments: the largest number of candidates (1000000), policies (`dtr-eq,dtr-local,lru`). One thread.
 //!
-//! The program trains on samples: forward over a new one (64 ops that read the result before them and often another one),
-//! backward over an older one drawn at random, which reads its results from the last to the first, brings back those that were
-//! evicted, and lets them go. Sizes and costs are spread over three orders of magnitude. So between two evictions candidates
-//! are made, accessed, locked, dropped and brought back, components grow and shrink and the clock advances. The budget holds the
-//! candidates that are asked for and half of what the program holds; measuring starts once as many were evicted.
+//! The program trains on samples: forward over a new one (64 ops that read the result before them and often another
+//! one), backward over an older one drawn at random, which reads its results from the last to the first, brings back
+//! those that were evicted, and lets them go. Sizes and costs are spread over three orders of magnitude. So between
+//! two evictions candidates are made, accessed, locked, dropped and brought back, components grow and shrink and the
+//! clock advances. The budget holds the candidates that are asked for and half of what the program holds; measuring
+//! starts once as many were evicted.
 //!
-//! A search's time is that of finding the next victim by valid scores. An eviction's time is that of the call that makes room:
-//! numerators that changed, searches, evictions. "In all" is the whole run per eviction, in which the engine is also told of the
-//! ops. Both engines get the same events, and their victims are compared.
+//! A search's time is that of finding the next victim by valid scores. An eviction's time is that of the call that
+//! makes room: numerators that changed, searches, evictions. "In all" is the whole run per eviction, in which the
+//! engine is also told of the ops. Both engines get the same events, and their victims are compared.
 
 use remat_core::*;
 use std::error::Error;
@@ -123,13 +124,13 @@ fn measure_searches(training: &mut Training, evictions: u64) -> Result<f64, rema
     Ok(training.time.as_nanos() as f64 / evictions as f64)
 }
 
-/// What is timed.
+/// The part of a run that is timed.
 enum Timed {
     Searches,
     Evictions,
 }
 
-/// What a sample's forward pass left: results, and the bytes of each.
+/// The results that a sample's forward pass left, and the bytes of each.
 struct Sample {
     input: TensorId,
     results: Vec<(TensorId, u64)>,

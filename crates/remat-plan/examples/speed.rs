@@ -18,7 +18,7 @@ const CASES: &[(Strategy, &[usize])] = &[
     (Strategy::Free, &[25, 50]),
 ];
 
-/// What chains look like.
+/// The shape of a chain.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Residual,

@@ -1,8 +1,9 @@
 //! A memory pool with addresses: one arena that blocks are taken from and given back to (Coop, sections 2.1 and 3.2).
 //!
-//! The pool keeps account of addresses `0 .. capacity` and touches no memory. Blocks lie side by side without a gap; free ones
-//! that touch are one. So the state is the set of taken blocks and nothing else, whatever led to it: a free is
-//! undone by [`Pool::allocate_at`], an allocation by [`Pool::free`], and what follows decides as if neither had been.
+//! The pool keeps account of addresses `0 .. capacity` and touches no memory. Blocks lie side by side without a gap;
+//! free ones that touch are one. So the state is the set of taken blocks and nothing else, whatever led to it: a free
+//! is undone by [`Pool::allocate_at`], an allocation by [`Pool::free`], and what follows decides as if neither had
+//! been.
 //!
 //! Blocks are kept in two treaps, all by address and the free ones by size, and in a list by address. An
 //! operation takes O(log n) among n blocks, expected over the hashes of addresses, and allocates nothing once there
@@ -192,7 +193,8 @@ impl Pool {
     /// Gives a block back; returns its bytes, rounded as they were taken.
     ///
     /// # Errors
-    /// [`PoolError::Outside`], [`PoolError::Free`] for what is free already, [`PoolError::Inside`] for an address amid a block.
+    /// [`PoolError::Outside`], [`PoolError::Free`] for what is free already, [`PoolError::Inside`] for an address amid
+    /// a block.
     pub fn free(&mut self, address: u64) -> Result<u64, PoolError> {
         let slot = self.slot_of(address)?;
         let bytes = self.blocks[slot as usize].bytes;
@@ -247,8 +249,8 @@ impl Pool {
         Some(self.free_beside(slot))
     }
 
-    /// Whether all that the pool relies on holds: blocks side by side from 0 to the capacity, no two free ones touching, both
-    /// trees right, every count the sum of its parts. Takes O(n log n).
+    /// Whether all that the pool relies on holds: blocks side by side from 0 to the capacity, no two free ones
+    /// touching, both trees right, every count the sum of its parts. Takes O(n log n).
     ///
     /// # Errors
     /// What does not hold.
@@ -319,7 +321,8 @@ impl Pool {
         self.slot_of(address).ok()
     }
 
-    /// The block that an address lies in and those next to it, beyond a free one if that lies between; of these, the taken ones.
+    /// The block that an address lies in and those next to it, beyond a free one if that lies between; of these, the
+    /// taken ones.
     pub(crate) fn taken_around(&self, address: u64) -> [Option<u32>; 3] {
         let Ok(at) = self.slot_around(address) else {
             return [None; 3];

@@ -1,6 +1,6 @@
-//! An ordered tree over the slots of a table: a treap whose priorities are hashes of the keys, so that its shape depends on
-//! the set of keys alone. Each slot has a weight; a subtree knows its largest. All operations take O(log n) expected; none
-//! recurses, and none allocates once the table has its size.
+//! An ordered tree over the slots of a table: a treap whose priorities are hashes of the keys, so that its shape
+//! depends on the set of keys alone. Each slot has a weight; a subtree knows its largest. All operations take O(log n)
+//! expected; none recurses, and none allocates once the table has its size.
 
 use crate::random::mix;
 
@@ -188,7 +188,7 @@ impl Tree {
         self.pull(slot);
     }
 
-    /// What hung below `parent` as `old` is `new` from now on.
+    /// Hangs `new` below `parent` in the place of `old`.
     fn relink(&mut self, parent: u32, old: u32, new: u32) {
         if parent == NIL {
             self.root = new;

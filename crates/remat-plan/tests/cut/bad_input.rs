@@ -1,4 +1,4 @@
-//! What cannot be planned is refused, and the refusal names the nodes.
+//! The planner refuses graphs that it cannot plan, and the refusal names the nodes.
 
 use crate::small_truths::graph;
 use remat_plan::cut::{partition, JointGraph, Wishes};

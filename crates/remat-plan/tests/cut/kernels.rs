@@ -1,4 +1,4 @@
-//! What kernels never write takes no memory, and holds what it is computed from.
+//! A value that kernels never write takes no memory, and holds the values that it is computed from.
 
 use crate::small_truths::graph;
 use remat_plan::cut::{partition, verify, Claim, Description, JointGraph, Node, Quantity, Wishes};

@@ -27,8 +27,8 @@ pub(crate) fn chain(input_bytes: u64, rows: &[Row]) -> Chain {
     .unwrap()
 }
 
-/// What goes beyond the paper, by stage: overhead of saving, what is released early of the saved set, gradients of
-/// parameters.
+/// A stage's numbers that the paper does not have: overhead of saving, bytes of the saved set released early,
+/// gradients of parameters.
 pub(crate) type Beyond = (Option<u64>, u64, u64);
 
 /// The same chain with more said of it; the last entry holds for the stages that follow.

@@ -1,8 +1,8 @@
 //! A binary heap with lazy updates, for scores that time does not change.
 //!
-//! A candidate whose score improves gets another entry. One whose score worsens, or that is no candidate any more, keeps
-//! its entry, which is corrected once it comes to the top. So an access by `lru` costs O(1), and a storage that is locked
-//! and unlocked again costs nothing. A search takes O(log n) for each change since the last one, amortized.
+//! A candidate whose score improves gets another entry. One whose score worsens, or that is no candidate any more,
+//! keeps its entry, which is corrected once it comes to the top. So an access by `lru` costs O(1), and a storage that
+//! is locked and unlocked again costs nothing. A search takes O(log n) for each change since the last one, amortized.
 
 use super::order::{Candidate, Entrant, Order, Standing};
 use std::cmp::Reverse;
@@ -14,7 +14,7 @@ const NO_SLOT: u32 = u32::MAX;
 /// Outdated entries are dropped once there are so many entries a candidate.
 const MOST_ENTRIES: usize = 4;
 
-/// What the heap knows of a storage, candidate or not.
+/// A storage as the heap knows it, candidate or not.
 #[derive(Clone, Copy)]
 struct Member {
     slot: u32,

@@ -50,12 +50,12 @@ impl Line {
         self.rate * (clock as i64).wrapping_sub(self.since as i64) as f64
     }
 
-    /// The clocks around `clock` at which this line is clearly the higher one and above 0; `None` if it is not so now, or
-    /// the lower line has an infinite rate.
+    /// The clocks around `clock` at which this line is clearly the higher one and above 0; `None` if it is not so now,
+    /// or the lower line has an infinite rate.
     ///
-    /// Errors of doubles: a rate is off by 4e-16 of itself, a value by 6e-16, so a lead by 2e-15 of the higher value. The
-    /// errors of the rates add up on the way to less than 1e-15 of the higher value then, or of the way itself: both are
-    /// within `APART` and `SURE`.
+    /// Errors of doubles: a rate is off by 4e-16 of itself, a value by 6e-16, so a lead by 2e-15 of the higher value.
+    /// The errors of the rates add up on the way to less than 1e-15 of the higher value then, or of the way itself:
+    /// both are within `APART` and `SURE`.
     #[inline]
     pub(super) fn above(self, low: Line, clock: u64) -> Option<Span> {
         let (top, bottom) = (self.at(clock), low.at(clock));

@@ -177,8 +177,8 @@ fn aging(
     best
 }
 
-/// Whether so many are to be scanned. Once they are many, they are so down to half of that: a count that wavers does not
-/// start over.
+/// Whether so many are to be scanned. Once they are many, they are so down to half of that: a count that wavers does
+/// not start over.
 fn is_few(count: usize, many: usize, on: bool) -> bool {
     count < if on { many / 2 } else { many }
 }

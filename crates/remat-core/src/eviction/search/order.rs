@@ -8,8 +8,8 @@ use crate::random::mix;
 use crate::StorageId;
 use std::cmp::Ordering;
 
-/// Values this close, as a share of the higher, are not told apart by their rounded quotients: more than three times the
-/// roundings of two values and two scores.
+/// Values this close, as a share of the higher, are not told apart by their rounded quotients: more than three times
+/// the roundings of two values and two scores.
 const CLOSE: f64 = 1e-14;
 
 /// An evictable storage and the parts of its score.

@@ -1,5 +1,5 @@
-//! Random lists under random changes: the heap, the tournament, the scan and a plain reading of the reference's rule pick
-//! the same.
+//! Random lists under random changes: the heap, the tournament, the scan and a plain reading of the reference's rule
+//! pick the same.
 
 use super::quotient::quotient;
 use super::{Candidate, List};
@@ -8,7 +8,7 @@ use crate::random::mix;
 use crate::StorageId;
 use proptest::prelude::*;
 
-/// What to draw candidates from.
+/// The ranges that candidates are drawn from.
 #[derive(Clone, Copy, Debug)]
 struct Draws {
     sizes: u64,

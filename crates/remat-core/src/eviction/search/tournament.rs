@@ -1,10 +1,10 @@
 //! A kinetic tournament (Basch, Guibas, Hershberger 1997), for scores that fall with time: a tree of matches over
 //! candidates whose winners hold for a span of clocks. A changed candidate voids the matches above it; the next search
-//! plays again the matches that were voided or whose span does not hold now. As the clock may go back (a plan is undone),
-//! spans have a beginning too.
+//! plays again the matches that were voided or whose span does not hold now. As the clock may go back (a plan is
+//! undone), spans have a beginning too.
 //!
-//! Leaves are blocks of candidates. n candidates take n / 8 leaves of 80 bytes, a changed candidate O(log n) matches, and
-//! so does every change of a leader within a subtree: O(log n) amortized for each line that rises to its top.
+//! Leaves are blocks of candidates. n candidates take n / 8 leaves of 80 bytes, a changed candidate O(log n) matches,
+//! and so does every change of a leader within a subtree: O(log n) amortized for each line that rises to its top.
 
 use super::line::{Line, Span};
 use super::order::{Aging, Entrant};
