@@ -81,12 +81,12 @@ fn refusal(error: &PlanError) -> PyErr {
     }
 }
 
-/// The values of a joint graph to save, as the JSON that `remat plan cut --json` prints, within `budget` bytes if given;
-/// with `tradeoffs`, under that name, the peaks and times of all budgets, and with `frontier` also the plans, each
-/// with `peak_bytes`, `recompute_ns`, `saved`, `recomputed`, `lifted`, `backward`, `cost` and `saved_bytes`, peaks
-/// rising. `graph_json` is the text of GRAPH.json; nodes in `ban` are not recomputed either, bans of those in `allow`
-/// are lifted. Of several minimum cuts it is the one nearest the backward pass, or with `reweight=False` the one
-/// nearest the inputs.
+/// The values of a joint graph to save, as the JSON that `remat plan cut --json` prints, within `budget` bytes if
+/// given; with `tradeoffs`, under that name, the peaks and times of all budgets, and with `frontier` also the plans,
+/// each with `peak_bytes`, `recompute_ns`, `saved`, `recomputed`, `lifted`, `backward`, `cost` and `saved_bytes`,
+/// peaks rising. `graph_json` is the text of GRAPH.json; nodes in `ban` are not recomputed either, bans of those in
+/// `allow` are lifted. Of several minimum cuts it is the one nearest the backward pass, or with `reweight=False` the
+/// one nearest the inputs.
 ///
 /// Raises `ValueError(message)` for bad input, and where something may be neither saved nor recomputed, and
 /// `ValueError(message, smallest_bytes)` where the budget is too small.
@@ -201,8 +201,8 @@ pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u6
 }
 
 /// For each fusion group of a graph, the values that it best reads of another group and those that it best computes
-/// again (section 3.7), as JSON: a list of the fields of `remat_plan::cut::Handover`. `graph_json` is the text of GRAPH.json with groups. Raises
-/// `ValueError` for bad input.
+/// again (section 3.7), as JSON: a list of the fields of `remat_plan::cut::Handover`. `graph_json` is the text of
+/// GRAPH.json with groups. Raises `ValueError` for bad input.
 #[pyfunction]
 pub(crate) fn between_groups(py: Python<'_>, graph_json: &str) -> PyResult<String> {
     py.detach(|| {
