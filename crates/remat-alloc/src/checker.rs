@@ -9,6 +9,19 @@ use crate::report;
 /// The byte that fills freed and unused memory. Read as a number of any float type, it is no number.
 pub const POISON: u8 = 0xff;
 
+/// A block that was taken.
+#[derive(Clone, Copy)]
+pub struct Taken {
+    /// Its address in memory.
+    pub address: u64,
+    /// Its address in the pool.
+    pub offset: u64,
+    /// Its size as asked for.
+    pub bytes: u64,
+    /// The alignment asked for.
+    pub alignment: u64,
+}
+
 /// The taken blocks: offset and bytes as asked for.
 #[derive(Default)]
 pub struct Ledger {
@@ -17,9 +30,15 @@ pub struct Ledger {
 
 impl Ledger {
     /// Checks a block that was taken: it is aligned, within the arena, and overlaps no other.
-    pub fn taken(&mut self, pool: &Pool, offset: u64, bytes: u64, alignment: u64, base: u64) {
+    pub fn taken(&mut self, pool: &Pool, block: Taken) {
+        let Taken {
+            address,
+            offset,
+            bytes,
+            alignment,
+        } = block;
         let end = offset + bytes.max(1);
-        if end > pool.capacity() || (base + offset) % alignment != 0 {
+        if end > pool.capacity() || address % alignment != 0 {
             report::fatal(format_args!(
                 "checker: the block of {bytes} bytes at {offset:#x} is outside or not aligned to {alignment}"
             ));

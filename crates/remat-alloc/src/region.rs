@@ -3,7 +3,7 @@
 use remat_core::pool::{Pool, PoolError};
 
 #[cfg(feature = "checker")]
-use crate::checker::Ledger;
+use crate::checker::{Ledger, Taken};
 use crate::placement::Placement;
 
 /// Memory from which blocks are taken. Addresses are absolute here. The region itself reads and writes none of them.
@@ -109,8 +109,7 @@ impl Region {
         self.counts.allocations += 1;
         self.counts.peak = self.counts.peak.max(self.in_use());
         #[cfg(feature = "checker")]
-        self.ledger
-            .taken(&self.pool, offset, bytes, alignment, self.base);
+        self.check_taken(offset, bytes, alignment);
         Some(self.base + offset)
     }
 
@@ -125,9 +124,19 @@ impl Region {
         self.counts.allocations += 1;
         self.counts.peak = self.counts.peak.max(self.in_use());
         #[cfg(feature = "checker")]
-        self.ledger
-            .taken(&self.pool, offset, bytes, self.pool.alignment(), self.base);
+        self.check_taken(offset, bytes, self.pool.alignment());
         Ok(())
+    }
+
+    #[cfg(feature = "checker")]
+    fn check_taken(&mut self, offset: u64, bytes: u64, alignment: u64) {
+        let block = Taken {
+            address: self.base + offset,
+            offset,
+            bytes,
+            alignment,
+        };
+        self.ledger.taken(&self.pool, block);
     }
 
     /// Takes a block with an alignment beyond the pool's: the aligned part of a free block that is large enough for any

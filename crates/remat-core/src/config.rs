@@ -1,7 +1,8 @@
-//! What is chosen once, when an engine is made.
+//! Choices that are made once, with the engine.
 
+use crate::eviction::policy::Policy;
+use crate::ids::{Bytes, Cost};
 use crate::pool::PoolError;
-use crate::{Bytes, Cost, Policy};
 use std::num::NonZeroU32;
 
 /// The choices that an [`Engine`](crate::Engine) is made with.
@@ -11,47 +12,50 @@ pub struct Config {
     pub budgets: Vec<Option<Bytes>>,
     /// Which storage goes first.
     pub policy: Policy,
-    /// What happens when the last reference to a storage goes.
+    /// The fate of a storage whose last reference is dropped.
     pub dealloc: Dealloc,
     /// How long the engine remembers ops.
     pub lineage: Lineage,
     /// How replays are ordered.
     pub order: ReplayOrder,
-    /// When to give up.
+    /// When to give a plan up.
     pub thrash: ThrashLimit,
     /// Seed of the `random` policy.
     pub seed: u64,
-    /// What the bytes of a pool with a budget are.
+    /// How the bytes of a device with a budget are managed.
     pub memory: Memory,
-    /// Nanoseconds since some moment, if the time of searches is to be told ([`Engine::search_time`](crate::Engine::search_time)); no
-    /// decision depends on it.
+    /// Nanoseconds since some moment, if the time of searches is to be told
+    /// ([`Engine::search_time`](crate::Engine::search_time)); no decision depends on it.
     pub stopwatch: Option<fn() -> u64>,
 }
 
-/// What the bytes of a pool with a budget are.
+/// How the bytes of a device with a budget are managed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Memory {
     /// A count: free bytes are alike wherever they lie, as DTR assumes.
     #[default]
     Fungible,
-    /// One arena of exactly the budget: a storage is a block with an address, and room is free bytes side by side (Coop section 3.1).
+    /// One arena of exactly the budget: a storage is a block with an address, and room is free bytes side by side (Coop
+    /// section 3.1).
     Arena(Arena),
 }
 
 /// How storages are placed in an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arena {
-    /// What addresses and sizes are multiples of.
+    /// Addresses and sizes are multiples of this.
     pub alignment: Alignment,
-    /// From where.
+    /// The ends that blocks are placed from.
     pub ends: Ends,
-    /// What is smaller lies elsewhere: the allocator of a front end may leave small blocks to another. 0: all storages are placed.
+    /// Smaller storages lie elsewhere: the allocator of a front end may leave small blocks to another. 0: all storages
+    /// are placed.
     pub smallest: Bytes,
     /// Whether blocks may be moved.
     pub moves: Moves,
 }
 
-/// Whether a block that is in the way is copied elsewhere ([`Step::Move`](crate::Step::Move)) where that costs less than evicting.
+/// Whether a block that is in the way is copied elsewhere ([`Step::Move`](crate::Step::Move)) where that costs less
+/// than evicting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Moves {
     /// Blocks stay where they were placed, as in the Coop paper.
@@ -70,11 +74,11 @@ pub enum Ends {
     /// All from the low end, as allocators do.
     #[default]
     Low,
-    /// What is expensive for its size from the low end, as constants are, and what is cheap from the high end (cheap tensor partitioning,
-    /// Coop section 3.4).
+    /// Blocks that are expensive for their size from the low end, as constants are, and cheap ones from the high end
+    /// (cheap tensor partitioning, Coop section 3.4).
     ByCost,
-    /// What is smaller than a 64th of the arena from the low end, as constants are, and what is larger from the high end: small storages
-    /// that are pinned or read do not split the room of large ones.
+    /// Blocks smaller than a 64th of the arena from the low end, as constants are, and larger ones from the high end:
+    /// small storages that are pinned or read do not split the room of large ones.
     BySize,
 }
 
@@ -84,7 +88,7 @@ pub struct Alignment(u64);
 
 impl Alignment {
     /// # Errors
-    /// [`PoolError::Alignment`] for what is no power of two.
+    /// [`PoolError::Alignment`] for a number that is no power of two.
     ///
     /// ```
     /// use remat_core::Alignment;
@@ -93,9 +97,10 @@ impl Alignment {
     /// assert!(Alignment::new(48).is_err());
     /// ```
     pub fn new(bytes: u64) -> Result<Alignment, PoolError> {
-        match bytes.is_power_of_two() {
-            true => Ok(Alignment(bytes)),
-            false => Err(PoolError::Alignment { alignment: bytes }),
+        if bytes.is_power_of_two() {
+            Ok(Alignment(bytes))
+        } else {
+            Err(PoolError::Alignment { alignment: bytes })
         }
     }
 

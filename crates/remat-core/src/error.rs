@@ -1,10 +1,11 @@
 //! Why the engine refuses. After any of these the state is as before the call.
 
-use crate::{Bytes, PoolId};
+use crate::ids::{Bytes, PoolId};
 use std::fmt;
 
 /// A refusal. The engine's state is unchanged; raise the budget and go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Error {
     /// No order of evictions and replays fits.
     Budget {
@@ -24,6 +25,9 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
+    /// Planning took more work than an attempt may (some dozen replays for each op that is remembered). Another order
+    /// may fit, or the same one with a larger budget.
+    PlanLimit,
     /// The event contradicts the state: an unknown or freed id, a release without a retain, an op begun twice.
     Protocol(&'static str),
     /// Sizes or costs exceed what 63 bits hold, or more than 2^32 - 2 ids are asked for.
@@ -54,8 +58,16 @@ impl fmt::Display for Error {
                 )
             }
             Error::Thrash { replayed, limit } => {
-                write!(f, "thrashing: {replayed} ns recomputed, the limit is {limit} ns; raise the budget or the thrash limit")
+                write!(
+                    f,
+                    "thrashing: {replayed} ns recomputed, the limit is {limit} ns; raise the budget or the thrash \
+                     limit"
+                )
             }
+            Error::PlanLimit => write!(
+                f,
+                "no plan was found within the bound on planning work; raise the budget"
+            ),
             Error::Protocol(what) => write!(f, "engine protocol: {what}"),
             Error::Overflow => write!(f, "sizes or counts beyond what the engine can hold"),
         }

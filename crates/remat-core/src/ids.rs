@@ -20,7 +20,8 @@ macro_rules! id {
 }
 
 id!(
-    /// A tensor: a view of a storage, made by one op. Dense; reused after [`Lineage::Collect`](crate::Lineage) frees it.
+    /// A tensor: a view of a storage, made by one op. Dense; reused after [`Lineage::Collect`](crate::Lineage) frees
+    /// it.
     TensorId
 );
 id!(

@@ -1,11 +1,12 @@
-//! What a front end says of an op, and what the engine asks it to perform.
+//! Ops as a front end announces and reports them, and the steps that the engine asks it to perform.
 
-use crate::{Bytes, Cost, OpId, PoolId, StorageId, TensorId};
+use crate::ids::{Bytes, Cost, OpId, PoolId, StorageId, TensorId};
 
-/// What an output of an op is made of.
+/// The storage that an output of an op views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// A storage of its own, of so many bytes (an upper bound until [`Engine::finish`](crate::Engine::finish)), in a pool.
+    /// A storage of its own, of so many bytes (an upper bound until [`Engine::finish`](crate::Engine::finish)), in a
+    /// pool.
     Fresh {
         /// Size of the new storage.
         bytes: Bytes,
@@ -30,7 +31,7 @@ pub enum Output {
 pub struct OpSpec<'a> {
     /// Tensors it reads; repeated ones are allowed.
     pub inputs: &'a [TensorId],
-    /// What it makes.
+    /// Tensors it makes.
     pub outputs: &'a [Output],
     /// Bytes that the op needs while it runs, beyond inputs and outputs.
     pub workspace: Bytes,
@@ -40,12 +41,12 @@ pub struct OpSpec<'a> {
     pub replay: Replay,
 }
 
-/// What is known of an op before it runs.
+/// Knowledge of an op before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// What it will cost, 0 if that is not known.
+    /// The time it will take, 0 if that is not known.
     pub cost: Cost,
-    /// What it costs for its size.
+    /// How its cost grows with its size.
     pub kind: Kind,
 }
 
@@ -58,7 +59,8 @@ impl From<Cost> for Expected {
     }
 }
 
-/// What an op costs for the bytes that it makes (Coop section 3.4, table 1); decides where its outputs are placed in an arena.
+/// How the cost of an op grows with the bytes that it makes (Coop section 3.4, table 1); decides where its outputs are
+/// placed in an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Not known: its cost over its bytes is compared with that of all ops so far.
@@ -88,7 +90,7 @@ pub enum Step {
     Recompute {
         /// The op to run.
         op: OpId,
-        /// What happens to inputs that the op writes into.
+        /// The fate of inputs that the op writes into.
         mutation: Mutation,
     },
     /// Copy the storage's bytes to another address of its arena, and free those where they were.

@@ -1,5 +1,5 @@
-//! Arenas: a resident storage of a device with one is a block with an address (Coop section 3.1), and so is every output
-//! and workspace of an op under way.
+//! Arenas: a resident storage of a device with one is a block with an address (Coop section 3.1), and so is every
+//! output and workspace of an op under way.
 
 use super::partition::Partition;
 use crate::config::{self, Config, Memory, Moves};

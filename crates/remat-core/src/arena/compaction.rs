@@ -1,6 +1,6 @@
-//! Room without evicting: where enough bytes are free and no block is large enough, blocks are moved out of the way. The
-//! paper's windows (Coop section 3.3) stop at blocks that cannot be evicted; most of them can be copied, and a copy costs
-//! less than most replays.
+//! Room without evicting: where enough bytes are free and no block is large enough, blocks are moved out of the way.
+//! The paper's windows (Coop section 3.3) stop at blocks that cannot be evicted; most of them can be copied, and a copy
+//! costs less than most replays.
 
 use super::blocks::Arena;
 use crate::graph::{Graph, NOWHERE};
@@ -97,18 +97,18 @@ impl Compaction {
         let mut slot = arena.pool.lowest();
         while slot != NIL {
             let block = arena.pool.block(slot);
-            let next = block.above;
-            if block.taken && !can_move(arena, graph, movable, slot) {
+            let last = slot;
+            slot = block.above;
+            if block.taken && !can_move(arena, graph, movable, last) {
                 run.clear();
                 (left, room, moved) = (0, 0, 0);
-                slot = next;
                 continue;
             }
             if !block.taken {
                 free.push((block.address, block.bytes));
             }
             let moves = if block.taken { block.bytes } else { 0 };
-            run.push((slot, block.bytes, moves));
+            run.push((last, block.bytes, moves));
             room += block.bytes;
             moved += moves;
             while room - run[left].1 >= bytes {
@@ -120,15 +120,15 @@ impl Compaction {
                 let place = ranges.partition_point(|range| range.moved <= moved);
                 if place < TRIED {
                     ranges.truncate(TRIED - 1);
-                    let (first, last) = (run[left].0, slot);
+                    let first = run[left].0;
                     ranges.insert(place, Range { moved, first, last });
                 }
             }
-            slot = next;
         }
     }
 
-    /// Finds a hole outside of a range for each block in it, the largest first, each in the smallest hole that holds it.
+    /// Finds a hole outside of a range for each block in it, the largest first, each in the smallest hole that holds
+    /// it.
     fn pack(&mut self, arena: &Arena, range: &Range) -> bool {
         let Compaction {
             free, holes, moves, ..

@@ -54,8 +54,8 @@ pub(crate) struct Demand {
     pub(crate) movable: Movable,
     /// Blocks evicted for the shortage under way: address, bytes.
     pub(crate) evicted: Vec<(u64, u64)>,
-    /// What was evicted in the plan under way, at the cost that it was chosen for. (What came back since may have a bound
-    /// only.)
+    /// Storages evicted in the plan under way, each at the cost that it was chosen for. (One that came back since may
+    /// have a bound only.)
     pub(crate) chosen: Vec<(StorageId, i64)>,
     pub(crate) windows: Windows,
     pub(crate) compaction: Compaction,
@@ -101,7 +101,8 @@ impl Demand {
         }
     }
 
-    /// The cost of all that the plan under way evicted and somebody may ask for, each at the cost that it was chosen for.
+    /// The cost of all that the plan under way evicted and somebody may ask for, each at the cost that it was chosen
+    /// for.
     pub(crate) fn cost_of_evicted(&self, graph: &Graph) -> i64 {
         let asked_for = |s: StorageId| graph[s].live_views > 0;
         let costs = self.chosen.iter().filter(|(s, _)| asked_for(*s));

@@ -1,6 +1,7 @@
-//! The side that a block is placed from. Cheap tensor partitioning (Coop section 3.4): blocks that cost much for their size
-//! are placed from the low end, as those are that cannot be evicted, and blocks that cost little from the high end, so that
-//! a window of cheap blocks holds cheap blocks only. Or by size, so that no small block stands between large ones.
+//! The side that a block is placed from. Cheap tensor partitioning (Coop section 3.4): blocks that cost much for their
+//! size are placed from the low end, as those are that cannot be evicted, and blocks that cost little from the high
+//! end, so that a window of cheap blocks holds cheap blocks only. Or by size, so that no small block stands between
+//! large ones.
 
 use crate::config::Ends;
 use crate::graph::{Graph, Made};
@@ -11,8 +12,8 @@ use crate::pool::End;
 /// A block of this part of the arena is large.
 const LARGE: u64 = 64;
 
-/// What the sides of an arena are for. Cost and bytes are those of all ops so far that made any: the mean density tells
-/// expensive ops from cheap ones, which differ by an order of magnitude (table 1).
+/// The rule by which blocks are kept apart. Cost and bytes are those of all ops so far that made any: the mean density
+/// tells expensive ops from cheap ones, which differ by an order of magnitude (table 1).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Partition {
     ends: Ends,

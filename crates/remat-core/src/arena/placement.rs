@@ -5,8 +5,8 @@ use crate::ids::{Bytes, StorageId};
 /// Where a plan puts something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The step that makes it, an index into [`Engine::steps`](crate::Engine::steps); their number for outputs of the op
-    /// begun.
+    /// The step that makes it, an index into [`Engine::steps`](crate::Engine::steps); their number for outputs of the
+    /// op begun.
     pub step: usize,
     /// Which of the op's outputs.
     pub output: u32,

@@ -1,15 +1,15 @@
-//! The sliding window (Coop section 3.3): of all runs of neighbouring blocks that make room once they are evicted, the one
-//! that costs least. One pass over the blocks in address order, two pointers; a free block costs nothing, a block that
-//! cannot be evicted breaks the window.
+//! The sliding window (Coop section 3.3): of all runs of neighbouring blocks that make room once they are evicted, the
+//! one that costs least. One pass over the blocks in address order, two pointers; a free block costs nothing, a block
+//! that cannot be evicted breaks the window.
 //!
-//! A storage costs `projected cost / staleness`, which is DTR's score without the size: the window has the size. Costs are
-//! summed in units of 2^-32, so that sums are exact whatever the order. The paper takes the window with the smallest sum;
-//! the sum over the bytes made free is the better price where storages differ in size, since the bytes left over serve the
-//! next allocations (docs/reference/benchmarks/simulated-arenas.md).
+//! A storage costs `projected cost / staleness`, which is DTR's score without the size: the window has the size. Costs
+//! are summed in units of 2^-32, so that sums are exact whatever the order. The paper takes the window with the
+//! smallest sum; the sum over the bytes made free is the better price where storages differ in size, since the bytes
+//! left over serve the next allocations (docs/reference/benchmarks/simulated-arenas.md).
 //!
-//! A storage's whole cost is dear to count: all that bringing it back would take. So windows are compared by bounds from a
-//! few ancestors first, and whole costs are counted of the cheapest only, until it has no bounds. That changes no choice:
-//! no bound is above the whole cost.
+//! A storage's whole cost is dear to count: all that bringing it back would take. So windows are compared by bounds
+//! from a few ancestors first, and whole costs are counted of the cheapest only, until it has no bounds. That changes
+//! no choice: no bound is above the whole cost.
 
 use super::blocks::Arena;
 use crate::eviction::policy::{Form, Price};
@@ -38,7 +38,7 @@ pub(crate) struct Window {
     last: u32,
 }
 
-/// What a search looks for, and when.
+/// The aim of a search, and the time of it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sought {
     pub(crate) bytes: u64,
@@ -72,7 +72,8 @@ struct Sum {
 }
 
 impl Windows {
-    /// The cheapest window by the costs that are known, with a margin for the next small blocks if there is one so large.
+    /// The cheapest window by the costs that are known, with a margin for the next small blocks if there is one so
+    /// large.
     pub(crate) fn cheapest(
         &mut self,
         arena: &Arena,
@@ -100,20 +101,20 @@ impl Windows {
         while slot != NIL {
             visited += 1;
             let block = arena.pool.block(slot);
+            let last = slot;
+            slot = block.above;
             let price = if block.taken {
-                let owner = arena.owner(slot);
+                let owner = arena.owner(last);
                 owner.and_then(|s| price(&graph[s], sought))
             } else {
                 Some(0)
             };
-            let next = block.above;
             let Some(price) = price else {
                 run.clear();
                 sum = Sum::default();
-                slot = next;
                 continue;
             };
-            run.push((slot, block.bytes, price));
+            run.push((last, block.bytes, price));
             sum.room += block.bytes;
             sum.cost += u128::from(price);
             while sum.room - run[sum.left].1 >= sought.bytes {
@@ -124,11 +125,10 @@ impl Windows {
             if sum.room >= sought.bytes {
                 if let Some(price) = sum.price_below(sought.price, least) {
                     let first = run[sum.left].0;
-                    best = Some(Window { first, last: slot });
+                    best = Some(Window { first, last });
                     least = price;
                 }
             }
-            slot = next;
         }
         self.visited += visited;
         best

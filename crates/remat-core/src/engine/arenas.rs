@@ -9,27 +9,28 @@ use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
 use crate::pool::Pool;
 
 impl Engine {
-    /// Where the latest plan puts what its steps make, in the order of [`steps`](Engine::steps); last, those of the op begun.
+    /// Where the latest plan puts what its steps make, in the order of [`steps`](Engine::steps); last, those of the op
+    /// begun.
     pub fn placements(&self) -> &[Placement] {
         &self.state.demand.placements
     }
 
-    /// The blocks of a pool's arena as an allocator really has them, in address order and without the free ones; what no storage
-    /// owns is workspace or another's. From now on decisions go by them. Once blocks were told, storages need not have
-    /// one (they may lie outside of the arena), and only the allocator keeps them apart.
+    /// The blocks of a pool's arena as an allocator really has them, in address order and without the free ones; what
+    /// no storage owns is workspace or another's. From now on decisions go by them. Once blocks were told, storages
+    /// need not have one (they may lie outside of the arena), and only the allocator keeps them apart.
     ///
     /// Takes O(n log n) for n blocks.
     ///
     /// # Errors
-    /// [`Error::Protocol`] for a pool that is no arena, and for blocks that overlap, are out of order, misaligned or beyond the end;
-    /// the arena then holds those before.
+    /// [`Error::Protocol`] for a pool that is no arena, and for blocks that overlap, are out of order, misaligned or
+    /// beyond the end; the arena then holds those before.
     pub fn observe(&mut self, pool: PoolId, blocks: &[Observed]) -> Result<(), Error> {
         self.state.open_call();
         self.state.observe(pool.0, blocks)
     }
 
-    /// [`constant`](Engine::constant) for bytes that are there already and need no room: outside of the arena, or in it where
-    /// the next [`observe`](Engine::observe) tells. No steps follow.
+    /// [`constant`](Engine::constant) for bytes that are there already and need no room: outside of the arena, or in it
+    /// where the next [`observe`](Engine::observe) tells. No steps follow.
     ///
     /// # Errors
     /// [`Error::Overflow`] for sizes beyond 63 bits.
@@ -74,16 +75,17 @@ impl Engine {
         self.state.arenas.get(pool.0).map(|arena| &arena.pool)
     }
 
-    /// Nanoseconds that searches took by the [stopwatch](crate::Config::stopwatch), those of plans that came to nothing included.
+    /// Nanoseconds that searches took by the [stopwatch](crate::Config::stopwatch), those of plans that came to nothing
+    /// included.
     pub fn search_time(&self) -> u64 {
         self.state.demand.search_time
     }
 
-    /// Whether arenas are as they should be: no two blocks overlap, each resident storage has one of its own. For tests and
-    /// checking builds; takes time linear in all storages.
+    /// Whether arenas are as they should be: no two blocks overlap, each resident storage has one of its own. For tests
+    /// and checking builds; takes time linear in all storages.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first contradiction found.
     pub fn check(&self) -> Result<(), String> {
         self.state.arenas.check(&self.state.graph)
     }

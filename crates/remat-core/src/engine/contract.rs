@@ -73,8 +73,8 @@ impl Engine {
         }
     }
 
-    /// A non-rematerializable storage (weights, data, anything made elsewhere), resident and pinned, with one reference.
-    /// Its bytes are there already: steps may follow that evict others to get back under the budget.
+    /// A non-rematerializable storage (weights, data, anything made elsewhere), resident and pinned, with one
+    /// reference. Its bytes are there already: steps may follow that evict others to get back under the budget.
     ///
     /// # Errors
     /// [`Error::Budget`] when nothing more can be evicted; the constant is then not registered.
@@ -94,19 +94,19 @@ impl Engine {
     /// [`steps`](Engine::steps) holds all that must be performed before it may run. The outputs get ids at once
     /// ([`outputs`](Engine::outputs)), each with one reference.
     ///
-    /// An op that writes in place over a constant destroys it for good: all that is referenced and was computed from the
-    /// old value is first brought back and pinned, and the op's outputs are constants too.
+    /// An op that writes in place over a constant destroys it for good: all that is referenced and was computed from
+    /// the old value is first brought back and pinned, and the op's outputs are constants too.
     ///
     /// # Errors
-    /// [`Error::Budget`], [`Error::Thrash`]; found before anything is performed. [`Error::Protocol`] for unknown ids or
-    /// indices, [`Error::Overflow`] for sizes beyond 63 bits.
+    /// [`Error::Budget`], [`Error::Thrash`], [`Error::PlanLimit`]; found before anything is performed.
+    /// [`Error::Protocol`] for unknown ids or indices, [`Error::Overflow`] for sizes beyond 63 bits.
     pub fn begin(&mut self, op: &OpSpec<'_>) -> Result<OpId, Error> {
         self.begin_expecting(op, Expected::default())
     }
 
     /// [`begin`](Engine::begin) for a front end that knows what the op will cost: scores taken while its inputs are
-    /// brought back count that cost already, as the reference simulator does. In an arena cost and kind say where outputs
-    /// are placed.
+    /// brought back count that cost already, as the reference simulator does. In an arena cost and kind say where
+    /// outputs are placed.
     ///
     /// # Errors
     /// As [`begin`](Engine::begin).
@@ -256,10 +256,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Constants that the program dropped may still be needed to recompute something. Says which of them, from the first on,
-    /// to banish together, and which tensors to [`pin`](Engine::pin) before: most bytes freed beyond those pinned. Once the
-    /// tensors are pinned and the constants released, the constants' bytes are free (DTR appendix C.5). Changes nothing
-    /// itself.
+    /// Constants that the program dropped may still be needed to recompute something. Says which of them, from the
+    /// first on, to banish together, and which tensors to [`pin`](Engine::pin) before: most bytes freed beyond those
+    /// pinned. Once the tensors are pinned and the constants released, the constants' bytes are free (DTR appendix
+    /// C.5). Changes nothing itself.
     ///
     /// Takes time linear in what was computed from the constants up to those tensors.
     ///

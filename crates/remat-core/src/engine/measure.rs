@@ -5,8 +5,8 @@ use crate::ids::{PoolId, StorageId};
 use crate::transaction::State;
 
 impl Engine {
-    /// Below so many candidates of a pool a victim is found by an exhaustive scan, which picks the same, and windows are
-    /// compared by whole costs at once: for measurements and tests.
+    /// Below so many candidates of a pool a victim is found by an exhaustive scan, which picks the same, and windows
+    /// are compared by whole costs at once: for measurements and tests.
     #[doc(hidden)]
     pub fn search_exhaustively_below(&mut self, candidates: usize) {
         self.state.eviction.search_exhaustively_below(candidates);

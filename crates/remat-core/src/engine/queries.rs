@@ -1,4 +1,4 @@
-//! What a front end may ask.
+//! Questions that a front end may ask.
 
 use super::contract::Engine;
 use crate::counters::{Counters, Refused};

@@ -1,8 +1,8 @@
 //! The evictable storages of each device.
 //!
-//! A candidate's place is the time it last became evictable. Of equal scores the last wins, but the first candidate that
-//! scores exactly 0 wins at once (the reference's rule). Places are numbers, so the lists need no order. Numerators are
-//! cached in the storages and copied to where the search looks.
+//! A candidate's place is the time it last became evictable. Of equal scores the last wins, but the first candidate
+//! that scores exactly 0 wins at once (the reference's rule). Places are numbers, so the lists need no order.
+//! Numerators are cached in the storages and copied to where the search looks.
 
 use super::policy::Form;
 use super::search::{Candidate, List, MANY};

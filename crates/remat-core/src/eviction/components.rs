@@ -84,7 +84,8 @@ impl Components {
         *cost = cost.wrapping_add(delta);
     }
 
-    /// Joins two sets given by their roots, whose watchers were told; returns the root that was hung under the other, if they were two.
+    /// Joins two sets given by their roots, whose watchers were told; returns the root that was hung under the other,
+    /// if they were two.
     pub(crate) fn join(&mut self, a: u32, b: u32) -> Option<u32> {
         if a == b {
             return None;
@@ -152,7 +153,7 @@ impl Components {
         }
     }
 
-    /// Tells the storage's score when the set changes.
+    /// The storage's score counts the set: it is voided when the set changes.
     pub(crate) fn watch(&mut self, root: u32, storage: u32) {
         push_deduplicated(&mut self.nodes[root as usize].watchers, storage);
     }

@@ -1,6 +1,6 @@
-//! Many evicted neighbourhoods in one pass: multi-source search (MS-BFS, Then et al., VLDB 2014). An eviction often changes
-//! what hundreds of candidates have around them, and their neighbourhoods are mostly the same storages. 128 walks share one
-//! pass: a word a storage says which of them reach it.
+//! Many evicted neighbourhoods in one pass: multi-source search (MS-BFS, Then et al., VLDB 2014). An eviction often
+//! changes what hundreds of candidates have around them, and their neighbourhoods are mostly the same storages. 128
+//! walks share one pass: a word a storage says which of them reach it.
 
 use super::neighbourhood::{Announced, Sum};
 use crate::graph::{Graph, Way};
@@ -98,6 +98,17 @@ impl MultiSource {
         }
     }
 
+    /// Each walk reaches the storages next to where it begins.
+    fn begin(&mut self, graph: &mut Graph, from: &[StorageId], way: Way) {
+        self.prepare(graph.storages.len());
+        for (walk, &s) in from.iter().enumerate() {
+            self.begin_at(s, walk);
+        }
+        for (walk, &s) in from.iter().enumerate() {
+            graph.each_next(s, way, |_, next| self.reach(next, 1 << walk, way));
+        }
+    }
+
     /// For each of at most [`WIDTH`] storages the sum that a walk of its own would make.
     pub(crate) fn sums(
         &mut self,
@@ -107,13 +118,7 @@ impl MultiSource {
         announced: Announced,
     ) -> [Sum; WIDTH] {
         let mut sums = [Sum::default(); WIDTH];
-        self.prepare(graph.storages.len());
-        for (walk, &s) in from.iter().enumerate() {
-            self.begin_at(s, walk);
-        }
-        for (walk, &s) in from.iter().enumerate() {
-            graph.each_next(s, way, |_, next| self.reach(next, 1 << walk, way));
-        }
+        self.begin(graph, from, way);
         let mut shared = Shared::default();
         while let Some((s, walks)) = self.next(way) {
             let storage = &mut graph[s];

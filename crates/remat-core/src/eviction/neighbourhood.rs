@@ -1,5 +1,5 @@
-//! Walks over the exact evicted neighbourhood `e*` (DTR appendix C.2): evicted ancestors and descendants reachable through
-//! evicted storages.
+//! Walks over the exact evicted neighbourhood `e*` (DTR appendix C.2): evicted ancestors and descendants reachable
+//! through evicted storages.
 
 use crate::graph::{Graph, Storage, Way};
 use crate::ids::StorageId;

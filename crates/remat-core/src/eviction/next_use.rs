@@ -1,7 +1,7 @@
 //! When a plan reads each storage next, and which candidate it reads last (Belady 1966).
 //!
-//! What a plan is yet to do is a stack of turns, the next one on top. So the uses of a storage are a stack as well: the
-//! one registered last comes first.
+//! The turns of a plan form a stack, the next one on top. So the uses of a storage form a stack as well: the one
+//! registered last comes first.
 
 use super::candidates::Candidates;
 use crate::graph::{Graph, NONE};

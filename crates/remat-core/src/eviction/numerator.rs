@@ -49,8 +49,8 @@ impl Numerators {
         }
     }
 
-    /// The numerator, or where it counts ancestors, a lower bound of it from so many of them: costs are not negative, and
-    /// a walk looks at the same storages first however far it goes. A bound if as many were looked at.
+    /// The numerator, or where it counts ancestors, a lower bound of it from so many of them: costs are not negative,
+    /// and a walk looks at the same storages first however far it goes. A bound if as many were looked at.
     pub(crate) fn count(
         &mut self,
         graph: &mut Graph,

@@ -1,4 +1,4 @@
-//! Keeping scores valid: what voids a cached numerator.
+//! Keeping scores valid: the changes that void a cached numerator.
 
 use super::candidates::Candidates;
 use super::components::Components;
@@ -32,7 +32,7 @@ pub(crate) struct Eviction {
     pub(super) counted: Vec<(StorageId, Counted)>,
 }
 
-/// What the engine is configured to do that scores depend on.
+/// Choices of the engine's configuration that scores depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
     /// Storages without references are banished (DTR appendix C.5).
@@ -58,7 +58,7 @@ enum Ages {
     WithNeighbourhood,
 }
 
-/// What happened to a storage that scores around it may count.
+/// A change of a storage that scores around it may count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// It was evicted.

@@ -27,8 +27,8 @@ pub(crate) struct Victim {
 }
 
 impl Eviction {
-    /// Fewer candidates than this are scanned; if any number is, bounds are not used either, and if none is, they are of one
-    /// ancestor.
+    /// Fewer candidates than this are scanned; if any number is, bounds are not used either, and if none is, they are
+    /// of one ancestor.
     pub(crate) fn search_exhaustively_below(&mut self, candidates: usize) {
         self.candidates.many = candidates;
         if let Some(ancestors) = &mut self.bounds.ancestors {
@@ -40,7 +40,8 @@ impl Eviction {
         }
     }
 
-    /// The candidate with the smallest score; that which is read last where the [uses to come](super::next_use) are known.
+    /// The candidate with the smallest score; that which is read last where the [uses to come](super::next_use) are
+    /// known.
     pub(crate) fn victim(
         &mut self,
         graph: &mut Graph,
@@ -54,20 +55,13 @@ impl Eviction {
             return None;
         }
         if self.next_uses.are_known() {
-            let (storage, evaluated) =
-                self.next_uses
-                    .furthest(graph, &self.candidates, pool, clock)?;
-            return Some(Victim {
-                storage,
-                evaluated,
-                accesses: u64::from(evaluated),
-            });
+            return self.furthest(graph, pool, clock);
         }
-        let mut accesses = count as u64;
-        accesses += match precision {
+        let counted = match precision {
             Precision::Bounds => self.bound_numerators(graph, journal, pool),
             Precision::Whole => self.refresh_numerators(graph, journal, pool),
         };
+        let mut accesses = count as u64 + counted;
         let salt = self.salt(journal);
         // The first by bounds is the first if its own is none: all others score as much as by their bounds or more.
         loop {
@@ -81,6 +75,17 @@ impl Eviction {
             };
             accesses += seen;
         }
+    }
+
+    /// The candidate that the plan reads last.
+    fn furthest(&self, graph: &Graph, pool: u8, clock: u64) -> Option<Victim> {
+        let candidates = &self.candidates;
+        let (storage, evaluated) = self.next_uses.furthest(graph, candidates, pool, clock)?;
+        Some(Victim {
+            storage,
+            evaluated,
+            accesses: u64::from(evaluated),
+        })
     }
 
     /// Lists a storage as a candidate that is scored by so many bytes: at a place that it had, or as the latest.
@@ -108,7 +113,8 @@ impl Eviction {
         self.draws.next()
     }
 
-    /// Brings the cached numerators of a device's candidates up to date; returns how many other storages were looked at.
+    /// Brings the cached numerators of a device's candidates up to date; returns how many other storages were looked
+    /// at.
     fn refresh_numerators(&mut self, graph: &mut Graph, journal: &mut Journal, pool: u8) -> u64 {
         let mut stale = self.take_stale(graph, pool);
         if std::mem::take(&mut self.bounds.any) {
@@ -124,7 +130,8 @@ impl Eviction {
         accesses
     }
 
-    /// Storages whose numerators have to be counted, each once. Those that are valid are copied to where the search looks.
+    /// Storages whose numerators have to be counted, each once. Those that are valid are copied to where the search
+    /// looks.
     fn take_stale(&mut self, graph: &mut Graph, pool: u8) -> Vec<StorageId> {
         let mut told = self.candidates.take_stale(pool);
         let mut stale = std::mem::take(&mut self.stale);
@@ -146,7 +153,8 @@ impl Eviction {
         stale
     }
 
-    /// Brings a valid numerator or a lower bound of it to each candidate; returns how many other storages were looked at.
+    /// Brings a valid numerator or a lower bound of it to each candidate; returns how many other storages were looked
+    /// at.
     pub(crate) fn bound_numerators(
         &mut self,
         graph: &mut Graph,
@@ -176,7 +184,8 @@ impl Eviction {
         accesses
     }
 
-    /// The cost of bringing a candidate back as things are. A candidate that was chosen by the uses to come has none counted.
+    /// The cost of bringing a candidate back as things are. A candidate that was chosen by the uses to come has none
+    /// counted.
     pub(crate) fn cost_now(
         &mut self,
         graph: &mut Graph,

@@ -5,7 +5,7 @@ use super::links::Graph;
 use super::records::Phase;
 use crate::ids::{Bytes, StorageId, TensorId};
 
-/// What banishing constants would take, see [`Engine::plan_banish`](crate::Engine::plan_banish).
+/// The price and the gain of banishing constants, see [`Engine::plan_banish`](crate::Engine::plan_banish).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BanishPlan {

@@ -1,4 +1,4 @@
-//! What lineage collection ([`Lineage::Collect`]) found and is yet to do.
+//! Lineage collection ([`Lineage::Collect`]): the tensors that it found unreachable, and the ids that it freed.
 
 use super::links::Graph;
 use super::records::Life;

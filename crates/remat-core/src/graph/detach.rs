@@ -1,4 +1,5 @@
-//! Overwriting a value that cannot be recomputed: all that its recomputation would need is made independent of it first.
+//! Detaching: before an op overwrites a value that cannot be recomputed, the dependents of that value are made
+//! independent of it.
 
 use super::links::Graph;
 use super::records::{Made, Phase};
@@ -13,8 +14,9 @@ struct Detached {
 }
 
 impl Graph {
-    /// Walks from what an op overwrites for good to what was computed from it. Appends to `frontier` the tensors that must
-    /// be resident, and pinned, before: the nearest referenced dependents. Returns the storages that are lost then.
+    /// Walks from what an op overwrites for good to what was computed from it. Appends to `frontier` the tensors that
+    /// must be resident, and pinned, before: the nearest referenced dependents. Returns the storages that are lost
+    /// then.
     pub(crate) fn detach(&mut self, op: OpId, frontier: &mut Vec<TensorId>) -> Vec<StorageId> {
         let overwritten = self.overwritten(op);
         let constants = overwritten.iter().copied();

@@ -1,7 +1,7 @@
 //! Storages, tensors, ops, and who reads what (DTR appendix C.1). Flat vectors with dense ids; slots and their buffers
 //! are reused, so that a steady state allocates nothing.
 
-use super::records::{Life, Made, Op, Phase, Reader, Storage, Tensor, Way, NONE};
+use super::records::{Life, Made, Op, Reader, Storage, Tensor, Way, NONE};
 use crate::error::Error;
 use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
 use crate::op::{Expected, OpSpec, Output, Replay};

@@ -42,7 +42,7 @@ pub(crate) struct Storage {
     pub(crate) locks: u32,
     /// References from outside, summed over its tensors.
     pub(crate) refs: u32,
-    /// Tensors of it that somebody can still ask for; 0: dead, what a replay makes of it is dropped.
+    /// Tensors of it that somebody can still ask for. At 0 the storage is unreachable: a replay that makes it drops it.
     pub(crate) live_views: u32,
     pub(crate) last_access: u64,
     /// Where its block is in its pool's arena; [`NOWHERE`](crate::graph::NOWHERE) if it has none.
@@ -55,10 +55,10 @@ pub(crate) struct Storage {
     pub(crate) slot: u32,
     /// Cached numerator of the score, if `scored`.
     pub(crate) numerator: i64,
-    /// Latest access to what the numerator counts, cached with it.
+    /// Latest access to the evicted storages that the numerator counts, cached with it.
     pub(crate) latest_around: u64,
     pub(crate) scored: bool,
-    /// The cached numerator is a lower bound: not all that it counts was looked at.
+    /// The cached numerator is a lower bound: a walk stopped before it had seen all that counts.
     pub(crate) bounded: bool,
     /// Number of the announcement that it is a result of, 0 once it was computed.
     pub(crate) announced: u64,
@@ -70,7 +70,8 @@ pub(crate) struct Storage {
     pub(crate) propagated_announcement: u64,
     /// Visited in this walk.
     pub(crate) stamp: u32,
-    /// For each way, the only other storage next to it; itself if there are none or several, [`NONE`] if that is not known.
+    /// For each way, the only other storage next to it; itself if there are none or several, [`NONE`] if that is not
+    /// known.
     pub(crate) only_next: [u32; 2],
     pub(crate) views: Vec<TensorId>,
     pub(crate) readers: Vec<Reader>,
@@ -111,8 +112,8 @@ impl Storage {
         }
     }
 
-    /// The slot takes another storage, which inherits nothing but the buffers of the one before. That one has no views and
-    /// no readers any more.
+    /// The slot takes another storage, which inherits nothing but the buffers of the one before. That one has no views
+    /// and no readers any more.
     pub(super) fn renew(&mut self, bytes: Bytes, pool: PoolId) {
         debug_assert!(self.views.is_empty() && self.readers.is_empty());
         let (views, readers) = (
@@ -178,7 +179,7 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// What a replay makes of an output.
+/// How a replay makes an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     Fresh,
@@ -200,7 +201,7 @@ pub(crate) struct Op {
     pub(crate) workspace_pool: u8,
     /// Where its workspace is in an arena while it is open.
     pub(crate) workspace_address: u64,
-    /// What it costs for its size, as far as is known.
+    /// How its cost grows with its size, as far as is known.
     pub(crate) kind: Kind,
     /// Its outputs are constants.
     pub(crate) constant: bool,

@@ -1,7 +1,7 @@
-//! The order of Belady (1966): missing ancestors are replayed in the order of Sethi and Ullman, but nothing is held for its
-//! uses to come. When room is short, the storage is evicted that the plan reads last; a storage
-//! that was dropped too early is brought back by a line of its own. This finds room where the other orders find none, at
-//! the price of replays: it is asked only when they fail.
+//! The order of Belady (1966): missing ancestors are replayed in the order of Sethi and Ullman, but nothing is held for
+//! its uses to come. When room is short, the storage is evicted that the plan reads last; a storage that was dropped
+//! too early is brought back by a line of its own. This finds room where the other orders find none, at the price of
+//! replays: it is asked only when they fail.
 //!
 //! Lines wait on one stack, the next op on top.
 
@@ -131,8 +131,8 @@ fn is_wanted_now(state: &State, op: OpId) -> bool {
     })
 }
 
-/// Replays an op whose inputs are all there. Those that the plan reads again are held meanwhile, so that the op does not
-/// consume them.
+/// Replays an op whose inputs are all there. Those that the plan reads again are held meanwhile, so that the op does
+/// not consume them.
 fn replay(
     state: &mut State,
     op: OpId,

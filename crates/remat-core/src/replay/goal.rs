@@ -3,7 +3,7 @@
 use crate::config::ThrashLimit;
 use crate::ids::{OpId, TensorId};
 
-/// What a plan must reach: all targets resident at once, then room for an op.
+/// The aim of a plan: all targets resident at once, then room for an op.
 #[derive(Default)]
 pub(crate) struct Goal {
     pub(crate) targets: Vec<TensorId>,

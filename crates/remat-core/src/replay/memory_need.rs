@@ -1,5 +1,5 @@
-//! Memory needs: for every missing ancestor's op, the bytes that bringing its outputs back takes beyond those that are there.
-//! Sethi and Ullman's numbering, exact on trees.
+//! Memory needs: for every missing ancestor's op, the bytes that bringing its outputs back takes beyond those that are
+//! there. Sethi and Ullman's numbering, exact on trees.
 
 use crate::graph::{Graph, Made};
 use crate::ids::{OpId, TensorId};

@@ -84,7 +84,7 @@ impl Planner {
     /// How far beyond the budgets an order goes, whatever it replays; `None` when it takes too long.
     ///
     /// # Errors
-    /// What no budget helps against.
+    /// A stop that no budget helps against.
     pub(super) fn measure(
         &mut self,
         state: &mut State,

@@ -1,4 +1,5 @@
-//! What a refusal names: the bytes that an order takes beyond the budgets, and those that the goal itself takes.
+//! The numbers that a refusal names: the bytes that an order takes beyond the budgets, and those that the goal itself
+//! takes.
 
 use super::goal::Goal;
 use crate::error::Error;
@@ -99,6 +100,6 @@ pub(super) fn error(stop: Stop) -> Error {
         Stop::Thrash { replayed, limit } => Error::Thrash { replayed, limit },
         Stop::Lost => Error::Protocol("a tensor whose value was overwritten for good is asked for"),
         Stop::Overflow => Error::Overflow,
-        Stop::Short(_) | Stop::Work => Error::Protocol("the plan took more work than its bound"),
+        Stop::Short(_) | Stop::Work => Error::PlanLimit,
     }
 }

@@ -1,6 +1,6 @@
-//! Finding an order of replays that fits ([`ReplayOrder::Fit`]): DTR's own first, then orders that hold less, down to one
-//! that keeps nothing it does not need this moment. The peak of the last kind does not depend on the budget, so it is
-//! measured without one; the smallest such peak is what a refusal names.
+//! Finding an order of replays that fits ([`ReplayOrder::Fit`]): DTR's own first, then orders that hold less, down to
+//! one that keeps nothing it does not need this moment. The peak of the last kind does not depend on the budget, so it
+//! is measured without one; the smallest such peak is what a refusal names.
 
 use super::dtr::DTR;
 use super::goal::{EarlyEviction, Goal, Hold, InputOrder, Order, Strategy};
@@ -114,9 +114,9 @@ impl Planner {
         }
     }
 
-    /// DTR's own order is laid out, with replays. Lays out three more plans: the order with foresight, and both orders with
-    /// victims chosen as if all were equally stale (amid a long replay every untouched storage is stale, whatever it is
-    /// worth). Keeps the plan that costs least; of equals the first.
+    /// DTR's own order is laid out, with replays. Lays out three more plans: the order with foresight, and both orders
+    /// with victims chosen as if all were equally stale (amid a long replay every untouched storage is stale, whatever
+    /// it is worth). Keeps the plan that costs least; of equals the first.
     fn plan_cheapest(
         &mut self,
         state: &mut State,
@@ -212,8 +212,9 @@ fn replays(state: &State) -> bool {
     steps.any(|step| matches!(step, Step::Recompute { .. }))
 }
 
-/// The cost of a plan, amortized: with the cost of all that is missing for a potential, a replay is paid for by the storages
-/// that it brings back. The cost of those that the plan evicts remains, each as the policy counted it when it chose it.
+/// The cost of a plan, amortized: with the cost of all that is missing for a potential, a replay is paid for by the
+/// storages that it brings back. The cost of those that the plan evicts remains, each as the policy counted it when it
+/// chose it.
 fn planned_cost(state: &State) -> i64 {
     if state.arenas.any() {
         return state.demand.cost_of_evicted(&state.graph);

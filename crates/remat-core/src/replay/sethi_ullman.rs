@@ -1,7 +1,8 @@
-//! The order of Sethi and Ullman (1970): every missing ancestor is replayed once, the input with the largest need first, and
-//! held until its last use in the plan. DTR's own order locks the inputs of every op on the way down and lets the policy
-//! drop storages that the plan needs next; here nothing is held before its time and nothing that the plan still needs is
-//! dropped. Under [`ReplayOrder::Fit`](crate::ReplayOrder) both are laid out and the plan that evicts less is taken.
+//! The order of Sethi and Ullman (1970): every missing ancestor is replayed once, the input with the largest need
+//! first, and held until its last use in the plan. DTR's own order locks the inputs of every op on the way down and
+//! lets the policy drop storages that the plan needs next; here nothing is held before its time and nothing that the
+//! plan still needs is dropped. Under [`ReplayOrder::Fit`](crate::ReplayOrder) both are laid out and the plan that
+//! evicts less is taken.
 
 use super::goal::{Attempt, EarlyEviction, InputOrder};
 use super::memory_need::MemoryNeeds;

@@ -5,8 +5,8 @@ use crate::op::Mutation;
 use crate::transaction::{State, Stop};
 
 impl State {
-    /// Evicts candidates until so many more bytes fit (DTR figure 1; rule 3 of the reference). In an arena blocks are found
-    /// one by one, for each request.
+    /// Evicts candidates until so many more bytes fit (DTR figure 1; rule 3 of the reference). In an arena blocks are
+    /// found one by one, for each request.
     pub(crate) fn make_room(&mut self, pool: u8, bytes: u64) -> Result<(), Stop> {
         while !self.arenas.has(pool) && self.accounts.exceeds(pool, bytes) {
             let victim = self.victim(pool).ok_or(Stop::Short(pool))?;

@@ -8,8 +8,8 @@ use crate::pool::End;
 use crate::transaction::{State, Stop};
 
 impl State {
-    /// Lists the blocks that an op needs, the largest first: the rest of their windows takes the small ones. Outputs that
-    /// are there already are made once more and dropped.
+    /// Lists the blocks that an op needs, the largest first: the rest of their windows takes the small ones. Outputs
+    /// that are there already are made once more and dropped.
     pub(crate) fn request_blocks(&mut self, op: OpId, mutation: Mutation) {
         self.demand.requests.clear();
         if !self.arenas.any() {

@@ -8,9 +8,9 @@ use crate::op::Step;
 use crate::pool::End;
 use crate::transaction::{State, Stop};
 
-/// Evicting no more than is missing must cost so many times less than a window: the bytes that a window frees beyond need
-/// serve the next allocations. (2 and 4 were tried on the recorded traces; at 1 the GAN pays, without it the TreeLSTM
-/// thrashes.)
+/// Evicting no more than is missing must cost so many times less than a window: the bytes that a window frees beyond
+/// need serve the next allocations. (2 and 4 were tried on the recorded traces; at 1 the GAN pays, without it the
+/// TreeLSTM thrashes.)
 const MARGIN: u64 = 4;
 
 /// Where a search for room began; it may come to nothing.
@@ -23,8 +23,8 @@ struct Mark {
 }
 
 impl State {
-    /// Evicts, and takes the block: a window if the policy is one of windows, else one storage after the other until a block
-    /// is large enough, as DTR and DTE did in the paper's comparison.
+    /// Evicts, and takes the block: a window if the policy is one of windows, else one storage after the other until a
+    /// block is large enough, as DTR and DTE did in the paper's comparison.
     pub(super) fn meet_shortage(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
         self.journal.write_counters(self.counters);
         self.demand.evicted.clear();
@@ -42,8 +42,8 @@ impl State {
         Ok(address)
     }
 
-    /// The cheapest of three: moves alone, if enough bytes are free; a window; or evicting no more bytes than are missing,
-    /// wherever they are, and moves then.
+    /// The cheapest of three: moves alone, if enough bytes are free; a window; or evicting no more bytes than are
+    /// missing, wherever they are, and moves then.
     fn evict_or_move(&mut self, pool: u8, bytes: u64, end: End, price: Price) -> Result<u64, Stop> {
         let window = if self.eviction.next_uses.are_known() {
             None
@@ -66,8 +66,8 @@ impl State {
         self.evict_window(pool, window, bytes, end)
     }
 
-    /// Evicts one storage after the other, as DTR would, until a block is large enough or can be made so by the moves found.
-    /// If that costs `most` nanoseconds or more, nothing is evicted.
+    /// Evicts one storage after the other, as DTR would, until a block is large enough or can be made so by the moves
+    /// found. If that costs `most` nanoseconds or more, nothing is evicted.
     fn evict_until_moved(&mut self, pool: u8, bytes: u64, most: u64) -> bool {
         let mark = self.mark();
         let mut cost = 0u64;

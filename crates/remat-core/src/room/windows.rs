@@ -38,9 +38,9 @@ impl State {
         }
     }
 
-    /// Counts the cost of evicting each block of a window where that was a lower bound so far; whether there was one. The
-    /// window that costs least by bounds, and has none, is the one that costs least: all others cost as much as their
-    /// bounds or more.
+    /// Counts the cost of evicting each block of a window where that was a lower bound so far; whether there was one.
+    /// The window that costs least by bounds, and has none, is the one that costs least: all others cost as much as
+    /// their bounds or more.
     fn settle(&mut self, pool: u8, window: Window) -> bool {
         let storages = self.list_storages(pool, window);
         let mut settled = false;

@@ -1,7 +1,7 @@
-//! Banishing ([`Dealloc::Banish`], DTR appendix C.5): a storage that nobody references is freed for good once nothing that
-//! was computed from it is evicted; what was computed from it is pinned, since it could not be recomputed any more.
-//! Constants go this way too. Tried when the last reference goes, when an op that reads it is done, and whenever something
-//! computed from it came back (once the plan is done: within a plan nothing is given up for good).
+//! Banishing ([`Dealloc::Banish`], DTR appendix C.5): a storage that nobody references is freed for good once none of
+//! its dependents is evicted. The dependents are pinned, since they could not be recomputed any more. Constants are
+//! banished too. The engine tries it when the last reference is dropped, when an op that reads the storage is done, and
+//! whenever a dependent came back (once the plan is done: within a plan nothing is given up for good).
 
 use super::state::State;
 use crate::config::Dealloc;
@@ -10,7 +10,7 @@ use crate::graph::{Phase, NONE};
 use crate::ids::{OpId, StorageId};
 
 impl State {
-    /// What a replayed op read may perhaps be banished when the plan is done.
+    /// The inputs of a replayed op may perhaps be banished when the plan is done.
     pub(crate) fn note_for_banishing(&mut self, op: OpId) {
         if self.dealloc != Dealloc::Banish {
             return;
@@ -24,7 +24,7 @@ impl State {
         }
     }
 
-    /// Banishes what a finished op and those replayed for it read, where that can be.
+    /// Banishes the inputs of a finished op, and of the ops replayed for it, where that can be.
     pub(crate) fn banish_inputs(&mut self, op: OpId) {
         if self.dealloc != Dealloc::Banish {
             return;

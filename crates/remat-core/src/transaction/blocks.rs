@@ -116,8 +116,8 @@ impl State {
         }
     }
 
-    /// Frees the blocks that the plan so far took and nobody owns: those of an op that it was about to replay when it was
-    /// cut short.
+    /// Frees the blocks that the plan so far took and nobody owns: those of an op that it was about to replay when it
+    /// was cut short.
     pub(super) fn free_orphaned_blocks(&mut self) {
         for index in 0..self.journal.entries.len() {
             if let Entry::Taken(pool, address) = self.journal.entries[index] {
@@ -236,8 +236,8 @@ impl State {
         }
     }
 
-    /// The free bytes beside the neighbours of a block that was taken or freed have changed, which count into their size
-    /// where the policy has it so.
+    /// The free bytes beside the neighbours of a block that was taken or freed have changed, which count into their
+    /// size where the policy has it so.
     fn weigh_gaps_beside(&mut self, pool: u8, address: u64) {
         if self.arenas.count_gaps() {
             let owners = self.arenas.owners_beside(pool, address);

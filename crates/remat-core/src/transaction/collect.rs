@@ -15,7 +15,7 @@ impl State {
         self.collection.note_loss(&mut self.graph, t);
     }
 
-    /// Follows up what nobody can ask for any more.
+    /// Forgets the tensors that nobody can ask for any more, and all that only they needed.
     pub(crate) fn collect(&mut self) {
         while let Some(t) = self.collection.next() {
             self.forget_tensor(t);
@@ -58,7 +58,7 @@ impl State {
         }
     }
 
-    /// An output of a finished op is not wanted, or settled.
+    /// An output of a finished op is no longer wanted, or it is settled.
     fn lose_output(&mut self, op: OpId) {
         let record = &mut self.graph[op];
         record.live -= 1;
@@ -108,7 +108,8 @@ impl State {
         self.graph.charge(op, cost.wrapping_neg());
     }
 
-    /// An op was announced: what it makes views of costs more from now on, and its results may count around it.
+    /// An op was announced: the storages that it makes views of cost more from now on, and its results may count around
+    /// it.
     pub(crate) fn note_announced(&mut self, op: OpId) {
         let number = self.eviction.announce();
         self.graph.open_ops += 1;

@@ -175,7 +175,8 @@ impl State {
         self.collect();
     }
 
-    /// Sets each account's `need` to the bytes that the op takes from it, outputs that are there already included (rule 3).
+    /// Sets each account's `need` to the bytes that the op takes from it, outputs that are there already included (rule
+    /// 3).
     pub(crate) fn seek_bytes(&mut self, op: OpId, mutation: Mutation) {
         for account in self.accounts.all_mut() {
             account.need = 0;

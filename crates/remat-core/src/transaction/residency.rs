@@ -147,9 +147,9 @@ impl State {
         self.note_return(s);
     }
 
-    /// The candidate to evict next. Its search is counted as the paper does, as an exhaustive one; in arenas, ancestors are
-    /// counted that were looked at: of most candidates a few, for a bound. Plans for counted bytes are weighed by what is
-    /// known at their end, and so by whole costs.
+    /// The candidate to evict next. The search counts as an exhaustive one, as in the paper, with the ancestors that it
+    /// looked at: in arenas a few of most candidates, for a bound. Plans for counted bytes are weighed at their end by
+    /// the costs known then, and so by whole ones.
     pub(crate) fn victim(&mut self, pool: u8) -> Option<StorageId> {
         let precision = if self.arenas.has(pool) {
             Precision::Bounds

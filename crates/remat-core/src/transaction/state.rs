@@ -59,7 +59,7 @@ pub(crate) struct State {
     pub(crate) call: Call,
     pub(crate) refused: Option<Refused>,
     pub(crate) dealloc: Dealloc,
-    /// Without references, and something computed from them came back: perhaps they can be banished now.
+    /// Storages without references of which a dependent came back: perhaps they can be banished now.
     pub(super) to_banish: Vec<StorageId>,
 }
 

@@ -22,9 +22,9 @@ impl State {
         self.forget_plan();
     }
 
-    /// Voids the numerators computed while the journal was on: they counted changes that are now undone. Older ones that
-    /// are still valid counted none: a change around them would have voided them, so the state they were computed in is
-    /// back.
+    /// Voids the numerators computed while the journal was on: they counted changes that are now undone. Older ones
+    /// that are still valid counted none: a change around them would have voided them, so the state they were computed
+    /// in is back.
     fn void_scored_since(&mut self) {
         while let Some(s) = self.journal.scored.pop() {
             self.void_numerator(s);

@@ -81,8 +81,8 @@ impl State {
                 return Err(e);
             }
         };
-        let made = self.finish_filling(call, prepared, &outputs, &ran)?;
-        self.fill_buffer(blank, made[0]);
+        self.finish_filling(call, prepared, &outputs, &ran)?;
+        self.fill_buffer(blank, ran.made[0]);
         let context = Context {
             grad: prepared.grad,
             rng: ran.rng,
@@ -97,7 +97,7 @@ impl State {
             ..Record::of(call.func, walked, signature, context)
         };
         self.executor.keep(py, ran.op, record, &walked.lives)?;
-        self.executor.note_chain(&made, chain);
+        self.executor.note_chain(&ran.made, chain);
         self.executor.collect();
         Ok(ran.result.unbind())
     }
@@ -109,13 +109,13 @@ impl State {
         };
         let (tensor, bytes, pool) = (live.tensor, live.bytes, live.pool);
         self.executor.sync(py)?;
-        let sid = self.executor.engine.storage(tensor);
+        let sid = self.executor.storage_of(tensor);
         self.executor.storages.set_buffer(sid, Buffer::Empty);
         self.executor.release(py, tensor)?;
         Ok(Some(Blank { id, bytes, pool }))
     }
 
-    /// Announces and runs an op that fills a blank storage. No block is kept for the bytes, which have theirs.
+    /// Announces and runs an op that fills a blank storage. No block is kept for the bytes, which have tplan.
     fn run_filling<'py>(
         &mut self,
         call: &Invocation<'_, 'py>,
@@ -135,6 +135,7 @@ impl State {
         match self.call(call, signature) {
             Ok((result, cost)) => Ok(Ran {
                 op,
+                made: self.executor.engine.outputs(op).to_vec(),
                 result,
                 cost,
                 rng,
@@ -143,21 +144,20 @@ impl State {
         }
     }
 
-    /// Tells the trace and the engine that the op ran; returns the tensor that it made.
+    /// Tells the trace and the engine that the op ran.
     fn finish_filling(
         &mut self,
         call: &Invocation<'_, '_>,
         prepared: &Prepared,
         outputs: &[Output],
         ran: &Ran<'_>,
-    ) -> PyResult<Vec<TensorId>> {
-        let made = self.executor.engine.outputs(ran.op).to_vec();
+    ) -> PyResult<()> {
         if let Some(trace) = &mut self.executor.trace {
             trace.op(&RanOp {
                 name: &call.func.name,
                 inputs: &prepared.walked.inputs,
                 outputs,
-                made: &made,
+                made: &ran.made,
                 workspace: prepared.signature.workspace.0,
                 workspace_pool: prepared.signature.workspace_pool,
                 cost: ran.cost,
@@ -173,13 +173,12 @@ impl State {
             },
         );
         self.executor.perform(call.py())?;
-        finished.map_err(|e| self.executor.refusal(call.py(), &e))?;
-        Ok(made)
+        finished.map_err(|e| self.executor.refusal(call.py(), &e))
     }
 
     /// Notes that a storage has the value of a tensor now.
     fn fill_buffer(&mut self, blank: Blank, tensor: TensorId) {
-        let sid = self.executor.engine.storage(tensor);
+        let sid = self.executor.storage_of(tensor);
         if let Some(live) = self.executor.storages.live_mut(blank.id) {
             live.tensor = tensor;
         }

@@ -47,10 +47,9 @@ impl State {
         let py = ran.result.py();
         // Sizes first: the engine must know them before storages are looked up again.
         let results = self.sort_results(&ran.result, announced, &mut prepared.signature)?;
-        let made: Vec<TensorId> = self.executor.engine.outputs(ran.op).to_vec();
-        let finished = self.tell_engine(prepared, announced, ran, &made, &results.sizes)?;
+        let finished = self.tell_engine(prepared, announced, ran, &results.sizes)?;
         self.executor.perform(py)?;
-        self.take_in_fresh(announced, &results, &made)?;
+        self.take_in_fresh(announced, &results, &ran.made)?;
         let Prepared {
             walked, signature, ..
         } = prepared;
@@ -60,10 +59,10 @@ impl State {
         }
         self.executor.check_outputs(py, ran.op);
         for (k, &input) in walked.written.iter().enumerate() {
-            self.supersede(py, walked.lives[input as usize], made[k])?;
+            self.supersede(py, walked.lives[input as usize], ran.made[k])?;
         }
         for k in results.missing(&announced.outputs) {
-            self.executor.release(py, made[k])?;
+            self.executor.release(py, ran.made[k])?;
         }
         finished.map_err(|e| self.executor.refusal(py, &e))?;
         let mut left = results.parts.bytes;
@@ -130,7 +129,6 @@ impl State {
         prepared: &Prepared,
         announced: &Announced,
         ran: &Ran<'_>,
-        made: &[TensorId],
         sizes: &[Bytes],
     ) -> PyResult<Result<(), Error>> {
         let executor = &mut self.executor;
@@ -139,7 +137,7 @@ impl State {
                 name: &executor.current,
                 inputs: &prepared.walked.inputs,
                 outputs: &announced.outputs,
-                made,
+                made: &ran.made,
                 workspace: prepared.signature.room().0,
                 workspace_pool: prepared.signature.workspace_pool,
                 cost: ran.cost,
@@ -176,7 +174,7 @@ impl State {
                 storage,
                 Contents {
                     tensor,
-                    sid: executor.engine.storage(tensor),
+                    sid: executor.storage_of(tensor),
                     bytes,
                     pool,
                 },

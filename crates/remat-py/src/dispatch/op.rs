@@ -1,7 +1,7 @@
 //! An op on its way through the session: prepared, announced, run.
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, OpId, Output, Replay};
+use remat_core::{Bytes, OpId, Output, Replay, TensorId};
 
 use crate::call::arguments::Walk;
 use crate::call::record::GradMode;
@@ -57,6 +57,8 @@ impl Announced {
 /// An op that ran, before the engine is told so.
 pub(super) struct Ran<'py> {
     pub(super) op: OpId,
+    /// The tensors that the engine made for its outputs.
+    pub(super) made: Vec<TensorId>,
     pub(super) result: Bound<'py, PyAny>,
     /// In nanoseconds.
     pub(super) cost: u64,

@@ -264,6 +264,7 @@ impl State {
                 Ok((result, cost)) => {
                     return Ok(Ran {
                         op,
+                        made: self.executor.engine.outputs(op).to_vec(),
                         result,
                         cost,
                         rng,
@@ -285,7 +286,7 @@ impl State {
     /// Pins the outputs of an op that cannot be replayed, because a result has no storage of its own.
     fn pin_outputs(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
         for tensor in self.executor.engine.outputs(op).to_vec() {
-            let sid = self.executor.engine.storage(tensor);
+            let sid = self.executor.storage_of(tensor);
             if let Buffer::Live(id) = *self.executor.storages.buffer(sid) {
                 self.executor.pin(py, id)?;
             }
@@ -319,7 +320,9 @@ impl State {
                 return false;
             };
             let engine = &self.executor.engine;
-            engine.is_pinned(engine.storage(spec.inputs[*of]))
+            engine
+                .storage(spec.inputs[*of])
+                .is_some_and(|s| engine.is_pinned(s))
         });
         self.executor.drop_unreferenced_if_many(py)?;
         let started = Instant::now();

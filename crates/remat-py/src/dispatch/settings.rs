@@ -107,7 +107,7 @@ impl Settings {
 
     /// The engine's view of the arena. Coop alone places ops of one class at one end, and may move blocks.
     fn arena(&self) -> Arena {
-        let coop = matches!(self.policy, Policy::Coop { .. });
+        let coop = self.policy.evicts_windows();
         Arena {
             alignment: Alignment::new(ALIGNMENT).unwrap_or_default(),
             ends: if coop { Ends::BySize } else { Ends::Low },

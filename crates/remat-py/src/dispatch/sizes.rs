@@ -140,7 +140,7 @@ impl State {
         if let Some(live) = self.executor.storages.forget(id) {
             grown = bytes.saturating_sub(live.bytes);
             self.executor.uncount(py, &live)?;
-            let sid = self.executor.engine.storage(live.tensor);
+            let sid = self.executor.storage_of(live.tensor);
             self.executor.storages.set_buffer(sid, Buffer::Empty);
             self.executor.release(py, live.tensor)?;
             let (id, _) = self.executor.constant(&object, live.pool)?;

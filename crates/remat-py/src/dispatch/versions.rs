@@ -79,8 +79,8 @@ impl State {
             return Ok(());
         }
         let (old_sid, new_sid) = (
-            self.executor.engine.storage(old),
-            self.executor.engine.storage(tensor),
+            self.executor.storage_of(old),
+            self.executor.storage_of(tensor),
         );
         self.executor.storages.set_buffer(old_sid, Buffer::Empty);
         self.executor.storages.set_buffer(new_sid, Buffer::Live(id));

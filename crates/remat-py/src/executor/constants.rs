@@ -18,7 +18,7 @@ impl Executor {
             return Ok(());
         };
         let tensor = live.tensor;
-        if self.engine.is_pinned(self.engine.storage(tensor)) {
+        if self.engine.is_pinned(self.storage_of(tensor)) {
             return Ok(());
         }
         replaying(py, self, |executor| {
@@ -92,7 +92,7 @@ impl Executor {
             storage,
             Contents {
                 tensor,
-                sid: self.engine.storage(tensor),
+                sid: self.storage_of(tensor),
                 bytes,
                 pool,
             },

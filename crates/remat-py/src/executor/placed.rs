@@ -100,7 +100,7 @@ impl Executor {
             // SAFETY: the storage is not dying, and this loop does not release the GIL.
             let origin = unsafe { layout.origin(py, live.imp) };
             self.owners
-                .insert(arena.offset(origin.data), self.engine.storage(live.tensor));
+                .insert(arena.offset(origin.data), self.storage_of(live.tensor));
         }
         for (sid, storage) in self.storages.scratch() {
             if let Ok(imp) = Impl::of(storage.bind(py)) {
@@ -119,7 +119,7 @@ impl Executor {
 
     fn output(&self, op: OpId, placement: &Placement) -> Option<StorageId> {
         let tensor = self.engine.outputs(op).get(placement.output as usize)?;
-        Some(self.engine.storage(*tensor))
+        Some(self.storage_of(*tensor))
     }
 
     /// Has the allocator keep the blocks that the engine placed for a step.

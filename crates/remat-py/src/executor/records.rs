@@ -87,7 +87,7 @@ impl Executor {
             return Ok(());
         };
         let wanted = live.readers > 0 && live.hold.is_none() && live.present;
-        if !wanted || !self.engine.is_pinned(self.engine.storage(live.tensor)) {
+        if !wanted || !self.engine.is_pinned(self.storage_of(live.tensor)) {
             return Ok(());
         }
         let object = live.upgrade(py)?.map(Bound::unbind);
@@ -115,7 +115,7 @@ impl Executor {
     /// Length of the chain of ops behind the result of an op that reads these tensors.
     pub fn chain(&self, inputs: &[TensorId]) -> u32 {
         let lengths = inputs.iter().map(|&input| {
-            let sid = self.engine.storage(input);
+            let sid = self.storage_of(input);
             if self.engine.is_pinned(sid) {
                 0
             } else {
@@ -128,7 +128,7 @@ impl Executor {
     /// Notes the length of the chain of ops behind an op's outputs.
     pub fn note_chain(&mut self, made: &[TensorId], length: u32) {
         for &tensor in made {
-            self.lineage.set(self.engine.storage(tensor), length);
+            self.lineage.set(self.storage_of(tensor), length);
         }
     }
 
@@ -145,7 +145,7 @@ impl Executor {
             .storages
             .all()
             .filter(|(_, live)| {
-                let sid = self.engine.storage(live.tensor);
+                let sid = self.storage_of(live.tensor);
                 self.lineage.of(sid) >= LONG / 2 && !self.engine.is_pinned(sid)
             })
             .map(|(id, _)| id)

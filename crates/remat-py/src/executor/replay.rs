@@ -88,7 +88,7 @@ impl Executor {
     }
 
     fn storages_of(&self, tensors: &[TensorId]) -> Vec<StorageId> {
-        tensors.iter().map(|&t| self.engine.storage(t)).collect()
+        tensors.iter().map(|&t| self.storage_of(t)).collect()
     }
 
     fn replay_inputs<'py>(

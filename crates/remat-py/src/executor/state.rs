@@ -168,6 +168,15 @@ impl Executor {
         self.given[i] = bytes;
     }
 
+    /// The storage that a tensor views.
+    ///
+    /// # Panics
+    /// For an id that the engine did not give out: ids come from the engine alone, and it forgets none.
+    pub fn storage_of(&self, tensor: TensorId) -> StorageId {
+        let storage = self.engine.storage(tensor);
+        storage.expect("the engine gave this id out")
+    }
+
     /// Turns an engine's refusal into the Python exception.
     pub fn refusal(&self, py: Python<'_>, error: &Error) -> PyErr {
         match error {
@@ -203,7 +212,7 @@ impl Executor {
     /// Tells the engine which storages died since the last time.
     pub fn drain_deaths(&mut self, py: Python<'_>) -> PyResult<()> {
         while let Some(live) = self.storages.next_death() {
-            let sid = self.engine.storage(live.tensor);
+            let sid = self.storage_of(live.tensor);
             self.storages.set_buffer(sid, Buffer::Empty);
             self.uncount(py, &live)?;
             self.release(py, live.tensor)?;

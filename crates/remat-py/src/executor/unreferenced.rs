@@ -41,19 +41,19 @@ impl Executor {
             .iter()
             .filter_map(|&id| self.storages.live(id).map(|live| live.tensor))
             .collect();
-        let heirs = self
+        let plan = self
             .engine
-            .heirs(&tensors)
+            .plan_banish(&tensors)
             .map_err(|e| self.refusal(py, &e))?;
         let worth_it = match least {
-            Yield::Some => heirs.constants > 0,
-            Yield::Twice => heirs.constants > 0 && heirs.freed.0 >= 2 * heirs.pinned.0,
+            Yield::Some => plan.constants > 0,
+            Yield::Twice => plan.constants > 0 && plan.freed.0 >= 2 * plan.pinned.0,
         };
         if !worth_it {
             return Ok(false);
         }
-        for &heir in &heirs.tensors {
-            let sid = self.engine.storage(heir);
+        for &tensor in &plan.tensors {
+            let sid = self.storage_of(tensor);
             if let Buffer::Live(id) = *self.storages.buffer(sid) {
                 match self.pin(py, id) {
                     Err(e) if e.is_instance(py, &budget_error(py)?) => return Ok(false),
@@ -61,11 +61,11 @@ impl Executor {
                 }
             }
         }
-        for &id in &unreferenced[..heirs.constants] {
+        for &id in &unreferenced[..plan.constants] {
             // The last record that read it may have gone with a pin, and the constant with it.
             let held = self.storages.live(id).is_some_and(|l| l.hold.is_some());
             if let Some(live) = held.then(|| self.storages.forget(id)).flatten() {
-                let sid = self.engine.storage(live.tensor);
+                let sid = self.storage_of(live.tensor);
                 if let Some(object) = live.hold {
                     self.storages.set_buffer(sid, Buffer::Scratch(object));
                 }

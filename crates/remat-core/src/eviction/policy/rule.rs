@@ -1,4 +1,4 @@
-//! What a policy says of itself: how a storage is scored, and what the engine has to do for that.
+//! Rules: how a policy scores a storage, and the capabilities of the engine that it calls for.
 
 /// A policy. The smallest score goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub(crate) struct Rule {
     /// In an arena, storages evicted together are neighbours, and such windows are compared by this price.
     pub(crate) window: Option<Price>,
     pub(crate) gaps: Gaps,
-    /// The score in words, where its [formula](super::Policy::formula) is not what explains it.
+    /// The score in words, where a formula does not explain it.
     pub(crate) about: Option<&'static str>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) enum Reach {
     Neighbourhood,
 }
 
-/// What is summed over evicted storages.
+/// The sum over evicted storages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Summed {
     /// Their cost, and the storage's own.
@@ -118,7 +118,7 @@ impl Form {
     }
 }
 
-/// What windows of storages are compared by.
+/// The price by which windows of storages are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Price {
     /// The sum of their costs (Coop equation 1).
