@@ -30,8 +30,9 @@ def walkthrough() -> str:
 def steps(section: str) -> list[tuple[str, str]]:
     """Files named in backticks, each with the code block that follows."""
     pattern = rf"`({POLICIES}\w+\.rs)`.*?```rust\n(.*?)```"
-    found = re.findall(pattern, section, re.DOTALL)
-    return [(path, re.sub(r"^   ", "", code, flags=re.MULTILINE)) for path, code in found]
+    return [
+        (path, re.sub(r"^   ", "", code, flags=re.MULTILINE)) for path, code in re.findall(pattern, section, re.DOTALL)
+    ]
 
 
 @pytest.fixture(name="engine")
@@ -40,8 +41,9 @@ def _engine(tmp_path: Path) -> Path:
     for name in ("Cargo.toml", "Cargo.lock"):
         shutil.copy(ROOT / name, tmp_path)
     workspace = tmp_path / "Cargo.toml"
-    only_core = r'\1members = ["crates/remat-core"]'
-    text = re.sub(r"^(default-)?members = \[.*?\]", only_core, workspace.read_text(), flags=re.MULTILINE)
+    text = re.sub(
+        r"^(default-)?members = \[.*?\]", r'\1members = ["crates/remat-core"]', workspace.read_text(), flags=re.M
+    )
     workspace.write_text(text)
     shutil.copytree(ROOT / "crates/remat-core", tmp_path / "crates/remat-core")
     program = tmp_path / "crates/remat-core/src/bin/policy.rs"
