@@ -25,7 +25,7 @@ impl<'a> Arbitrary<'a> for Program {
             ignore: keep && u.arbitrary()?,
             banish: order == 1,
             dtr_order: order == 0,
-            pools: u.int_in_range(1..=2)?,
+            devices: u.int_in_range(1..=2)?,
             budget: u.int_in_range(40..=199)?,
             arena: u.int_in_range(0..=12)?,
         };

@@ -9,10 +9,10 @@ use std::collections::HashMap;
 
 const LENGTH: usize = 1024;
 const SIZE: Bytes = Bytes(8 * LENGTH as u64);
-const HERE: PoolId = PoolId(0);
+const HERE: DeviceId = DeviceId(0);
 const ONE_VECTOR: [Output; 1] = [Output::Fresh {
     bytes: SIZE,
-    pool: HERE,
+    device: HERE,
 }];
 
 /// Owns the values; the engine owns the decisions.
@@ -48,13 +48,13 @@ impl FrontEnd {
     }
 
     fn run(&mut self, inputs: &[TensorId]) -> Result<TensorId, Error> {
-        let (workspace, workspace_pool, replay) = (Bytes(0), HERE, Replay::Allowed);
+        let (workspace, workspace_device, replay) = (Bytes(0), HERE, Replay::Allowed);
         let outputs = &ONE_VECTOR;
         let spec = OpSpec {
             inputs,
             outputs,
             workspace,
-            workspace_pool,
+            workspace_device,
             replay,
         };
         let op = self.engine.begin(&spec)?;

@@ -21,7 +21,7 @@ use remat_core::*;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-const POOL: PoolId = PoolId(0);
+const DEVICE: DeviceId = DeviceId(0);
 
 /// Ops forward over a sample.
 const DEPTH: u64 = 64;
@@ -173,7 +173,7 @@ impl Training {
     }
 
     fn forward(&mut self) -> Result<(), remat_core::Error> {
-        let input = self.engine.constant(Bytes(0), POOL)?;
+        let input = self.engine.constant(Bytes(0), DEVICE)?;
         let mut results = vec![(input, 0)];
         for _ in 0..DEPTH {
             let (before, _) = results[results.len() - 1];
@@ -208,25 +208,25 @@ impl Training {
         let cost = Cost(self.random.spread());
         let outputs = [Output::Fresh {
             bytes: Bytes(bytes),
-            pool: POOL,
+            device: DEVICE,
         }];
         let spec = OpSpec {
             inputs,
             outputs: &outputs,
             workspace: Bytes(0),
-            workspace_pool: POOL,
+            workspace_device: DEVICE,
             replay: Replay::Allowed,
         };
         let op = self.engine.begin_expecting(&spec, cost)?;
         self.engine.finish(op, &Finished { cost, bytes: None })?;
         let result = self.engine.outputs(op)[0];
         match self.timed {
-            Timed::Evictions if self.engine.memory(POOL) > self.budget => {
+            Timed::Evictions if self.engine.memory(DEVICE) > self.budget => {
                 let started = Instant::now();
-                self.engine.set_budget(POOL, Some(self.budget))?;
+                self.engine.set_budget(DEVICE, Some(self.budget))?;
                 self.time += started.elapsed();
                 self.note_victims();
-                self.engine.set_budget(POOL, None)?;
+                self.engine.set_budget(DEVICE, None)?;
             }
             Timed::Evictions => {}
             Timed::Searches => self.search_and_evict()?,
@@ -244,15 +244,15 @@ impl Training {
 
     /// Goes back inside the budget one victim at a time.
     fn search_and_evict(&mut self) -> Result<(), remat_core::Error> {
-        while self.engine.memory(POOL) > self.budget {
-            self.engine.prepare_search(POOL);
+        while self.engine.memory(DEVICE) > self.budget {
+            self.engine.prepare_search(DEVICE);
             let started = Instant::now();
-            let victim = self.engine.next_victim(POOL);
+            let victim = self.engine.next_victim(DEVICE);
             self.time += started.elapsed();
-            let less = self.engine.memory(POOL).0 - 1;
-            self.engine.set_budget(POOL, Some(Bytes(less)))?;
+            let less = self.engine.memory(DEVICE).0 - 1;
+            self.engine.set_budget(DEVICE, Some(Bytes(less)))?;
             assert!(self.engine.steps().first().copied() == victim.map(Step::Evict));
-            self.engine.set_budget(POOL, None)?;
+            self.engine.set_budget(DEVICE, None)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 /// The choices that an [`Engine`](crate::Engine) is made with.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// A budget for each pool, `None` for no limit. Pools beyond the vector's end have no limit.
+    /// A budget for each device, `None` for no limit. Pools beyond the vector's end have no limit.
     pub budgets: Vec<Option<Bytes>>,
     /// Which storage goes first.
     pub policy: Policy,

@@ -45,6 +45,6 @@ pub struct Refused {
     pub clock: u64,
     /// The counters there.
     pub counters: Counters,
-    /// Highest memory of pool 0 there.
+    /// Highest memory of device 0 there.
     pub peak: Bytes,
 }

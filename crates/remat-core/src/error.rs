@@ -1,6 +1,6 @@
 //! Why the engine refuses. After any of these the state is as before the call.
 
-use crate::ids::{Bytes, PoolId};
+use crate::ids::{Bytes, DeviceId};
 use std::fmt;
 
 /// A refusal. The engine's state is unchanged; raise the budget and go on.
@@ -9,8 +9,8 @@ use std::fmt;
 pub enum Error {
     /// No order of evictions and replays fits.
     Budget {
-        /// Which pool is short.
-        pool: PoolId,
+        /// Which device is short.
+        device: DeviceId,
         /// Its budget.
         budget: Bytes,
         /// Bytes that must be resident at once for the op itself: inputs, outputs, workspace, and all that is pinned.

@@ -33,9 +33,9 @@ id!(
     OpId
 );
 
-/// A device's memory. Each pool has its own budget.
+/// A device's memory. Each device has its own budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PoolId(pub u8);
+pub struct DeviceId(pub u8);
 
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

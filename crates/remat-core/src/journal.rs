@@ -20,9 +20,9 @@ pub(crate) enum Entry {
     Pinned(StorageId),
     Defined(TensorId),
     Undefined(TensorId),
-    /// Bytes of a pool before.
+    /// Bytes of a device before.
     Memory(u8, u64),
-    /// Peak of a pool before.
+    /// Peak of a device before.
     Peak(u8, u64),
     /// An op was replayed: clock and counters moved by its cost.
     Replayed(OpId),
@@ -42,7 +42,7 @@ pub(crate) enum Entry {
     Propagated(StorageId, u64),
     /// The node of a storage before.
     Node(StorageId, u32),
-    /// A block of a pool's arena was taken at this address.
+    /// A block of a device's arena was taken at this address.
     Taken(u8, u64),
     /// The block at this address was freed; its bytes are the latest of `freed`.
     Freed(u8, u64),
@@ -96,10 +96,10 @@ impl Journal {
         }
     }
 
-    pub(crate) fn write_freed(&mut self, pool: u8, address: u64, bytes: u64) {
+    pub(crate) fn write_freed(&mut self, device: u8, address: u64, bytes: u64) {
         if self.on {
             self.freed.push(bytes);
-            self.entries.push(Entry::Freed(pool, address));
+            self.entries.push(Entry::Freed(device, address));
         }
     }
 

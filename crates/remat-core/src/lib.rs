@@ -34,5 +34,5 @@ pub use engine::{Collected, Engine};
 pub use error::Error;
 pub use eviction::policy::{names, Policy, UnknownPolicy};
 pub use graph::BanishPlan;
-pub use ids::{Bytes, Cost, OpId, PoolId, StorageId, TensorId};
+pub use ids::{Bytes, Cost, OpId, DeviceId, StorageId, TensorId};
 pub use op::{Expected, Finished, Kind, Mutation, OpSpec, Output, Replay, Step};

@@ -1,17 +1,17 @@
 //! Ops as a front end announces and reports them, and the steps that the engine asks it to perform.
 
-use crate::ids::{Bytes, Cost, OpId, PoolId, StorageId, TensorId};
+use crate::ids::{Bytes, Cost, OpId, DeviceId, StorageId, TensorId};
 
 /// The storage that an output of an op views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// A storage of its own, of so many bytes (an upper bound until [`Engine::finish`](crate::Engine::finish)), in a
-    /// pool.
+    /// device.
     Fresh {
         /// Size of the new storage.
         bytes: Bytes,
         /// Device memory that it lives in.
-        pool: PoolId,
+        device: DeviceId,
     },
     /// A view of the storage of the input at this index (size 0).
     Alias {
@@ -35,8 +35,8 @@ pub struct OpSpec<'a> {
     pub outputs: &'a [Output],
     /// Bytes that the op needs while it runs, beyond inputs and outputs.
     pub workspace: Bytes,
-    /// The pool that the workspace is taken from.
-    pub workspace_pool: PoolId,
+    /// The device that the workspace is taken from.
+    pub workspace_device: DeviceId,
     /// Whether the engine may replay it.
     pub replay: Replay,
 }

@@ -3,7 +3,7 @@
 use remat_core::*;
 use std::num::NonZeroU32;
 
-const POOL: PoolId = PoolId(0);
+const DEVICE: DeviceId = DeviceId(0);
 
 fn engine(policy: &str, budget: u64, alignment: u64, ends: Ends) -> Engine {
     let alignment = Alignment::new(alignment).expect("a power of two");
@@ -33,7 +33,7 @@ fn run(
         inputs,
         outputs: &outputs,
         workspace: Bytes(0),
-        workspace_pool: POOL,
+        workspace_device: DEVICE,
         replay: Replay::Allowed,
     };
     let op = engine.begin_expecting(&spec, Cost(cost))?;
@@ -48,7 +48,7 @@ fn run(
 fn fresh(bytes: u64) -> Output {
     Output::Fresh {
         bytes: Bytes(bytes),
-        pool: POOL,
+        device: DEVICE,
     }
 }
 
@@ -60,7 +60,7 @@ fn address(engine: &Engine, tensor: TensorId) -> Option<u64> {
 #[test]
 fn coop_evicts_the_cheap_neighbours_and_nothing_else() {
     let mut engine = engine("coop-sum", 400, 1, Ends::Low);
-    let data = engine.constant(Bytes(0), POOL).expect("no bytes");
+    let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
     let results: Vec<_> = [900, 10, 10, 900]
         .map(|cost| run(&mut engine, &[data], fresh(100), cost).expect("room"))
         .into();
@@ -89,7 +89,7 @@ fn coop_evicts_the_cheap_neighbours_and_nothing_else() {
 #[test]
 fn dtr_evicts_until_a_block_is_large_enough() {
     let mut engine = engine("dtr-local", 400, 1, Ends::Low);
-    let data = engine.constant(Bytes(0), POOL).expect("no bytes");
+    let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
     for cost in [10, 500, 10, 900] {
         run(&mut engine, &[data], fresh(100), cost).expect("room");
     }
@@ -112,19 +112,19 @@ fn dtr_evicts_until_a_block_is_large_enough() {
 fn dte_prefers_what_stands_beside_a_gap() {
     for (policy, gone) in [("dte", 1), ("dtr", 0)] {
         let mut engine = engine(policy, 400, 1, Ends::Low);
-        let data = engine.constant(Bytes(0), POOL).expect("no bytes");
+        let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
         let results =
             [50; 4].map(|cost| run(&mut engine, &[data], fresh(100), cost).expect("room"));
         engine.release(results[2]).expect("a reference");
         let victim = engine.storage(results[gone]).expect("a known tensor");
-        assert_eq!(engine.next_victim(POOL), Some(victim), "{policy}");
+        assert_eq!(engine.next_victim(DEVICE), Some(victim), "{policy}");
     }
 }
 
 #[test]
 fn an_in_place_op_writes_into_the_block_of_its_input() {
     let mut engine = engine("coop", 300, 1, Ends::Low);
-    let data = engine.constant(Bytes(0), POOL).expect("no bytes");
+    let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
     let old = run(&mut engine, &[data], fresh(100), 5).expect("room");
     let before = address(&engine, old);
     let new = run(&mut engine, &[old], Output::InPlace { of: 0 }, 5).expect("room");
@@ -132,7 +132,7 @@ fn an_in_place_op_writes_into_the_block_of_its_input() {
         (address(&engine, new), address(&engine, old)),
         (before, None)
     );
-    assert_eq!(engine.memory(POOL), Bytes(100));
+    assert_eq!(engine.memory(DEVICE), Bytes(100));
     // The old value can be had again, elsewhere.
     engine.ensure(&[old, new]).expect("room");
     assert_eq!(address(&engine, new), before);
@@ -143,7 +143,7 @@ fn an_in_place_op_writes_into_the_block_of_its_input() {
 fn ends_are_chosen_by_cost_or_by_size() {
     let place = |ends, bytes, cost| {
         let mut engine = engine("coop", 6400, 1, ends);
-        let data = engine.constant(Bytes(0), POOL).expect("no bytes");
+        let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
         run(&mut engine, &[data], fresh(1000), 1000).expect("room");
         let tensor = run(&mut engine, &[data], fresh(bytes), cost).expect("room");
         address(&engine, tensor)
@@ -159,7 +159,7 @@ fn ends_are_chosen_by_cost_or_by_size() {
 #[test]
 fn storms_of_scalars_do_not_cost_a_search_each() {
     let mut engine = engine("coop", 64 << 20, 64, Ends::BySize);
-    let data = engine.constant(Bytes(0), POOL).expect("no bytes");
+    let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
     for _ in 0..64 {
         run(&mut engine, &[data], fresh(1 << 20), 1000).expect("room");
     }
@@ -184,7 +184,7 @@ fn budgets_that_hold_nothing_are_refused_and_leave_no_trace() {
         (4096, 512, 1 << 62),
     ] {
         let mut engine = engine("coop", budget, alignment, Ends::BySize);
-        let data = engine.constant(Bytes(0), POOL).expect("no bytes");
+        let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
         let before = format!("{engine:?}");
         let refused = run(&mut engine, &[data], fresh(bytes), 1);
         let Err(Error::Budget {
@@ -199,11 +199,11 @@ fn budgets_that_hold_nothing_are_refused_and_leave_no_trace() {
         assert_eq!(before, format!("{engine:?}"));
         let text = refused.expect_err("refused").to_string();
         assert!(!text.contains('\n'), "{text}");
-        assert!(engine.constant(Bytes(bytes), POOL).is_err());
+        assert!(engine.constant(Bytes(bytes), DEVICE).is_err());
         assert_eq!(engine.check(), Ok(()));
     }
     let mut engine = engine("coop", 4096, 64, Ends::BySize);
-    let data = engine.constant(Bytes(0), POOL).expect("no bytes");
+    let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
     assert_eq!(
         run(&mut engine, &[data], fresh(1 << 63), 1),
         Err(Error::Overflow)
@@ -214,22 +214,22 @@ fn budgets_that_hold_nothing_are_refused_and_leave_no_trace() {
 #[test]
 fn a_larger_budget_helps_and_a_smaller_one_evicts_beyond_it() {
     let mut engine = engine("coop", 1000, 1, Ends::BySize);
-    let data = engine.constant(Bytes(100), POOL).expect("room");
+    let data = engine.constant(Bytes(100), DEVICE).expect("room");
     let first = run(&mut engine, &[data], fresh(600), 1).expect("room");
     engine.pin(first).expect("there");
     let Err(Error::Budget { smallest, .. }) = run(&mut engine, &[data], fresh(600), 1) else {
         panic!("no room");
     };
-    engine.set_budget(POOL, Some(smallest)).expect("larger");
+    engine.set_budget(DEVICE, Some(smallest)).expect("larger");
     let second = run(&mut engine, &[data], fresh(600), 1).expect("room");
-    assert!(engine.set_budget(POOL, Some(Bytes(300))).is_err());
+    assert!(engine.set_budget(DEVICE, Some(Bytes(300))).is_err());
     assert_eq!(engine.check(), Ok(()));
     let end = address(&engine, first).expect("an address") + 600;
     engine
-        .set_budget(POOL, Some(Bytes(end)))
+        .set_budget(DEVICE, Some(Bytes(end)))
         .expect("nothing pinned beyond");
     assert_eq!(address(&engine, second), None);
-    assert_eq!(engine.arena(POOL).map(|arena| arena.capacity()), Some(end));
+    assert_eq!(engine.arena(DEVICE).map(|arena| arena.capacity()), Some(end));
 }
 
 #[test]
@@ -249,22 +249,22 @@ fn what_is_pinned_is_moved_where_windows_end_at_it() {
         let one = |engine: &mut Engine, bytes| {
             let fresh = Output::Fresh {
                 bytes: Bytes(bytes),
-                pool: POOL,
+                device: DEVICE,
             };
             run(engine, &[], fresh, 500)
         };
         let low = one(&mut engine, 192).expect("room");
-        let island = engine.constant(Bytes(64), POOL).expect("room");
+        let island = engine.constant(Bytes(64), DEVICE).expect("room");
         let high = one(&mut engine, 192).expect("room");
         engine.release(low).expect("held");
         let spec = OpSpec {
             inputs: &[],
             outputs: &[Output::Fresh {
                 bytes: Bytes(256),
-                pool: POOL,
+                device: DEVICE,
             }],
             workspace: Bytes(0),
-            workspace_pool: POOL,
+            workspace_device: DEVICE,
             replay: Replay::Allowed,
         };
         engine.begin(&spec).expect("room once something goes");
@@ -302,38 +302,38 @@ fn what_is_fixed_stays() {
         policy: "coop".parse().expect("a policy"),
         ..Config::default()
     });
-    let gap = engine.constant(Bytes(256), POOL).expect("room");
-    let island = engine.constant(Bytes(64), POOL).expect("room");
+    let gap = engine.constant(Bytes(256), DEVICE).expect("room");
+    let island = engine.constant(Bytes(64), DEVICE).expect("room");
     engine.fix(island).expect("known");
     engine.release(gap).expect("held");
     assert!(matches!(
-        engine.constant(Bytes(384), POOL),
+        engine.constant(Bytes(384), DEVICE),
         Err(Error::Budget { .. })
     ));
     assert_eq!(engine.steps(), []);
-    engine.constant(Bytes(320), POOL).expect("room above");
+    engine.constant(Bytes(320), DEVICE).expect("room above");
 }
 
 #[test]
 fn decisions_go_by_the_blocks_that_were_told() {
     let mut engine = engine("coop", 640, 64, Ends::Low);
     engine
-        .constant_elsewhere(Bytes(64), POOL)
+        .constant_elsewhere(Bytes(64), DEVICE)
         .expect("no room is needed");
     let foreign = Observed {
         address: 128,
         bytes: Bytes(64),
         owner: None,
     };
-    engine.observe(POOL, &[foreign]).expect("blocks in order");
+    engine.observe(DEVICE, &[foreign]).expect("blocks in order");
     let spec = OpSpec {
         inputs: &[],
         outputs: &[Output::Fresh {
             bytes: Bytes(192),
-            pool: POOL,
+            device: DEVICE,
         }],
         workspace: Bytes(0),
-        workspace_pool: POOL,
+        workspace_device: DEVICE,
         replay: Replay::Allowed,
     };
     let op = engine.begin(&spec).expect("room");
@@ -362,7 +362,7 @@ fn decisions_go_by_the_blocks_that_were_told() {
         owner: Some(made),
     };
     engine
-        .observe(POOL, &[foreign, elsewhere])
+        .observe(DEVICE, &[foreign, elsewhere])
         .expect("blocks in order");
     assert_eq!(engine.address(made), Some(384));
     assert_eq!(engine.check(), Ok(()));
@@ -371,8 +371,8 @@ fn decisions_go_by_the_blocks_that_were_told() {
         ..elsewhere
     };
     assert!(matches!(
-        engine.observe(POOL, &[foreign, overlapping, elsewhere]),
+        engine.observe(DEVICE, &[foreign, overlapping, elsewhere]),
         Err(Error::Protocol(_))
     ));
-    assert!(engine.observe(PoolId(1), &[]).is_err(), "no arena");
+    assert!(engine.observe(DeviceId(1), &[]).is_err(), "no arena");
 }

@@ -2,10 +2,10 @@
 
 use remat_core::*;
 
-const POOL: PoolId = PoolId(0);
+const DEVICE: DeviceId = DeviceId(0);
 const UNIT: [Output; 1] = [Output::Fresh {
     bytes: Bytes(1),
-    pool: POOL,
+    device: DEVICE,
 }];
 
 fn unit_op(engine: &mut Engine, inputs: &[TensorId]) -> Result<TensorId, Error> {
@@ -13,7 +13,7 @@ fn unit_op(engine: &mut Engine, inputs: &[TensorId]) -> Result<TensorId, Error> 
         inputs,
         outputs: &UNIT,
         workspace: Bytes(0),
-        workspace_pool: POOL,
+        workspace_device: DEVICE,
         replay: Replay::Allowed,
     };
     let op = engine.begin(&spec)?;
@@ -33,7 +33,7 @@ fn replay_whole_chain(order: ReplayOrder, length: u64) {
         order,
         ..Config::default()
     });
-    let root = engine.constant(Bytes(1), POOL).expect("no limit");
+    let root = engine.constant(Bytes(1), DEVICE).expect("no limit");
     let mut last = root;
     for _ in 0..length {
         let next = unit_op(&mut engine, &[last]).expect("no limit");
@@ -45,9 +45,9 @@ fn replay_whole_chain(order: ReplayOrder, length: u64) {
     let middle = unit_op(&mut engine, &[root]).expect("no limit");
     engine.release(middle).expect("held");
     engine
-        .set_budget(POOL, Some(Bytes(1)))
+        .set_budget(DEVICE, Some(Bytes(1)))
         .expect("all but the constant can go");
-    engine.set_budget(POOL, Some(Bytes(3))).expect("more");
+    engine.set_budget(DEVICE, Some(Bytes(3))).expect("more");
     engine
         .ensure(&[last])
         .expect("a chain needs two places beside its root");

@@ -2,7 +2,7 @@
 
 use remat_core::*;
 
-const POOL: PoolId = PoolId(0);
+const DEVICE: DeviceId = DeviceId(0);
 
 fn engine(dealloc: Dealloc) -> Engine {
     Engine::new(Config {
@@ -21,10 +21,10 @@ fn join(engine: &mut Engine, inputs: &[TensorId], bytes: u64) -> TensorId {
         inputs,
         outputs: &[Output::Fresh {
             bytes: Bytes(bytes),
-            pool: POOL,
+            device: DEVICE,
         }],
         workspace: Bytes(0),
-        workspace_pool: POOL,
+        workspace_device: DEVICE,
         replay: Replay::Allowed,
     };
     let op = engine.begin(&spec).expect("no limit");
@@ -39,7 +39,7 @@ fn join(engine: &mut Engine, inputs: &[TensorId], bytes: u64) -> TensorId {
 /// A constant of 100 bytes, 20 bytes computed from it, 3 bytes computed from those.
 fn chain(dealloc: Dealloc) -> (Engine, [TensorId; 3]) {
     let mut engine = engine(dealloc);
-    let root = engine.constant(Bytes(100), POOL).expect("no limit");
+    let root = engine.constant(Bytes(100), DEVICE).expect("no limit");
     let middle = op(&mut engine, root, 20);
     let last = op(&mut engine, middle, 3);
     (engine, [root, middle, last])
@@ -50,7 +50,7 @@ fn eager_eviction_keeps_constants_and_what_was_evicted_can_come_back() {
     let (mut engine, [root, middle, last]) = chain(Dealloc::Eager);
     engine.release(middle).expect("held");
     engine.release(root).expect("held");
-    assert_eq!(engine.memory(POOL), Bytes(103));
+    assert_eq!(engine.memory(DEVICE), Bytes(103));
     assert!(!engine.is_pinned(engine.storage(last).expect("a known tensor")));
 }
 
@@ -58,10 +58,10 @@ fn eager_eviction_keeps_constants_and_what_was_evicted_can_come_back() {
 fn banishing_frees_constants_too_and_pins_what_was_computed_from_them() {
     let (mut engine, [root, middle, last]) = chain(Dealloc::Banish);
     engine.release(root).expect("held");
-    assert_eq!(engine.memory(POOL), Bytes(23));
+    assert_eq!(engine.memory(DEVICE), Bytes(23));
     assert!(engine.is_pinned(engine.storage(middle).expect("a known tensor")));
     engine.release(middle).expect("held");
-    assert_eq!(engine.memory(POOL), Bytes(3));
+    assert_eq!(engine.memory(DEVICE), Bytes(3));
     assert!(engine.is_pinned(engine.storage(last).expect("a known tensor")));
 }
 
@@ -69,7 +69,7 @@ fn banishing_frees_constants_too_and_pins_what_was_computed_from_them() {
 fn banishing_waits_for_an_evicted_dependent_to_come_back() {
     let (mut engine, [root, middle, last]) = chain(Dealloc::Banish);
     engine
-        .set_budget(POOL, Some(Bytes(103)))
+        .set_budget(DEVICE, Some(Bytes(103)))
         .expect("room for two");
     assert!(
         !engine.is_defined(middle),
@@ -77,13 +77,13 @@ fn banishing_waits_for_an_evicted_dependent_to_come_back() {
     );
     engine.release(root).expect("held");
     assert_eq!(
-        engine.memory(POOL),
+        engine.memory(DEVICE),
         Bytes(103),
         "needed to compute the middle"
     );
-    engine.set_budget(POOL, None).expect("more");
+    engine.set_budget(DEVICE, None).expect("more");
     let more = op(&mut engine, middle, 1);
-    assert_eq!(engine.memory(POOL), Bytes(24), "the middle came back");
+    assert_eq!(engine.memory(DEVICE), Bytes(24), "the middle came back");
     assert!(engine.is_defined(middle) && engine.is_defined(more) && engine.is_defined(last));
 }
 
@@ -92,7 +92,7 @@ fn ignoring_releases_keeps_all() {
     let (mut engine, [root, middle, _]) = chain(Dealloc::Ignore);
     engine.release(root).expect("held");
     engine.release(middle).expect("held");
-    assert_eq!(engine.memory(POOL), Bytes(123));
+    assert_eq!(engine.memory(DEVICE), Bytes(123));
 }
 
 /// A mean carried from step to step, each step's gradient dropped after it.
@@ -100,7 +100,7 @@ fn carried(engine: &mut Engine, steps: usize) -> (Vec<TensorId>, TensorId) {
     let mut gradients = Vec::new();
     let mut mean = None;
     for _ in 0..steps {
-        let gradient = engine.constant(Bytes(100), POOL).expect("no limit");
+        let gradient = engine.constant(Bytes(100), DEVICE).expect("no limit");
         let next = match mean {
             None => op(engine, gradient, 100),
             Some(mean) => {
@@ -120,7 +120,7 @@ fn constants_behind_one_carried_tensor_can_be_let_go_for_it() {
     let mut engine = Engine::new(Config::default());
     let (gradients, mean) = carried(&mut engine, 5);
     // A sixth constant, with as many bytes hanging on it as it has.
-    let data = engine.constant(Bytes(100), POOL).expect("no limit");
+    let data = engine.constant(Bytes(100), DEVICE).expect("no limit");
     let hidden = op(&mut engine, data, 100);
     let mut asked = gradients.clone();
     asked.push(data);
@@ -128,12 +128,12 @@ fn constants_behind_one_carried_tensor_can_be_let_go_for_it() {
     assert_eq!(heirs.constants, 5);
     assert_eq!(heirs.tensors, [mean]);
     assert_eq!((heirs.freed, heirs.pinned), (Bytes(500), Bytes(100)));
-    assert_eq!(engine.memory(POOL), Bytes(800));
+    assert_eq!(engine.memory(DEVICE), Bytes(800));
     engine.pin(mean).expect("resident");
     for gradient in gradients {
         engine.release(gradient).expect("held");
     }
-    assert_eq!(engine.memory(POOL), Bytes(300));
+    assert_eq!(engine.memory(DEVICE), Bytes(300));
     assert!(!engine.is_pinned(engine.storage(hidden).expect("a known tensor")));
 }
 

@@ -2,17 +2,17 @@
 
 use remat_core::*;
 
-const POOL: PoolId = PoolId(0);
+const DEVICE: DeviceId = DeviceId(0);
 
 fn run(engine: &mut Engine, input: TensorId, bytes: u64, cost: u64) -> Result<TensorId, Error> {
     let op = engine.begin(&OpSpec {
         inputs: &[input],
         outputs: &[Output::Fresh {
             bytes: Bytes(bytes),
-            pool: POOL,
+            device: DEVICE,
         }],
         workspace: Bytes(0),
-        workspace_pool: POOL,
+        workspace_device: DEVICE,
         replay: Replay::Allowed,
     })?;
     let report = Finished {
@@ -30,7 +30,7 @@ fn stay(policy: &str) -> Result<(bool, bool), Box<dyn std::error::Error>> {
         policy: policy.parse()?,
         ..Config::default()
     });
-    let weights = engine.constant(Bytes(1), POOL)?;
+    let weights = engine.constant(Bytes(1), DEVICE)?;
     let let_go = run(&mut engine, weights, 10, 1_000)?;
     let held = run(&mut engine, let_go, 10, 500)?;
     let between = engine.storage(let_go).expect("a known tensor");

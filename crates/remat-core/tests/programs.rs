@@ -7,7 +7,7 @@ mod front;
 use front::program::{play, Event, Setting};
 use front::{Call, Fate, Front};
 use proptest::prelude::*;
-use remat_core::{names, Bytes, Config, Error, Output, PoolId, Replay, TensorId};
+use remat_core::{names, Bytes, Config, Error, Output, DeviceId, Replay, TensorId};
 
 fn settings() -> impl Strategy<Value = Setting> {
     (
@@ -20,13 +20,13 @@ fn settings() -> impl Strategy<Value = Setting> {
         0..13u8,
     )
         .prop_map(
-            |(policy, keep, ignore, order, pools, budget, arena)| Setting {
+            |(policy, keep, ignore, order, devices, budget, arena)| Setting {
                 policy,
                 keep,
                 ignore: ignore && keep,
                 banish: order == 1,
                 dtr_order: order == 0,
-                pools,
+                devices,
                 budget,
                 arena,
             },
@@ -80,7 +80,7 @@ fn run(front: &mut Front, call: &Call) -> Vec<TensorId> {
 fn result() -> Output {
     Output::Fresh {
         bytes: Bytes(15),
-        pool: PoolId(DEVICE),
+        device: DeviceId(DEVICE),
     }
 }
 

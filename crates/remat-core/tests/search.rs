@@ -137,7 +137,7 @@ fn run(setting: &Setting) {
     let mut held: Vec<TensorId> = (0..2)
         .map(|pool| {
             twins
-                .tell(|engine| engine.constant(Bytes(1), PoolId(pool)))
+                .tell(|engine| engine.constant(Bytes(1), DeviceId(device)))
                 .expect("room")
         })
         .collect();
@@ -154,14 +154,14 @@ fn run(setting: &Setting) {
         let outputs: Vec<_> = (0..1 + random.below(2))
             .map(|_| Output::Fresh {
                 bytes: Bytes(random.below(setting.sizes + 1)),
-                pool: PoolId(random.below(2) as u8),
+                device: DeviceId(random.below(2) as u8),
             })
             .collect();
         let spec = OpSpec {
             inputs: &inputs,
             outputs: &outputs,
             workspace: Bytes(0),
-            workspace_pool: PoolId(0),
+            workspace_device: DeviceId(0),
             replay: Replay::Allowed,
         };
         let cost = Cost(random.below(setting.costs + 1));
@@ -180,10 +180,10 @@ fn run(setting: &Setting) {
             let _ = twins.tell(|engine| engine.release(gone));
         }
         if index >= setting.ops / 2 && random.below(10) == 0 {
-            let pool = PoolId(random.below(2) as u8);
-            let memory = twins.engines[0].memory(pool).0;
+            let device = DeviceId(random.below(2) as u8);
+            let memory = twins.engines[0].memory(device).0;
             let budget = memory - memory / (2 + random.below(30));
-            let _ = twins.tell(|engine| engine.set_budget(pool, Some(Bytes(budget))));
+            let _ = twins.tell(|engine| engine.set_budget(device, Some(Bytes(budget))));
         }
         if index >= setting.ops / 2 && random.below(6) == 0 {
             let wanted = [held[random.below(held.len() as u64) as usize]];

@@ -1,9 +1,9 @@
 //! The work of deciding, in counts: none where nothing is short, and no more for an eviction late in a run than early.
 
-use remat_core::{Bytes, Config, Cost, Engine, Finished, OpSpec, Output, PoolId, Replay, TensorId};
+use remat_core::{Bytes, Config, Cost, Engine, Finished, OpSpec, Output, DeviceId, Replay, TensorId};
 use std::collections::VecDeque;
 
-const POOL: PoolId = PoolId(0);
+const DEVICE: DeviceId = DeviceId(0);
 /// Results that the program holds at a time, of which a tenth fits into the budget.
 const HELD: usize = 400;
 const OPS: u32 = 4_000;
@@ -22,7 +22,7 @@ impl Stream {
             policy: policy.parse().expect("a policy"),
             ..Config::default()
         });
-        let root = engine.constant(Bytes(0), POOL).expect("room");
+        let root = engine.constant(Bytes(0), DEVICE).expect("room");
         Stream {
             engine,
             held: VecDeque::from([root, root]),
@@ -37,13 +37,13 @@ impl Stream {
         ];
         let outputs = [Output::Fresh {
             bytes: Bytes(u64::from(90 + self.ops % 21)),
-            pool: POOL,
+            device: DEVICE,
         }];
         let spec = OpSpec {
             inputs: &inputs,
             outputs: &outputs,
             workspace: Bytes(0),
-            workspace_pool: POOL,
+            workspace_device: DEVICE,
             replay: Replay::Allowed,
         };
         let op = self.engine.begin(&spec).expect("room");

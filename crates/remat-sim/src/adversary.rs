@@ -17,7 +17,7 @@
 
 use crate::drive;
 use remat_core::{
-    Bytes, Cost, Dealloc, Engine, Error, Finished, OpSpec, Output, Policy, PoolId, Replay, Step,
+    Bytes, Cost, Dealloc, Engine, Error, Finished, OpSpec, Output, Policy, DeviceId, Replay, Step,
     TensorId, ThrashLimit,
 };
 
@@ -51,7 +51,7 @@ pub fn run(policy: Policy, nodes: u32, budget: u32) -> Result<Forced, Error> {
         paths: Vec::new(),
         path_of: Vec::new(),
     };
-    let root = graph.engine.constant(Bytes(1), PoolId(0))?;
+    let root = graph.engine.constant(Bytes(1), DeviceId(0))?;
     for node in 0..nodes {
         if node < budget {
             graph.begin_path(root)?;
@@ -104,10 +104,10 @@ impl Graph {
                 inputs: &[self.paths[path].end],
                 outputs: &[Output::Fresh {
                     bytes: Bytes(1),
-                    pool: PoolId(0),
+                    device: DeviceId(0),
                 }],
                 workspace: Bytes(0),
-                workspace_pool: PoolId(0),
+                workspace_device: DeviceId(0),
                 replay: Replay::Allowed,
             },
             cost,

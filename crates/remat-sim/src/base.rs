@@ -2,12 +2,12 @@
 
 use crate::drive::{self, Unsound};
 use crate::Program;
-use remat_core::{Bytes, Cost, Dealloc, Policy, PoolId, ThrashLimit};
+use remat_core::{Bytes, Cost, Dealloc, Policy, DeviceId, ThrashLimit};
 
 /// The step without a limit, under banishing (DTR appendix C.5). Ratios, overheads and thrash limits refer to this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// Peak memory of pool 0.
+    /// Peak memory of device 0.
     pub memory: Bytes,
     /// Cost of all ops, in nanoseconds.
     pub cost: Cost,
@@ -29,7 +29,7 @@ impl Program {
             return Err(Unsound { event, error });
         }
         Ok(Base {
-            memory: engine.peak(PoolId(0)),
+            memory: engine.peak(DeviceId(0)),
             cost: engine.counters().first_cost,
             constants: self.constant_bytes(),
             bottleneck: self.bottleneck(),

@@ -93,7 +93,7 @@ pub(crate) fn tell(
     watch: &mut impl FnMut(Seen<'_>),
 ) -> Result<(), Error> {
     match instruction {
-        Instruction::Constant { bytes, pool } => engine.constant(bytes, pool).map(drop),
+        Instruction::Constant { bytes, device } => engine.constant(bytes, device).map(drop),
         Instruction::Op(op) => {
             let (spec, expected) = step.op(op, mutations);
             let id = engine.begin_expecting(&spec, expected)?;

@@ -14,14 +14,14 @@
 //! let op = |input, tensor| Event::Op {
 //!     name: "op".into(),
 //!     inputs: vec![input],
-//!     outputs: vec![TraceOutput { tensor, kind: TraceOutputKind::Fresh { bytes: 60, pool: 0 } }],
+//!     outputs: vec![TraceOutput { tensor, kind: TraceOutputKind::Fresh { bytes: 60, device: 0 } }],
 //!     workspace: 0,
-//!     workspace_pool: 0,
+//!     workspace_device: 0,
 //!     cost: 5,
 //!     replay: true,
 //! };
 //! let events = [
-//!     Event::Constant { tensor: 0, bytes: 10, pool: 0 },
+//!     Event::Constant { tensor: 0, bytes: 10, device: 0 },
 //!     op(0, 1),
 //!     op(0, 2),
 //!     Event::Release { tensor: 2 },
@@ -50,7 +50,7 @@
 //!
 //! - A [`Program`] is a log or a trace, read once. Tensors of a log that are referenced at its end are pinned there
 //!   (the paper's output condition); a trace states its pins itself.
-//! - The budget is that of pool 0, the first device of the trace; other pools have no limit.
+//! - The budget is that of device 0, the first device of the trace; other devices have no limit.
 //! - [`Base`] is the step without a limit, under banishing. Ratios and limits refer to it.
 //! - A run ends where the program does; or where the budget cannot be met ([`Status::Oom`]); or where recomputing
 //!   exceeds its limit ([`Status::Thrash`]). The engine tries no other order of replays than DTR's, so that results can

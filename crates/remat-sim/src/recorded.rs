@@ -2,7 +2,7 @@
 
 use crate::op_kind;
 use crate::role::Role;
-use remat_core::{Bytes, Cost, Expected, Kind, OpSpec, Output, PoolId, Replay, TensorId};
+use remat_core::{Bytes, Cost, Expected, Kind, OpSpec, Output, DeviceId, Replay, TensorId};
 use remat_trace::{Event, Format, TraceOutput, TraceOutputKind};
 use std::collections::HashMap;
 
@@ -30,7 +30,7 @@ pub(crate) struct Recorded {
 pub(crate) enum Instruction {
     Constant {
         bytes: Bytes,
-        pool: PoolId,
+        device: DeviceId,
     },
     Op(u32),
     Retain(TensorId),
@@ -50,7 +50,7 @@ struct Op {
     inputs: (u32, u32),
     outputs: (u32, u32),
     workspace: Bytes,
-    workspace_pool: PoolId,
+    workspace_device: DeviceId,
     cost: Cost,
     replay: Replay,
     kind: Kind,
@@ -110,7 +110,7 @@ impl Recorded {
             inputs,
             outputs,
             workspace: op.workspace,
-            workspace_pool: op.workspace_pool,
+            workspace_device: op.workspace_device,
             replay: op.replay,
         };
         let expected = Expected {
@@ -157,7 +157,7 @@ struct Made {
     bytes: u64,
     /// Of its storage.
     storage_bytes: u64,
-    pool: u8,
+    device: u8,
 }
 
 /// A step being taken in.
@@ -176,14 +176,14 @@ impl Writer {
             Event::Constant {
                 tensor,
                 bytes,
-                pool,
+                device,
             } => {
-                self.define(*tensor, *bytes, *bytes, *pool);
+                self.define(*tensor, *bytes, *bytes, *device);
                 let constants = &mut self.step.constant_bytes;
                 *constants = constants.saturating_add(*bytes);
                 Instruction::Constant {
                     bytes: Bytes(*bytes),
-                    pool: PoolId(*pool),
+                    device: DeviceId(*device),
                 }
             }
             Event::Op { .. } => match self.op(event) {
@@ -208,7 +208,7 @@ impl Writer {
             inputs: read,
             outputs,
             workspace,
-            workspace_pool,
+            workspace_device,
             cost,
             replay,
             ..
@@ -227,7 +227,7 @@ impl Writer {
             inputs,
             outputs: (first, self.step.outputs[0].len() as u32),
             workspace: Bytes(*workspace),
-            workspace_pool: PoolId(*workspace_pool),
+            workspace_device: DeviceId(*workspace_device),
             cost: Cost(*cost),
             replay: if *replay {
                 Replay::Allowed
@@ -247,9 +247,9 @@ impl Writer {
             TraceOutputKind::Alias { of } | TraceOutputKind::InPlace { of } => read.get(of),
         };
         let of = of.and_then(|tensor| self.made.get(tensor)).copied();
-        let viewed = of.map_or((0, 0), |made| (made.storage_bytes, made.pool));
-        let (storage_bytes, pool) = match output.kind {
-            TraceOutputKind::Fresh { bytes, pool } => (bytes, pool),
+        let viewed = of.map_or((0, 0), |made| (made.storage_bytes, made.device));
+        let (storage_bytes, device) = match output.kind {
+            TraceOutputKind::Fresh { bytes, device } => (bytes, device),
             _ => viewed,
         };
         let copied = self.step.recorded == Mutations::Copied;
@@ -258,12 +258,12 @@ impl Writer {
             TraceOutputKind::Alias { .. } => 0,
             _ => storage_bytes,
         };
-        self.define(output.tensor, bytes, storage_bytes, pool);
+        self.define(output.tensor, bytes, storage_bytes, device);
         self.step.outputs[0].push(output.kind.into());
         self.step.outputs[1].push(match output.kind {
             TraceOutputKind::InPlace { .. } => Output::Fresh {
                 bytes: Bytes(storage_bytes),
-                pool: PoolId(pool),
+                device: DeviceId(device),
             },
             kind => kind.into(),
         });
@@ -281,14 +281,14 @@ impl Writer {
         bytes.fold(0, u64::saturating_add)
     }
 
-    fn define(&mut self, tensor: u64, bytes: u64, storage_bytes: u64, pool: u8) {
+    fn define(&mut self, tensor: u64, bytes: u64, storage_bytes: u64, device: u8) {
         let number = TensorId(self.step.tensors);
         self.step.tensors += 1;
         let made = Made {
             number,
             bytes,
             storage_bytes,
-            pool,
+            device,
         };
         self.made.insert(tensor, made);
     }

@@ -5,7 +5,7 @@ use crate::recorded::Mutations;
 use crate::selective::Drops;
 use crate::{Base, Eviction, Program};
 use remat_core::{
-    Arena, Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Memory, Moves, Policy, PoolId,
+    Arena, Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Memory, Moves, Policy, DeviceId,
     ThrashLimit,
 };
 use std::fmt;
@@ -19,7 +19,7 @@ pub struct Setting {
     pub policy: Eviction,
     /// The treatment of a storage that loses its last reference; [`Eviction::Selective`] is always eager.
     pub dealloc: Dealloc,
-    /// The bytes of pool 0.
+    /// The bytes of device 0.
     pub budget: Budget,
     /// The run ends as [`Thrash`](Status::Thrash) once recomputing has cost more than this many times [`Base::cost`].
     pub thrash_limit: f64,
@@ -105,7 +105,7 @@ pub struct Outcome {
     /// The virtual clock at the end, in nanoseconds: 1, plus the cost of all ops run, plus the time of copies where an
     /// arena's blocks are [moved](Moves). The engine's own clock does not count copies.
     pub clock: u64,
-    /// Highest memory of pool 0.
+    /// Highest memory of device 0.
     pub peak: Bytes,
     /// Evictions, replays, their cost, and the work of deciding. For [`Eviction::Selective`] the evictions are the
     /// storages that its plan dropped.
@@ -206,7 +206,7 @@ impl End {
         End {
             status,
             clock: engine.clock(),
-            peak: engine.peak(PoolId(0)),
+            peak: engine.peak(DeviceId(0)),
             counters: engine.counters(),
         }
     }

@@ -28,7 +28,7 @@ pub struct Job<'a> {
 /// use remat_trace::Event;
 /// use std::ops::ControlFlow;
 ///
-/// let program: Program = [Event::Constant { tensor: 0, bytes: 64, pool: 0 }].iter().collect();
+/// let program: Program = [Event::Constant { tensor: 0, bytes: 64, device: 0 }].iter().collect();
 /// let base = program.base()?;
 /// let jobs = [0.5, 1.0].map(|ratio| Job {
 ///     program: &program,

@@ -12,14 +12,14 @@ fn op(inputs: &[u64], tensor: u64, kind: TraceOutputKind) -> Event {
         inputs: inputs.to_vec(),
         outputs: vec![TraceOutput { tensor, kind }],
         workspace: 0,
-        workspace_pool: 0,
+        workspace_device: 0,
         cost: 10,
         replay: true,
     }
 }
 
-fn fresh(bytes: u64, pool: u8) -> TraceOutputKind {
-    TraceOutputKind::Fresh { bytes, pool }
+fn fresh(bytes: u64, device: u8) -> TraceOutputKind {
+    TraceOutputKind::Fresh { bytes, device }
 }
 
 fn setting(budget: Budget) -> Setting {
@@ -38,7 +38,7 @@ fn chain(layers: u64) -> Program {
     let mut events = vec![Event::Constant {
         tensor: 0,
         bytes: 100,
-        pool: 0,
+        device: 0,
     }];
     events.extend((1..=layers).map(|layer| op(&[layer - 1], layer, fresh(100, 0))));
     let gradient = |layer: u64| 1000 + layer;
@@ -115,7 +115,7 @@ fn only_the_first_pool_is_limited() {
         Event::Constant {
             tensor: 0,
             bytes: 10,
-            pool: 0,
+            device: 0,
         },
         op(&[0], 1, fresh(1000, 1)),
         op(&[0], 2, fresh(20, 0)),
@@ -138,7 +138,7 @@ fn an_event_that_names_an_unknown_tensor_is_told() {
         Event::Constant {
             tensor: 0,
             bytes: 10,
-            pool: 0,
+            device: 0,
         },
         Event::Mark { name: "x".into() },
         Event::Pin { tensor: 7 },

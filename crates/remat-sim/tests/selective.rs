@@ -31,21 +31,21 @@ fn op(name: &str, inputs: &[u64], tensor: u64, kind: TraceOutputKind, cost: u64)
         inputs: inputs.to_vec(),
         outputs: vec![TraceOutput { tensor, kind }],
         workspace: 0,
-        workspace_pool: 0,
+        workspace_device: 0,
         cost,
         replay: true,
     }
 }
 
 fn fresh(bytes: u64) -> TraceOutputKind {
-    TraceOutputKind::Fresh { bytes, pool: 0 }
+    TraceOutputKind::Fresh { bytes, device: 0 }
 }
 
 fn constant(tensor: u64, bytes: u64) -> Event {
     Event::Constant {
         tensor,
         bytes,
-        pool: 0,
+        device: 0,
     }
 }
 

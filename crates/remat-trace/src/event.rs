@@ -1,6 +1,6 @@
 //! Events, one a line of a trace.
 
-use remat_core::{Bytes, Output, PoolId};
+use remat_core::{Bytes, Output, DeviceId};
 use serde::{Deserialize, Serialize};
 
 /// One thing that happened in a recorded step.
@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 /// let relu = Event::Op {
 ///     name: "relu".into(),
 ///     inputs: vec![1],
-///     outputs: vec![TraceOutput { tensor: 2, kind: TraceOutputKind::Fresh { bytes: 4096, pool: 0 } }],
+///     outputs: vec![TraceOutput { tensor: 2, kind: TraceOutputKind::Fresh { bytes: 4096, device: 0 } }],
 ///     workspace: 0,
-///     workspace_pool: 0,
+///     workspace_device: 0,
 ///     cost: 1500,
 ///     replay: true,
 /// };
@@ -41,7 +41,7 @@ pub enum Event {
         bytes: u64,
         /// Device memory that it lives in.
         #[serde(rename = "p", default, skip_serializing_if = "is_zero")]
-        pool: u8,
+        device: u8,
     },
     /// `{"op":{"n":"mm","i":[1,2],"o":[{"t":3,"b":4096}],"w":64,"wp":0,"c":1500,"r":true}}`: an op ran.
     #[serde(rename = "op")]
@@ -58,9 +58,9 @@ pub enum Event {
         /// Bytes it needed while it ran, beyond inputs and outputs.
         #[serde(rename = "w", default, skip_serializing_if = "is_zero")]
         workspace: u64,
-        /// The pool that the workspace was taken from.
+        /// The device that the workspace was taken from.
         #[serde(rename = "wp", default, skip_serializing_if = "is_zero")]
-        workspace_pool: u8,
+        workspace_device: u8,
         /// Time it took, in nanoseconds.
         #[serde(rename = "c", default, skip_serializing_if = "is_zero")]
         cost: u64,
@@ -140,7 +140,7 @@ pub enum TraceOutputKind {
         /// Size of the new storage in bytes.
         bytes: u64,
         /// Device memory that it lives in.
-        pool: u8,
+        device: u8,
     },
     /// A view of the storage of an input.
     Alias {
@@ -158,9 +158,9 @@ impl From<TraceOutputKind> for Output {
     /// The same output in the engine's terms.
     fn from(kind: TraceOutputKind) -> Self {
         match kind {
-            TraceOutputKind::Fresh { bytes, pool } => Output::Fresh {
+            TraceOutputKind::Fresh { bytes, device } => Output::Fresh {
                 bytes: Bytes(bytes),
-                pool: PoolId(pool),
+                device: DeviceId(device),
             },
             TraceOutputKind::Alias { of } => Output::Alias { of },
             TraceOutputKind::InPlace { of } => Output::InPlace { of },
@@ -193,7 +193,7 @@ impl From<TraceOutput> for OutputLine {
             into: None,
         };
         match output.kind {
-            TraceOutputKind::Fresh { bytes, pool } => (line.b, line.p) = (Some(bytes), pool),
+            TraceOutputKind::Fresh { bytes, device } => (line.b, line.p) = (Some(bytes), device),
             TraceOutputKind::Alias { of } => line.view = Some(of),
             TraceOutputKind::InPlace { of } => line.into = Some(of),
         }
@@ -208,7 +208,7 @@ impl TryFrom<OutputLine> for TraceOutput {
         let kind = match (line.b, line.view, line.into) {
             (Some(bytes), None, None) => TraceOutputKind::Fresh {
                 bytes,
-                pool: line.p,
+                device: line.p,
             },
             (None, Some(of), None) => TraceOutputKind::Alias { of },
             (None, None, Some(of)) => TraceOutputKind::InPlace { of },

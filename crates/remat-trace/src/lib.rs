@@ -10,13 +10,13 @@
 //! # let path = directory.path().join("step.trace.zst");
 //!
 //! let mut writer = TraceWriter::create(&path)?;
-//! writer.write(&Event::Constant { tensor: 1, bytes: 4096, pool: 0 })?;
+//! writer.write(&Event::Constant { tensor: 1, bytes: 4096, device: 0 })?;
 //! writer.write(&Event::Op {
 //!     name: "relu".into(),
 //!     inputs: vec![1],
-//!     outputs: vec![TraceOutput { tensor: 2, kind: TraceOutputKind::Fresh { bytes: 4096, pool: 0 } }],
+//!     outputs: vec![TraceOutput { tensor: 2, kind: TraceOutputKind::Fresh { bytes: 4096, device: 0 } }],
 //!     workspace: 0,
-//!     workspace_pool: 0,
+//!     workspace_device: 0,
 //!     cost: 1500,
 //!     replay: true,
 //! })?;
@@ -47,10 +47,10 @@
 //! {"end":{"events":9}}                                                   the end record
 //! ```
 //!
-//! - **Header**: `remat-trace` is the version; readers refuse others. `created_by`, `pools` (names by index) and
+//! - **Header**: `remat-trace` is the version; readers refuse others. `created_by`, `devices` (names by index) and
 //!   `about` (an object of strings) may be missing; other keys are skipped.
 //! - **Events**: the keys of each are listed at [`Event`]. Unknown events and keys are errors. Sizes are bytes, costs
-//!   nanoseconds; `p` and `wp` are pools (0 if missing), `w` the workspace, `"r":false` says that an op must not be
+//!   nanoseconds; `p` and `wp` are devices (0 if missing), `w` the workspace, `"r":false` says that an op must not be
 //!   replayed. Numbers are at most 2^53, sums of sizes and of costs at most 2^62.
 //! - **Ids** are unique for the file. A tensor starts with one reference; an event may name it only while it has one.
 //!   An op's `view` and `into` are indices into its `i`.

@@ -2,7 +2,7 @@
 
 use crate::{Event, TraceOutput};
 use remat_core::{
-    Bytes, Config, Cost, Engine, Error, Finished, OpSpec, Output, PoolId, Replay, TensorId,
+    Bytes, Config, Cost, Engine, Error, Finished, OpSpec, Output, DeviceId, Replay, TensorId,
 };
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 /// performed at once, and every op takes the time that was recorded.
 ///
 /// ```no_run
-/// use remat_core::{Bytes, Config, PoolId};
+/// use remat_core::{Bytes, Config, DeviceId};
 /// use remat_trace::{open, Replayer};
 ///
 /// let mut replayer = Replayer::new(Config { budgets: vec![Some(Bytes(6 << 30))], ..Config::default() });
@@ -67,9 +67,9 @@ impl Replayer {
             Event::Constant {
                 tensor,
                 bytes,
-                pool,
+                device,
             } => {
-                let id = self.engine.constant(Bytes(*bytes), PoolId(*pool))?;
+                let id = self.engine.constant(Bytes(*bytes), DeviceId(*device))?;
                 self.hold(*tensor, id);
             }
             Event::Op { .. } => self.op(event, watch)?,
@@ -96,7 +96,7 @@ impl Replayer {
             inputs,
             outputs,
             workspace,
-            workspace_pool,
+            workspace_device,
             cost,
             replay,
             ..
@@ -110,7 +110,7 @@ impl Replayer {
             inputs: &ids,
             outputs: &made,
             workspace: Bytes(*workspace),
-            workspace_pool: PoolId(*workspace_pool),
+            workspace_device: DeviceId(*workspace_device),
             replay: if *replay {
                 Replay::Allowed
             } else {

@@ -8,8 +8,8 @@ use crate::{Event, TraceOutputKind};
 /// use remat_trace::{Event, Summary};
 ///
 /// let mut summary = Summary::default();
-/// summary.add(&Event::Constant { tensor: 1, bytes: 64, pool: 0 });
-/// assert_eq!((summary.tensors, summary.constant_bytes, summary.pools), (1, 64, 1));
+/// summary.add(&Event::Constant { tensor: 1, bytes: 64, device: 0 });
+/// assert_eq!((summary.tensors, summary.constant_bytes, summary.devices), (1, 64, 1));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -31,8 +31,8 @@ pub struct Summary {
     pub largest_workspace: u64,
     /// Cost of all ops, in nanoseconds.
     pub cost: u64,
-    /// One more than the largest pool index.
-    pub pools: u16,
+    /// One more than the largest device index.
+    pub devices: u16,
 }
 
 impl Summary {
@@ -40,16 +40,16 @@ impl Summary {
     pub fn add(&mut self, event: &Event) {
         self.events += 1;
         match event {
-            Event::Constant { bytes, pool, .. } => {
+            Event::Constant { bytes, device, .. } => {
                 self.tensors += 1;
                 self.constants += 1;
                 self.constant_bytes = self.constant_bytes.saturating_add(*bytes);
-                self.see_pool(*pool);
+                self.see_device(*device);
             }
             Event::Op {
                 outputs,
                 workspace,
-                workspace_pool,
+                workspace_device,
                 cost,
                 replay,
                 ..
@@ -59,13 +59,13 @@ impl Summary {
                 self.cost = self.cost.saturating_add(*cost);
                 self.largest_workspace = self.largest_workspace.max(*workspace);
                 if *workspace > 0 {
-                    self.see_pool(*workspace_pool);
+                    self.see_device(*workspace_device);
                 }
                 for output in outputs {
                     self.tensors += 1;
-                    if let TraceOutputKind::Fresh { bytes, pool } = output.kind {
+                    if let TraceOutputKind::Fresh { bytes, device } = output.kind {
                         self.output_bytes = self.output_bytes.saturating_add(bytes);
-                        self.see_pool(pool);
+                        self.see_device(device);
                     }
                 }
             }
@@ -77,7 +77,7 @@ impl Summary {
         }
     }
 
-    fn see_pool(&mut self, pool: u8) {
-        self.pools = self.pools.max(u16::from(pool) + 1);
+    fn see_device(&mut self, device: u8) {
+        self.devices = self.devices.max(u16::from(device) + 1);
     }
 }

@@ -17,7 +17,7 @@ pub const LARGEST_SUM: u64 = 1 << 62;
 /// use remat_trace::{Event, Validator};
 ///
 /// let mut validator = Validator::new(1000);
-/// assert!(validator.check(&Event::Constant { tensor: 1, bytes: 64, pool: 0 }).is_ok());
+/// assert!(validator.check(&Event::Constant { tensor: 1, bytes: 64, device: 0 }).is_ok());
 /// assert!(validator.check(&Event::Release { tensor: 1 }).is_ok());
 /// let violation = validator.check(&Event::Release { tensor: 1 }).unwrap_err();
 /// assert_eq!(violation.to_string(), "tensor 1 is used after its last reference was released");

@@ -18,21 +18,21 @@ pub struct Header {
     /// The program that recorded the trace.
     #[serde(default)]
     pub created_by: String,
-    /// Names of the pools, by index (`"cpu"`, `"cuda:0"`); pools beyond the list have no name.
-    #[serde(default)]
-    pub pools: Vec<String>,
+    /// Names of the devices, by index (`"cpu"`, `"cuda:0"`); devices beyond the list have no name.
+    #[serde(default, rename = "pools")]
+    pub devices: Vec<String>,
     /// Further facts by name, such as the model, the batch size, the framework's version.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub about: BTreeMap<String, String>,
 }
 
 impl Default for Header {
-    /// This version, by this program, on one pool called `cpu`.
+    /// This version, by this program, on one device called `cpu`.
     fn default() -> Self {
         Header {
             version: VERSION,
             created_by: concat!("remat ", env!("CARGO_PKG_VERSION")).into(),
-            pools: vec!["cpu".into()],
+            devices: vec!["cpu".into()],
             about: BTreeMap::new(),
         }
     }
@@ -57,7 +57,7 @@ pub(crate) enum EndRecord {
 /// # let directory = tempfile::tempdir()?;
 /// # let path = directory.path().join("step.trace.zst");
 /// let mut writer = TraceWriter::create(&path)?;
-/// writer.write(&Event::Constant { tensor: 1, bytes: 64, pool: 0 })?;
+/// writer.write(&Event::Constant { tensor: 1, bytes: 64, device: 0 })?;
 /// writer.finish()?;
 /// assert_eq!(open(&path)?.count(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

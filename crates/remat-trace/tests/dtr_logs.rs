@@ -31,7 +31,7 @@ const LOG: &str = r#"{"INSTRUCTION":"CONSTANT","NAME":"before"}
 fn fresh(tensor: u64, bytes: u64) -> TraceOutput {
     TraceOutput {
         tensor,
-        kind: TraceOutputKind::Fresh { bytes, pool: 0 },
+        kind: TraceOutputKind::Fresh { bytes, device: 0 },
     }
 }
 
@@ -42,7 +42,7 @@ fn op(name: &str, inputs: &[u64], outputs: Vec<TraceOutput>, cost: u64) -> Event
         inputs,
         outputs,
         workspace: 0,
-        workspace_pool: 0,
+        workspace_device: 0,
         cost,
         replay: true,
     }
@@ -66,7 +66,7 @@ fn a_log_becomes_a_trace() {
             Event::Constant {
                 tensor: 0,
                 bytes: 64,
-                pool: 0
+                device: 0
             },
             Event::Retain { tensor: 0 },
             Event::Release { tensor: 0 },
@@ -131,7 +131,7 @@ fn in_place_becomes_mutate_of_a_copy() {
         Event::Constant {
             tensor: 1,
             bytes: 64,
-            pool: 0,
+            device: 0,
         },
         op("relu_", &[1, 1], vec![write], 9),
     ];
@@ -161,14 +161,14 @@ fn in_place_becomes_mutate_of_a_copy() {
 fn what_a_log_cannot_say_is_counted() {
     let outputs = vec![TraceOutput {
         tensor: 2,
-        kind: TraceOutputKind::Fresh { bytes: 8, pool: 1 },
+        kind: TraceOutputKind::Fresh { bytes: 8, device: 1 },
     }];
     let random = Event::Op {
         name: "rand".into(),
         inputs: vec![],
         outputs,
         workspace: 5,
-        workspace_pool: 1,
+        workspace_device: 1,
         cost: 3,
         replay: false,
     };
@@ -176,7 +176,7 @@ fn what_a_log_cannot_say_is_counted() {
         Event::Constant {
             tensor: 1,
             bytes: 64,
-            pool: 2,
+            device: 2,
         },
         random,
         Event::Ensure { tensors: vec![1] },
@@ -187,7 +187,7 @@ fn what_a_log_cannot_say_is_counted() {
         lost,
         Lost {
             workspaces: 1,
-            pools: 2,
+            devices: 2,
             in_place: 0,
             unreplayable: 1,
             ensures: 1,

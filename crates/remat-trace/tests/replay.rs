@@ -3,13 +3,13 @@
 mod valid_traces;
 
 use proptest::prelude::*;
-use remat_core::{Bytes, Config, Counters, Engine, Error, Policy, PoolId};
+use remat_core::{Bytes, Config, Counters, Engine, Error, Policy, DeviceId};
 use remat_trace::{open, Event, Replayer, TraceOutput, TraceOutputKind};
 use std::fs;
 use std::path::{Path, PathBuf};
 use valid_traces::valid_traces;
 
-const POOL: PoolId = PoolId(0);
+const DEVICE: DeviceId = DeviceId(0);
 
 fn op(name: &str, inputs: &[u64], output: u64, kind: TraceOutputKind) -> Event {
     Event::Op {
@@ -20,7 +20,7 @@ fn op(name: &str, inputs: &[u64], output: u64, kind: TraceOutputKind) -> Event {
             kind,
         }],
         workspace: 0,
-        workspace_pool: 0,
+        workspace_device: 0,
         cost: 10,
         replay: true,
     }
@@ -30,12 +30,12 @@ fn op(name: &str, inputs: &[u64], output: u64, kind: TraceOutputKind) -> Event {
 fn chain(layers: u64) -> Vec<Event> {
     let activation = TraceOutputKind::Fresh {
         bytes: 100,
-        pool: 0,
+        device: 0,
     };
     let mut events = vec![Event::Constant {
         tensor: 0,
         bytes: 100,
-        pool: 0,
+        device: 0,
     }];
     events.extend((1..=layers).map(|layer| op("forward", &[layer - 1], layer, activation)));
     let gradient = |layer: u64| 1000 + layer;
@@ -65,7 +65,7 @@ struct Outcome {
     counters: Counters,
 }
 
-/// Replays under a budget for the first pool; sees to it that memory is never above it.
+/// Replays under a budget for the first device; sees to it that memory is never above it.
 fn replay(events: &[Event], budget: Option<Bytes>) -> Result<Outcome, Error> {
     replay_by(Policy::default(), events, budget)
 }
@@ -79,14 +79,14 @@ fn replay_by(policy: Policy, events: &[Event], budget: Option<Bytes>) -> Result<
     let within = |engine: &Engine| {
         if let Some(budget) = budget {
             assert!(
-                engine.memory(POOL) <= budget,
+                engine.memory(DEVICE) <= budget,
                 "{:?} is above {budget:?}",
-                engine.memory(POOL)
+                engine.memory(DEVICE)
             );
             assert!(
-                engine.peak(POOL) <= budget,
+                engine.peak(DEVICE) <= budget,
                 "the peak {:?} is above {budget:?}",
-                engine.peak(POOL)
+                engine.peak(DEVICE)
             );
         }
     };
@@ -96,8 +96,8 @@ fn replay_by(policy: Policy, events: &[Event], budget: Option<Bytes>) -> Result<
     }
     let engine = replayer.engine();
     Ok(Outcome {
-        peak: engine.peak(POOL),
-        memory: engine.memory(POOL),
+        peak: engine.peak(DEVICE),
+        memory: engine.memory(DEVICE),
         counters: engine.counters(),
     })
 }
@@ -146,13 +146,13 @@ fn an_impossible_budget_is_refused() {
 fn views_copies_and_writes_in_place_are_replayed() {
     let fresh = TraceOutputKind::Fresh {
         bytes: 100,
-        pool: 0,
+        device: 0,
     };
     let events = [
         Event::Constant {
             tensor: 0,
             bytes: 100,
-            pool: 0,
+            device: 0,
         },
         op("mul", &[0, 0], 1, fresh),
         op("view", &[1], 2, TraceOutputKind::Alias { of: 0 }),

@@ -107,7 +107,7 @@ fn the_header_is_read_back() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("step.trace.zst");
     let mut header = Header {
-        pools: vec!["cpu".into(), "cuda:0".into()],
+        devices: vec!["cpu".into(), "cuda:0".into()],
         ..Header::default()
     };
     header.about.insert("model".into(), "unet".into());

@@ -12,7 +12,7 @@ use std::fmt;
 /// The arena of one device.
 pub(crate) struct Arena {
     pub(crate) pool: Pool,
-    /// By the pool's slots: whose block it is; [`NONE`] for one that is reserved.
+    /// By the device's slots: whose block it is; [`NONE`] for one that is reserved.
     owners: Vec<u32>,
 }
 
@@ -77,8 +77,8 @@ impl Arenas {
         });
     }
 
-    pub(crate) fn has(&self, pool: u8) -> bool {
-        matches!(self.each.get(usize::from(pool)), Some(Some(_)))
+    pub(crate) fn has(&self, device: u8) -> bool {
+        matches!(self.each.get(usize::from(device)), Some(Some(_)))
     }
 
     /// Whether there is any.
@@ -86,12 +86,12 @@ impl Arenas {
         !self.each.is_empty()
     }
 
-    pub(crate) fn get(&self, pool: u8) -> Option<&Arena> {
-        self.each.get(usize::from(pool))?.as_ref()
+    pub(crate) fn get(&self, device: u8) -> Option<&Arena> {
+        self.each.get(usize::from(device))?.as_ref()
     }
 
-    pub(crate) fn get_mut(&mut self, pool: u8) -> Option<&mut Arena> {
-        self.each.get_mut(usize::from(pool))?.as_mut()
+    pub(crate) fn get_mut(&mut self, device: u8) -> Option<&mut Arena> {
+        self.each.get_mut(usize::from(device))?.as_mut()
     }
 
     /// The arenas by device.
@@ -128,7 +128,7 @@ impl Arenas {
         if !self.count_gaps() || storage.address == NOWHERE {
             return storage.bytes;
         }
-        let arena = self.get(storage.pool);
+        let arena = self.get(storage.device);
         let (below, above) = arena
             .and_then(|arena| arena.pool.neighbours(storage.address))
             .unwrap_or((0, 0));
@@ -136,8 +136,8 @@ impl Arenas {
     }
 
     /// The owners of the blocks around one that was taken or freed.
-    pub(crate) fn owners_beside(&self, pool: u8, address: u64) -> [Option<StorageId>; 3] {
-        let Some(arena) = self.get(pool) else {
+    pub(crate) fn owners_beside(&self, device: u8, address: u64) -> [Option<StorageId>; 3] {
+        let Some(arena) = self.get(device) else {
             return [None; 3];
         };
         let around = arena.pool.taken_around(address);
@@ -151,7 +151,7 @@ impl Arenas {
             arena.pool.check()?;
             let mut owned = 0;
             for (id, storage) in graph.storages.iter().enumerate() {
-                if !storage.used || storage.pool != device {
+                if !storage.used || storage.device != device {
                     continue;
                 }
                 let s = StorageId(id as u32);

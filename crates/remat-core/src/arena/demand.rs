@@ -12,7 +12,7 @@ use crate::pool::End;
 /// A block that an op needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    pub(crate) pool: u8,
+    pub(crate) device: u8,
     pub(crate) bytes: u64,
     pub(crate) end: End,
     /// For which output; `None`: for the workspace.
@@ -22,9 +22,9 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(pool: u8, bytes: u64, end: End, output: Option<u32>) -> Request {
+    pub(crate) fn new(device: u8, bytes: u64, end: End, output: Option<u32>) -> Request {
         Request {
-            pool,
+            device,
             bytes,
             end,
             output,

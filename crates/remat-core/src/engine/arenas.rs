@@ -5,7 +5,7 @@ use super::validity::{check_size, check_tensor};
 use crate::arena::{Observed, Placement};
 use crate::error::Error;
 use crate::graph::{Phase, NOWHERE};
-use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
+use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
 use crate::pool::Pool;
 
 impl Engine {
@@ -15,18 +15,18 @@ impl Engine {
         &self.state.demand.placements
     }
 
-    /// The blocks of a pool's arena as an allocator really has them, in address order and without the free ones; what
+    /// The blocks of a device's arena as an allocator really has them, in address order and without the free ones; what
     /// no storage owns is workspace or another's. From now on decisions go by them. Once blocks were told, storages
     /// need not have one (they may lie outside of the arena), and only the allocator keeps them apart.
     ///
     /// Takes O(n log n) for n blocks.
     ///
     /// # Errors
-    /// [`Error::Protocol`] for a pool that is no arena, and for blocks that overlap, are out of order, misaligned or
+    /// [`Error::Protocol`] for a device that is no arena, and for blocks that overlap, are out of order, misaligned or
     /// beyond the end; the arena then holds those before.
-    pub fn observe(&mut self, pool: PoolId, blocks: &[Observed]) -> Result<(), Error> {
+    pub fn observe(&mut self, device: DeviceId, blocks: &[Observed]) -> Result<(), Error> {
         self.state.open_call();
-        self.state.observe(pool.0, blocks)
+        self.state.observe(device.0, blocks)
     }
 
     /// [`constant`](Engine::constant) for bytes that are there already and need no room: outside of the arena, or in it
@@ -34,10 +34,10 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Overflow`] for sizes beyond 63 bits.
-    pub fn constant_elsewhere(&mut self, bytes: Bytes, pool: PoolId) -> Result<TensorId, Error> {
+    pub fn constant_elsewhere(&mut self, bytes: Bytes, device: DeviceId) -> Result<TensorId, Error> {
         check_size(bytes.0)?;
         self.state.open_call();
-        self.state.add_constant(bytes, pool)
+        self.state.add_constant(bytes, device)
     }
 
     /// An op takes more workspace than was known: its replays will reserve so much.
@@ -64,15 +64,15 @@ impl Engine {
         Ok(())
     }
 
-    /// Where a storage is in its pool's arena; `None` if it is not resident, has no bytes, or the pool is no arena.
+    /// Where a storage is in its device's arena; `None` if it is not resident, has no bytes, or the device is no arena.
     pub fn address(&self, storage: StorageId) -> Option<u64> {
         let storage = self.state.graph.storages.get(storage.index())?;
         (storage.resident && storage.address != NOWHERE).then_some(storage.address)
     }
 
-    /// The arena of a pool: its blocks, free and taken.
-    pub fn arena(&self, pool: PoolId) -> Option<&Pool> {
-        self.state.arenas.get(pool.0).map(|arena| &arena.pool)
+    /// The arena of a device: its blocks, free and taken.
+    pub fn arena(&self, device: DeviceId) -> Option<&Pool> {
+        self.state.arenas.get(device.0).map(|arena| &arena.pool)
     }
 
     /// Nanoseconds that searches took by the [stopwatch](crate::Config::stopwatch), those of plans that came to nothing

@@ -4,7 +4,7 @@ use super::validity::{check_input, check_size, check_spec, check_tensor};
 use crate::config::{Config, Dealloc};
 use crate::error::Error;
 use crate::graph::{BanishPlan, Freed, Phase};
-use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
+use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
 use crate::op::{Expected, Finished, OpSpec, Step};
 use crate::replay::{Goal, Planner};
 use crate::transaction::{Call, State};
@@ -20,13 +20,13 @@ use std::fmt;
 /// use remat_core::*;
 ///
 /// let mut engine = Engine::new(Config { budgets: vec![Some(Bytes(100))], ..Config::default() });
-/// let weights = engine.constant(Bytes(10), PoolId(0))?;
-/// let fresh = [Output::Fresh { bytes: Bytes(60), pool: PoolId(0) }];
+/// let weights = engine.constant(Bytes(10), DeviceId(0))?;
+/// let fresh = [Output::Fresh { bytes: Bytes(60), device: DeviceId(0) }];
 /// let spec = OpSpec {
 ///     inputs: &[weights],
 ///     outputs: &fresh,
 ///     workspace: Bytes(0),
-///     workspace_pool: PoolId(0),
+///     workspace_device: DeviceId(0),
 ///     replay: Replay::Allowed,
 /// };
 /// let report = Finished { cost: Cost(5), bytes: None };
@@ -43,7 +43,7 @@ use std::fmt;
 /// engine.ensure(&[a])?;
 /// let b = engine.storage(engine.outputs(second)[0]).unwrap();
 /// assert_eq!(engine.steps(), [Step::Evict(b), Step::Recompute { op: first, mutation: Mutation::Consume }]);
-/// assert_eq!(engine.memory(PoolId(0)), Bytes(70));
+/// assert_eq!(engine.memory(DeviceId(0)), Bytes(70));
 /// # Ok::<(), Error>(())
 /// ```
 pub struct Engine {
@@ -78,12 +78,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Budget`] when nothing more can be evicted; the constant is then not registered.
-    pub fn constant(&mut self, bytes: Bytes, pool: PoolId) -> Result<TensorId, Error> {
+    pub fn constant(&mut self, bytes: Bytes, device: DeviceId) -> Result<TensorId, Error> {
         check_size(bytes.0)?;
         let state = &mut self.state;
         state.open_call();
-        state.free_bytes(pool.0, bytes.0)?;
-        let tensor = state.add_constant(bytes, pool)?;
+        state.free_bytes(device.0, bytes.0)?;
+        let tensor = state.add_constant(bytes, device)?;
         state.assign_constant(state.graph.storage_of(tensor));
         state.journal.stop();
         state.call = Call::Constant(tensor);
@@ -294,23 +294,23 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes a pool's budget. Steps may follow.
+    /// Changes a device's budget. Steps may follow.
     ///
     /// # Errors
     /// [`Error::Budget`] if what cannot be evicted does not fit; the old budget stays.
-    pub fn set_budget(&mut self, pool: PoolId, budget: Option<Bytes>) -> Result<(), Error> {
+    pub fn set_budget(&mut self, device: DeviceId, budget: Option<Bytes>) -> Result<(), Error> {
         let state = &mut self.state;
         state.open_call();
         let before = std::mem::replace(
-            &mut state.accounts.of(pool.0).budget,
+            &mut state.accounts.of(device.0).budget,
             budget.map(|bytes| bytes.0),
         );
-        if let Err(refusal) = state.move_budget(pool.0, before, budget) {
-            state.accounts.of(pool.0).budget = before;
+        if let Err(refusal) = state.move_budget(device.0, before, budget) {
+            state.accounts.of(device.0).budget = before;
             return Err(refusal);
         }
         state.journal.stop();
-        state.call = Call::Budget(pool.0, before);
+        state.call = Call::Budget(device.0, before);
         Ok(())
     }
 

@@ -1,11 +1,11 @@
 //! Calls for measurements and tests of the search.
 
 use super::contract::Engine;
-use crate::ids::{PoolId, StorageId};
+use crate::ids::{DeviceId, StorageId};
 use crate::transaction::State;
 
 impl Engine {
-    /// Below so many candidates of a pool a victim is found by an exhaustive scan, which picks the same, and windows
+    /// Below so many candidates of a device a victim is found by an exhaustive scan, which picks the same, and windows
     /// are compared by whole costs at once: for measurements and tests.
     #[doc(hidden)]
     pub fn search_exhaustively_below(&mut self, candidates: usize) {
@@ -14,24 +14,24 @@ impl Engine {
 
     /// Brings up to date what a search goes by, as the next search would: for measurements.
     #[doc(hidden)]
-    pub fn prepare_search(&mut self, pool: PoolId) {
+    pub fn prepare_search(&mut self, device: DeviceId) {
         let State {
             graph,
             journal,
             eviction,
             ..
         } = &mut self.state;
-        eviction.prepare_search(graph, journal, pool.0);
+        eviction.prepare_search(graph, journal, device.0);
     }
 
     /// The storage that would go first if room had to be made now: for measurements and tests.
     #[doc(hidden)]
-    pub fn next_victim(&mut self, pool: PoolId) -> Option<StorageId> {
-        self.prepare_search(pool);
+    pub fn next_victim(&mut self, device: DeviceId) -> Option<StorageId> {
+        self.prepare_search(device);
         let eviction = &mut self.state.eviction;
-        let listed = eviction.candidates.has(pool.0);
+        let listed = eviction.candidates.has(device.0);
         listed
-            .then(|| eviction.candidates.best(pool.0, self.state.clock, 0))
+            .then(|| eviction.candidates.best(device.0, self.state.clock, 0))
             .flatten()
     }
 }

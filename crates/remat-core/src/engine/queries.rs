@@ -2,7 +2,7 @@
 
 use super::contract::Engine;
 use crate::counters::{Counters, Refused};
-use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
+use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
 
 impl Engine {
     /// Tensors an op has made, in output order; none for an unknown op.
@@ -67,19 +67,19 @@ impl Engine {
             .is_some_and(|record| record.pinned)
     }
 
-    /// Bytes resident and reserved in a pool.
-    pub fn memory(&self, pool: PoolId) -> Bytes {
-        Bytes(self.state.accounts.get(pool.0).memory)
+    /// Bytes resident and reserved in a device.
+    pub fn memory(&self, device: DeviceId) -> Bytes {
+        Bytes(self.state.accounts.get(device.0).memory)
     }
 
     /// Highest `memory` so far.
-    pub fn peak(&self, pool: PoolId) -> Bytes {
-        Bytes(self.state.accounts.get(pool.0).peak)
+    pub fn peak(&self, device: DeviceId) -> Bytes {
+        Bytes(self.state.accounts.get(device.0).peak)
     }
 
-    /// Budget of a pool.
-    pub fn budget(&self, pool: PoolId) -> Option<Bytes> {
-        self.state.accounts.get(pool.0).budget.map(Bytes)
+    /// Budget of a device.
+    pub fn budget(&self, device: DeviceId) -> Option<Bytes> {
+        self.state.accounts.get(device.0).budget.map(Bytes)
     }
 
     /// The virtual clock: 1 + the cost of all ops run so far.

@@ -11,7 +11,7 @@ use crate::ids::StorageId;
 
 /// The candidates of all devices.
 pub(crate) struct Candidates {
-    pools: Vec<List>,
+    devices: Vec<List>,
     /// For each device, the storages whose candidates went stale; some stand twice, some are no candidates any more.
     stale: Vec<Vec<StorageId>>,
     next_place: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Candidates {
 impl Candidates {
     pub(crate) fn new(form: Form) -> Candidates {
         Candidates {
-            pools: Vec::new(),
+            devices: Vec::new(),
             stale: Vec::new(),
             next_place: 0,
             form,
@@ -33,22 +33,22 @@ impl Candidates {
     }
 
     /// Whether a candidate was ever listed there.
-    pub(crate) fn has(&self, pool: u8) -> bool {
-        usize::from(pool) < self.pools.len()
+    pub(crate) fn has(&self, device: u8) -> bool {
+        usize::from(device) < self.devices.len()
     }
 
-    pub(crate) fn count(&self, pool: u8) -> usize {
-        self.pools.get(usize::from(pool)).map_or(0, List::len)
+    pub(crate) fn count(&self, device: u8) -> usize {
+        self.devices.get(usize::from(device)).map_or(0, List::len)
     }
 
     /// Every candidate, in no order.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Candidate> {
-        self.pools.iter().flat_map(List::candidates)
+        self.devices.iter().flat_map(List::candidates)
     }
 
     /// The candidates of one device, in no order.
-    pub(crate) fn of(&self, pool: u8) -> &[Candidate] {
-        let list = self.pools.get(usize::from(pool));
+    pub(crate) fn of(&self, device: u8) -> &[Candidate] {
+        let list = self.devices.get(usize::from(device));
         list.map_or(&[], List::candidates)
     }
 
@@ -82,10 +82,10 @@ impl Candidates {
     /// Puts a storage back at a place that it had.
     pub(crate) fn relist(&mut self, graph: &mut Graph, s: StorageId, place: u64, bytes: u64) {
         let storage = &mut graph[s];
-        let pool = usize::from(storage.pool);
-        if pool >= self.pools.len() {
-            self.pools.resize_with(pool + 1, List::default);
-            self.stale.resize_with(pool + 1, Vec::new);
+        let device = usize::from(storage.device);
+        if device >= self.devices.len() {
+            self.devices.resize_with(device + 1, List::default);
+            self.stale.resize_with(device + 1, Vec::new);
         }
         let candidate = Candidate {
             place,
@@ -94,14 +94,14 @@ impl Candidates {
             storage: s,
             stale: true,
         };
-        storage.slot = self.pools[pool].push(candidate, storage.last_access);
-        self.stale[pool].push(s);
+        storage.slot = self.devices[device].push(candidate, storage.last_access);
+        self.stale[device].push(s);
     }
 
     /// Takes a candidate off; returns its place.
     pub(crate) fn remove(&mut self, graph: &mut Graph, s: StorageId) -> u64 {
         let storage = &mut graph[s];
-        let list = &mut self.pools[usize::from(storage.pool)];
+        let list = &mut self.devices[usize::from(storage.device)];
         let slot = std::mem::replace(&mut storage.slot, NONE);
         let (removed, moved) = list.remove(slot);
         if let Some(moved) = moved {
@@ -114,7 +114,7 @@ impl Candidates {
     pub(crate) fn set_last_access(&mut self, graph: &Graph, s: StorageId, time: u64) {
         let storage = &graph[s];
         if storage.slot != NONE {
-            self.pools[usize::from(storage.pool)].set_last_access(storage.slot, time);
+            self.devices[usize::from(storage.device)].set_last_access(storage.slot, time);
         }
     }
 
@@ -122,7 +122,7 @@ impl Candidates {
     pub(crate) fn set_bytes(&mut self, graph: &Graph, s: StorageId, bytes: u64) {
         let storage = &graph[s];
         if storage.slot != NONE {
-            let list = &mut self.pools[usize::from(storage.pool)];
+            let list = &mut self.devices[usize::from(storage.device)];
             list.set_bytes(storage.slot, bytes, self.form);
         }
     }
@@ -130,7 +130,7 @@ impl Candidates {
     /// The cached numerator is valid: the search goes by it.
     pub(crate) fn copy_numerator(&mut self, graph: &Graph, s: StorageId) {
         let storage = &graph[s];
-        let list = &mut self.pools[usize::from(storage.pool)];
+        let list = &mut self.devices[usize::from(storage.device)];
         list.set_numerator(storage.slot, storage.numerator, self.form);
     }
 
@@ -139,36 +139,36 @@ impl Candidates {
         let storage = &mut graph[s];
         storage.scored = false;
         if storage.slot != NONE {
-            let pool = usize::from(storage.pool);
-            let candidate = self.pools[pool].candidate(storage.slot);
+            let device = usize::from(storage.device);
+            let candidate = self.devices[device].candidate(storage.slot);
             if !std::mem::replace(&mut candidate.stale, true) {
-                self.stale[pool].push(s);
+                self.stale[device].push(s);
             }
         }
     }
 
     /// Hands over the storages whose candidates went stale, some more than once.
-    pub(crate) fn take_stale(&mut self, pool: u8) -> Vec<StorageId> {
-        std::mem::take(&mut self.stale[usize::from(pool)])
+    pub(crate) fn take_stale(&mut self, device: u8) -> Vec<StorageId> {
+        std::mem::take(&mut self.stale[usize::from(device)])
     }
 
     /// Takes the buffer of [`take_stale`](Self::take_stale) back, emptied.
-    pub(crate) fn give_back_stale(&mut self, pool: u8, buffer: Vec<StorageId>) {
-        debug_assert!(buffer.is_empty() && self.stale[usize::from(pool)].is_empty());
-        self.stale[usize::from(pool)] = buffer;
+    pub(crate) fn give_back_stale(&mut self, device: u8, buffer: Vec<StorageId>) {
+        debug_assert!(buffer.is_empty() && self.stale[usize::from(device)].is_empty());
+        self.stale[usize::from(device)] = buffer;
     }
 
     /// Whether the storage is a candidate there whose numerator the search does not know.
-    pub(crate) fn is_stale(&mut self, graph: &Graph, s: StorageId, pool: u8) -> bool {
+    pub(crate) fn is_stale(&mut self, graph: &Graph, s: StorageId, device: u8) -> bool {
         let storage = &graph[s];
         storage.slot != NONE
-            && storage.pool == pool
-            && self.pools[usize::from(pool)].candidate(storage.slot).stale
+            && storage.device == device
+            && self.devices[usize::from(device)].candidate(storage.slot).stale
     }
 
     /// The candidate with the smallest score. All numerators are valid.
-    pub(crate) fn best(&mut self, pool: u8, clock: u64, salt: u64) -> Option<StorageId> {
-        let list = &mut self.pools[usize::from(pool)];
+    pub(crate) fn best(&mut self, device: u8, clock: u64, salt: u64) -> Option<StorageId> {
+        let list = &mut self.devices[usize::from(device)];
         let slot = list.best(self.form, clock, salt, self.many)?;
         Some(list.candidate(slot).storage)
     }

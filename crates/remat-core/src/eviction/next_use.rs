@@ -102,13 +102,13 @@ impl NextUses {
         &self,
         graph: &Graph,
         candidates: &Candidates,
-        pool: u8,
+        device: u8,
         clock: u64,
     ) -> Option<(StorageId, u32)> {
         let top = self.cost_ahead();
         let mut best: Option<(bool, u64, u64, StorageId)> = None;
         let mut count = 0;
-        for candidate in candidates.of(pool) {
+        for candidate in candidates.of(device) {
             count += 1;
             let s = candidate.storage;
             let storage = &graph[s];

@@ -46,26 +46,26 @@ impl Eviction {
         &mut self,
         graph: &mut Graph,
         journal: &mut Journal,
-        pool: u8,
+        device: u8,
         clock: u64,
         precision: Precision,
     ) -> Option<Victim> {
-        let count = self.candidates.count(pool);
+        let count = self.candidates.count(device);
         if count == 0 {
             return None;
         }
         if self.next_uses.are_known() {
-            return self.furthest(graph, pool, clock);
+            return self.furthest(graph, device, clock);
         }
         let counted = match precision {
-            Precision::Bounds => self.bound_numerators(graph, journal, pool),
-            Precision::Whole => self.refresh_numerators(graph, journal, pool),
+            Precision::Bounds => self.bound_numerators(graph, journal, device),
+            Precision::Whole => self.refresh_numerators(graph, journal, device),
         };
         let mut accesses = count as u64 + counted;
         let salt = self.salt(journal);
         // The first by bounds is the first if its own is none: all others score as much as by their bounds or more.
         loop {
-            let storage = self.candidates.best(pool, clock, salt)?;
+            let storage = self.candidates.best(device, clock, salt)?;
             let Some(seen) = self.settle_numerator(graph, journal, storage) else {
                 return Some(Victim {
                     storage,
@@ -78,9 +78,9 @@ impl Eviction {
     }
 
     /// The candidate that the plan reads last.
-    fn furthest(&self, graph: &Graph, pool: u8, clock: u64) -> Option<Victim> {
+    fn furthest(&self, graph: &Graph, device: u8, clock: u64) -> Option<Victim> {
         let candidates = &self.candidates;
-        let (storage, evaluated) = self.next_uses.furthest(graph, candidates, pool, clock)?;
+        let (storage, evaluated) = self.next_uses.furthest(graph, candidates, device, clock)?;
         Some(Victim {
             storage,
             evaluated,
@@ -99,9 +99,9 @@ impl Eviction {
     }
 
     /// Brings up to date what a search goes by.
-    pub(crate) fn prepare_search(&mut self, graph: &mut Graph, journal: &mut Journal, pool: u8) {
-        if self.candidates.has(pool) {
-            self.refresh_numerators(graph, journal, pool);
+    pub(crate) fn prepare_search(&mut self, graph: &mut Graph, journal: &mut Journal, device: u8) {
+        if self.candidates.has(device) {
+            self.refresh_numerators(graph, journal, device);
         }
     }
 
@@ -115,8 +115,8 @@ impl Eviction {
 
     /// Brings the cached numerators of a device's candidates up to date; returns how many other storages were looked
     /// at.
-    fn refresh_numerators(&mut self, graph: &mut Graph, journal: &mut Journal, pool: u8) -> u64 {
-        let mut stale = self.take_stale(graph, pool);
+    fn refresh_numerators(&mut self, graph: &mut Graph, journal: &mut Journal, device: u8) -> u64 {
+        let mut stale = self.take_stale(graph, device);
         if std::mem::take(&mut self.bounds.any) {
             let all = self.candidates.all().map(|candidate| candidate.storage);
             stale.extend(all.filter(|&s| graph[s].bounded));
@@ -126,18 +126,18 @@ impl Eviction {
         let accesses = self.count_afresh(graph, journal, &stale);
         self.stale = stale;
         #[cfg(debug_assertions)]
-        self.check_numerators(graph, pool);
+        self.check_numerators(graph, device);
         accesses
     }
 
     /// Storages whose numerators have to be counted, each once. Those that are valid are copied to where the search
     /// looks.
-    fn take_stale(&mut self, graph: &mut Graph, pool: u8) -> Vec<StorageId> {
-        let mut told = self.candidates.take_stale(pool);
+    fn take_stale(&mut self, graph: &mut Graph, device: u8) -> Vec<StorageId> {
+        let mut told = self.candidates.take_stale(device);
         let mut stale = std::mem::take(&mut self.stale);
         stale.clear();
         for s in told.drain(..) {
-            if !self.candidates.is_stale(graph, s, pool) {
+            if !self.candidates.is_stale(graph, s, device) {
                 continue;
             }
             if graph[s].scored {
@@ -146,7 +146,7 @@ impl Eviction {
                 stale.push(s);
             }
         }
-        self.candidates.give_back_stale(pool, told);
+        self.candidates.give_back_stale(device, told);
         // Named twice, counted once.
         stale.sort_unstable();
         stale.dedup();
@@ -159,15 +159,15 @@ impl Eviction {
         &mut self,
         graph: &mut Graph,
         journal: &mut Journal,
-        pool: u8,
+        device: u8,
     ) -> u64 {
-        if !self.candidates.has(pool) {
+        if !self.candidates.has(device) {
             return 0;
         }
         let Some(few) = self.bounds.ancestors else {
-            return self.refresh_numerators(graph, journal, pool);
+            return self.refresh_numerators(graph, journal, device);
         };
-        let stale = self.take_stale(graph, pool);
+        let stale = self.take_stale(graph, device);
         let mut accesses = 0;
         for &s in &stale {
             let counted = self.count(graph, s, few);
@@ -180,7 +180,7 @@ impl Eviction {
         }
         self.stale = stale;
         #[cfg(debug_assertions)]
-        self.check_numerators(graph, pool);
+        self.check_numerators(graph, device);
         accesses
     }
 
@@ -292,13 +292,13 @@ impl Eviction {
 
     /// Cached numerators are those computed afresh.
     #[cfg(debug_assertions)]
-    fn check_numerators(&mut self, graph: &mut Graph, pool: u8) {
+    fn check_numerators(&mut self, graph: &mut Graph, device: u8) {
         // Enough for the property tests, others each time; more would make debug runs crawl.
         const MOST: usize = 8;
-        let count = self.candidates.count(pool);
+        let count = self.candidates.count(device);
         for place in 0..count.min(MOST) {
             let slot = (self.candidates.next_place() as usize + place) % count;
-            let candidate = self.candidates.of(pool)[slot];
+            let candidate = self.candidates.of(device)[slot];
             let (s, cached) = (candidate.storage, candidate.numerator);
             let bounded = graph[s].bounded;
             let fresh = self.count(graph, s, u64::MAX).numerator;

@@ -3,7 +3,7 @@
 
 use super::records::{Life, Made, Op, Reader, Storage, Tensor, Way, NONE};
 use crate::error::Error;
-use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
+use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
 use crate::op::{Expected, OpSpec, Output, Replay};
 use std::ops::{Index, IndexMut};
 
@@ -90,13 +90,13 @@ impl Graph {
         self.stamp
     }
 
-    pub(crate) fn add_storage(&mut self, bytes: Bytes, pool: PoolId) -> Result<StorageId, Error> {
+    pub(crate) fn add_storage(&mut self, bytes: Bytes, device: DeviceId) -> Result<StorageId, Error> {
         if let Some(id) = self.free_storages.pop() {
-            self[id].renew(bytes, pool);
+            self[id].renew(bytes, device);
             return Ok(id);
         }
         let id = StorageId(next_id(self.storages.len())?);
-        self.storages.push(Storage::new(bytes, pool));
+        self.storages.push(Storage::new(bytes, device));
         Ok(id)
     }
 
@@ -178,7 +178,7 @@ impl Graph {
         op.made.reserve_exact(spec.outputs.len());
         op.cost = expected.cost.0;
         op.workspace = spec.workspace.0;
-        op.workspace_pool = spec.workspace_pool.0;
+        op.workspace_device = spec.workspace_device.0;
         op.kind = expected.kind;
         op.constant = spec.replay == Replay::Forbidden;
         Ok(id)
@@ -209,11 +209,11 @@ impl Graph {
             if self.taken.iter().any(|&(taken, ..)| taken == old) {
                 continue;
             }
-            let (bytes, pool, pinned) = {
+            let (bytes, device, pinned) = {
                 let old = &self[old];
-                (Bytes(old.bytes), PoolId(old.pool), old.pinned)
+                (Bytes(old.bytes), DeviceId(old.device), old.pinned)
             };
-            let new = self.add_storage(bytes, pool)?;
+            let new = self.add_storage(bytes, device)?;
             self.taken.push((old, new, index));
             if pinned {
                 self[id].constant = true;
@@ -228,8 +228,8 @@ impl Graph {
         index: usize,
     ) -> Result<(StorageId, Made), Error> {
         let of = match spec.outputs[index] {
-            Output::Fresh { bytes, pool } => {
-                return Ok((self.add_storage(bytes, pool)?, Made::Fresh))
+            Output::Fresh { bytes, device } => {
+                return Ok((self.add_storage(bytes, device)?, Made::Fresh))
             }
             Output::Alias { of } | Output::InPlace { of } => of,
         };

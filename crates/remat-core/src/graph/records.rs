@@ -1,6 +1,6 @@
 //! The records of storages, tensors and ops (DTR appendix C.1).
 
-use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
+use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
 use crate::op::Kind;
 
 /// Stands for no id and no place in flat vectors of `u32`.
@@ -28,7 +28,7 @@ impl Way {
 /// One buffer, the unit of eviction.
 pub(crate) struct Storage {
     pub(crate) bytes: u64,
-    pub(crate) pool: u8,
+    pub(crate) device: u8,
     /// The slot is in use.
     pub(crate) used: bool,
     pub(crate) resident: bool,
@@ -45,13 +45,13 @@ pub(crate) struct Storage {
     /// Tensors of it that somebody can still ask for. At 0 the storage is unreachable: a replay that makes it drops it.
     pub(crate) live_views: u32,
     pub(crate) last_access: u64,
-    /// Where its block is in its pool's arena; [`NOWHERE`](crate::graph::NOWHERE) if it has none.
+    /// Where its block is in its device's arena; [`NOWHERE`](crate::graph::NOWHERE) if it has none.
     pub(crate) address: u64,
     /// Sum of the cost of the distinct ops that make views of it.
     pub(crate) cost: u64,
     /// Its node in the evicted components, [`NONE`] for none or an empty set of its own.
     pub(crate) node: u32,
-    /// Place among the candidates of its pool, [`NONE`] when not evictable.
+    /// Place among the candidates of its device, [`NONE`] when not evictable.
     pub(crate) slot: u32,
     /// Cached numerator of the score, if `scored`.
     pub(crate) numerator: i64,
@@ -79,10 +79,10 @@ pub(crate) struct Storage {
 
 impl Storage {
     /// A storage that is not computed yet, without views and readers.
-    pub(super) fn new(bytes: Bytes, pool: PoolId) -> Storage {
+    pub(super) fn new(bytes: Bytes, device: DeviceId) -> Storage {
         Storage {
             bytes: bytes.0,
-            pool: pool.0,
+            device: device.0,
             used: true,
             resident: false,
             pinned: false,
@@ -114,7 +114,7 @@ impl Storage {
 
     /// The slot takes another storage, which inherits nothing but the buffers of the one before. That one has no views
     /// and no readers any more.
-    pub(super) fn renew(&mut self, bytes: Bytes, pool: PoolId) {
+    pub(super) fn renew(&mut self, bytes: Bytes, device: DeviceId) {
         debug_assert!(self.views.is_empty() && self.readers.is_empty());
         let (views, readers) = (
             std::mem::take(&mut self.views),
@@ -123,7 +123,7 @@ impl Storage {
         *self = Storage {
             views,
             readers,
-            ..Storage::new(bytes, pool)
+            ..Storage::new(bytes, device)
         };
     }
 
@@ -198,7 +198,7 @@ pub(crate) struct Op {
     pub(crate) made: Vec<Made>,
     pub(crate) cost: u64,
     pub(crate) workspace: u64,
-    pub(crate) workspace_pool: u8,
+    pub(crate) workspace_device: u8,
     /// Where its workspace is in an arena while it is open.
     pub(crate) workspace_address: u64,
     /// How its cost grows with its size, as far as is known.
@@ -242,7 +242,7 @@ impl Default for Op {
             made: Vec::new(),
             cost: 0,
             workspace: 0,
-            workspace_pool: 0,
+            workspace_device: 0,
             workspace_address: NOWHERE,
             kind: Kind::Unknown,
             constant: false,

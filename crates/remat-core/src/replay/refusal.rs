@@ -4,7 +4,7 @@
 use super::goal::Goal;
 use crate::error::Error;
 use crate::graph::Made;
-use crate::ids::{Bytes, PoolId};
+use crate::ids::{Bytes, DeviceId};
 use crate::transaction::{State, Stop};
 
 /// How far beyond the budgets an order would go.
@@ -55,7 +55,7 @@ impl Excess {
         let beside = budget.saturating_add(needed);
         let smallest = if self.devices == 0 { beside } else { self.peak };
         Error::Budget {
-            pool: PoolId(self.device),
+            device: DeviceId(self.device),
             budget: Bytes(budget),
             needed: Bytes(needed),
             smallest: Bytes(smallest),
@@ -64,7 +64,7 @@ impl Excess {
 }
 
 /// Bytes of a device that must be there at once for the goal itself: all that is pinned, targets, outputs, workspace.
-pub(super) fn needed(state: &State, goal: &Goal, pool: u8) -> u64 {
+pub(super) fn needed(state: &State, goal: &Goal, device: u8) -> u64 {
     let graph = &state.graph;
     let targets = goal.targets.iter();
     let mut held: Vec<_> = targets.map(|&target| graph.storage_of(target)).collect();
@@ -78,16 +78,16 @@ pub(super) fn needed(state: &State, goal: &Goal, pool: u8) -> u64 {
         .iter()
         .map(|&s| &graph[s])
         .filter(|storage| !storage.pinned);
-    let there = pinned.chain(inputs).filter(|storage| storage.pool == pool);
+    let there = pinned.chain(inputs).filter(|storage| storage.device == device);
     let mut sum = there.fold(0u64, |sum, storage| sum.saturating_add(storage.bytes));
     if let Some(op) = goal.op.map(|op| &graph[op]) {
         for (output, made) in op.outputs.iter().zip(&op.made) {
             let storage = &graph[graph.storage_of(*output)];
-            if *made == Made::Fresh && storage.pool == pool {
+            if *made == Made::Fresh && storage.device == device {
                 sum = sum.saturating_add(storage.bytes);
             }
         }
-        if op.workspace_pool == pool {
+        if op.workspace_device == device {
             sum = sum.saturating_add(op.workspace);
         }
     }

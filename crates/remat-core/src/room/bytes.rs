@@ -7,9 +7,9 @@ use crate::transaction::{State, Stop};
 impl State {
     /// Evicts candidates until so many more bytes fit (DTR figure 1; rule 3 of the reference). In an arena blocks are
     /// found one by one, for each request.
-    pub(crate) fn make_room(&mut self, pool: u8, bytes: u64) -> Result<(), Stop> {
-        while !self.arenas.has(pool) && self.accounts.exceeds(pool, bytes) {
-            let victim = self.victim(pool).ok_or(Stop::Short(pool))?;
+    pub(crate) fn make_room(&mut self, device: u8, bytes: u64) -> Result<(), Stop> {
+        while !self.arenas.has(device) && self.accounts.exceeds(device, bytes) {
+            let victim = self.victim(device).ok_or(Stop::Short(device))?;
             self.counters.evictions += 1;
             self.evict(victim);
         }
@@ -18,8 +18,8 @@ impl State {
 
     /// Makes room for the bytes sought and the blocks requested.
     pub(crate) fn make_all_room(&mut self) -> Result<(), Stop> {
-        for pool in self.accounts.devices() {
-            self.make_room(pool, self.accounts.get(pool).need)?;
+        for device in self.accounts.devices() {
+            self.make_room(device, self.accounts.get(device).need)?;
         }
         self.place_requests()
     }

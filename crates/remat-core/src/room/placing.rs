@@ -23,29 +23,29 @@ impl State {
             };
             if takes {
                 let storage = &self.graph[self.graph.output(op, index)];
-                let (pool, bytes) = (storage.pool, storage.bytes);
-                self.request(op, pool, bytes, Some(index as u32));
+                let (device, bytes) = (storage.device, storage.bytes);
+                self.request(op, device, bytes, Some(index as u32));
             }
         }
         let record = &self.graph[op];
-        self.request(op, record.workspace_pool, record.workspace, None);
+        self.request(op, record.workspace_device, record.workspace, None);
         self.demand
             .requests
             .sort_by_key(|request| std::cmp::Reverse(request.bytes));
     }
 
     /// Requests a block from the side where those of the op are.
-    fn request(&mut self, op: OpId, pool: u8, bytes: u64, output: Option<u32>) {
-        if let Some(arena) = self.arenas.get(pool) {
+    fn request(&mut self, op: OpId, device: u8, bytes: u64, output: Option<u32>) {
+        if let Some(arena) = self.arenas.get(device) {
             let partition = &self.arenas.partition;
             let end = partition.side_of(&self.graph, op, arena.pool.capacity(), bytes);
-            self.request_from(pool, bytes, end, output);
+            self.request_from(device, bytes, end, output);
         }
     }
 
-    fn request_from(&mut self, pool: u8, bytes: u64, end: End, output: Option<u32>) {
-        if bytes > 0 && bytes >= self.arenas.smallest && self.arenas.has(pool) {
-            let request = Request::new(pool, bytes, end, output);
+    fn request_from(&mut self, device: u8, bytes: u64, end: End, output: Option<u32>) {
+        if bytes > 0 && bytes >= self.arenas.smallest && self.arenas.has(device) {
+            let request = Request::new(device, bytes, end, output);
             self.demand.requests.push(request);
         }
     }
@@ -54,17 +54,17 @@ impl State {
     pub(super) fn place_requests(&mut self) -> Result<(), Stop> {
         for index in 0..self.demand.requests.len() {
             let Request {
-                pool, bytes, end, ..
+                device, bytes, end, ..
             } = self.demand.requests[index];
-            self.demand.requests[index].address = self.find_block(pool, bytes, end)?;
+            self.demand.requests[index].address = self.find_block(device, bytes, end)?;
         }
         Ok(())
     }
 
     /// A block for a constant of so many bytes, from the end where those are.
-    pub(super) fn request_constant(&mut self, pool: u8, bytes: u64) -> Result<(), Stop> {
+    pub(super) fn request_constant(&mut self, device: u8, bytes: u64) -> Result<(), Stop> {
         self.demand.requests.clear();
-        self.request_from(pool, bytes, End::Low, None);
+        self.request_from(device, bytes, End::Low, None);
         self.place_requests()
     }
 
@@ -72,10 +72,10 @@ impl State {
     pub(super) fn place_unplaced(&mut self) -> Result<(), Stop> {
         while let Some(&s) = self.arenas.unplaced.last() {
             let storage = &self.graph[s];
-            let (pool, bytes) = (storage.pool, storage.bytes);
+            let (device, bytes) = (storage.device, storage.bytes);
             if storage.resident && storage.used && storage.address == NOWHERE {
                 self.lock(s);
-                let found = self.find_block(pool, bytes, End::Low);
+                let found = self.find_block(device, bytes, End::Low);
                 self.unlock(s);
                 self.set_address(s, found?);
             }
@@ -85,21 +85,21 @@ impl State {
     }
 
     /// Takes a block of so many bytes, evicting if there is none.
-    fn find_block(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+    fn find_block(&mut self, device: u8, bytes: u64, end: End) -> Result<u64, Stop> {
         let end = match self.demand.sides {
             Sides::Partitioned => end,
             Sides::Low => End::Low,
         };
         let lifted = self.accounts.are_lifted();
-        let address = match self.take_block(pool, bytes, end) {
+        let address = match self.take_block(device, bytes, end) {
             Some(address) => address,
-            None if lifted || !self.arenas.has(pool) => return Err(Stop::Short(pool)),
-            None => self.meet_shortage(pool, bytes, end)?,
+            None if lifted || !self.arenas.has(device) => return Err(Stop::Short(device)),
+            None => self.meet_shortage(device, bytes, end)?,
         };
         if lifted {
-            let arena = self.arenas.get(pool);
+            let arena = self.arenas.get(device);
             let size = arena.and_then(|arena| arena.pool.size_of(address));
-            let account = self.accounts.of(pool);
+            let account = self.accounts.of(device);
             account.high = account.high.max(address + size.unwrap_or(0));
         }
         Ok(address)

@@ -25,54 +25,54 @@ struct Mark {
 impl State {
     /// Evicts, and takes the block: a window if the policy is one of windows, else one storage after the other until a
     /// block is large enough, as DTR and DTE did in the paper's comparison.
-    pub(super) fn meet_shortage(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+    pub(super) fn meet_shortage(&mut self, device: u8, bytes: u64, end: End) -> Result<u64, Stop> {
         self.journal.write_counters(self.counters);
         self.demand.evicted.clear();
         let address = match self.demand.window {
             Some(price) if self.arenas.moves_blocks() => {
-                self.evict_or_move(pool, bytes, end, price)?
+                self.evict_or_move(device, bytes, end, price)?
             }
             Some(price) if !self.eviction.next_uses.are_known() => {
-                let window = self.find_window(pool, bytes, price);
-                self.evict_window(pool, window.ok_or(Stop::Short(pool))?, bytes, end)?
+                let window = self.find_window(device, bytes, price);
+                self.evict_window(device, window.ok_or(Stop::Short(device))?, bytes, end)?
             }
-            _ => self.evict_until_free(pool, bytes, end)?,
+            _ => self.evict_until_free(device, bytes, end)?,
         };
-        self.count_shortage(pool, address);
+        self.count_shortage(device, address);
         Ok(address)
     }
 
     /// The cheapest of three: moves alone, if enough bytes are free; a window; or evicting no more bytes than are
     /// missing, wherever they are, and moves then.
-    fn evict_or_move(&mut self, pool: u8, bytes: u64, end: End, price: Price) -> Result<u64, Stop> {
+    fn evict_or_move(&mut self, device: u8, bytes: u64, end: End, price: Price) -> Result<u64, Stop> {
         let window = if self.eviction.next_uses.are_known() {
             None
         } else {
-            self.find_window(pool, bytes, price)
+            self.find_window(device, bytes, price)
         };
-        let cost = window.map_or(u64::MAX, |window| self.cost_of_window(pool, window));
+        let cost = window.map_or(u64::MAX, |window| self.cost_of_window(device, window));
         let most = self.arenas.bytes_moved_in(cost);
-        match self.find_moves(pool, bytes, most) {
-            Found::Moves => return self.make_moves(pool, bytes, end),
-            Found::Nothing if self.evict_until_moved(pool, bytes, cost / MARGIN) => {
-                return match self.take_block(pool, bytes, end) {
+        match self.find_moves(device, bytes, most) {
+            Found::Moves => return self.make_moves(device, bytes, end),
+            Found::Nothing if self.evict_until_moved(device, bytes, cost / MARGIN) => {
+                return match self.take_block(device, bytes, end) {
                     Some(address) => Ok(address),
-                    None => self.make_moves(pool, bytes, end),
+                    None => self.make_moves(device, bytes, end),
                 };
             }
             Found::Dearer | Found::Nothing => {}
         }
-        let window = window.ok_or(Stop::Short(pool))?;
-        self.evict_window(pool, window, bytes, end)
+        let window = window.ok_or(Stop::Short(device))?;
+        self.evict_window(device, window, bytes, end)
     }
 
     /// Evicts one storage after the other, as DTR would, until a block is large enough or can be made so by the moves
     /// found. If that costs `most` nanoseconds or more, nothing is evicted.
-    fn evict_until_moved(&mut self, pool: u8, bytes: u64, most: u64) -> bool {
+    fn evict_until_moved(&mut self, device: u8, bytes: u64, most: u64) -> bool {
         let mark = self.mark();
         let mut cost = 0u64;
         while cost < most {
-            let Some(victim) = self.timed(|state| state.victim(pool)) else {
+            let Some(victim) = self.timed(|state| state.victim(device)) else {
                 break;
             };
             cost = cost.saturating_add(self.cost_now(victim).max(0) as u64);
@@ -81,12 +81,12 @@ impl State {
                 break;
             }
             self.evict_for_room(victim);
-            let arena = self.arenas.get(pool);
+            let arena = self.arenas.get(device);
             if arena.is_some_and(|arena| arena.pool.largest_free() >= bytes) {
                 return true;
             }
             let moved = self.arenas.bytes_moved_in(most - cost - 1);
-            match self.find_moves(pool, bytes, moved) {
+            match self.find_moves(device, bytes, moved) {
                 Found::Moves => return true,
                 Found::Dearer => break,
                 Found::Nothing => {}
@@ -114,13 +114,13 @@ impl State {
         self.demand.chosen.truncate(mark.chosen);
     }
 
-    fn evict_until_free(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+    fn evict_until_free(&mut self, device: u8, bytes: u64, end: End) -> Result<u64, Stop> {
         loop {
-            let victim = self.timed(|state| state.victim(pool));
-            let victim = victim.ok_or(Stop::Short(pool))?;
+            let victim = self.timed(|state| state.victim(device));
+            let victim = victim.ok_or(Stop::Short(device))?;
             self.counters.evictions += 1;
             self.evict_for_room(victim);
-            if let Some(address) = self.take_block(pool, bytes, end) {
+            if let Some(address) = self.take_block(device, bytes, end) {
                 return Ok(address);
             }
         }
@@ -133,7 +133,7 @@ impl State {
         let storage = &self.graph[s];
         let address = storage.address;
         if address != NOWHERE {
-            let arena = self.arenas.get(storage.pool);
+            let arena = self.arenas.get(storage.device);
             let bytes = arena.and_then(|arena| arena.pool.size_of(address));
             self.demand.evicted.push((address, bytes.unwrap_or(0)));
         }
@@ -146,9 +146,9 @@ impl State {
     }
 
     /// Finds moves of at most so many bytes (`most`) that make room.
-    fn find_moves(&mut self, pool: u8, bytes: u64, most: u64) -> Found {
+    fn find_moves(&mut self, device: u8, bytes: u64, most: u64) -> Found {
         self.timed(|state| {
-            let Some(arena) = state.arenas.get(pool) else {
+            let Some(arena) = state.arenas.get(device) else {
                 return Found::Nothing;
             };
             let (graph, demand) = (&state.graph, &mut state.demand);
@@ -159,23 +159,23 @@ impl State {
     }
 
     /// Performs the moves found last, and takes a block of so many bytes where they made room.
-    fn make_moves(&mut self, pool: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+    fn make_moves(&mut self, device: u8, bytes: u64, end: End) -> Result<u64, Stop> {
         let moves = std::mem::take(&mut self.demand.compaction.moves);
         for &(storage, bytes, address) in &moves {
             self.push_step(Step::Move { storage, address });
             let from = self.graph[storage].address;
-            self.take_block_at(pool, address, bytes);
+            self.take_block_at(device, address, bytes);
             self.set_address(storage, address);
-            self.free_block(pool, from);
+            self.free_block(device, from);
             self.counters.moved_bytes = self.counters.moved_bytes.saturating_add(bytes);
         }
         self.demand.compaction.moves = moves;
-        self.take_block(pool, bytes, end).ok_or(Stop::Short(pool))
+        self.take_block(device, bytes, end).ok_or(Stop::Short(device))
     }
 
     /// Counts the bytes evicted for the block just taken at an address, and those that are still free.
-    fn count_shortage(&mut self, pool: u8, address: u64) {
-        let Some(arena) = self.arenas.get(pool) else {
+    fn count_shortage(&mut self, device: u8, address: u64) {
+        let Some(arena) = self.arenas.get(device) else {
             return;
         };
         let end = address + arena.pool.size_of(address).unwrap_or(0);

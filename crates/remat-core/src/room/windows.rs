@@ -8,14 +8,14 @@ use crate::transaction::{State, Stop};
 
 impl State {
     /// The cheapest window; nothing is evicted.
-    pub(super) fn find_window(&mut self, pool: u8, bytes: u64, price: Price) -> Option<Window> {
-        self.timed(|state| state.cheapest_window(pool, bytes, price))
+    pub(super) fn find_window(&mut self, device: u8, bytes: u64, price: Price) -> Option<Window> {
+        self.timed(|state| state.cheapest_window(device, bytes, price))
     }
 
     /// Compares windows by bounds of costs, and counts the whole costs of the cheapest, until it has no bounds.
-    fn cheapest_window(&mut self, pool: u8, bytes: u64, price: Price) -> Option<Window> {
+    fn cheapest_window(&mut self, device: u8, bytes: u64, price: Price) -> Option<Window> {
         let (graph, journal) = (&mut self.graph, &mut self.journal);
-        self.eviction.bound_numerators(graph, journal, pool);
+        self.eviction.bound_numerators(graph, journal, device);
         self.counters.searches += 1;
         let sought = Sought {
             bytes,
@@ -24,10 +24,10 @@ impl State {
             form: self.eviction.candidates.form,
         };
         loop {
-            let arena = self.arenas.get(pool)?;
+            let arena = self.arenas.get(device)?;
             let windows = &mut self.demand.windows;
             let window = windows.cheapest(arena, &self.graph, &sought);
-            if window.is_some_and(|window| self.settle(pool, window)) {
+            if window.is_some_and(|window| self.settle(device, window)) {
                 continue;
             }
             // Counted is one pass, whatever the search looked at.
@@ -41,8 +41,8 @@ impl State {
     /// Counts the cost of evicting each block of a window where that was a lower bound so far; whether there was one.
     /// The window that costs least by bounds, and has none, is the one that costs least: all others cost as much as
     /// their bounds or more.
-    fn settle(&mut self, pool: u8, window: Window) -> bool {
-        let storages = self.list_storages(pool, window);
+    fn settle(&mut self, device: u8, window: Window) -> bool {
+        let storages = self.list_storages(device, window);
         let mut settled = false;
         for &s in &storages {
             let (graph, journal) = (&mut self.graph, &mut self.journal);
@@ -56,25 +56,25 @@ impl State {
     /// Evicts a window, and takes a block at its chosen end.
     pub(super) fn evict_window(
         &mut self,
-        pool: u8,
+        device: u8,
         window: Window,
         bytes: u64,
         end: End,
     ) -> Result<u64, Stop> {
-        let mut victims = self.list_storages(pool, window);
-        let arena = self.arenas.get(pool).ok_or(Stop::Short(pool))?;
+        let mut victims = self.list_storages(device, window);
+        let arena = self.arenas.get(device).ok_or(Stop::Short(device))?;
         let begins = arena.pool.block(window.first).address;
         self.counters.evictions += victims.len() as u64;
         for s in victims.drain(..) {
             self.evict_for_room(s);
         }
         self.demand.windows.storages = victims;
-        self.take_window(pool, begins, bytes, end)
+        self.take_window(device, begins, bytes, end)
     }
 
     /// The cost of bringing a window back, in nanoseconds.
-    pub(super) fn cost_of_window(&mut self, pool: u8, window: Window) -> u64 {
-        let storages = self.list_storages(pool, window);
+    pub(super) fn cost_of_window(&mut self, device: u8, window: Window) -> u64 {
+        let storages = self.list_storages(device, window);
         let cost = |&s: &StorageId| self.graph[s].numerator.max(0) as u64;
         let sum = storages.iter().map(cost).fold(0, u64::saturating_add);
         self.demand.windows.storages = storages;
@@ -82,25 +82,25 @@ impl State {
     }
 
     /// The storages of a window, in a buffer that is to be given back.
-    fn list_storages(&mut self, pool: u8, window: Window) -> Vec<StorageId> {
+    fn list_storages(&mut self, device: u8, window: Window) -> Vec<StorageId> {
         let mut storages = std::mem::take(&mut self.demand.windows.storages);
         storages.clear();
-        if let Some(arena) = self.arenas.get(pool) {
+        if let Some(arena) = self.arenas.get(device) {
             window.list_storages(arena, &mut storages);
         }
         storages
     }
 
     /// The window is one free block now, with the free bytes beside it.
-    fn take_window(&mut self, pool: u8, begins: u64, bytes: u64, end: End) -> Result<u64, Stop> {
-        let arena = self.arenas.get(pool).ok_or(Stop::Short(pool))?;
-        let (low, room) = arena.pool.free_around(begins).ok_or(Stop::Short(pool))?;
+    fn take_window(&mut self, device: u8, begins: u64, bytes: u64, end: End) -> Result<u64, Stop> {
+        let arena = self.arenas.get(device).ok_or(Stop::Short(device))?;
+        let (low, room) = arena.pool.free_around(begins).ok_or(Stop::Short(device))?;
         let bytes = bytes.next_multiple_of(arena.pool.alignment());
         let address = match end {
             End::Low => low,
             End::High => low + (room - bytes),
         };
-        self.take_block_at(pool, address, bytes);
+        self.take_block_at(device, address, bytes);
         Ok(address)
     }
 }

@@ -55,16 +55,16 @@ impl Accounts {
     }
 
     /// A device's account; an empty one for a device that was never mentioned.
-    pub(crate) fn get(&self, pool: u8) -> Account {
+    pub(crate) fn get(&self, device: u8) -> Account {
         self.each
-            .get(usize::from(pool))
+            .get(usize::from(device))
             .copied()
             .unwrap_or_default()
     }
 
     /// A device's account, made on first mention.
-    pub(crate) fn of(&mut self, pool: u8) -> &mut Account {
-        let index = usize::from(pool);
+    pub(crate) fn of(&mut self, device: u8) -> &mut Account {
+        let index = usize::from(device);
         if index >= self.each.len() {
             self.each.resize(index + 1, Account::default());
         }
@@ -76,9 +76,9 @@ impl Accounts {
     }
 
     /// Whether a device's budget does not hold so many more bytes.
-    pub(crate) fn exceeds(&mut self, pool: u8, bytes: u64) -> bool {
+    pub(crate) fn exceeds(&mut self, device: u8, bytes: u64) -> bool {
         let lifted = self.are_lifted();
-        let account = self.of(pool);
+        let account = self.of(device);
         let over = |budget| account.memory.saturating_add(bytes) > budget;
         !lifted && account.budget.is_some_and(over)
     }

@@ -17,7 +17,7 @@ impl State {
     fn change_address(&mut self, s: StorageId, address: u64) {
         let storage = &mut self.graph[s];
         let before = std::mem::replace(&mut storage.address, address);
-        if let Some(arena) = self.arenas.get_mut(storage.pool) {
+        if let Some(arena) = self.arenas.get_mut(storage.device) {
             if before != NOWHERE && arena.owner_at(before) == Some(s) {
                 arena.set_owner(before, None);
             }
@@ -29,25 +29,25 @@ impl State {
     }
 
     /// Frees a block that is nobody's.
-    pub(crate) fn free_block(&mut self, pool: u8, address: u64) {
-        let Some(arena) = self.arenas.get_mut(pool) else {
+    pub(crate) fn free_block(&mut self, device: u8, address: u64) {
+        let Some(arena) = self.arenas.get_mut(device) else {
             return;
         };
         // Blocks that are freed here were taken here: an error would mean that one was freed twice, and the account is
         // right as it is.
         if let Ok(bytes) = arena.pool.free(address) {
-            self.journal.write_freed(pool, address, bytes);
-            self.weigh_gaps_beside(pool, address);
+            self.journal.write_freed(device, address, bytes);
+            self.weigh_gaps_beside(device, address);
         }
     }
 
     /// The storage gives its block back, if it has one.
     pub(crate) fn vacate(&mut self, s: StorageId) {
         let storage = &self.graph[s];
-        let (pool, address) = (storage.pool, storage.address);
+        let (device, address) = (storage.device, storage.address);
         if address != NOWHERE {
             self.set_address(s, NOWHERE);
-            self.free_block(pool, address);
+            self.free_block(device, address);
         }
     }
 
@@ -63,47 +63,47 @@ impl State {
     }
 
     /// Takes a free block; its address, if one is large enough.
-    pub(crate) fn take_block(&mut self, pool: u8, bytes: u64, end: End) -> Option<u64> {
-        let arena = self.arenas.get_mut(pool)?;
+    pub(crate) fn take_block(&mut self, device: u8, bytes: u64, end: End) -> Option<u64> {
+        let arena = self.arenas.get_mut(device)?;
         let address = arena.pool.allocate(bytes, Fit::First, end)?;
-        self.note_taken(pool, address);
+        self.note_taken(device, address);
         Some(address)
     }
 
     /// Takes a block that is known to be free there.
-    pub(crate) fn take_block_at(&mut self, pool: u8, address: u64, bytes: u64) {
-        if let Some(arena) = self.arenas.get_mut(pool) {
+    pub(crate) fn take_block_at(&mut self, device: u8, address: u64, bytes: u64) {
+        if let Some(arena) = self.arenas.get_mut(device) {
             if arena.pool.allocate_at(address, bytes).is_ok() {
-                self.note_taken(pool, address);
+                self.note_taken(device, address);
             }
         }
     }
 
-    fn note_taken(&mut self, pool: u8, address: u64) {
-        if let Some(arena) = self.arenas.get_mut(pool) {
+    fn note_taken(&mut self, device: u8, address: u64) {
+        if let Some(arena) = self.arenas.get_mut(device) {
             arena.set_owner(address, None);
         }
-        self.journal.write(Entry::Taken(pool, address));
-        self.weigh_gaps_beside(pool, address);
+        self.journal.write(Entry::Taken(device, address));
+        self.weigh_gaps_beside(device, address);
     }
 
     pub(super) fn undo_block(&mut self, entry: Entry) {
         match entry {
-            Entry::Taken(pool, address) => {
-                if let Some(arena) = self.arenas.get_mut(pool) {
+            Entry::Taken(device, address) => {
+                if let Some(arena) = self.arenas.get_mut(device) {
                     let freed = arena.pool.free(address);
                     debug_assert!(freed.is_ok(), "{freed:?}");
                 }
-                self.weigh_gaps_beside(pool, address);
+                self.weigh_gaps_beside(device, address);
             }
-            Entry::Freed(pool, address) => {
+            Entry::Freed(device, address) => {
                 let bytes = self.journal.freed.pop().unwrap_or(0);
-                if let Some(arena) = self.arenas.get_mut(pool) {
+                if let Some(arena) = self.arenas.get_mut(device) {
                     let taken = arena.pool.allocate_at(address, bytes);
                     debug_assert!(taken.is_ok(), "{taken:?}");
                     arena.set_owner(address, None);
                 }
-                self.weigh_gaps_beside(pool, address);
+                self.weigh_gaps_beside(device, address);
             }
             Entry::Address(s, before) => self.change_address(s, before),
             Entry::Counted => {
@@ -111,7 +111,7 @@ impl State {
                     self.counters = before;
                 }
             }
-            Entry::Capacity(pool, before) => self.set_capacity(pool, before),
+            Entry::Capacity(device, before) => self.set_capacity(device, before),
             _ => {}
         }
     }
@@ -120,12 +120,12 @@ impl State {
     /// was cut short.
     pub(super) fn free_orphaned_blocks(&mut self) {
         for index in 0..self.journal.entries.len() {
-            if let Entry::Taken(pool, address) = self.journal.entries[index] {
-                let reserved = self.arenas.get(pool).is_some_and(|arena| {
+            if let Entry::Taken(device, address) = self.journal.entries[index] {
+                let reserved = self.arenas.get(device).is_some_and(|arena| {
                     arena.pool.size_of(address).is_some() && arena.owner_at(address).is_none()
                 });
                 if reserved {
-                    self.free_block(pool, address);
+                    self.free_block(device, address);
                 }
             }
         }
@@ -165,7 +165,7 @@ impl State {
             let output = request.output.map(|output| output as usize);
             match output.map(|output| self.graph.output(op, output)) {
                 Some(s) if !self.graph[s].resident => self.set_address(s, request.address),
-                _ => self.free_block(request.pool, request.address),
+                _ => self.free_block(request.device, request.address),
             }
         }
         self.demand.requests.clear();
@@ -174,11 +174,11 @@ impl State {
     /// Frees the workspace of an op that was open.
     pub(super) fn free_workspace(&mut self, op: OpId) {
         let record = &mut self.graph[op];
-        let pool = record.workspace_pool;
+        let device = record.workspace_device;
         let address = std::mem::replace(&mut record.workspace_address, NOWHERE);
         if address != NOWHERE {
             self.arenas.working.retain(|&other| other != op);
-            self.free_block(pool, address);
+            self.free_block(device, address);
         }
     }
 
@@ -195,22 +195,22 @@ impl State {
     /// An output has another size than was announced: its block shrinks, grows, or is to be found anew.
     pub(super) fn resize_block(&mut self, s: StorageId, bytes: u64) {
         let storage = &self.graph[s];
-        let (pool, address) = (storage.pool, storage.address);
-        if !self.arenas.has(pool) {
+        let (device, address) = (storage.device, storage.address);
+        if !self.arenas.has(device) {
             return;
         }
         self.vacate(s);
         if bytes == 0 || bytes < self.arenas.smallest {
             return;
         }
-        let Some(arena) = self.arenas.get_mut(pool) else {
+        let Some(arena) = self.arenas.get_mut(device) else {
             return;
         };
         if address != NOWHERE && arena.pool.allocate_at(address, bytes).is_ok() {
-            self.note_taken(pool, address);
+            self.note_taken(device, address);
             return self.set_address(s, address);
         }
-        match self.take_block(pool, bytes, End::Low) {
+        match self.take_block(device, bytes, End::Low) {
             Some(address) => self.set_address(s, address),
             None if self.arenas.observed => {} // it is somewhere: the front end will tell
             None => self.arenas.unplaced.push(s),
@@ -218,29 +218,29 @@ impl State {
     }
 
     /// Moves the end of a device's arena; nothing is taken beyond it.
-    pub(crate) fn move_end(&mut self, pool: u8, end: u64) {
-        if let Some(arena) = self.arenas.get(pool) {
+    pub(crate) fn move_end(&mut self, device: u8, end: u64) {
+        if let Some(arena) = self.arenas.get(device) {
             let before = arena.pool.capacity();
-            self.journal.write(Entry::Capacity(pool, before));
-            self.set_capacity(pool, end);
+            self.journal.write(Entry::Capacity(device, before));
+            self.set_capacity(device, end);
         }
     }
 
     /// Moves the end of a device's arena, if it has one, without a trace in the journal.
-    pub(crate) fn set_capacity(&mut self, pool: u8, capacity: u64) {
-        if let Some(arena) = self.arenas.get_mut(pool) {
+    pub(crate) fn set_capacity(&mut self, device: u8, capacity: u64) {
+        if let Some(arena) = self.arenas.get_mut(device) {
             let moved = arena.pool.set_capacity(capacity.min(i64::MAX as u64));
             debug_assert!(moved.is_ok(), "{moved:?}");
             let end = arena.pool.capacity();
-            self.weigh_gaps_beside(pool, end.saturating_sub(1));
+            self.weigh_gaps_beside(device, end.saturating_sub(1));
         }
     }
 
     /// The free bytes beside the neighbours of a block that was taken or freed have changed, which count into their
     /// size where the policy has it so.
-    fn weigh_gaps_beside(&mut self, pool: u8, address: u64) {
+    fn weigh_gaps_beside(&mut self, device: u8, address: u64) {
         if self.arenas.count_gaps() {
-            let owners = self.arenas.owners_beside(pool, address);
+            let owners = self.arenas.owners_beside(device, address);
             for s in owners.into_iter().flatten() {
                 self.weigh_gaps_of(s);
             }

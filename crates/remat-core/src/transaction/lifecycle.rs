@@ -4,15 +4,15 @@ use super::state::State;
 use crate::config::Dealloc;
 use crate::error::Error;
 use crate::graph::{Life, Made, Phase};
-use crate::ids::{Bytes, OpId, PoolId, StorageId, TensorId};
+use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
 use crate::op::{Finished, Mutation};
 
 impl State {
     /// A constant with one reference, which is there already.
-    pub(crate) fn add_constant(&mut self, bytes: Bytes, pool: PoolId) -> Result<TensorId, Error> {
-        let storage = self.graph.add_storage(bytes, pool)?;
+    pub(crate) fn add_constant(&mut self, bytes: Bytes, device: DeviceId) -> Result<TensorId, Error> {
+        let storage = self.graph.add_storage(bytes, device)?;
         let tensor = self.graph.add_tensor(storage, None)?;
-        self.grow(pool.0, bytes.0);
+        self.grow(device.0, bytes.0);
         self.graph[tensor].defined = true;
         let record = &mut self.graph[storage];
         record.resident = true;
@@ -27,9 +27,9 @@ impl State {
         self.set_cost(op, report.cost.0);
         self.lose_dependents(op);
         let record = &self.graph[op];
-        let (workspace, pool, constant) =
-            (record.workspace, record.workspace_pool, record.constant);
-        self.shrink(pool, workspace);
+        let (workspace, device, constant) =
+            (record.workspace, record.workspace_device, record.constant);
+        self.shrink(device, workspace);
         self.free_workspace(op);
         self.clock += report.cost.0;
         self.counters.first_cost.0 = self.counters.first_cost.0.saturating_add(report.cost.0);
@@ -71,7 +71,7 @@ impl State {
         let made = record.made[index];
         let s = self.graph.storage_of(record.outputs[index]);
         let storage = &self.graph[s];
-        let (pool, announced) = (storage.pool, storage.bytes);
+        let (device, announced) = (storage.device, storage.bytes);
         match made {
             Made::Fresh => {
                 let bytes = reported.unwrap_or(announced);
@@ -79,8 +79,8 @@ impl State {
                 if bytes != announced {
                     self.resize_block(s, bytes);
                 }
-                self.grow(pool, bytes.saturating_sub(announced));
-                self.shrink(pool, announced.saturating_sub(bytes));
+                self.grow(device, bytes.saturating_sub(announced));
+                self.shrink(device, announced.saturating_sub(bytes));
                 self.gain_value(s);
             }
             Made::InPlace(of) => {
@@ -94,13 +94,13 @@ impl State {
     /// A new value took the block of an old one.
     fn overwrite_block(&mut self, old: StorageId, new: StorageId) {
         let storage = &mut self.graph[old];
-        let (pool, bytes, there) = (storage.pool, storage.bytes, storage.resident);
+        let (device, bytes, there) = (storage.device, storage.bytes, storage.resident);
         storage.pinned = false;
         if there {
             self.lose_value(old);
             self.hand_block_over(old, new);
         } else {
-            self.grow(pool, bytes);
+            self.grow(device, bytes);
             self.resize_block(new, bytes);
         }
         self.gain_value(new);
@@ -158,8 +158,8 @@ impl State {
     /// An open op will not run: what it reserved and locked is free again.
     pub(crate) fn give_up(&mut self, op: OpId) {
         self.seek_bytes(op, Mutation::Consume);
-        for pool in self.accounts.devices() {
-            self.shrink(pool, self.accounts.get(pool).need);
+        for device in self.accounts.devices() {
+            self.shrink(device, self.accounts.get(device).need);
         }
         self.free_taken_blocks(op);
         self.unlock_all_inputs(op);
@@ -190,22 +190,22 @@ impl State {
             };
             if takes {
                 let storage = &self.graph[self.graph.storage_of(record.outputs[index])];
-                let (pool, bytes) = (storage.pool, storage.bytes);
-                let account = self.accounts.of(pool);
+                let (device, bytes) = (storage.device, storage.bytes);
+                let account = self.accounts.of(device);
                 account.need = account.need.saturating_add(bytes);
             }
         }
         let record = &self.graph[op];
-        let (workspace, pool) = (record.workspace, record.workspace_pool);
+        let (workspace, device) = (record.workspace, record.workspace_device);
         if workspace > 0 {
-            let account = self.accounts.of(pool);
+            let account = self.accounts.of(device);
             account.need = account.need.saturating_add(workspace);
         }
     }
 
     pub(crate) fn take_sought_bytes(&mut self) {
-        for pool in self.accounts.devices() {
-            self.grow(pool, self.accounts.get(pool).need);
+        for device in self.accounts.devices() {
+            self.grow(device, self.accounts.get(device).need);
         }
     }
 
@@ -217,7 +217,7 @@ impl State {
             let made = record.made[index];
             let s = self.graph.storage_of(record.outputs[index]);
             let storage = &self.graph[s];
-            let (pool, bytes, there) = (storage.pool, storage.bytes, storage.resident);
+            let (device, bytes, there) = (storage.device, storage.bytes, storage.resident);
             match made {
                 Made::Alias => {}
                 Made::InPlace(of) if mutation == Mutation::Consume => {
@@ -226,14 +226,14 @@ impl State {
                     self.hand_block_over(old, s);
                     self.gain_value(s);
                 }
-                Made::Fresh | Made::InPlace(_) if there => self.shrink(pool, bytes),
+                Made::Fresh | Made::InPlace(_) if there => self.shrink(device, bytes),
                 Made::Fresh | Made::InPlace(_) => self.gain_value(s),
             }
         }
         self.define_outputs(op);
         let record = &self.graph[op];
-        let (workspace, pool) = (record.workspace, record.workspace_pool);
-        self.shrink(pool, workspace);
+        let (workspace, device) = (record.workspace, record.workspace_device);
+        self.shrink(device, workspace);
     }
 
     /// The op ran: those of its outputs that somebody can ask for can be read.

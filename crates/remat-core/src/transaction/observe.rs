@@ -8,10 +8,10 @@ use crate::ids::StorageId;
 
 impl State {
     /// Blocks are where they are from now on.
-    pub(crate) fn observe(&mut self, pool: u8, blocks: &[Observed]) -> Result<(), Error> {
-        if !self.arenas.has(pool) {
+    pub(crate) fn observe(&mut self, device: u8, blocks: &[Observed]) -> Result<(), Error> {
+        if !self.arenas.has(device) {
             return Err(Error::Protocol(
-                "blocks are told of a pool that is no arena",
+                "blocks are told of a device that is no arena",
             ));
         }
         self.arenas.observed = true;
@@ -20,20 +20,20 @@ impl State {
         while let Some(op) = self.arenas.working.pop() {
             self.graph[op].workspace_address = NOWHERE;
         }
-        self.drop_unseen(pool, blocks);
+        self.drop_unseen(device, blocks);
         for block in blocks {
-            self.observe_block(pool, block)?;
+            self.observe_block(device, block)?;
         }
         Ok(())
     }
 
-    fn observe_block(&mut self, pool: u8, block: &Observed) -> Result<(), Error> {
+    fn observe_block(&mut self, device: u8, block: &Observed) -> Result<(), Error> {
         let Observed {
             address,
             bytes,
             owner,
         } = *block;
-        let Some(arena) = self.arenas.get_mut(pool) else {
+        let Some(arena) = self.arenas.get_mut(device) else {
             return Ok(());
         };
         let known = arena.pool.size_of(address) == Some(bytes.0);
@@ -41,16 +41,16 @@ impl State {
             return Err(Error::Protocol("blocks are told that cannot lie so"));
         }
         if !known || arena.owner_at(address) != owner {
-            self.change_owner(pool, address, owner);
+            self.change_owner(device, address, owner);
         }
         Ok(())
     }
 
     /// Frees the blocks that are not among those told.
-    fn drop_unseen(&mut self, pool: u8, blocks: &[Observed]) {
+    fn drop_unseen(&mut self, device: u8, blocks: &[Observed]) {
         let mut unseen = std::mem::take(&mut self.demand.evicted);
         unseen.clear();
-        let Some(arena) = self.arenas.get(pool) else {
+        let Some(arena) = self.arenas.get(device) else {
             return;
         };
         let mut told = blocks.iter().peekable();
@@ -64,26 +64,26 @@ impl State {
             }
         }
         for &(address, _) in &unseen {
-            self.change_owner(pool, address, None);
-            self.free_block(pool, address);
+            self.change_owner(device, address, None);
+            self.free_block(device, address);
         }
         self.demand.evicted = unseen;
     }
 
-    fn change_owner(&mut self, pool: u8, address: u64, owner: Option<StorageId>) {
-        let arena = self.arenas.get(pool);
+    fn change_owner(&mut self, device: u8, address: u64, owner: Option<StorageId>) {
+        let arena = self.arenas.get(device);
         let before = arena.and_then(|arena| arena.owner_at(address));
         if let Some(before) = before.filter(|&before| Some(before) != owner) {
             self.graph[before].address = NOWHERE;
             self.weigh_gaps_of(before);
         }
-        if let Some(arena) = self.arenas.get_mut(pool) {
+        if let Some(arena) = self.arenas.get_mut(device) {
             arena.set_owner(address, None);
         }
         let known = |s: StorageId| self.graph.storages.get(s.index());
-        let of_pool =
-            |s: &StorageId| known(*s).is_some_and(|storage| storage.used && storage.pool == pool);
-        if let Some(s) = owner.filter(of_pool) {
+        let of_device =
+            |s: &StorageId| known(*s).is_some_and(|storage| storage.used && storage.device == device);
+        if let Some(s) = owner.filter(of_device) {
             self.set_address(s, address);
         }
     }

@@ -75,32 +75,32 @@ impl State {
         }
     }
 
-    /// Sets the bytes of a pool, and its peaks.
-    pub(crate) fn set_memory(&mut self, pool: u8, memory: u64) {
-        let record = self.accounts.of(pool);
+    /// Sets the bytes of a device, and its peaks.
+    pub(crate) fn set_memory(&mut self, device: u8, memory: u64) {
+        let record = self.accounts.of(device);
         let (before, peak) = (record.memory, record.peak);
         record.memory = memory;
         record.high = record.high.max(memory);
         record.peak = peak.max(memory);
         if memory != before {
-            self.journal.write(Entry::Memory(pool, before));
+            self.journal.write(Entry::Memory(device, before));
         }
         if memory > peak {
-            self.journal.write(Entry::Peak(pool, peak));
+            self.journal.write(Entry::Peak(device, peak));
         }
     }
 
-    pub(crate) fn grow(&mut self, pool: u8, bytes: u64) {
+    pub(crate) fn grow(&mut self, device: u8, bytes: u64) {
         if bytes > 0 {
-            let memory = self.accounts.of(pool).memory.saturating_add(bytes);
-            self.set_memory(pool, memory);
+            let memory = self.accounts.of(device).memory.saturating_add(bytes);
+            self.set_memory(device, memory);
         }
     }
 
-    pub(crate) fn shrink(&mut self, pool: u8, bytes: u64) {
+    pub(crate) fn shrink(&mut self, device: u8, bytes: u64) {
         if bytes > 0 {
-            let memory = self.accounts.of(pool).memory.saturating_sub(bytes);
-            self.set_memory(pool, memory);
+            let memory = self.accounts.of(device).memory.saturating_sub(bytes);
+            self.set_memory(device, memory);
         }
     }
 
@@ -112,12 +112,12 @@ impl State {
     /// Evicts a resident storage and frees its bytes: a step.
     pub(crate) fn evict(&mut self, s: StorageId) {
         self.push_step(Step::Evict(s));
-        let (pool, bytes) = {
+        let (device, bytes) = {
             let storage = &self.graph[s];
-            (storage.pool, storage.bytes)
+            (storage.device, storage.bytes)
         };
         self.lose_value(s);
-        self.shrink(pool, bytes);
+        self.shrink(device, bytes);
         self.vacate(s);
     }
 
@@ -150,8 +150,8 @@ impl State {
     /// The candidate to evict next. The search counts as an exhaustive one, as in the paper, with the ancestors that it
     /// looked at: in arenas a few of most candidates, for a bound. Plans for counted bytes are weighed at their end by
     /// the costs known then, and so by whole ones.
-    pub(crate) fn victim(&mut self, pool: u8) -> Option<StorageId> {
-        let precision = if self.arenas.has(pool) {
+    pub(crate) fn victim(&mut self, device: u8) -> Option<StorageId> {
+        let precision = if self.arenas.has(device) {
             Precision::Bounds
         } else {
             Precision::Whole
@@ -159,7 +159,7 @@ impl State {
         let (graph, journal) = (&mut self.graph, &mut self.journal);
         let victim = self
             .eviction
-            .victim(graph, journal, pool, self.clock, precision)?;
+            .victim(graph, journal, device, self.clock, precision)?;
         journal.write(Entry::Searched(victim.evaluated, victim.accesses));
         self.counters.searches += 1;
         self.counters.score_evaluations += u64::from(victim.evaluated);

@@ -123,7 +123,7 @@ impl State {
             writeln!(
                 f,
                 "storage {id} {}@{} resident {} pinned {} locks {} refs {} live {} access {} cost {} set {set:?}",
-                s.bytes, s.pool, s.resident, s.pinned, s.locks, s.refs, s.live_views, s.last_access, s.cost
+                s.bytes, s.device, s.resident, s.pinned, s.locks, s.refs, s.live_views, s.last_access, s.cost
             )?;
         }
         for (id, t) in graph.tensors.iter().enumerate().filter(|(_, t)| t.used) {
@@ -153,10 +153,10 @@ impl fmt::Debug for State {
             "clock {} {:?} {:?}",
             self.clock, self.counters, eviction.draws
         )?;
-        for (pool, account) in self.accounts.all().iter().enumerate() {
+        for (device, account) in self.accounts.all().iter().enumerate() {
             writeln!(
                 f,
-                "pool {pool} {:?} {} {}",
+                "device {device} {:?} {} {}",
                 account.budget, account.memory, account.peak
             )?;
         }

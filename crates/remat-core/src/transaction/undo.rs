@@ -43,8 +43,8 @@ impl State {
             Entry::Pinned(s) => self.graph[s].pinned = false,
             Entry::Defined(t) => self.graph[t].defined = false,
             Entry::Undefined(t) => self.graph[t].defined = true,
-            Entry::Memory(pool, before) => self.accounts.of(pool).memory = before,
-            Entry::Peak(pool, before) => self.accounts.of(pool).peak = before,
+            Entry::Memory(device, before) => self.accounts.of(device).memory = before,
+            Entry::Peak(device, before) => self.accounts.of(device).peak = before,
             Entry::Replayed(op) => {
                 let cost = self.graph[op].cost;
                 self.clock -= cost;
@@ -106,7 +106,7 @@ impl State {
         self.collection.to_cut.clear();
         match call {
             Call::Begin(op) => self.forget_begun(op),
-            Call::Budget(pool, before) => self.accounts.of(pool).budget = before,
+            Call::Budget(device, before) => self.accounts.of(device).budget = before,
             Call::Constant(tensor) => self.withdraw_constant(tensor),
             Call::Plan | Call::Plain => {}
         }

@@ -81,22 +81,22 @@ impl Front {
         }
     }
 
-    fn memory(&self, pool: u8) -> u64 {
+    fn memory(&self, device: u8) -> u64 {
         self.contents
             .keys()
             .map(|s| self.bytes[s])
-            .filter(|(of, _)| *of == pool)
+            .filter(|(of, _)| *of == device)
             .map(|(_, bytes)| bytes)
             .sum()
     }
 
     fn within_budget(&self, extra: &BTreeMap<u8, u64>) {
-        for pool in 0..3 {
-            let total = self.memory(pool) + extra.get(&pool).copied().unwrap_or(0);
-            if let Some(budget) = self.engine.budget(PoolId(pool)) {
+        for device in 0..3 {
+            let total = self.memory(device) + extra.get(&device).copied().unwrap_or(0);
+            if let Some(budget) = self.engine.budget(DeviceId(device)) {
                 assert!(
                     self.settling || total <= budget.0,
-                    "pool {pool}: {total} of {}",
+                    "pool {device}: {total} of {}",
                     budget.0
                 );
             }
@@ -105,11 +105,11 @@ impl Front {
 
     /// The engine's view and this one's are the same.
     pub fn check(&self) {
-        for (s, (pool, _)) in &self.bytes {
+        for (s, (device, _)) in &self.bytes {
             assert_eq!(
                 self.engine.is_resident(*s),
                 self.contents.contains_key(s),
-                "{s:?} in pool {pool}"
+                "{s:?} in device {device}"
             );
         }
         for t in &self.held {
@@ -119,11 +119,11 @@ impl Front {
                 "{t:?}"
             );
         }
-        for pool in 0..3 {
+        for device in 0..3 {
             assert_eq!(
-                self.engine.memory(PoolId(pool)).0,
-                self.memory(pool),
-                "pool {pool}"
+                self.engine.memory(DeviceId(device)).0,
+                self.memory(device),
+                "pool {device}"
             );
         }
         self.within_budget(&BTreeMap::new());
@@ -133,11 +133,11 @@ impl Front {
     /// No two resident storages overlap, and none lies beyond the budget.
     fn check_addresses(&self) {
         assert_eq!(self.engine.check(), Ok(()));
-        for pool in (0..3).map(PoolId) {
-            let Some(arena) = self.engine.arena(pool) else {
+        for device in (0..3).map(DeviceId) {
+            let Some(arena) = self.engine.arena(device) else {
                 continue;
             };
-            let of_pool = self.contents.keys().filter(|s| self.bytes[s].0 == pool.0);
+            let of_pool = self.contents.keys().filter(|s| self.bytes[s].0 == device.0);
             let mut blocks: Vec<(u64, u64)> = of_pool
                 .filter(|s| self.bytes[s].1 > 0)
                 .map(|s| {
@@ -152,7 +152,7 @@ impl Front {
                 assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} overlap");
             }
             let end = blocks.last().map_or(0, |(address, bytes)| address + bytes);
-            let budget = self.engine.budget(pool).map_or(u64::MAX, |budget| budget.0);
+            let budget = self.engine.budget(device).map_or(u64::MAX, |budget| budget.0);
             assert!(end <= arena.capacity() && arena.capacity() <= budget);
         }
     }
@@ -216,9 +216,9 @@ impl Front {
         for (index, &output) in op.outputs.iter().enumerate() {
             let copied = op.in_place[index].is_some() && mutation == Mutation::Copy;
             if op.own[index] && (op.in_place[index].is_none() || copied) {
-                let (pool, bytes) =
+                let (device, bytes) =
                     self.bytes[&self.engine.storage(output).expect("a known tensor")];
-                *transient.entry(pool).or_default() += bytes;
+                *transient.entry(device).or_default() += bytes;
             }
         }
         self.within_budget(&transient);
@@ -258,7 +258,7 @@ impl Front {
             inputs: &call.inputs,
             outputs: &call.outputs,
             workspace: Bytes(call.workspace),
-            workspace_pool: PoolId(0),
+            workspace_device: DeviceId(0),
             replay: call.replay,
         };
         let id = match self.engine.begin(&spec) {
@@ -343,8 +343,8 @@ impl Front {
                 _ => None,
             });
             match kind {
-                Output::Fresh { bytes, pool } => {
-                    self.bytes.insert(s, (pool.0, bytes.0));
+                Output::Fresh { bytes, device } => {
+                    self.bytes.insert(s, (device.0, bytes.0));
                 }
                 Output::InPlace { of } => {
                     let size = self.bytes[&old[*of]];
@@ -367,9 +367,9 @@ impl Front {
         self.ops.insert(id, op);
     }
 
-    pub fn constant(&mut self, bytes: u64, pool: u8) -> Result<TensorId, Error> {
+    pub fn constant(&mut self, bytes: u64, device: u8) -> Result<TensorId, Error> {
         let before = format!("{:?}", self.engine);
-        let t = match self.engine.constant(Bytes(bytes), PoolId(pool)) {
+        let t = match self.engine.constant(Bytes(bytes), DeviceId(device)) {
             Ok(t) => t,
             Err(error) => {
                 assert_eq!(
@@ -383,7 +383,7 @@ impl Front {
         self.perform_steps(usize::MAX);
         self.salt += 1;
         let s = self.engine.storage(t).expect("a known tensor");
-        self.bytes.insert(s, (pool, bytes));
+        self.bytes.insert(s, (device, bytes));
         self.contents.insert(s, hash(self.salt));
         self.view_salt.insert(t, 0);
         self.defined.insert(t);
@@ -449,9 +449,9 @@ impl Front {
         Ok(())
     }
 
-    pub fn set_budget(&mut self, pool: u8, budget: Option<u64>) -> Result<(), Error> {
+    pub fn set_budget(&mut self, device: u8, budget: Option<u64>) -> Result<(), Error> {
         let before = format!("{:?}", self.engine);
-        if let Err(error) = self.engine.set_budget(PoolId(pool), budget.map(Bytes)) {
+        if let Err(error) = self.engine.set_budget(DeviceId(device), budget.map(Bytes)) {
             assert_eq!(
                 before,
                 format!("{:?}", self.engine),

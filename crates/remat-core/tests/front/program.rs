@@ -16,7 +16,7 @@ pub struct Setting {
     pub ignore: bool,
     pub banish: bool,
     pub dtr_order: bool,
-    pub pools: u8,
+    pub devices: u8,
     pub budget: u64,
     /// 0: bytes are counted; else they are in arenas, aligned to 2^((arena - 1) / 3), placed in one of three ways; of
     /// two in three budgets blocks may be moved.
@@ -45,7 +45,7 @@ fn memory(setting: &Setting) -> Memory {
 
 fn config(setting: &Setting) -> Config {
     Config {
-        budgets: vec![Some(Bytes(setting.budget)); usize::from(setting.pools)],
+        budgets: vec![Some(Bytes(setting.budget)); usize::from(setting.devices)],
         policy: names()
             .nth(setting.policy)
             .expect("a policy")
@@ -92,7 +92,7 @@ fn op(front: &Front, setting: &Setting, n: &[u16; 6], replay: Replay) -> Option<
             1 | 2 if !inputs.is_empty() => Output::InPlace { of },
             _ => Output::Fresh {
                 bytes: Bytes(u64::from(draw / 8) % 30),
-                pool: PoolId((draw / 256) as u8 % setting.pools),
+                device: DeviceId((draw / 256) as u8 % setting.devices),
             },
         });
     }
@@ -151,16 +151,16 @@ fn run(front: &mut Front, setting: &Setting, call: &Call, fate: Fate) {
                 return;
             }
             Err(Error::Budget {
-                pool,
+                device,
                 smallest,
                 needed,
                 budget,
             }) => {
                 assert!(smallest > budget && smallest >= needed.min(smallest));
                 front
-                    .set_budget(pool.0, Some(smallest.0))
+                    .set_budget(device.0, Some(smallest.0))
                     .expect("a larger budget");
-                if setting.pools == 1 {
+                if setting.devices == 1 {
                     let again = front.call(call, Fate::Abort(0));
                     assert!(again.is_ok(), "{smallest:?} was to be enough: {again:?}");
                 }
@@ -195,7 +195,7 @@ fn step(front: &mut Front, setting: &Setting, (kind, n): &Event) {
             }
         }
         12 => {
-            let _ = front.constant(u64::from(n[0] % 20), n[1] as u8 % setting.pools);
+            let _ = front.constant(u64::from(n[0] % 20), n[1] as u8 % setting.devices);
         }
         13..=15 if !front.held.is_empty() => front.release(place),
         16 if !front.held.is_empty() => front.retain(place),
@@ -207,7 +207,7 @@ fn step(front: &mut Front, setting: &Setting, (kind, n): &Event) {
             let _ = front.bring(&tensors, n[4] % 6 == 0, performed);
         }
         18 => {
-            let _ = front.set_budget(n[0] as u8 % setting.pools, Some(u64::from(n[1] % 300)));
+            let _ = front.set_budget(n[0] as u8 % setting.devices, Some(u64::from(n[1] % 300)));
         }
         _ => front.collect(),
     }

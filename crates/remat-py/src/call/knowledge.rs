@@ -21,38 +21,38 @@ static KEPT: Mutex<Option<(Knowledge, Vec<Pool>)>> = Mutex::new(None);
 const LIMIT: usize = 200_000;
 
 impl Knowledge {
-    /// The knowledge that earlier sessions left, if `pools` (the devices with budgets) come first in its list of
+    /// The knowledge that earlier sessions left, if `devices` (the devices with budgets) come first in its list of
     /// devices. Pool ids in signatures are positions in that list, so the session takes over the list too.
-    pub fn take(pools: &mut Vec<Pool>) -> Knowledge {
+    pub fn take(devices: &mut Vec<Pool>) -> Knowledge {
         let Some(kept) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Knowledge::default();
         };
-        let (knowledge, known_pools) = kept;
-        let fits = known_pools.len() >= pools.len()
-            && known_pools
+        let (knowledge, known_devices) = kept;
+        let fits = known_devices.len() >= devices.len()
+            && known_devices
                 .iter()
-                .zip(pools.iter())
+                .zip(devices.iter())
                 .all(|(a, b)| a.name == b.name);
         if !fits {
             return Knowledge::default();
         }
-        *pools = known_pools;
+        *devices = known_devices;
         knowledge
     }
 
     /// Leaves the knowledge for the next session.
-    pub fn put_back(&mut self, py: Python<'_>, pools: &[Pool]) {
+    pub fn put_back(&mut self, py: Python<'_>, devices: &[Pool]) {
         let mut mine = std::mem::take(self);
         if mine.signatures.len() > LIMIT {
             mine.signatures.clear();
         }
-        let pools = pools
+        let devices = devices
             .iter()
             .map(|p| Pool {
                 name: p.name.clone(),
                 device: p.device.clone_ref(py),
             })
             .collect();
-        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some((mine, pools));
+        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some((mine, devices));
     }
 }

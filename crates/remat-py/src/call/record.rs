@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use remat_core::PoolId;
+use remat_core::DeviceId;
 
 use super::arguments::Walk;
 use super::func::Func;
@@ -62,13 +62,13 @@ pub struct Record {
     /// For each flattened result the index into the op's outputs, if it has a storage of its own.
     pub results: Vec<Option<u32>>,
     /// Size and device of the blank storage, if a view is of one.
-    pub blank: Option<(u64, PoolId)>,
+    pub blank: Option<(u64, DeviceId)>,
     /// The circumstances under which the replay runs.
     pub context: Context,
     /// Bytes that it needs while it runs, beyond inputs and outputs.
     pub workspace: u64,
     /// The device of the workspace.
-    pub workspace_pool: PoolId,
+    pub workspace_device: DeviceId,
     /// Storages of constants that this record keeps from being freed.
     pub holds: Vec<Hold>,
 }
@@ -86,7 +86,7 @@ impl Record {
             blank: None,
             context,
             workspace: signature.workspace.0,
-            workspace_pool: signature.workspace_pool,
+            workspace_device: signature.workspace_device,
             holds: Vec::new(),
         }
     }

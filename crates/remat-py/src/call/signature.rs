@@ -4,7 +4,7 @@
 //! of tensors, integers, flags. The values of floats and of `Scalar` arguments are no part of it, so a learning rate
 //! that changes every step makes one signature.
 
-use remat_core::{Bytes, PoolId};
+use remat_core::{Bytes, DeviceId};
 
 /// One output of a call, in the order in which the results are flattened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub enum Predicted {
         /// Size of the storage; an upper bound where the size depends on data.
         bytes: Bytes,
         /// The device that holds it.
-        pool: PoolId,
+        device: DeviceId,
     },
     /// A view of an argument, or nothing.
     Shared,
@@ -36,7 +36,7 @@ pub struct Signature {
     /// Whether `leaves` was measured; until then it is a safe estimate.
     pub left: bool,
     /// The device of the workspace.
-    pub workspace_pool: PoolId,
+    pub workspace_device: DeviceId,
     /// Whether `workspace` was measured; until then it is a safe estimate.
     pub measured: bool,
     /// Timed runs so far.
@@ -69,11 +69,11 @@ impl Signature {
     }
 
     /// Takes in an output with a storage of its own that the prediction did not foresee.
-    pub fn discover(&mut self, index: usize, bytes: Bytes, pool: PoolId) {
+    pub fn discover(&mut self, index: usize, bytes: Bytes, device: DeviceId) {
         if self.outputs.len() <= index {
             self.outputs.resize(index + 1, Predicted::Shared);
         }
-        self.outputs[index] = Predicted::Fresh { bytes, pool };
+        self.outputs[index] = Predicted::Fresh { bytes, device };
     }
 
     /// Takes a timing into account, unless the cost is frozen.

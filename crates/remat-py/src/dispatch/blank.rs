@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, Cost, Finished, OpSpec, Output, PoolId, Replay, TensorId};
+use remat_core::{Bytes, Cost, Finished, OpSpec, Output, DeviceId, Replay, TensorId};
 
 use super::op::{Prepared, Ran};
 use super::state::State;
@@ -20,7 +20,7 @@ use crate::tracking::trace::RanOp;
 struct Blank {
     id: LiveId,
     bytes: u64,
-    pool: PoolId,
+    device: DeviceId,
 }
 
 impl State {
@@ -66,7 +66,7 @@ impl State {
         };
         let outputs = [Output::Fresh {
             bytes: Bytes(blank.bytes),
-            pool: blank.pool,
+            device: blank.device,
         }];
         let rng = if call.func.random {
             Some(self.rng_state(call)?)
@@ -93,7 +93,7 @@ impl State {
         let record = Record {
             written: Vec::new(),
             results: vec![Some(0)],
-            blank: Some((blank.bytes, blank.pool)),
+            blank: Some((blank.bytes, blank.device)),
             ..Record::of(call.func, walked, signature, context)
         };
         self.executor.keep(py, ran.op, record, &walked.lives)?;
@@ -107,12 +107,12 @@ impl State {
         let Some(live) = self.executor.storages.live(id) else {
             return Ok(None);
         };
-        let (tensor, bytes, pool) = (live.tensor, live.bytes, live.pool);
+        let (tensor, bytes, device) = (live.tensor, live.bytes, live.device);
         self.executor.sync(py)?;
         let sid = self.executor.storage_of(tensor);
         self.executor.storages.set_buffer(sid, Buffer::Empty);
         self.executor.release(py, tensor)?;
-        Ok(Some(Blank { id, bytes, pool }))
+        Ok(Some(Blank { id, bytes, device }))
     }
 
     /// Announces and runs an op that fills a blank storage. No block is kept for the bytes, which have tplan.
@@ -128,7 +128,7 @@ impl State {
             inputs: &prepared.walked.inputs,
             outputs,
             workspace: signature.room(),
-            workspace_pool: signature.workspace_pool,
+            workspace_device: signature.workspace_device,
             replay: Replay::Allowed,
         };
         let op = self.begin_filled(call.py(), &spec)?;
@@ -159,7 +159,7 @@ impl State {
                 outputs,
                 made: &ran.made,
                 workspace: prepared.signature.workspace.0,
-                workspace_pool: prepared.signature.workspace_pool,
+                workspace_device: prepared.signature.workspace_device,
                 cost: ran.cost,
                 replay: Replay::Allowed,
                 sizes: None,
@@ -194,7 +194,7 @@ impl State {
         if let Some(live) = self.executor.storages.forget(id) {
             self.executor.uncount(py, &live)?;
             if let Some(object) = live.upgrade(py)? {
-                self.executor.constant(&object, live.pool)?;
+                self.executor.constant(&object, live.device)?;
             }
         }
         Ok(())

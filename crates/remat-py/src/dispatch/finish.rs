@@ -54,8 +54,8 @@ impl State {
             walked, signature, ..
         } = prepared;
         if signature.measured {
-            let (pool, bytes) = (signature.workspace_pool, signature.workspace.0);
-            self.executor.ledger.spike(pool, bytes);
+            let (device, bytes) = (signature.workspace_device, signature.workspace.0);
+            self.executor.ledger.spike(device, bytes);
         }
         self.executor.check_outputs(py, ran.op);
         for (k, &input) in walked.written.iter().enumerate() {
@@ -109,8 +109,8 @@ impl State {
                 signature.learn(i, size);
                 results.fresh.push((k, storage));
             } else {
-                if let Some(pool) = self.executor.device_of(&storage)? {
-                    signature.discover(i, size, pool);
+                if let Some(device) = self.executor.device_of(&storage)? {
+                    signature.discover(i, size, device);
                 }
                 results.parts.strangers.push(storage);
             }
@@ -139,7 +139,7 @@ impl State {
                 outputs: &announced.outputs,
                 made: &ran.made,
                 workspace: prepared.signature.room().0,
-                workspace_pool: prepared.signature.workspace_pool,
+                workspace_device: prepared.signature.workspace_device,
                 cost: ran.cost,
                 replay: Replay::Allowed,
                 sizes: Some(sizes),
@@ -164,19 +164,19 @@ impl State {
         let executor = &mut self.executor;
         for (k, storage) in &results.fresh {
             let k = *k as usize;
-            let pool = match announced.outputs[k] {
-                Output::Fresh { pool, .. } => pool,
-                _ => executor.budget_pool,
+            let device = match announced.outputs[k] {
+                Output::Fresh { device, .. } => device,
+                _ => executor.budget_device,
             };
             let (tensor, bytes) = (made[k], results.sizes[k].0);
-            executor.ledger.add(pool, bytes);
+            executor.ledger.add(device, bytes);
             executor.storages.insert(
                 storage,
                 Contents {
                     tensor,
                     sid: executor.storage_of(tensor),
                     bytes,
-                    pool,
+                    device,
                 },
             )?;
         }

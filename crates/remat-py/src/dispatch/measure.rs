@@ -33,7 +33,7 @@ impl State {
         let called = if signature.measured {
             self.call_timed(call, signature)
         } else {
-            let in_arena = signature.workspace_pool == PLACED;
+            let in_arena = signature.workspace_device == PLACED;
             match in_arena.then(|| self.start_measuring()).flatten() {
                 Some(in_use_before) => self.call_in_arena(call, signature, in_use_before),
                 None => self.call_profiled(call, signature),

@@ -34,8 +34,8 @@ impl Announced {
         let mut results = Vec::with_capacity(signature.outputs.len());
         for predicted in &signature.outputs {
             results.push(match *predicted {
-                Predicted::Fresh { bytes, pool } => {
-                    outputs.push(Output::Fresh { bytes, pool });
+                Predicted::Fresh { bytes, device } => {
+                    outputs.push(Output::Fresh { bytes, device });
                     Some((outputs.len() - 1) as u32)
                 }
                 Predicted::Shared => None,

@@ -96,7 +96,7 @@ impl State {
         signature: &mut Signature,
     ) -> bool {
         if self.executor.arena.is_none()
-            || signature.workspace_pool != PLACED
+            || signature.workspace_device != PLACED
             || !is_exhausted(py, error)
         {
             return false;

@@ -1,7 +1,7 @@
 //! Leaving a budget: every live storage becomes resident and usable.
 
 use pyo3::prelude::*;
-use remat_core::PoolId;
+use remat_core::DeviceId;
 
 use super::state::State;
 use crate::ffi::layout::Guard;
@@ -14,9 +14,9 @@ impl State {
             .get_or_insert(self.executor.engine.counters());
         self.set_current("leaving the budget");
         self.executor.drain_deaths(py)?;
-        for i in 0..self.executor.pools.len() {
+        for i in 0..self.executor.devices.len() {
             // Raising a budget to none cannot fail.
-            let _ = self.executor.engine.set_budget(PoolId(i as u8), None);
+            let _ = self.executor.engine.set_budget(DeviceId(i as u8), None);
         }
         let first_error = self.bring_back_all(py);
         let layout = self.executor.internals.layout;
@@ -27,7 +27,7 @@ impl State {
                 unsafe { layout.set_guard(py, live.imp, Guard::Down) };
             }
         }
-        self.knowledge.put_back(py, &self.executor.pools);
+        self.knowledge.put_back(py, &self.executor.devices);
         if let Some(trace) = self.executor.trace.take() {
             trace.finish()?;
         }

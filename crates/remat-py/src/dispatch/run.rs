@@ -148,18 +148,18 @@ impl State {
             predicted.push(match output {
                 Some((bytes, (name, device))) => Predicted::Fresh {
                     bytes: Bytes(bytes),
-                    pool: self.executor.pool(&name, &device)?,
+                    device: self.executor.device(&name, &device)?,
                 },
                 None => Predicted::Shared,
             });
         }
-        let workspace_pool = self.executor.pool(&device.0, &device.1)?;
+        let workspace_device = self.executor.device(&device.0, &device.1)?;
         Ok(Signature {
             outputs: predicted,
             workspace: Bytes(workspace),
             leaves: Bytes(leaves),
             left: false,
-            workspace_pool,
+            workspace_device,
             measured: exact,
             samples: 0,
             cost: 0,
@@ -251,7 +251,7 @@ impl State {
                     inputs: &walked.inputs,
                     outputs: &announced.outputs,
                     workspace: signature.room(),
-                    workspace_pool: signature.workspace_pool,
+                    workspace_device: signature.workspace_device,
                     replay,
                 },
             )?;

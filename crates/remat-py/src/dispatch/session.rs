@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use remat_core::{Bytes, Engine, PoolId};
+use remat_core::{Bytes, Engine, DeviceId};
 
 use super::evictor;
 use super::lock::{Held, SessionLock};
@@ -72,12 +72,12 @@ impl Session {
         let engine = Engine::new(settings.config(&budgets));
         let mut executor = Executor::new(py, engine, internals, trace)?;
         for (i, (name, device, bytes)) in budgets.iter().enumerate() {
-            executor.pool(name, device)?;
-            executor.set_given(PoolId(i as u8), *bytes);
+            executor.device(name, device)?;
+            executor.set_given(DeviceId(i as u8), *bytes);
         }
         executor.unbounded = budgets.iter().all(|(_, _, bytes)| bytes.is_none());
         executor.follow = settings.follow;
-        let knowledge = Knowledge::take(&mut executor.pools);
+        let knowledge = Knowledge::take(&mut executor.devices);
         let smallest = budgets.iter().filter_map(|b| b.2).min().unwrap_or(0);
         // DTR's prototype skips small storages; ours are pinned, so that a kept loss value does not keep
         // a step's lineage. A millionth of the budget each.
@@ -137,10 +137,10 @@ impl Session {
         let executor = &mut held.state.executor;
         executor.current = "copying a storage".into();
         executor.drain_deaths(py)?;
-        let Some(pool) = executor.device_of(like)? else {
+        let Some(device) = executor.device_of(like)? else {
             return Ok(());
         };
-        executor.make_room(py, bytes, pool)
+        executor.make_room(py, bytes, device)
     }
 
     /// Makes a storage resident for good, because its bytes are about to be used out of the session's sight.
@@ -226,8 +226,8 @@ impl Session {
         // The file is the parent's: the bytes buffered here must not be written twice.
         std::mem::forget(executor.trace.take());
         executor.arena = None;
-        for pool in 0..executor.pools.len() {
-            let lifted = executor.engine.set_budget(PoolId(pool as u8), None);
+        for device in 0..executor.devices.len() {
+            let lifted = executor.engine.set_budget(DeviceId(device as u8), None);
             lifted.map_err(|e| executor.refusal(py, &e))?;
         }
         Ok(true)
@@ -237,7 +237,7 @@ impl Session {
     ///
     /// # Errors
     /// `RematError` from within an op, whose memory was arranged for the budget before.
-    fn set_budget(&self, py: Python<'_>, pool: u8, bytes: Option<u64>) -> PyResult<()> {
+    fn set_budget(&self, py: Python<'_>, device: u8, bytes: Option<u64>) -> PyResult<()> {
         let mut held = self.enter_outside_ops(py, "set_budget")?;
         let executor = &mut held.state.executor;
         executor.current = "changing the budget".into();
@@ -247,10 +247,10 @@ impl Session {
             ));
         }
         executor.drain_deaths(py)?;
-        executor.set_given(PoolId(pool), bytes);
+        executor.set_given(DeviceId(device), bytes);
         executor
             .engine
-            .set_budget(PoolId(pool), bytes.map(|b| Bytes(b - slack(b))))
+            .set_budget(DeviceId(device), bytes.map(|b| Bytes(b - slack(b))))
             .map_err(|e| executor.refusal(py, &e))?;
         executor.perform(py)?;
         executor.collect();

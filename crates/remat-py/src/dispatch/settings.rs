@@ -84,7 +84,7 @@ fn nanoseconds() -> u64 {
 }
 
 impl Settings {
-    /// The engine's configuration, with these budgets in the order of pool ids.
+    /// The engine's configuration, with these budgets in the order of device ids.
     pub(super) fn config(&self, budgets: &[Budget<'_>]) -> Config {
         Config {
             budgets: budgets

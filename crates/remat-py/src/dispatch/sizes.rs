@@ -143,7 +143,7 @@ impl State {
             let sid = self.executor.storage_of(live.tensor);
             self.executor.storages.set_buffer(sid, Buffer::Empty);
             self.executor.release(py, live.tensor)?;
-            let (id, _) = self.executor.constant(&object, live.pool)?;
+            let (id, _) = self.executor.constant(&object, live.device)?;
             self.guard_freed(&object, id);
         }
         Ok(Some(grown))

@@ -90,13 +90,13 @@ impl State {
     /// Counters of the run.
     pub(super) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let executor = &self.executor;
-        let (engine, budget_pool) = (&executor.engine, executor.budget_pool);
+        let (engine, budget_device) = (&executor.engine, executor.budget_device);
         let c = self.counters_at_end.unwrap_or_else(|| engine.counters());
         let d = PyDict::new(py);
-        d.set_item("budget", executor.given(budget_pool))?;
-        d.set_item("peak", executor.ledger.peak(budget_pool))?;
-        d.set_item("used", executor.ledger.used(budget_pool))?;
-        d.set_item("engine_memory", engine.memory(budget_pool).0)?;
+        d.set_item("budget", executor.given(budget_device))?;
+        d.set_item("peak", executor.ledger.peak(budget_device))?;
+        d.set_item("used", executor.ledger.used(budget_device))?;
+        d.set_item("engine_memory", engine.memory(budget_device).0)?;
         d.set_item("evictions", c.evictions)?;
         d.set_item("recomputed", c.replays)?;
         d.set_item("ops", self.ops)?;

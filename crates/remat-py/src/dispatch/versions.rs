@@ -29,7 +29,7 @@ impl State {
             inputs: &inputs,
             outputs: &outputs,
             workspace: Bytes(workspace),
-            workspace_pool: self.executor.budget_pool,
+            workspace_device: self.executor.budget_device,
             replay: Replay::Forbidden,
         };
         let op = self.begin(py, &spec)?;
@@ -41,7 +41,7 @@ impl State {
                 outputs: &outputs,
                 made: &made,
                 workspace,
-                workspace_pool: self.executor.budget_pool,
+                workspace_device: self.executor.budget_device,
                 cost: 0,
                 replay: Replay::Forbidden,
                 sizes: None,

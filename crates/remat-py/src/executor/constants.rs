@@ -1,7 +1,7 @@
 //! Constants, which no replay brings back: storages made out of the session's sight, and pinned ones.
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, PoolId, TensorId};
+use remat_core::{Bytes, DeviceId, TensorId};
 
 use super::placed::replaying;
 use super::state::Executor;
@@ -44,11 +44,11 @@ impl Executor {
     }
 
     /// Evicts until so many bytes are free.
-    pub fn make_room(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<()> {
+    pub fn make_room(&mut self, py: Python<'_>, bytes: u64, device: DeviceId) -> PyResult<()> {
         self.sync(py)?;
         let room = self
             .engine
-            .constant(Bytes(bytes), pool)
+            .constant(Bytes(bytes), device)
             .map_err(|e| self.refusal(py, &e))?;
         self.perform(py)?;
         self.engine
@@ -63,26 +63,26 @@ impl Executor {
     pub fn constant(
         &mut self,
         storage: &Bound<'_, PyAny>,
-        pool: PoolId,
+        device: DeviceId,
     ) -> PyResult<(LiveId, TensorId)> {
         let py = storage.py();
         let bytes: u64 = storage.call_method0("nbytes")?.extract()?;
-        let outside = self.place_outside(storage, bytes, pool)?;
+        let outside = self.place_outside(storage, bytes, device)?;
         let counted = match outside {
             None => bytes,
             Some(place) => {
                 if !self.outside.share(place) {
-                    let region = self.count_constant(py, bytes, pool)?;
-                    self.outside.insert(place, region, pool);
+                    let region = self.count_constant(py, bytes, device)?;
+                    self.outside.insert(place, region, device);
                 }
                 0
             }
         };
-        let tensor = match self.count_constant(py, counted, pool) {
+        let tensor = match self.count_constant(py, counted, device) {
             Ok(tensor) => tensor,
             Err(e) => {
                 if let Some(region) = outside.and_then(|place| self.outside.leave(place)) {
-                    self.ledger.sub(region.pool, region.bytes);
+                    self.ledger.sub(region.device, region.bytes);
                     self.release(py, region.tensor)?;
                 }
                 return Err(e);
@@ -94,7 +94,7 @@ impl Executor {
                 tensor,
                 sid: self.storage_of(tensor),
                 bytes,
-                pool,
+                device,
             },
         )?;
         if let Some(live) = self.storages.live_mut(id) {
@@ -108,9 +108,9 @@ impl Executor {
         &self,
         storage: &Bound<'_, PyAny>,
         bytes: u64,
-        pool: PoolId,
+        device: DeviceId,
     ) -> PyResult<Option<Place>> {
-        if bytes == 0 || self.pools[pool.0 as usize].name != "cpu" {
+        if bytes == 0 || self.devices[device.0 as usize].name != "cpu" {
             return Ok(None);
         }
         // SAFETY: `storage` is in scope and owns the storage.
@@ -123,26 +123,26 @@ impl Executor {
     }
 
     /// Counts bytes that cannot be recomputed: in the account, the engine and the trace.
-    fn count_constant(&mut self, py: Python<'_>, bytes: u64, pool: PoolId) -> PyResult<TensorId> {
-        self.ledger.add(pool, bytes);
+    fn count_constant(&mut self, py: Python<'_>, bytes: u64, device: DeviceId) -> PyResult<TensorId> {
+        self.ledger.add(device, bytes);
         // Bytes in an arena have their block already, and need no room.
         let made = match &mut self.arena {
-            Some(arena) if pool == PLACED => {
+            Some(arena) if device == PLACED => {
                 arena.stale = true;
-                self.engine.constant_elsewhere(Bytes(bytes), pool)
+                self.engine.constant_elsewhere(Bytes(bytes), device)
             }
-            _ => self.engine.constant(Bytes(bytes), pool),
+            _ => self.engine.constant(Bytes(bytes), device),
         };
         let tensor = match made {
             Ok(tensor) => tensor,
             Err(e) => {
-                self.ledger.sub(pool, bytes);
+                self.ledger.sub(device, bytes);
                 return Err(self.refusal(py, &e));
             }
         };
         self.perform(py)?;
         if let Some(trace) = &mut self.trace {
-            trace.constant(tensor, bytes, pool)?;
+            trace.constant(tensor, bytes, device)?;
         }
         Ok(tensor)
     }
@@ -156,7 +156,7 @@ impl Registry for Executor {
             }
         }
         match self.device_of(storage)? {
-            Some(pool) => self.constant(storage, pool).map(Some),
+            Some(device) => self.constant(storage, device).map(Some),
             None => Ok(None),
         }
     }

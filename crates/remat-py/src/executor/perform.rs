@@ -1,7 +1,7 @@
 //! Performing the engine's steps, and evicting.
 
 use pyo3::prelude::*;
-use remat_core::{PoolId, Step, StorageId};
+use remat_core::{DeviceId, Step, StorageId};
 
 use super::state::Executor;
 use crate::ffi::layout::{Guard, Impl};
@@ -46,8 +46,8 @@ impl Executor {
             Buffer::Empty => Ok(()),
             Buffer::Scratch(storage) => {
                 let bytes: u64 = storage.bind(py).call_method0("nbytes")?.extract()?;
-                let pool = self.scratch_pool(py, sid)?;
-                self.ledger.sub(pool, bytes);
+                let device = self.scratch_device(py, sid)?;
+                self.ledger.sub(device, bytes);
                 self.storages.set_buffer(sid, Buffer::Empty);
                 Ok(())
             }
@@ -60,11 +60,11 @@ impl Executor {
         let Some(live) = self.storages.live(id).filter(|live| live.present) else {
             return Ok(());
         };
-        let (imp, pool, bytes) = (live.imp, live.pool, live.bytes);
+        let (imp, device, bytes) = (live.imp, live.device, live.bytes);
         let Some(object) = live.upgrade(py)? else {
             return Ok(());
         };
-        let empty = self.empty_storage(py, pool)?;
+        let empty = self.empty_storage(py, device)?;
         let no_bytes = Impl::of(&empty)?;
         // SAFETY: `object` and `empty` are in scope and own the two storages. The engine evicts no storage that a
         // running op uses, so no op reads or writes them. The guard goes up while the GIL is held, before anybody can
@@ -77,20 +77,20 @@ impl Executor {
         if let Some(live) = self.storages.live_mut(id) {
             live.present = false;
         }
-        self.ledger.sub(pool, bytes);
+        self.ledger.sub(device, bytes);
         Ok(())
     }
 
-    fn empty_storage<'py>(&self, py: Python<'py>, pool: PoolId) -> PyResult<Bound<'py, PyAny>> {
-        let device = &self.pools[pool.0 as usize].device;
+    fn empty_storage<'py>(&self, py: Python<'py>, device: DeviceId) -> PyResult<Bound<'py, PyAny>> {
+        let device = &self.devices[device.0 as usize].device;
         self.internals.empty_storage.bind(py).call1((device,))
     }
 
-    fn scratch_pool(&mut self, py: Python<'_>, sid: StorageId) -> PyResult<PoolId> {
+    fn scratch_device(&mut self, py: Python<'_>, sid: StorageId) -> PyResult<DeviceId> {
         let Buffer::Scratch(storage) = self.storages.buffer(sid) else {
-            return Ok(PoolId(0));
+            return Ok(DeviceId(0));
         };
         let storage = storage.bind(py).clone();
-        Ok(self.device_of(&storage)?.unwrap_or(PoolId(0)))
+        Ok(self.device_of(&storage)?.unwrap_or(DeviceId(0)))
     }
 }

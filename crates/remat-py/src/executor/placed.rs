@@ -96,7 +96,7 @@ impl Executor {
         self.owners.clear();
         let layout = self.internals.layout;
         let alive = self.storages.alive(py);
-        for (_, live) in alive.filter(|(_, live)| live.present && live.pool == PLACED) {
+        for (_, live) in alive.filter(|(_, live)| live.present && live.device == PLACED) {
             // SAFETY: the storage is not dying, and this loop does not release the GIL.
             let origin = unsafe { layout.origin(py, live.imp) };
             self.owners
@@ -171,7 +171,7 @@ impl Executor {
         if let Some(arena) = &mut self.arena {
             arena.expect(address, bytes);
         }
-        let device = &self.pools[usize::from(PLACED.0)].device;
+        let device = &self.devices[usize::from(PLACED.0)].device;
         let copy = self.internals.blank_storage.bind(py).call1((device, bytes));
         self.expect_no_more();
         let copy = copy?;

@@ -83,7 +83,7 @@ impl Executor {
         let outputs = self.storages_of(self.engine.outputs(op));
         self.install_written(record, &inputs, &outputs, mutation)?;
         self.install_results(py, record, &result, &outputs)?;
-        self.ledger.spike(record.workspace_pool, record.workspace);
+        self.ledger.spike(record.workspace_device, record.workspace);
         Ok(())
     }
 
@@ -125,8 +125,8 @@ impl Executor {
         inputs: &Inputs<'py>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let blank = match record.blank {
-            Some((bytes, pool)) => {
-                let device = &self.pools[pool.0 as usize].device;
+            Some((bytes, device)) => {
+                let device = &self.devices[device.0 as usize].device;
                 Some(
                     self.internals
                         .blank_storage
@@ -245,8 +245,8 @@ impl Executor {
             Buffer::Live(id) => self.install_live(*id, &source, bytes, moved),
             Buffer::Empty => {
                 if moved == Moved::New {
-                    if let Some(pool) = self.device_of(&source)? {
-                        self.ledger.add(pool, bytes);
+                    if let Some(device) = self.device_of(&source)? {
+                        self.ledger.add(device, bytes);
                     }
                 }
                 self.storages
@@ -273,7 +273,7 @@ impl Executor {
                 live.bytes
             )));
         }
-        let (imp, pool) = (live.imp, live.pool);
+        let (imp, device) = (live.imp, live.device);
         let Some(_object) = live.upgrade(py)? else {
             return Ok(());
         };
@@ -289,7 +289,7 @@ impl Executor {
             live.present = true;
         }
         if moved == Moved::New {
-            self.ledger.add(pool, bytes);
+            self.ledger.add(device, bytes);
         }
         Ok(())
     }

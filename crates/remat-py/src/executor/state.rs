@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use remat_core::{Engine, Error, Observed, OpId, Placement, PoolId, Step, StorageId, TensorId};
+use remat_core::{Engine, Error, Observed, OpId, Placement, DeviceId, Step, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
 use crate::call::func::Func;
@@ -32,7 +32,7 @@ pub struct Executor {
     /// Described ops, by address of the overload.
     pub funcs: FxHashMap<usize, Arc<Func>>,
     /// The device whose budget is reported.
-    pub budget_pool: PoolId,
+    pub budget_device: DeviceId,
     /// The arena in which the CPU's tensors lie, if there is one.
     pub arena: Option<Arena>,
     /// Whether the engine's steps are being performed. Until they are, its account of storages is ahead of memory.
@@ -41,8 +41,8 @@ pub struct Executor {
     pub unbounded: bool,
     /// Whether the budget moves to the first accelerator seen.
     pub follow: Follow,
-    /// Devices, by pool id.
-    pub pools: Vec<Pool>,
+    /// Devices, by device id.
+    pub devices: Vec<Pool>,
     /// The session's own account of bytes.
     pub ledger: Ledger,
     /// Chains of ops behind storages.
@@ -62,7 +62,7 @@ pub struct Executor {
     pub(super) outside: Outside,
     /// Address of the function that frees memory which torch allocated for the CPU.
     pub(super) own_deleter: usize,
-    /// Budgets as the user gave them, by pool id.
+    /// Budgets as the user gave them, by device id.
     given: Vec<Option<u64>>,
     /// Number of records kept now.
     pub(super) live_records: usize,
@@ -97,8 +97,8 @@ impl Executor {
             storages: Storages::new(py)?,
             records: Vec::new(),
             funcs: FxHashMap::default(),
-            pools: Vec::new(),
-            budget_pool: PoolId(0),
+            devices: Vec::new(),
+            budget_device: DeviceId(0),
             arena: None,
             performing: false,
             unbounded: false,
@@ -122,46 +122,46 @@ impl Executor {
         })
     }
 
-    /// The pool of a device, by name; registers it when new.
-    pub fn pool(&mut self, name: &str, device: &Bound<'_, PyAny>) -> PyResult<PoolId> {
-        if let Some(i) = self.pools.iter().position(|p| p.name == name) {
-            return Ok(PoolId(i as u8));
+    /// The device of a device, by name; registers it when new.
+    pub fn device(&mut self, name: &str, device: &Bound<'_, PyAny>) -> PyResult<DeviceId> {
+        if let Some(i) = self.devices.iter().position(|p| p.name == name) {
+            return Ok(DeviceId(i as u8));
         }
-        if self.pools.len() >= 250 {
+        if self.devices.len() >= 250 {
             return Err(PyRuntimeError::new_err("more than 250 devices"));
         }
-        self.pools.push(Pool {
+        self.devices.push(Pool {
             name: name.to_owned(),
             device: device.clone().unbind(),
         });
-        let pool = PoolId((self.pools.len() - 1) as u8);
+        let device = DeviceId((self.devices.len() - 1) as u8);
         if self.follow == Follow::Accelerator && name != "cpu" {
             // The script turned out to use an accelerator: the budget is of that.
             self.follow = Follow::Fixed;
-            let budget = self.engine.budget(self.budget_pool);
+            let budget = self.engine.budget(self.budget_device);
             self.engine
-                .set_budget(self.budget_pool, None)
+                .set_budget(self.budget_device, None)
                 .map_err(|e| self.refusal(device.py(), &e))?;
             self.engine
-                .set_budget(pool, budget)
+                .set_budget(device, budget)
                 .map_err(|e| self.refusal(device.py(), &e))?;
             self.perform(device.py())?;
-            let given = self.given(self.budget_pool);
-            self.set_given(self.budget_pool, None);
-            self.set_given(pool, given);
-            self.budget_pool = pool;
+            let given = self.given(self.budget_device);
+            self.set_given(self.budget_device, None);
+            self.set_given(device, given);
+            self.budget_device = device;
         }
-        Ok(pool)
+        Ok(device)
     }
 
     /// The budget that the user gave a device.
-    pub fn given(&self, pool: PoolId) -> Option<u64> {
-        self.given.get(pool.0 as usize).copied().flatten()
+    pub fn given(&self, device: DeviceId) -> Option<u64> {
+        self.given.get(device.0 as usize).copied().flatten()
     }
 
     /// Sets the budget that the user gave a device.
-    pub fn set_given(&mut self, pool: PoolId, bytes: Option<u64>) {
-        let i = pool.0 as usize;
+    pub fn set_given(&mut self, device: DeviceId, bytes: Option<u64>) {
+        let i = device.0 as usize;
         if self.given.len() <= i {
             self.given.resize(i + 1, None);
         }
@@ -181,20 +181,20 @@ impl Executor {
     pub fn refusal(&self, py: Python<'_>, error: &Error) -> PyErr {
         match error {
             Error::Budget {
-                pool,
+                device,
                 budget,
                 needed,
                 smallest,
             } => {
                 let device = self
-                    .pools
-                    .get(pool.0 as usize)
+                    .devices
+                    .get(device.0 as usize)
                     .map_or("?", |p| p.name.as_str());
                 // The user's budget includes the part that is kept back.
-                let given = self.given(*pool).unwrap_or(budget.0);
+                let given = self.given(*device).unwrap_or(budget.0);
                 let kept = given - budget.0.min(given);
                 let smallest = match self.arena {
-                    Some(_) if *pool == PLACED => smallest.0 + kept,
+                    Some(_) if *device == PLACED => smallest.0 + kept,
                     _ => with_slack(smallest.0),
                 };
                 raised(self.internals.budget_error.bind(py).call1((
@@ -225,11 +225,11 @@ impl Executor {
         match live.outside {
             Some(place) => {
                 if let Some(region) = self.outside.leave(place) {
-                    self.ledger.sub(region.pool, region.bytes);
+                    self.ledger.sub(region.device, region.bytes);
                     self.release(py, region.tensor)?;
                 }
             }
-            None if live.present => self.ledger.sub(live.pool, live.bytes),
+            None if live.present => self.ledger.sub(live.device, live.bytes),
             None => {}
         }
         Ok(())
@@ -255,14 +255,14 @@ impl Executor {
         self.perform(py)
     }
 
-    /// The pool of a storage; `None` for devices without memory of their own.
-    pub fn device_of(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<PoolId>> {
+    /// The device of a storage; `None` for devices without memory of their own.
+    pub fn device_of(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<DeviceId>> {
         let py = storage.py();
         let found = self.internals.device_of.bind(py).call1((storage,))?;
         if found.is_none() {
             return Ok(None);
         }
         let (name, device): (String, Bound<'_, PyAny>) = found.extract()?;
-        self.pool(&name, &device).map(Some)
+        self.device(&name, &device).map(Some)
     }
 }

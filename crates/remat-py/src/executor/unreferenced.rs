@@ -25,7 +25,7 @@ impl Executor {
         if self
             .storages
             .held_constants
-            .are_many(self.given(self.budget_pool))
+            .are_many(self.given(self.budget_device))
         {
             self.drop_unreferenced(py, Yield::Twice)?;
         }

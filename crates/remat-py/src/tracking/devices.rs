@@ -1,10 +1,10 @@
-//! Devices with memory of their own, each with one of the engine's pools.
+//! Devices with memory of their own, each with one of the engine's devices.
 
 use pyo3::prelude::*;
-use remat_core::PoolId;
+use remat_core::DeviceId;
 
 /// The device whose tensors lie in the arena: the CPU, whose budget is the first.
-pub const PLACED: PoolId = PoolId(0);
+pub const PLACED: DeviceId = DeviceId(0);
 
 /// A device with memory of its own.
 pub struct Pool {

@@ -1,7 +1,7 @@
 //! Memory that torch did not allocate (NumPy arrays, shared memory). Each `from_numpy` makes a storage of its own over
 //! the same bytes. They count once, for as long as any of these storages lives.
 
-use remat_core::{PoolId, TensorId};
+use remat_core::{DeviceId, TensorId};
 use rustc_hash::FxHashMap;
 
 /// Bytes that several storages may lie over.
@@ -11,7 +11,7 @@ pub struct Region {
     /// Its size.
     pub bytes: u64,
     /// The device that holds them.
-    pub pool: PoolId,
+    pub device: DeviceId,
     storages: u32,
 }
 
@@ -42,12 +42,12 @@ impl Outside {
     }
 
     /// Notes the first storage over these bytes.
-    pub fn insert(&mut self, place: Place, tensor: TensorId, pool: PoolId) {
+    pub fn insert(&mut self, place: Place, tensor: TensorId, device: DeviceId) {
         let storages = 1;
         let region = Region {
             tensor,
             bytes: place.1,
-            pool,
+            device,
             storages,
         };
         self.regions.insert(place, region);

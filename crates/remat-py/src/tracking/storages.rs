@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyWeakrefReference;
-use remat_core::{PoolId, StorageId, TensorId};
+use remat_core::{DeviceId, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
 use super::held_constants::HeldConstants;
@@ -34,7 +34,7 @@ pub struct Contents {
     /// Its size.
     pub bytes: u64,
     /// The device that holds it.
-    pub pool: PoolId,
+    pub device: DeviceId,
 }
 
 /// A torch storage that the program holds.
@@ -55,7 +55,7 @@ pub struct Live {
     /// Size of the storage.
     pub bytes: u64,
     /// The device that holds it.
-    pub pool: PoolId,
+    pub device: DeviceId,
     /// Whether the bytes are there.
     pub present: bool,
     /// The region of memory that torch did not allocate, if the storage lies over one. The region counts the bytes.
@@ -150,7 +150,7 @@ impl Storages {
             tensor,
             sid,
             bytes,
-            pool,
+            device,
         } = contents;
         let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(py))?
             .into_any()
@@ -164,7 +164,7 @@ impl Storages {
             readers: 0,
             tensor,
             bytes,
-            pool,
+            device,
             present: true,
             outside: None,
             blank: false,

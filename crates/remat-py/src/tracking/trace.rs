@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, Output, PoolId, Replay, TensorId};
+use remat_core::{Bytes, Output, DeviceId, Replay, TensorId};
 use remat_trace::{Event, Header, TraceOutput, TraceOutputKind, TraceWriter};
 
 /// An op that ran, as the engine knows it.
@@ -19,7 +19,7 @@ pub struct RanOp<'a> {
     /// Bytes that it needed while it ran, beyond inputs and outputs.
     pub workspace: u64,
     /// The device of the workspace.
-    pub workspace_pool: PoolId,
+    pub workspace_device: DeviceId,
     /// Nanoseconds that it took.
     pub cost: u64,
     /// Whether it could be replayed.
@@ -37,9 +37,9 @@ pub struct Trace {
 
 impl Trace {
     /// Starts a trace file.
-    pub fn create(path: &Path, pools: &[String]) -> PyResult<Trace> {
+    pub fn create(path: &Path, devices: &[String]) -> PyResult<Trace> {
         let header = Header {
-            pools: pools.to_vec(),
+            devices: devices.to_vec(),
             ..Header::default()
         };
         let writer = TraceWriter::create_with(path, &header).map_err(|e| {
@@ -70,12 +70,12 @@ impl Trace {
     }
 
     /// Records a new constant.
-    pub fn constant(&mut self, tensor: TensorId, bytes: u64, pool: PoolId) -> PyResult<()> {
+    pub fn constant(&mut self, tensor: TensorId, bytes: u64, device: DeviceId) -> PyResult<()> {
         let tensor = self.fresh(tensor);
         Ok(self.writer.write(&Event::Constant {
             tensor,
             bytes,
-            pool: pool.0,
+            device: device.0,
         })?)
     }
 
@@ -114,12 +114,12 @@ impl Trace {
                 kind: match *output {
                     Output::Fresh {
                         bytes: announced,
-                        pool,
+                        device,
                     } => TraceOutputKind::Fresh {
                         bytes: sizes
                             .and_then(|sizes| sizes.get(k))
                             .map_or(announced.0, |b| b.0),
-                        pool: pool.0,
+                        device: device.0,
                     },
                     Output::Alias { of } => TraceOutputKind::Alias { of },
                     Output::InPlace { of } => TraceOutputKind::InPlace { of },
@@ -131,7 +131,7 @@ impl Trace {
             inputs,
             outputs,
             workspace: op.workspace,
-            workspace_pool: op.workspace_pool.0,
+            workspace_device: op.workspace_device.0,
             cost: op.cost,
             replay: op.replay == Replay::Allowed,
         })?)

@@ -274,7 +274,7 @@ impl FromDtr {
                 Mutations::InPlace => TraceOutputKind::InPlace { of: index },
                 Mutations::Copied => TraceOutputKind::Fresh {
                     bytes: old.storage_bytes,
-                    pool: 0,
+                    device: 0,
                 },
             };
             outputs.push(TraceOutput { tensor, kind });
@@ -300,7 +300,7 @@ impl FromDtr {
             let (kind, storage_bytes) = match result.alias.flatten() {
                 None => {
                     let bytes = result.bytes.unwrap_or(0);
-                    (TraceOutputKind::Fresh { bytes, pool: 0 }, bytes)
+                    (TraceOutputKind::Fresh { bytes, device: 0 }, bytes)
                 }
                 Some(of) => {
                     let viewed = args
@@ -317,12 +317,12 @@ impl FromDtr {
             events.push_back(op_event(call.op, &call.args, outputs, call.cost));
         } else if let Some(&constant) = outputs.first() {
             // A constant awaits exactly one storage of its own.
-            if let TraceOutputKind::Fresh { bytes, pool } = constant.kind {
+            if let TraceOutputKind::Fresh { bytes, device } = constant.kind {
                 let tensor = constant.tensor;
                 events.push_back(Event::Constant {
                     tensor,
                     bytes,
-                    pool,
+                    device,
                 });
             }
         }
@@ -409,7 +409,7 @@ fn op_event(name: String, inputs: &[Named], outputs: Vec<TraceOutput>, cost: u64
         inputs,
         outputs,
         workspace: 0,
-        workspace_pool: 0,
+        workspace_device: 0,
         cost,
         replay: true,
     }

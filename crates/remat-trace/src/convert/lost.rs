@@ -7,8 +7,8 @@ use std::fmt;
 pub struct Lost {
     /// Ops with a workspace.
     pub workspaces: u64,
-    /// Storages outside pool 0.
-    pub pools: u64,
+    /// Storages outside device 0.
+    pub devices: u64,
     /// In-place outputs, which became copies.
     pub in_place: u64,
     /// Ops that cannot be replayed, whose outputs became constants.
@@ -30,7 +30,7 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = [
             (self.workspaces, "workspaces"),
-            (self.pools, "pools other than the first"),
+            (self.devices, "pools other than the first"),
             (self.in_place, "in-place writes (now copies)"),
             (
                 self.unreplayable,

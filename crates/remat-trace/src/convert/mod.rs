@@ -8,7 +8,7 @@
 //! - tensors that are referenced at the end are pinned, in order of first appearance: the paper's output condition.
 //!
 //! A log cannot express everything in a trace. [`Lost`] counts what a conversion leaves out:
-//! - workspaces, and the pool of each storage, are left out;
+//! - workspaces, and the device of each storage, are left out;
 //! - in-place outputs become `MUTATE` of a `COPY`: copy-on-write, which needs the bytes of both values. An op that also
 //!   has outputs of other kinds becomes a `CALL` whose results have the same sizes;
 //! - fresh outputs of an op that cannot be replayed become constants, and its cost is lost;

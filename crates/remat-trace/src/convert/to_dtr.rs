@@ -44,9 +44,9 @@ impl ToDtr {
             Event::Constant {
                 tensor,
                 bytes,
-                pool,
+                device,
             } => {
-                self.lost.pools += u64::from(*pool != 0);
+                self.lost.devices += u64::from(*device != 0);
                 self.constant(*tensor, *bytes, instructions);
             }
             Event::Op {
@@ -229,11 +229,11 @@ impl ToDtr {
         name
     }
 
-    /// Size of the storage that an output views; counts the storage if it lies outside pool 0.
+    /// Size of the storage that an output views; counts the storage if it lies outside device 0.
     fn storage_bytes(&mut self, output: &TraceOutput, inputs: &[u64]) -> Result<u64, Violation> {
         match output.kind {
-            TraceOutputKind::Fresh { bytes, pool } => {
-                self.lost.pools += u64::from(pool != 0);
+            TraceOutputKind::Fresh { bytes, device } => {
+                self.lost.devices += u64::from(device != 0);
                 Ok(bytes)
             }
             TraceOutputKind::Alias { of } | TraceOutputKind::InPlace { of } => {

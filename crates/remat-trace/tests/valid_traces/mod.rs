@@ -30,12 +30,12 @@ struct Step {
 }
 
 impl Step {
-    fn event(&mut self, (choice, first, second, number, pool, flag): Draw) -> Event {
+    fn event(&mut self, (choice, first, second, number, device, flag): Draw) -> Event {
         if self.references.is_empty() {
             return Event::Constant {
                 tensor: self.define(),
                 bytes: number,
-                pool,
+                device,
             };
         }
         let tensor = self.references[first % self.references.len()];
@@ -43,7 +43,7 @@ impl Step {
             0 => Event::Constant {
                 tensor: self.define(),
                 bytes: number,
-                pool,
+                device,
             },
             1 => {
                 self.references.push(tensor);
@@ -69,7 +69,7 @@ impl Step {
                 for kind in [
                     TraceOutputKind::Fresh {
                         bytes: number,
-                        pool,
+                        device,
                     },
                     TraceOutputKind::Alias { of: second % 3 },
                     TraceOutputKind::InPlace { of: first % 3 },
@@ -83,13 +83,13 @@ impl Step {
                     }
                 }
                 let workspace = if flag { number } else { 0 };
-                let (workspace_pool, cost) = (pool / 2, number * 3);
+                let (workspace_device, cost) = (device / 2, number * 3);
                 Event::Op {
                     name: "op".into(),
                     inputs,
                     outputs,
                     workspace,
-                    workspace_pool,
+                    workspace_device,
                     cost,
                     replay: choice > 40,
                 }

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::progress::Shown;
 use crate::table;
-use remat_core::{Bytes, Config, PoolId};
+use remat_core::{Bytes, Config, DeviceId};
 use remat_trace::{Format, Header, Replayer, Summary, TraceReader};
 use std::io::{self, Write};
 use std::path::Path;
@@ -21,7 +21,7 @@ pub(crate) fn run(file: &Path, json: bool) -> Result<(), Failure> {
 
 struct Info {
     summary: Summary,
-    /// Highest memory of each pool when there is no budget.
+    /// Highest memory of each device when there is no budget.
     peaks: Vec<Bytes>,
 }
 
@@ -39,9 +39,9 @@ fn read(reader: TraceReader, file: &Path) -> Result<Info, Failure> {
             ))
         })?;
     }
-    let pools = u8::try_from(summary.pools.saturating_sub(1)).unwrap_or(u8::MAX);
-    let peaks = (0..=pools)
-        .map(|pool| replayer.engine().peak(PoolId(pool)))
+    let devices = u8::try_from(summary.devices.saturating_sub(1)).unwrap_or(u8::MAX);
+    let peaks = (0..=devices)
+        .map(|pool| replayer.engine().peak(DeviceId(device)))
         .collect();
     Ok(Info { summary, peaks })
 }
@@ -78,9 +78,9 @@ fn rows(
         ),
         ("total cost".to_owned(), table::duration(summary.cost)),
     ];
-    for (pool, peak) in peaks.iter().enumerate() {
-        let name = header.and_then(|header| header.pools.get(pool));
-        let name = name.map_or_else(|| format!("pool {pool}"), Clone::clone);
+    for (device, peak) in peaks.iter().enumerate() {
+        let name = header.and_then(|header| header.devices.get(device));
+        let name = name.map_or_else(|| format!("pool {device}"), Clone::clone);
         rows.push((
             format!("unconstrained peak, {name}"),
             format!("{peak} ({} bytes)", peak.0),
@@ -118,7 +118,7 @@ fn print_json(
         "file": file.display().to_string(),
         "format": match format { Format::Remat => "remat", Format::Dtr => "dtr" },
         "created_by": header.map(|header| header.created_by.as_str()),
-        "pools": header.map(|header| header.pools.as_slice()),
+        "pools": header.map(|header| header.devices.as_slice()),
         "about": header.map(|header| &header.about),
         "events": summary.events,
         "ops": summary.ops,
