@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use remat_core::pool::{End, Fit};
+use remat_core::pool::{Fit, Side};
 
 use crate::arena::{self, EVICTOR};
 use crate::caller;
@@ -75,9 +75,9 @@ pub extern "C" fn remat_arena_place(end: c_int, fit: c_int) -> c_int {
 
 /// The placement for values of `enum remat_arena_end` and `enum remat_arena_fit`.
 fn placement_of(end: c_int, fit: c_int) -> Option<Placement> {
-    let end = match end {
-        0 => End::Low,
-        1 => End::High,
+    let side = match end {
+        0 => Side::Low,
+        1 => Side::High,
         _ => return None,
     };
     let fit = match fit {
@@ -85,7 +85,7 @@ fn placement_of(end: c_int, fit: c_int) -> Option<Placement> {
         1 => Fit::Best,
         _ => return None,
     };
-    Some(Placement { fit, end })
+    Some(Placement { fit, side })
 }
 
 /// Keeps the block at an address for the calling thread's next allocation of so many bytes. Returns 0, `EBUSY`,

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use remat_core::pool::{End, Fit};
+use remat_core::pool::{Fit, Side};
 
 /// The choice among the free blocks that are large enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,20 +10,20 @@ pub struct Placement {
     /// The first or the smallest of them.
     pub fit: Fit,
     /// The end of the arena from which the block is taken.
-    pub end: End,
+    pub side: Side,
 }
 
 /// The placement of threads that ask for none. With it training steps fit into smaller arenas than with first fit
 /// (docs/reference/benchmarks/allocator.md).
 pub const USUAL: Placement = Placement {
     fit: Fit::Best,
-    end: End::Low,
+    side: Side::Low,
 };
 
 /// The placement of small blocks, whatever the thread wants.
 pub const SMALL_BLOCKS: Placement = Placement {
     fit: Fit::First,
-    end: End::High,
+    side: Side::High,
 };
 
 thread_local! {

@@ -101,7 +101,7 @@ impl Region {
     /// Takes a block whose address is a multiple of `alignment`, a power of two; `None` if no free block holds it.
     pub fn take(&mut self, bytes: u64, alignment: u64, placement: Placement) -> Option<u64> {
         let offset = if alignment <= self.pool.alignment() {
-            self.pool.allocate(bytes, placement.fit, placement.end)?
+            self.pool.allocate(bytes, placement.fit, placement.side)?
         } else {
             self.take_aligned(bytes, alignment, placement)?
         };
@@ -145,7 +145,7 @@ impl Region {
         let spare = alignment - self.pool.alignment();
         let found = self
             .pool
-            .allocate(bytes.checked_add(spare)?, placement.fit, placement.end)?;
+            .allocate(bytes.checked_add(spare)?, placement.fit, placement.side)?;
         let aligned = (self.base + found).next_multiple_of(alignment) - self.base;
         let moved = self
             .pool

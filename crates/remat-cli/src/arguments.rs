@@ -468,8 +468,8 @@ pub(crate) struct PoolOptions {
     pub(crate) alignment: Alignment,
     /// Property by which the policies named coop divide the arena: small storages from the low end and large ones from
     /// the high end, or expensive ones and cheap ones (Coop section 3.4).
-    #[arg(long, value_enum, default_value = "size")]
-    pub(crate) ends: PlacedBy,
+    #[arg(long, alias = "ends", value_enum, default_value = "size")]
+    pub(crate) partition: PlacedBy,
     /// Modules of Coop to leave out of the policies named coop: the window (storages are evicted one by one, by DTR's
     /// score), the partitioning of the arena, writing in place (mutations write into copies).
     #[arg(long, value_enum, value_name = "MODULE", value_delimiter = ',')]

@@ -2,7 +2,7 @@
 
 use crate::arguments::{Module, PlacedBy, PoolKind, PoolOptions};
 use crate::failure::Failure;
-use remat_core::{Alignment, Arena, Ends, Memory};
+use remat_core::{Alignment, Arena, Memory, Partition};
 use remat_sim::{Eviction, Mutations, Setting};
 
 /// Policies of windows and gaps need addresses.
@@ -20,14 +20,14 @@ pub(crate) fn check(options: &PoolOptions, policies: &[Eviction]) -> Result<(), 
 pub(crate) fn setting(options: &PoolOptions, policy: Eviction) -> Setting {
     let coop = matches!(policy, Eviction::Online(policy) if policy.evicts_windows());
     let has = |module| coop && !options.without.contains(&module);
-    let ends = match options.ends {
-        _ if !has(Module::Partition) => Ends::Low,
-        PlacedBy::Size => Ends::BySize,
-        PlacedBy::Cost => Ends::ByCost,
+    let partition = match options.partition {
+        _ if !has(Module::Partition) => Partition::None,
+        PlacedBy::Size => Partition::BySize,
+        PlacedBy::Cost => Partition::ByCost,
     };
     let arena = Arena {
         alignment: options.alignment,
-        ends,
+        partition,
         moves: options.moves.filter(|_| coop).unwrap_or_default(),
         ..Arena::default()
     };
@@ -57,7 +57,7 @@ impl PoolOptions {
         PoolOptions {
             pool: PoolKind::Arena,
             alignment: Alignment::default(),
-            ends: PlacedBy::Size,
+            partition: PlacedBy::Size,
             without: Vec::new(),
             moves: None,
         }

@@ -322,7 +322,7 @@ fn a_reader_that_leaves_early_is_no_error() {
             .write(&Event::Constant {
                 tensor,
                 bytes: 1,
-                pool: 0,
+                device: 0,
             })
             .unwrap();
     }

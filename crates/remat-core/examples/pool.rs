@@ -9,7 +9,7 @@
 //! in turn, a block drawn at random is freed and another size is taken; one step is a free and an allocation. One
 //! thread; times are means of wall time.
 
-use remat_core::pool::{End, Fit, Pool, PoolError};
+use remat_core::pool::{Fit, Pool, PoolError, Side};
 use std::time::Instant;
 
 const STEPS: u32 = 200_000;
@@ -33,7 +33,7 @@ fn row(blocks: u64) -> Result<(), PoolError> {
     let mut pool = Pool::new(blocks * 2 * 65_536, 64)?;
     let mut taken = Vec::new();
     while (taken.len() as u64) < 2 * blocks {
-        taken.extend(pool.allocate(random.bytes(), Fit::First, End::Low));
+        taken.extend(pool.allocate(random.bytes(), Fit::First, Side::Low));
     }
     while taken.len() as u64 > blocks {
         let which = random.below(taken.len());
@@ -42,8 +42,8 @@ fn row(blocks: u64) -> Result<(), PoolError> {
     print!("| {blocks} | {} ", pool.blocks().count());
     let mut sum = 0.0;
     for fit in [Fit::First, Fit::Best] {
-        for end in [End::Low, End::High] {
-            let time = time(&mut pool, &mut taken, &mut random, fit, end)?;
+        for side in [Side::Low, Side::High] {
+            let time = time(&mut pool, &mut taken, &mut random, fit, side)?;
             print!("| {time:.0} ");
             sum += time;
         }
@@ -58,14 +58,14 @@ fn time(
     taken: &mut [u64],
     random: &mut Random,
     fit: Fit,
-    end: End,
+    side: Side,
 ) -> Result<f64, PoolError> {
     let started = Instant::now();
     for _ in 0..STEPS {
         let which = random.below(taken.len());
         pool.free(taken[which])?;
         // The arena is twice as large as all blocks, so that there is always room.
-        taken[which] = pool.allocate(random.bytes(), fit, end).unwrap_or(u64::MAX);
+        taken[which] = pool.allocate(random.bytes(), fit, side).unwrap_or(u64::MAX);
     }
     Ok(started.elapsed().as_nanos() as f64 / f64::from(STEPS))
 }

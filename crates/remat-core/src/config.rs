@@ -45,8 +45,8 @@ pub enum Memory {
 pub struct Arena {
     /// Addresses and sizes are multiples of this.
     pub alignment: Alignment,
-    /// The ends that blocks are placed from.
-    pub ends: Ends,
+    /// Which blocks are placed from which side.
+    pub partition: Partition,
     /// Smaller storages lie elsewhere: the allocator of a front end may leave small blocks to another. 0: all storages
     /// are placed.
     pub smallest: Bytes,
@@ -68,14 +68,14 @@ pub enum Moves {
     },
 }
 
-/// The ends of an arena that blocks are placed from.
+/// The rule that keeps cheap blocks apart from expensive ones (cheap tensor partitioning, Coop section 3.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ends {
-    /// All from the low end, as allocators do.
+pub enum Partition {
+    /// No partition: all blocks are placed from the low end, as allocators do.
     #[default]
-    Low,
-    /// Blocks that are expensive for their size from the low end, as constants are, and cheap ones from the high end
-    /// (cheap tensor partitioning, Coop section 3.4).
+    None,
+    /// Blocks that are expensive for their size from the low end, as constants are, and cheap ones from the high end,
+    /// as in the paper.
     ByCost,
     /// Blocks smaller than a 64th of the arena from the low end, as constants are, and larger ones from the high end:
     /// small storages that are pinned or read do not split the room of large ones.

@@ -27,12 +27,12 @@ mod transaction;
 
 pub use arena::{Observed, Placement};
 pub use config::{
-    Alignment, Arena, Config, Dealloc, Ends, Lineage, Memory, Moves, ReplayOrder, ThrashLimit,
+    Alignment, Arena, Config, Dealloc, Lineage, Memory, Moves, Partition, ReplayOrder, ThrashLimit,
 };
 pub use counters::{Counters, Refused};
 pub use engine::{Collected, Engine};
 pub use error::Error;
 pub use eviction::policy::{names, Policy, UnknownPolicy};
 pub use graph::BanishPlan;
-pub use ids::{Bytes, Cost, OpId, DeviceId, StorageId, TensorId};
+pub use ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
 pub use op::{Expected, Finished, Kind, Mutation, OpSpec, Output, Replay, Step};

@@ -1,6 +1,6 @@
 //! Ops as a front end announces and reports them, and the steps that the engine asks it to perform.
 
-use crate::ids::{Bytes, Cost, OpId, DeviceId, StorageId, TensorId};
+use crate::ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
 
 /// The storage that an output of an op views.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

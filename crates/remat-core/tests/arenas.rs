@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 const DEVICE: DeviceId = DeviceId(0);
 
-fn engine(policy: &str, budget: u64, alignment: u64, ends: Ends) -> Engine {
+fn engine(policy: &str, budget: u64, alignment: u64, partition: Partition) -> Engine {
     let alignment = Alignment::new(alignment).expect("a power of two");
     Engine::new(Config {
         budgets: vec![Some(Bytes(budget))],
@@ -14,7 +14,7 @@ fn engine(policy: &str, budget: u64, alignment: u64, ends: Ends) -> Engine {
         order: ReplayOrder::Dtr,
         memory: Memory::Arena(Arena {
             alignment,
-            ends,
+            partition,
             ..Arena::default()
         }),
         ..Config::default()
@@ -59,7 +59,7 @@ fn address(engine: &Engine, tensor: TensorId) -> Option<u64> {
 /// Four results of 100 bytes side by side, the two in the middle cheap; a fifth of 200 takes their place.
 #[test]
 fn coop_evicts_the_cheap_neighbours_and_nothing_else() {
-    let mut engine = engine("coop-sum", 400, 1, Ends::Low);
+    let mut engine = engine("coop-sum", 400, 1, Partition::None);
     let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
     let results: Vec<_> = [900, 10, 10, 900]
         .map(|cost| run(&mut engine, &[data], fresh(100), cost).expect("room"))
@@ -88,7 +88,7 @@ fn coop_evicts_the_cheap_neighbours_and_nothing_else() {
 /// The same with costs that make DTR take the first and the third: bytes that the block does not cover.
 #[test]
 fn dtr_evicts_until_a_block_is_large_enough() {
-    let mut engine = engine("dtr-local", 400, 1, Ends::Low);
+    let mut engine = engine("dtr-local", 400, 1, Partition::None);
     let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
     for cost in [10, 500, 10, 900] {
         run(&mut engine, &[data], fresh(100), cost).expect("room");
@@ -111,7 +111,7 @@ fn dtr_evicts_until_a_block_is_large_enough() {
 #[test]
 fn dte_prefers_what_stands_beside_a_gap() {
     for (policy, gone) in [("dte", 1), ("dtr", 0)] {
-        let mut engine = engine(policy, 400, 1, Ends::Low);
+        let mut engine = engine(policy, 400, 1, Partition::None);
         let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
         let results =
             [50; 4].map(|cost| run(&mut engine, &[data], fresh(100), cost).expect("room"));
@@ -123,7 +123,7 @@ fn dte_prefers_what_stands_beside_a_gap() {
 
 #[test]
 fn an_in_place_op_writes_into_the_block_of_its_input() {
-    let mut engine = engine("coop", 300, 1, Ends::Low);
+    let mut engine = engine("coop", 300, 1, Partition::None);
     let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
     let old = run(&mut engine, &[data], fresh(100), 5).expect("room");
     let before = address(&engine, old);
@@ -141,24 +141,24 @@ fn an_in_place_op_writes_into_the_block_of_its_input() {
 
 #[test]
 fn ends_are_chosen_by_cost_or_by_size() {
-    let place = |ends, bytes, cost| {
-        let mut engine = engine("coop", 6400, 1, ends);
+    let place = |partition, bytes, cost| {
+        let mut engine = engine("coop", 6400, 1, partition);
         let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
         run(&mut engine, &[data], fresh(1000), 1000).expect("room");
         let tensor = run(&mut engine, &[data], fresh(bytes), cost).expect("room");
         address(&engine, tensor)
     };
-    assert_eq!(place(Ends::ByCost, 1000, 100), Some(5400));
-    assert_eq!(place(Ends::ByCost, 1000, 5000), Some(1000));
-    assert_eq!(place(Ends::BySize, 99, 100), Some(0));
-    assert_eq!(place(Ends::BySize, 100, 100), Some(5300));
-    assert_eq!(place(Ends::Low, 1000, 100), Some(1000));
+    assert_eq!(place(Partition::ByCost, 1000, 100), Some(5400));
+    assert_eq!(place(Partition::ByCost, 1000, 5000), Some(1000));
+    assert_eq!(place(Partition::BySize, 99, 100), Some(0));
+    assert_eq!(place(Partition::BySize, 100, 100), Some(5300));
+    assert_eq!(place(Partition::None, 1000, 100), Some(1000));
 }
 
 /// Ten thousand scalars in an arena that is full: a search makes room for many.
 #[test]
 fn storms_of_scalars_do_not_cost_a_search_each() {
-    let mut engine = engine("coop", 64 << 20, 64, Ends::BySize);
+    let mut engine = engine("coop", 64 << 20, 64, Partition::BySize);
     let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
     for _ in 0..64 {
         run(&mut engine, &[data], fresh(1 << 20), 1000).expect("room");
@@ -183,7 +183,7 @@ fn budgets_that_hold_nothing_are_refused_and_leave_no_trace() {
         (4096, 64, 4097),
         (4096, 512, 1 << 62),
     ] {
-        let mut engine = engine("coop", budget, alignment, Ends::BySize);
+        let mut engine = engine("coop", budget, alignment, Partition::BySize);
         let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
         let before = format!("{engine:?}");
         let refused = run(&mut engine, &[data], fresh(bytes), 1);
@@ -202,7 +202,7 @@ fn budgets_that_hold_nothing_are_refused_and_leave_no_trace() {
         assert!(engine.constant(Bytes(bytes), DEVICE).is_err());
         assert_eq!(engine.check(), Ok(()));
     }
-    let mut engine = engine("coop", 4096, 64, Ends::BySize);
+    let mut engine = engine("coop", 4096, 64, Partition::BySize);
     let data = engine.constant(Bytes(0), DEVICE).expect("no bytes");
     assert_eq!(
         run(&mut engine, &[data], fresh(1 << 63), 1),
@@ -213,7 +213,7 @@ fn budgets_that_hold_nothing_are_refused_and_leave_no_trace() {
 /// The budget that a refusal names is enough: the arena grows, and the op runs.
 #[test]
 fn a_larger_budget_helps_and_a_smaller_one_evicts_beyond_it() {
-    let mut engine = engine("coop", 1000, 1, Ends::BySize);
+    let mut engine = engine("coop", 1000, 1, Partition::BySize);
     let data = engine.constant(Bytes(100), DEVICE).expect("room");
     let first = run(&mut engine, &[data], fresh(600), 1).expect("room");
     engine.pin(first).expect("there");
@@ -229,7 +229,10 @@ fn a_larger_budget_helps_and_a_smaller_one_evicts_beyond_it() {
         .set_budget(DEVICE, Some(Bytes(end)))
         .expect("nothing pinned beyond");
     assert_eq!(address(&engine, second), None);
-    assert_eq!(engine.arena(DEVICE).map(|arena| arena.capacity()), Some(end));
+    assert_eq!(
+        engine.arena(DEVICE).map(|arena| arena.capacity()),
+        Some(end)
+    );
 }
 
 #[test]
@@ -316,7 +319,7 @@ fn what_is_fixed_stays() {
 
 #[test]
 fn decisions_go_by_the_blocks_that_were_told() {
-    let mut engine = engine("coop", 640, 64, Ends::Low);
+    let mut engine = engine("coop", 640, 64, Partition::None);
     engine
         .constant_elsewhere(Bytes(64), DEVICE)
         .expect("no room is needed");

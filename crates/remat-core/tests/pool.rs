@@ -1,7 +1,7 @@
 //! The memory pool against a model that is obvious: a list of taken ranges, searched from one end to the other.
 
 use proptest::prelude::*;
-use remat_core::pool::{End, Fit, Pool, PoolError};
+use remat_core::pool::{Fit, Pool, PoolError, Side};
 use std::collections::BTreeMap;
 
 /// Taken blocks by address.
@@ -31,18 +31,18 @@ impl Model {
         holes
     }
 
-    fn allocate(&mut self, bytes: u64, fit: Fit, end: End) -> Option<u64> {
+    fn allocate(&mut self, bytes: u64, fit: Fit, side: Side) -> Option<u64> {
         let bytes = self.rounded(bytes)?;
         let mut holes = self.holes();
         holes.retain(|hole| hole.1 >= bytes);
-        if end == End::High {
+        if side == Side::High {
             holes.reverse();
         }
         let &(address, size) = match fit {
             Fit::First => holes.first()?,
             Fit::Best => holes.iter().min_by_key(|hole| hole.1)?,
         };
-        let address = if end == End::High {
+        let address = if side == Side::High {
             address + size - bytes
         } else {
             address
@@ -79,7 +79,7 @@ impl Model {
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    Allocate(u64, Fit, End),
+    Allocate(u64, Fit, Side),
     AllocateAt(u64, u64),
     /// One of the taken blocks.
     Free(usize),
@@ -95,9 +95,9 @@ fn actions() -> impl Strategy<Value = (u64, u64, Vec<Action>)> {
         let capacity = alignment * units + (units * 7) % alignment;
         let bytes = prop_oneof![4 => 0..capacity / 3 + 2, 1 => Just(1 << 63), 1 => Just(u64::MAX)];
         let fit = prop_oneof![Just(Fit::First), Just(Fit::Best)];
-        let end = prop_oneof![Just(End::Low), Just(End::High)];
+        let side = prop_oneof![Just(Side::Low), Just(Side::High)];
         let action = prop_oneof![
-            6 => (bytes.clone(), fit, end).prop_map(|(bytes, fit, end)| Action::Allocate(bytes, fit, end)),
+            6 => (bytes.clone(), fit, side).prop_map(|(bytes, fit, side)| Action::Allocate(bytes, fit, side)),
             1 => (0..units, bytes).prop_map(move |(unit, bytes)| Action::AllocateAt(unit * alignment, bytes)),
             1 => (0..capacity + 9, 0..9u64).prop_map(|(address, bytes)| Action::AllocateAt(address, bytes)),
             5 => any::<usize>().prop_map(Action::Free),
@@ -261,7 +261,7 @@ fn absurd_arenas_are_refused_in_one_line() {
 #[test]
 fn each_wrong_free_is_named() {
     let mut pool = Pool::new(1024, 64).expect("a pool");
-    assert_eq!(pool.allocate(256, Fit::First, End::Low), Some(0));
+    assert_eq!(pool.allocate(256, Fit::First, Side::Low), Some(0));
     assert_eq!(
         pool.free(64),
         Err(PoolError::Inside {

@@ -1,6 +1,6 @@
 //! In the steady state the pool takes no memory from the heap.
 
-use remat_core::pool::{End, Fit, Pool};
+use remat_core::pool::{Fit, Pool, Side};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -40,14 +40,18 @@ fn allocations() -> u64 {
 /// Takes 1000 blocks from both ends, frees every third, fills the holes, and frees all.
 fn cycle(pool: &mut Pool, addresses: &mut Vec<u64>) {
     for index in 0..1000u64 {
-        let end = if index % 2 == 0 { End::Low } else { End::High };
-        addresses.extend(pool.allocate(64 + index * 37 % 4096, Fit::First, end));
+        let side = if index % 2 == 0 {
+            Side::Low
+        } else {
+            Side::High
+        };
+        addresses.extend(pool.allocate(64 + index * 37 % 4096, Fit::First, side));
     }
     for index in (0..addresses.len()).step_by(3) {
         pool.free(addresses[index]).expect("taken");
     }
     for index in (0..addresses.len()).step_by(3) {
-        addresses[index] = pool.allocate(64, Fit::Best, End::Low).expect("a hole");
+        addresses[index] = pool.allocate(64, Fit::Best, Side::Low).expect("a hole");
     }
     for address in addresses.drain(..) {
         pool.free(address).expect("taken");

@@ -7,7 +7,7 @@ mod front;
 use front::program::{play, Event, Setting};
 use front::{Call, Fate, Front};
 use proptest::prelude::*;
-use remat_core::{names, Bytes, Config, Error, Output, DeviceId, Replay, TensorId};
+use remat_core::{names, Bytes, Config, DeviceId, Error, Output, Replay, TensorId};
 
 fn settings() -> impl Strategy<Value = Setting> {
     (

@@ -108,16 +108,16 @@ fn settings() -> impl Strategy<Value = Setting> {
 /// Windows of storages, in arenas.
 fn in_arenas() -> impl Strategy<Value = Setting> {
     let windows = ["coop", "coop-sum", "coop-eq", "coop-exact", "dtr-anc"];
-    let ends = [Ends::Low, Ends::BySize];
+    let partitions = [Partition::None, Partition::BySize];
     let copied = Moves::Copied {
         bytes_per_microsecond: NonZeroU32::new(1).expect("not 0"),
     };
     let moves = [Moves::Never, copied];
-    let choices = (0..windows.len(), 0..ends.len(), 0..moves.len());
+    let choices = (0..windows.len(), 0..partitions.len(), 0..moves.len());
     (settings(), choices).prop_map(move |(setting, (policy, end, moved))| {
         let arena = Arena {
             alignment: Alignment::new(1).expect("a power of two"),
-            ends: ends[end],
+            partition: partitions[end],
             moves: moves[moved],
             ..Arena::default()
         };
@@ -135,7 +135,7 @@ fn run(setting: &Setting) {
     let mut twins = Twins::new(&setting.config);
     let mut random = Random(setting.seed);
     let mut held: Vec<TensorId> = (0..2)
-        .map(|pool| {
+        .map(|device| {
             twins
                 .tell(|engine| engine.constant(Bytes(1), DeviceId(device)))
                 .expect("room")

@@ -1,6 +1,8 @@
 //! The work of deciding, in counts: none where nothing is short, and no more for an eviction late in a run than early.
 
-use remat_core::{Bytes, Config, Cost, Engine, Finished, OpSpec, Output, DeviceId, Replay, TensorId};
+use remat_core::{
+    Bytes, Config, Cost, DeviceId, Engine, Finished, OpSpec, Output, Replay, TensorId,
+};
 use std::collections::VecDeque;
 
 const DEVICE: DeviceId = DeviceId(0);

@@ -11,7 +11,7 @@
 //! is wall time, the least of three runs of each setting. `sar`, which does not search, has a row where a log has
 //! attention. With moves, blocks in the way are copied at 10 GB/s where that costs less than evicting.
 
-use remat_core::{Arena, Bytes, Ends, Memory, Moves};
+use remat_core::{Arena, Bytes, Memory, Moves, Partition};
 use remat_sim::{Base, Budget, Eviction, Mutations, Program, Setting, Status};
 use std::error::Error;
 use std::num::NonZeroU32;
@@ -19,30 +19,40 @@ use std::num::NonZeroU32;
 const RATIOS: [f64; 8] = [0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
 /// Policies, and how they place and mutate.
-const WAYS: [(&str, &str, Ends, Mutations); 13] = [
-    ("coop", "coop", Ends::BySize, Mutations::InPlace),
-    ("dte", "dte", Ends::Low, Mutations::Recorded),
-    ("dte-eq", "dte-eq", Ends::Low, Mutations::Recorded),
-    ("dtr", "dtr", Ends::Low, Mutations::Recorded),
-    ("dtr-eq", "dtr-eq", Ends::Low, Mutations::Recorded),
-    ("dtr-anc", "dtr-anc", Ends::Low, Mutations::Recorded),
+const WAYS: [(&str, &str, Partition, Mutations); 13] = [
+    ("coop", "coop", Partition::BySize, Mutations::InPlace),
+    ("dte", "dte", Partition::None, Mutations::Recorded),
+    ("dte-eq", "dte-eq", Partition::None, Mutations::Recorded),
+    ("dtr", "dtr", Partition::None, Mutations::Recorded),
+    ("dtr-eq", "dtr-eq", Partition::None, Mutations::Recorded),
+    ("dtr-anc", "dtr-anc", Partition::None, Mutations::Recorded),
     (
         "coop, no window",
         "dtr-anc",
-        Ends::BySize,
+        Partition::BySize,
         Mutations::InPlace,
     ),
-    ("coop, no partition", "coop", Ends::Low, Mutations::InPlace),
+    (
+        "coop, no partition",
+        "coop",
+        Partition::None,
+        Mutations::InPlace,
+    ),
     (
         "coop, partition by cost",
         "coop",
-        Ends::ByCost,
+        Partition::ByCost,
         Mutations::InPlace,
     ),
-    ("coop, copies", "coop", Ends::BySize, Mutations::Copied),
-    ("coop-sum", "coop-sum", Ends::BySize, Mutations::InPlace),
-    ("coop, moves", "coop", Ends::BySize, Mutations::InPlace),
-    ("sar", "sar", Ends::Low, Mutations::Recorded),
+    ("coop, copies", "coop", Partition::BySize, Mutations::Copied),
+    (
+        "coop-sum",
+        "coop-sum",
+        Partition::BySize,
+        Mutations::InPlace,
+    ),
+    ("coop, moves", "coop", Partition::BySize, Mutations::InPlace),
+    ("sar", "sar", Partition::None, Mutations::Recorded),
 ];
 
 /// A copy by a single core; those of GPUs are faster by far.
@@ -57,7 +67,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let program = Program::open(&path)?;
         let base = program.base()?;
         let name = path.rsplit('/').next().unwrap_or(&path);
-        for (way, policy, ends, mutations) in WAYS {
+        for (way, policy, partition, mutations) in WAYS {
             let policy = policy.parse()?;
             if policy == Eviction::Selective && program.check_attention().is_err() {
                 continue;
@@ -65,7 +75,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let setting = Setting {
                 policy,
                 memory: Memory::Arena(Arena {
-                    ends,
+                    partition,
                     moves: match way {
                         "coop, moves" => COPIED,
                         _ => Moves::Never,

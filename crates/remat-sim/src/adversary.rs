@@ -17,7 +17,7 @@
 
 use crate::drive;
 use remat_core::{
-    Bytes, Cost, Dealloc, Engine, Error, Finished, OpSpec, Output, Policy, DeviceId, Replay, Step,
+    Bytes, Cost, Dealloc, DeviceId, Engine, Error, Finished, OpSpec, Output, Policy, Replay, Step,
     TensorId, ThrashLimit,
 };
 

@@ -2,7 +2,7 @@
 
 use crate::drive::{self, Unsound};
 use crate::Program;
-use remat_core::{Bytes, Cost, Dealloc, Policy, DeviceId, ThrashLimit};
+use remat_core::{Bytes, Cost, Dealloc, DeviceId, Policy, ThrashLimit};
 
 /// The step without a limit, under banishing (DTR appendix C.5). Ratios, overheads and thrash limits refer to this run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

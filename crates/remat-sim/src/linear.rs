@@ -96,7 +96,10 @@ fn op(first: Option<u64>, second: Option<u64>, output: u64) -> Event {
         inputs: first.into_iter().chain(second).collect(),
         outputs: vec![TraceOutput {
             tensor: output,
-            kind: TraceOutputKind::Fresh { bytes: 1, device: 0 },
+            kind: TraceOutputKind::Fresh {
+                bytes: 1,
+                device: 0,
+            },
         }],
         workspace: 0,
         workspace_device: 0,

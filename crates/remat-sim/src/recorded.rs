@@ -2,7 +2,7 @@
 
 use crate::op_kind;
 use crate::role::Role;
-use remat_core::{Bytes, Cost, Expected, Kind, OpSpec, Output, DeviceId, Replay, TensorId};
+use remat_core::{Bytes, Cost, DeviceId, Expected, Kind, OpSpec, Output, Replay, TensorId};
 use remat_trace::{Event, Format, TraceOutput, TraceOutputKind};
 use std::collections::HashMap;
 

@@ -5,7 +5,7 @@ use crate::recorded::Mutations;
 use crate::selective::Drops;
 use crate::{Base, Eviction, Program};
 use remat_core::{
-    Arena, Bytes, Config, Cost, Counters, Dealloc, Engine, Error, Memory, Moves, Policy, DeviceId,
+    Arena, Bytes, Config, Cost, Counters, Dealloc, DeviceId, Engine, Error, Memory, Moves, Policy,
     ThrashLimit,
 };
 use std::fmt;
@@ -194,16 +194,16 @@ fn copying(memory: Memory, counters: &Counters) -> u64 {
 }
 
 /// The end of a run.
-struct End {
+struct Side {
     status: Status,
     clock: u64,
     peak: Bytes,
     counters: Counters,
 }
 
-impl End {
-    fn of(engine: &Engine, status: Status) -> End {
-        End {
+impl Side {
+    fn of(engine: &Engine, status: Status) -> Side {
+        Side {
             status,
             clock: engine.clock(),
             peak: engine.peak(DeviceId(0)),
@@ -216,7 +216,7 @@ fn online(
     program: &Program,
     config: Config,
     mutations: Mutations,
-) -> Result<(Engine, End), Unsound> {
+) -> Result<(Engine, Side), Unsound> {
     let (engine, stopped) = drive::watched(program.recorded(), config, mutations, |_| {})?;
     let status = match stopped {
         None => Status::Ok,
@@ -225,8 +225,8 @@ fn online(
     };
     let refused = engine.refused().filter(|_| status != Status::Ok);
     let end = match refused {
-        None => End::of(&engine, status),
-        Some(at) => End {
+        None => Side::of(&engine, status),
+        Some(at) => Side {
             status,
             clock: at.clock,
             peak: at.peak,
@@ -241,7 +241,7 @@ fn planned(
     program: &Program,
     config: Config,
     mutations: Mutations,
-) -> Result<(Engine, End), Unsound> {
+) -> Result<(Engine, Side), Unsound> {
     let drops = program.drops().ok();
     let instructions = drops.map_or(&program.recorded().instructions, |drops| {
         &drops.instructions
@@ -249,7 +249,7 @@ fn planned(
     let dropped = |event| drops.map_or(0, |drops: &Drops| drops.among(event));
     let mut engine = Engine::new(config);
     for (event, &instruction) in instructions.iter().enumerate() {
-        let before = End::of(&engine, Status::Oom);
+        let before = Side::of(&engine, Status::Oom);
         let told = drive::tell(
             &mut engine,
             program.recorded(),
@@ -263,11 +263,11 @@ fn planned(
             Err(Error::Thrash { .. }) => Status::Thrash,
             Err(error) => return Err(Unsound { event, error }),
         };
-        let mut end = End { status, ..before };
+        let mut end = Side { status, ..before };
         end.counters.evictions = dropped(event);
         return Ok((engine, end));
     }
-    let mut end = End::of(&engine, Status::Ok);
+    let mut end = Side::of(&engine, Status::Ok);
     end.counters.evictions = dropped(instructions.len());
     Ok((engine, end))
 }

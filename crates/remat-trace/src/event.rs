@@ -1,6 +1,6 @@
 //! Events, one a line of a trace.
 
-use remat_core::{Bytes, Output, DeviceId};
+use remat_core::{Bytes, DeviceId, Output};
 use serde::{Deserialize, Serialize};
 
 /// One thing that happened in a recorded step.

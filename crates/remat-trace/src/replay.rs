@@ -2,7 +2,7 @@
 
 use crate::{Event, TraceOutput};
 use remat_core::{
-    Bytes, Config, Cost, Engine, Error, Finished, OpSpec, Output, DeviceId, Replay, TensorId,
+    Bytes, Config, Cost, DeviceId, Engine, Error, Finished, OpSpec, Output, Replay, TensorId,
 };
 use std::collections::HashMap;
 

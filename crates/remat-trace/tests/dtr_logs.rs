@@ -161,7 +161,10 @@ fn in_place_becomes_mutate_of_a_copy() {
 fn what_a_log_cannot_say_is_counted() {
     let outputs = vec![TraceOutput {
         tensor: 2,
-        kind: TraceOutputKind::Fresh { bytes: 8, device: 1 },
+        kind: TraceOutputKind::Fresh {
+            bytes: 8,
+            device: 1,
+        },
     }];
     let random = Event::Op {
         name: "rand".into(),

@@ -3,7 +3,7 @@
 mod valid_traces;
 
 use proptest::prelude::*;
-use remat_core::{Bytes, Config, Counters, Engine, Error, Policy, DeviceId};
+use remat_core::{Bytes, Config, Counters, DeviceId, Engine, Error, Policy};
 use remat_trace::{open, Event, Replayer, TraceOutput, TraceOutputKind};
 use std::fs;
 use std::path::{Path, PathBuf};

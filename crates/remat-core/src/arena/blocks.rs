@@ -1,7 +1,7 @@
 //! Arenas: a resident storage of a device with one is a block with an address (Coop section 3.1), and so is every
 //! output and workspace of an op under way.
 
-use super::partition::Partition;
+use super::partition::Partitioning;
 use crate::config::{self, Config, Memory, Moves};
 use crate::eviction::policy::Gaps;
 use crate::graph::{Graph, Storage, NONE, NOWHERE};
@@ -25,7 +25,7 @@ pub(crate) struct Arenas {
     pub(crate) smallest: u64,
     /// A front end tells where blocks are: storages may lie elsewhere.
     pub(crate) observed: bool,
-    pub(crate) partition: Partition,
+    pub(crate) partition: Partitioning,
     moves: Moves,
     gaps: Gaps,
     /// Open ops that have workspace.
@@ -45,7 +45,7 @@ impl Arenas {
             alignment,
             smallest: chosen.smallest.0,
             observed: false,
-            partition: Partition::new(chosen.ends),
+            partition: Partitioning::new(chosen.partition),
             moves: chosen.moves,
             gaps: match config.memory {
                 Memory::Fungible => Gaps::Ignored,

@@ -7,14 +7,14 @@ use crate::config::{Config, Memory};
 use crate::eviction::policy::Price;
 use crate::graph::{Graph, NOWHERE};
 use crate::ids::{Bytes, StorageId};
-use crate::pool::End;
+use crate::pool::Side;
 
 /// A block that an op needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) device: u8,
     pub(crate) bytes: u64,
-    pub(crate) end: End,
+    pub(crate) side: Side,
     /// For which output; `None`: for the workspace.
     pub(crate) output: Option<u32>,
     /// Where it was found, [`NOWHERE`] until then.
@@ -22,11 +22,11 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn new(device: u8, bytes: u64, end: End, output: Option<u32>) -> Request {
+    pub(crate) fn new(device: u8, bytes: u64, side: Side, output: Option<u32>) -> Request {
         Request {
             device,
             bytes,
-            end,
+            side,
             output,
             address: NOWHERE,
         }

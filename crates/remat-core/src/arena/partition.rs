@@ -3,11 +3,11 @@
 //! end, so that a window of cheap blocks holds cheap blocks only. Or by size, so that no small block stands between
 //! large ones.
 
-use crate::config::Ends;
+use crate::config::Partition;
 use crate::graph::{Graph, Made};
 use crate::ids::OpId;
 use crate::op::Kind;
-use crate::pool::End;
+use crate::pool::Side;
 
 /// A block of this part of the arena is large.
 const LARGE: u64 = 64;
@@ -15,33 +15,33 @@ const LARGE: u64 = 64;
 /// The rule by which blocks are kept apart. Cost and bytes are those of all ops so far that made any: the mean density
 /// tells expensive ops from cheap ones, which differ by an order of magnitude (table 1).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Partition {
-    ends: Ends,
+pub(crate) struct Partitioning {
+    partition: Partition,
     cost: u64,
     bytes: u64,
 }
 
-impl Partition {
-    pub(crate) fn new(ends: Ends) -> Partition {
-        Partition {
-            ends,
+impl Partitioning {
+    pub(crate) fn new(partition: Partition) -> Partitioning {
+        Partitioning {
+            partition,
             cost: 0,
             bytes: 0,
         }
     }
 
     /// The side that a block of an op is placed from, in an arena of this capacity.
-    pub(crate) fn side_of(&self, graph: &Graph, op: OpId, capacity: u64, bytes: u64) -> End {
-        let high = match self.ends {
+    pub(crate) fn side_of(&self, graph: &Graph, op: OpId, capacity: u64, bytes: u64) -> Side {
+        let high = match self.partition {
             _ if graph[op].constant => false,
-            Ends::Low => false,
-            Ends::ByCost => self.is_cheap(graph, op),
-            Ends::BySize => bytes >= capacity / LARGE,
+            Partition::None => false,
+            Partition::ByCost => self.is_cheap(graph, op),
+            Partition::BySize => bytes >= capacity / LARGE,
         };
         if high {
-            End::High
+            Side::High
         } else {
-            End::Low
+            Side::Low
         }
     }
 
@@ -58,7 +58,7 @@ impl Partition {
 
     /// An op ran for the first time.
     pub(crate) fn note_density(&mut self, graph: &Graph, op: OpId) {
-        if self.ends != Ends::ByCost {
+        if self.partition != Partition::ByCost {
             return;
         }
         let (cost, bytes) = (graph[op].cost, bytes_made(graph, op));

@@ -5,7 +5,7 @@ use super::validity::{check_size, check_tensor};
 use crate::arena::{Observed, Placement};
 use crate::error::Error;
 use crate::graph::{Phase, NOWHERE};
-use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
+use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::pool::Pool;
 
 impl Engine {
@@ -34,7 +34,11 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Overflow`] for sizes beyond 63 bits.
-    pub fn constant_elsewhere(&mut self, bytes: Bytes, device: DeviceId) -> Result<TensorId, Error> {
+    pub fn constant_elsewhere(
+        &mut self,
+        bytes: Bytes,
+        device: DeviceId,
+    ) -> Result<TensorId, Error> {
         check_size(bytes.0)?;
         self.state.open_call();
         self.state.add_constant(bytes, device)

@@ -4,7 +4,7 @@ use super::validity::{check_input, check_size, check_spec, check_tensor};
 use crate::config::{Config, Dealloc};
 use crate::error::Error;
 use crate::graph::{BanishPlan, Freed, Phase};
-use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
+use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::op::{Expected, Finished, OpSpec, Step};
 use crate::replay::{Goal, Planner};
 use crate::transaction::{Call, State};

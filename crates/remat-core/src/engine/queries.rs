@@ -2,7 +2,7 @@
 
 use super::contract::Engine;
 use crate::counters::{Counters, Refused};
-use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
+use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 
 impl Engine {
     /// Tensors an op has made, in output order; none for an unknown op.

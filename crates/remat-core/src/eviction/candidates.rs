@@ -163,7 +163,9 @@ impl Candidates {
         let storage = &graph[s];
         storage.slot != NONE
             && storage.device == device
-            && self.devices[usize::from(device)].candidate(storage.slot).stale
+            && self.devices[usize::from(device)]
+                .candidate(storage.slot)
+                .stale
     }
 
     /// The candidate with the smallest score. All numerators are valid.

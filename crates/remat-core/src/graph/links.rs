@@ -3,7 +3,7 @@
 
 use super::records::{Life, Made, Op, Reader, Storage, Tensor, Way, NONE};
 use crate::error::Error;
-use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
+use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::op::{Expected, OpSpec, Output, Replay};
 use std::ops::{Index, IndexMut};
 
@@ -90,7 +90,11 @@ impl Graph {
         self.stamp
     }
 
-    pub(crate) fn add_storage(&mut self, bytes: Bytes, device: DeviceId) -> Result<StorageId, Error> {
+    pub(crate) fn add_storage(
+        &mut self,
+        bytes: Bytes,
+        device: DeviceId,
+    ) -> Result<StorageId, Error> {
         if let Some(id) = self.free_storages.pop() {
             self[id].renew(bytes, device);
             return Ok(id);

@@ -1,6 +1,6 @@
 //! The records of storages, tensors and ops (DTR appendix C.1).
 
-use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
+use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::op::Kind;
 
 /// Stands for no id and no place in flat vectors of `u32`.

@@ -10,14 +10,14 @@
 //! were as many blocks (`cargo run --release -p remat-core --example pool`).
 //!
 //! ```
-//! use remat_core::pool::{End, Fit, Pool};
+//! use remat_core::pool::{Side, Fit, Pool};
 //!
 //! let mut pool = Pool::new(1024, 64)?;
-//! let low = pool.allocate(100, Fit::First, End::Low);
-//! let high = pool.allocate(64, Fit::First, End::High);
+//! let low = pool.allocate(100, Fit::First, Side::Low);
+//! let high = pool.allocate(64, Fit::First, Side::High);
 //! assert_eq!((low, high), (Some(0), Some(960)));
 //! assert_eq!(pool.size_of(0), Some(128)); // whole units of the alignment
-//! assert_eq!(pool.allocate(1000, Fit::Best, End::Low), None);
+//! assert_eq!(pool.allocate(1000, Fit::Best, Side::Low), None);
 //!
 //! assert_eq!(pool.free(0), Ok(128));
 //! assert!(pool.free(0).is_err());
@@ -30,7 +30,7 @@ mod tree;
 
 pub use error::PoolError;
 pub(crate) use tree::NIL;
-use tree::{Side, Tree};
+use tree::{Branch, Tree};
 
 /// Which free block is taken, of those that are large enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum Fit {
 
 /// An end of the arena, and of the free block: blocks are placed at that end of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum End {
+pub enum Side {
     /// Low addresses.
     #[default]
     Low,
@@ -118,16 +118,16 @@ impl Pool {
 
     /// Takes a block of so many bytes, rounded up to whole units of the alignment (0 bytes take one), and gives its
     /// address; `None` if no free block is large enough.
-    pub fn allocate(&mut self, bytes: u64, fit: Fit, end: End) -> Option<u64> {
+    pub fn allocate(&mut self, bytes: u64, fit: Fit, side: Side) -> Option<u64> {
         let bytes = self.rounded(bytes)?;
         let free = match fit {
-            Fit::First => self.by_address.heavy(bytes, end.side())?,
-            Fit::Best => self.smallest(bytes, end)?,
+            Fit::First => self.by_address.heavy(bytes, side.branch())?,
+            Fit::Best => self.smallest(bytes, side)?,
         };
         let block = &self.blocks[free as usize];
-        let address = match end {
-            End::Low => block.address,
-            End::High => block.address + (block.bytes - bytes),
+        let address = match side {
+            Side::Low => block.address,
+            Side::High => block.address + (block.bytes - bytes),
         };
         self.carve(free, address, bytes);
         Some(address)
@@ -370,11 +370,11 @@ impl Pool {
     }
 
     /// The smallest free block of so many bytes or more.
-    fn smallest(&self, bytes: u64, end: End) -> Option<u32> {
+    fn smallest(&self, bytes: u64, side: Side) -> Option<u32> {
         let lowest = self.by_size.ceiling((bytes, 0))?;
-        match end {
-            End::Low => Some(lowest),
-            End::High => self.by_size.floor((self.by_size.key(lowest).0, u64::MAX)),
+        match side {
+            Side::Low => Some(lowest),
+            Side::High => self.by_size.floor((self.by_size.key(lowest).0, u64::MAX)),
         }
     }
 
@@ -545,11 +545,11 @@ impl Pool {
     }
 }
 
-impl End {
-    fn side(self) -> Side {
+impl Side {
+    fn branch(self) -> Branch {
         match self {
-            End::Low => Side::First,
-            End::High => Side::Last,
+            Side::Low => Branch::First,
+            Side::High => Branch::Last,
         }
     }
 }

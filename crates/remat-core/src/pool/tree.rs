@@ -24,7 +24,7 @@ struct Node {
 
 /// Which end of the order.
 #[derive(Clone, Copy)]
-pub(crate) enum Side {
+pub(crate) enum Branch {
     First = 0,
     Last = 1,
 }
@@ -139,7 +139,7 @@ impl Tree {
     }
 
     /// Of the slots that weigh so much or more, the first or the last by key.
-    pub(crate) fn heavy(&self, weight: u64, side: Side) -> Option<u32> {
+    pub(crate) fn heavy(&self, weight: u64, side: Branch) -> Option<u32> {
         if self.root == NIL || self.largest() < weight {
             return None;
         }

@@ -78,7 +78,9 @@ pub(super) fn needed(state: &State, goal: &Goal, device: u8) -> u64 {
         .iter()
         .map(|&s| &graph[s])
         .filter(|storage| !storage.pinned);
-    let there = pinned.chain(inputs).filter(|storage| storage.device == device);
+    let there = pinned
+        .chain(inputs)
+        .filter(|storage| storage.device == device);
     let mut sum = there.fold(0u64, |sum, storage| sum.saturating_add(storage.bytes));
     if let Some(op) = goal.op.map(|op| &graph[op]) {
         for (output, made) in op.outputs.iter().zip(&op.made) {

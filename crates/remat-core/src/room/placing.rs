@@ -4,7 +4,7 @@ use crate::arena::{Request, Sides};
 use crate::graph::{Made, NOWHERE};
 use crate::ids::OpId;
 use crate::op::Mutation;
-use crate::pool::End;
+use crate::pool::Side;
 use crate::transaction::{State, Stop};
 
 impl State {
@@ -38,14 +38,14 @@ impl State {
     fn request(&mut self, op: OpId, device: u8, bytes: u64, output: Option<u32>) {
         if let Some(arena) = self.arenas.get(device) {
             let partition = &self.arenas.partition;
-            let end = partition.side_of(&self.graph, op, arena.pool.capacity(), bytes);
-            self.request_from(device, bytes, end, output);
+            let side = partition.side_of(&self.graph, op, arena.pool.capacity(), bytes);
+            self.request_from(device, bytes, side, output);
         }
     }
 
-    fn request_from(&mut self, device: u8, bytes: u64, end: End, output: Option<u32>) {
+    fn request_from(&mut self, device: u8, bytes: u64, side: Side, output: Option<u32>) {
         if bytes > 0 && bytes >= self.arenas.smallest && self.arenas.has(device) {
-            let request = Request::new(device, bytes, end, output);
+            let request = Request::new(device, bytes, side, output);
             self.demand.requests.push(request);
         }
     }
@@ -54,9 +54,12 @@ impl State {
     pub(super) fn place_requests(&mut self) -> Result<(), Stop> {
         for index in 0..self.demand.requests.len() {
             let Request {
-                device, bytes, end, ..
+                device,
+                bytes,
+                side,
+                ..
             } = self.demand.requests[index];
-            self.demand.requests[index].address = self.find_block(device, bytes, end)?;
+            self.demand.requests[index].address = self.find_block(device, bytes, side)?;
         }
         Ok(())
     }
@@ -64,7 +67,7 @@ impl State {
     /// A block for a constant of so many bytes, from the end where those are.
     pub(super) fn request_constant(&mut self, device: u8, bytes: u64) -> Result<(), Stop> {
         self.demand.requests.clear();
-        self.request_from(device, bytes, End::Low, None);
+        self.request_from(device, bytes, Side::Low, None);
         self.place_requests()
     }
 
@@ -75,7 +78,7 @@ impl State {
             let (device, bytes) = (storage.device, storage.bytes);
             if storage.resident && storage.used && storage.address == NOWHERE {
                 self.lock(s);
-                let found = self.find_block(device, bytes, End::Low);
+                let found = self.find_block(device, bytes, Side::Low);
                 self.unlock(s);
                 self.set_address(s, found?);
             }
@@ -85,16 +88,16 @@ impl State {
     }
 
     /// Takes a block of so many bytes, evicting if there is none.
-    fn find_block(&mut self, device: u8, bytes: u64, end: End) -> Result<u64, Stop> {
-        let end = match self.demand.sides {
-            Sides::Partitioned => end,
-            Sides::Low => End::Low,
+    fn find_block(&mut self, device: u8, bytes: u64, side: Side) -> Result<u64, Stop> {
+        let side = match self.demand.sides {
+            Sides::Partitioned => side,
+            Sides::Low => Side::Low,
         };
         let lifted = self.accounts.are_lifted();
-        let address = match self.take_block(device, bytes, end) {
+        let address = match self.take_block(device, bytes, side) {
             Some(address) => address,
             None if lifted || !self.arenas.has(device) => return Err(Stop::Short(device)),
-            None => self.meet_shortage(device, bytes, end)?,
+            None => self.meet_shortage(device, bytes, side)?,
         };
         if lifted {
             let arena = self.arenas.get(device);

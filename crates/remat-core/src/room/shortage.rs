@@ -5,7 +5,7 @@ use crate::eviction::policy::Price;
 use crate::graph::NOWHERE;
 use crate::ids::StorageId;
 use crate::op::Step;
-use crate::pool::End;
+use crate::pool::Side;
 use crate::transaction::{State, Stop};
 
 /// Evicting no more than is missing must cost so many times less than a window: the bytes that a window frees beyond
@@ -25,18 +25,23 @@ struct Mark {
 impl State {
     /// Evicts, and takes the block: a window if the policy is one of windows, else one storage after the other until a
     /// block is large enough, as DTR and DTE did in the paper's comparison.
-    pub(super) fn meet_shortage(&mut self, device: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+    pub(super) fn meet_shortage(
+        &mut self,
+        device: u8,
+        bytes: u64,
+        side: Side,
+    ) -> Result<u64, Stop> {
         self.journal.write_counters(self.counters);
         self.demand.evicted.clear();
         let address = match self.demand.window {
             Some(price) if self.arenas.moves_blocks() => {
-                self.evict_or_move(device, bytes, end, price)?
+                self.evict_or_move(device, bytes, side, price)?
             }
             Some(price) if !self.eviction.next_uses.are_known() => {
                 let window = self.find_window(device, bytes, price);
-                self.evict_window(device, window.ok_or(Stop::Short(device))?, bytes, end)?
+                self.evict_window(device, window.ok_or(Stop::Short(device))?, bytes, side)?
             }
-            _ => self.evict_until_free(device, bytes, end)?,
+            _ => self.evict_until_free(device, bytes, side)?,
         };
         self.count_shortage(device, address);
         Ok(address)
@@ -44,7 +49,13 @@ impl State {
 
     /// The cheapest of three: moves alone, if enough bytes are free; a window; or evicting no more bytes than are
     /// missing, wherever they are, and moves then.
-    fn evict_or_move(&mut self, device: u8, bytes: u64, end: End, price: Price) -> Result<u64, Stop> {
+    fn evict_or_move(
+        &mut self,
+        device: u8,
+        bytes: u64,
+        side: Side,
+        price: Price,
+    ) -> Result<u64, Stop> {
         let window = if self.eviction.next_uses.are_known() {
             None
         } else {
@@ -53,17 +64,17 @@ impl State {
         let cost = window.map_or(u64::MAX, |window| self.cost_of_window(device, window));
         let most = self.arenas.bytes_moved_in(cost);
         match self.find_moves(device, bytes, most) {
-            Found::Moves => return self.make_moves(device, bytes, end),
+            Found::Moves => return self.make_moves(device, bytes, side),
             Found::Nothing if self.evict_until_moved(device, bytes, cost / MARGIN) => {
-                return match self.take_block(device, bytes, end) {
+                return match self.take_block(device, bytes, side) {
                     Some(address) => Ok(address),
-                    None => self.make_moves(device, bytes, end),
+                    None => self.make_moves(device, bytes, side),
                 };
             }
             Found::Dearer | Found::Nothing => {}
         }
         let window = window.ok_or(Stop::Short(device))?;
-        self.evict_window(device, window, bytes, end)
+        self.evict_window(device, window, bytes, side)
     }
 
     /// Evicts one storage after the other, as DTR would, until a block is large enough or can be made so by the moves
@@ -114,13 +125,13 @@ impl State {
         self.demand.chosen.truncate(mark.chosen);
     }
 
-    fn evict_until_free(&mut self, device: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+    fn evict_until_free(&mut self, device: u8, bytes: u64, side: Side) -> Result<u64, Stop> {
         loop {
             let victim = self.timed(|state| state.victim(device));
             let victim = victim.ok_or(Stop::Short(device))?;
             self.counters.evictions += 1;
             self.evict_for_room(victim);
-            if let Some(address) = self.take_block(device, bytes, end) {
+            if let Some(address) = self.take_block(device, bytes, side) {
                 return Ok(address);
             }
         }
@@ -159,7 +170,7 @@ impl State {
     }
 
     /// Performs the moves found last, and takes a block of so many bytes where they made room.
-    fn make_moves(&mut self, device: u8, bytes: u64, end: End) -> Result<u64, Stop> {
+    fn make_moves(&mut self, device: u8, bytes: u64, side: Side) -> Result<u64, Stop> {
         let moves = std::mem::take(&mut self.demand.compaction.moves);
         for &(storage, bytes, address) in &moves {
             self.push_step(Step::Move { storage, address });
@@ -170,7 +181,8 @@ impl State {
             self.counters.moved_bytes = self.counters.moved_bytes.saturating_add(bytes);
         }
         self.demand.compaction.moves = moves;
-        self.take_block(device, bytes, end).ok_or(Stop::Short(device))
+        self.take_block(device, bytes, side)
+            .ok_or(Stop::Short(device))
     }
 
     /// Counts the bytes evicted for the block just taken at an address, and those that are still free.

@@ -3,7 +3,7 @@
 use crate::arena::{Sought, Window};
 use crate::eviction::policy::Price;
 use crate::ids::StorageId;
-use crate::pool::End;
+use crate::pool::Side;
 use crate::transaction::{State, Stop};
 
 impl State {
@@ -59,7 +59,7 @@ impl State {
         device: u8,
         window: Window,
         bytes: u64,
-        end: End,
+        side: Side,
     ) -> Result<u64, Stop> {
         let mut victims = self.list_storages(device, window);
         let arena = self.arenas.get(device).ok_or(Stop::Short(device))?;
@@ -69,7 +69,7 @@ impl State {
             self.evict_for_room(s);
         }
         self.demand.windows.storages = victims;
-        self.take_window(device, begins, bytes, end)
+        self.take_window(device, begins, bytes, side)
     }
 
     /// The cost of bringing a window back, in nanoseconds.
@@ -92,13 +92,19 @@ impl State {
     }
 
     /// The window is one free block now, with the free bytes beside it.
-    fn take_window(&mut self, device: u8, begins: u64, bytes: u64, end: End) -> Result<u64, Stop> {
+    fn take_window(
+        &mut self,
+        device: u8,
+        begins: u64,
+        bytes: u64,
+        side: Side,
+    ) -> Result<u64, Stop> {
         let arena = self.arenas.get(device).ok_or(Stop::Short(device))?;
         let (low, room) = arena.pool.free_around(begins).ok_or(Stop::Short(device))?;
         let bytes = bytes.next_multiple_of(arena.pool.alignment());
-        let address = match end {
-            End::Low => low,
-            End::High => low + (room - bytes),
+        let address = match side {
+            Side::Low => low,
+            Side::High => low + (room - bytes),
         };
         self.take_block_at(device, address, bytes);
         Ok(address)

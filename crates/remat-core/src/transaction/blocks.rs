@@ -4,7 +4,7 @@ use super::state::State;
 use crate::graph::{Made, NOWHERE};
 use crate::ids::{OpId, StorageId};
 use crate::journal::Entry;
-use crate::pool::{End, Fit};
+use crate::pool::{Fit, Side};
 
 impl State {
     /// The storage's block is the one at this address from now on; before it was reserved, or another's who gave it up.
@@ -63,9 +63,9 @@ impl State {
     }
 
     /// Takes a free block; its address, if one is large enough.
-    pub(crate) fn take_block(&mut self, device: u8, bytes: u64, end: End) -> Option<u64> {
+    pub(crate) fn take_block(&mut self, device: u8, bytes: u64, side: Side) -> Option<u64> {
         let arena = self.arenas.get_mut(device)?;
-        let address = arena.pool.allocate(bytes, Fit::First, end)?;
+        let address = arena.pool.allocate(bytes, Fit::First, side)?;
         self.note_taken(device, address);
         Some(address)
     }
@@ -210,7 +210,7 @@ impl State {
             self.note_taken(device, address);
             return self.set_address(s, address);
         }
-        match self.take_block(device, bytes, End::Low) {
+        match self.take_block(device, bytes, Side::Low) {
             Some(address) => self.set_address(s, address),
             None if self.arenas.observed => {} // it is somewhere: the front end will tell
             None => self.arenas.unplaced.push(s),

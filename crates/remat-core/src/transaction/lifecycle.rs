@@ -4,12 +4,16 @@ use super::state::State;
 use crate::config::Dealloc;
 use crate::error::Error;
 use crate::graph::{Life, Made, Phase};
-use crate::ids::{Bytes, OpId, DeviceId, StorageId, TensorId};
+use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::op::{Finished, Mutation};
 
 impl State {
     /// A constant with one reference, which is there already.
-    pub(crate) fn add_constant(&mut self, bytes: Bytes, device: DeviceId) -> Result<TensorId, Error> {
+    pub(crate) fn add_constant(
+        &mut self,
+        bytes: Bytes,
+        device: DeviceId,
+    ) -> Result<TensorId, Error> {
         let storage = self.graph.add_storage(bytes, device)?;
         let tensor = self.graph.add_tensor(storage, None)?;
         self.grow(device.0, bytes.0);

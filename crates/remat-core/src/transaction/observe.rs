@@ -81,8 +81,9 @@ impl State {
             arena.set_owner(address, None);
         }
         let known = |s: StorageId| self.graph.storages.get(s.index());
-        let of_device =
-            |s: &StorageId| known(*s).is_some_and(|storage| storage.used && storage.device == device);
+        let of_device = |s: &StorageId| {
+            known(*s).is_some_and(|storage| storage.used && storage.device == device)
+        };
         if let Some(s) = owner.filter(of_device) {
             self.set_address(s, address);
         }

@@ -152,7 +152,10 @@ impl Front {
                 assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?} overlap");
             }
             let end = blocks.last().map_or(0, |(address, bytes)| address + bytes);
-            let budget = self.engine.budget(device).map_or(u64::MAX, |budget| budget.0);
+            let budget = self
+                .engine
+                .budget(device)
+                .map_or(u64::MAX, |budget| budget.0);
             assert!(end <= arena.capacity() && arena.capacity() <= budget);
         }
     }

@@ -29,10 +29,10 @@ fn memory(setting: &Setting) -> Memory {
         return Memory::Fungible;
     }
     let alignment = Alignment::new(1 << ((arena - 1) / 3)).expect("a power of two");
-    let ends = [Ends::Low, Ends::ByCost, Ends::BySize][usize::from(arena % 3)];
+    let partition = [Partition::None, Partition::ByCost, Partition::BySize][usize::from(arena % 3)];
     Memory::Arena(Arena {
         alignment,
-        ends,
+        partition,
         moves: match NonZeroU32::new((setting.budget % 3) as u32) {
             Some(bytes_per_microsecond) => Moves::Copied {
                 bytes_per_microsecond,

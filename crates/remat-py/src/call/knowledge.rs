@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::signature::Signature;
-use crate::tracking::devices::Pool;
+use crate::tracking::devices::Device;
 
 /// Signatures by hash. A later session starts with what an earlier one measured.
 #[derive(Default)]
@@ -15,15 +15,15 @@ pub struct Knowledge {
     pub signatures: FxHashMap<u64, Signature>,
 }
 
-static KEPT: Mutex<Option<(Knowledge, Vec<Pool>)>> = Mutex::new(None);
+static KEPT: Mutex<Option<(Knowledge, Vec<Device>)>> = Mutex::new(None);
 
 /// More signatures than this are not kept: a program whose shapes never repeat must not grow for ever.
 const LIMIT: usize = 200_000;
 
 impl Knowledge {
     /// The knowledge that earlier sessions left, if `devices` (the devices with budgets) come first in its list of
-    /// devices. Pool ids in signatures are positions in that list, so the session takes over the list too.
-    pub fn take(devices: &mut Vec<Pool>) -> Knowledge {
+    /// devices. Device ids in signatures are positions in that list, so the session takes over the list too.
+    pub fn take(devices: &mut Vec<Device>) -> Knowledge {
         let Some(kept) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Knowledge::default();
         };
@@ -41,14 +41,14 @@ impl Knowledge {
     }
 
     /// Leaves the knowledge for the next session.
-    pub fn put_back(&mut self, py: Python<'_>, devices: &[Pool]) {
+    pub fn put_back(&mut self, py: Python<'_>, devices: &[Device]) {
         let mut mine = std::mem::take(self);
         if mine.signatures.len() > LIMIT {
             mine.signatures.clear();
         }
         let devices = devices
             .iter()
-            .map(|p| Pool {
+            .map(|p| Device {
                 name: p.name.clone(),
                 device: p.device.clone_ref(py),
             })

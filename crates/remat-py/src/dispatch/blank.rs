@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, Cost, Finished, OpSpec, Output, DeviceId, Replay, TensorId};
+use remat_core::{Bytes, Cost, DeviceId, Finished, OpSpec, Output, Replay, TensorId};
 
 use super::op::{Prepared, Ran};
 use super::state::State;

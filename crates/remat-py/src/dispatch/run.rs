@@ -148,12 +148,12 @@ impl State {
             predicted.push(match output {
                 Some((bytes, (name, device))) => Predicted::Fresh {
                     bytes: Bytes(bytes),
-                    device: self.executor.device(&name, &device)?,
+                    device: self.executor.device_id(&name, &device)?,
                 },
                 None => Predicted::Shared,
             });
         }
-        let workspace_device = self.executor.device(&device.0, &device.1)?;
+        let workspace_device = self.executor.device_id(&device.0, &device.1)?;
         Ok(Signature {
             outputs: predicted,
             workspace: Bytes(workspace),

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use remat_core::{Bytes, Engine, DeviceId};
+use remat_core::{Bytes, DeviceId, Engine};
 
 use super::evictor;
 use super::lock::{Held, SessionLock};
@@ -72,7 +72,7 @@ impl Session {
         let engine = Engine::new(settings.config(&budgets));
         let mut executor = Executor::new(py, engine, internals, trace)?;
         for (i, (name, device, bytes)) in budgets.iter().enumerate() {
-            executor.device(name, device)?;
+            executor.device_id(name, device)?;
             executor.set_given(DeviceId(i as u8), *bytes);
         }
         executor.unbounded = budgets.iter().all(|(_, _, bytes)| bytes.is_none());

@@ -8,7 +8,7 @@ use std::time::Instant;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use remat_core::{
-    Alignment, Arena, Bytes, Config, Ends, Memory, Moves, Policy, ThrashLimit, UnknownPolicy,
+    Alignment, Arena, Bytes, Config, Memory, Moves, Partition, Policy, ThrashLimit, UnknownPolicy,
 };
 
 use crate::ffi::arena::{ALIGNMENT, SMALLEST};
@@ -110,7 +110,11 @@ impl Settings {
         let coop = self.policy.evicts_windows();
         Arena {
             alignment: Alignment::new(ALIGNMENT).unwrap_or_default(),
-            ends: if coop { Ends::BySize } else { Ends::Low },
+            partition: if coop {
+                Partition::BySize
+            } else {
+                Partition::None
+            },
             smallest: Bytes(SMALLEST),
             moves: if coop && self.memory == Addresses::MovableArena {
                 COPIES

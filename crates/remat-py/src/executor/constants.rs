@@ -123,7 +123,12 @@ impl Executor {
     }
 
     /// Counts bytes that cannot be recomputed: in the account, the engine and the trace.
-    fn count_constant(&mut self, py: Python<'_>, bytes: u64, device: DeviceId) -> PyResult<TensorId> {
+    fn count_constant(
+        &mut self,
+        py: Python<'_>,
+        bytes: u64,
+        device: DeviceId,
+    ) -> PyResult<TensorId> {
         self.ledger.add(device, bytes);
         // Bytes in an arena have their block already, and need no room.
         let made = match &mut self.arena {

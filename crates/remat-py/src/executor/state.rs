@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use remat_core::{Engine, Error, Observed, OpId, Placement, DeviceId, Step, StorageId, TensorId};
+use remat_core::{DeviceId, Engine, Error, Observed, OpId, Placement, Step, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
 use crate::call::func::Func;
@@ -13,7 +13,7 @@ use crate::ffi::arena::Arena;
 use crate::ffi::errors::{raised, remat_error};
 use crate::ffi::layout::Impl;
 use crate::ffi::torch_internals::TorchInternals;
-use crate::tracking::devices::{Follow, Pool, PLACED};
+use crate::tracking::devices::{Device, Follow, PLACED};
 use crate::tracking::ledger::Ledger;
 use crate::tracking::lineage::Lineage;
 use crate::tracking::outside::Outside;
@@ -42,7 +42,7 @@ pub struct Executor {
     /// Whether the budget moves to the first accelerator seen.
     pub follow: Follow,
     /// Devices, by device id.
-    pub devices: Vec<Pool>,
+    pub devices: Vec<Device>,
     /// The session's own account of bytes.
     pub ledger: Ledger,
     /// Chains of ops behind storages.
@@ -122,19 +122,19 @@ impl Executor {
         })
     }
 
-    /// The device of a device, by name; registers it when new.
-    pub fn device(&mut self, name: &str, device: &Bound<'_, PyAny>) -> PyResult<DeviceId> {
+    /// The id of a device, by name; registers it when new.
+    pub fn device_id(&mut self, name: &str, device: &Bound<'_, PyAny>) -> PyResult<DeviceId> {
         if let Some(i) = self.devices.iter().position(|p| p.name == name) {
             return Ok(DeviceId(i as u8));
         }
         if self.devices.len() >= 250 {
             return Err(PyRuntimeError::new_err("more than 250 devices"));
         }
-        self.devices.push(Pool {
+        self.devices.push(Device {
             name: name.to_owned(),
             device: device.clone().unbind(),
         });
-        let device = DeviceId((self.devices.len() - 1) as u8);
+        let id = DeviceId((self.devices.len() - 1) as u8);
         if self.follow == Follow::Accelerator && name != "cpu" {
             // The script turned out to use an accelerator: the budget is of that.
             self.follow = Follow::Fixed;
@@ -143,15 +143,15 @@ impl Executor {
                 .set_budget(self.budget_device, None)
                 .map_err(|e| self.refusal(device.py(), &e))?;
             self.engine
-                .set_budget(device, budget)
+                .set_budget(id, budget)
                 .map_err(|e| self.refusal(device.py(), &e))?;
             self.perform(device.py())?;
             let given = self.given(self.budget_device);
             self.set_given(self.budget_device, None);
-            self.set_given(device, given);
-            self.budget_device = device;
+            self.set_given(id, given);
+            self.budget_device = id;
         }
-        Ok(device)
+        Ok(id)
     }
 
     /// The budget that the user gave a device.
@@ -186,7 +186,7 @@ impl Executor {
                 needed,
                 smallest,
             } => {
-                let device = self
+                let name = self
                     .devices
                     .get(device.0 as usize)
                     .map_or("?", |p| p.name.as_str());
@@ -202,7 +202,7 @@ impl Executor {
                     needed.0 + kept,
                     smallest,
                     given,
-                    device,
+                    name,
                 )))
             }
             other => remat_error(py, &format!("{}: {other}", self.current)),
@@ -263,6 +263,6 @@ impl Executor {
             return Ok(None);
         }
         let (name, device): (String, Bound<'_, PyAny>) = found.extract()?;
-        self.device(&name, &device).map(Some)
+        self.device_id(&name, &device).map(Some)
     }
 }

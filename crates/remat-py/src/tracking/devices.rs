@@ -1,4 +1,4 @@
-//! Devices with memory of their own, each with one of the engine's devices.
+//! Devices with memory of their own. A device's place in the session's list is its id in the engine.
 
 use pyo3::prelude::*;
 use remat_core::DeviceId;
@@ -7,7 +7,7 @@ use remat_core::DeviceId;
 pub const PLACED: DeviceId = DeviceId(0);
 
 /// A device with memory of its own.
-pub struct Pool {
+pub struct Device {
     /// Its name, as torch writes it (`cpu`, `cuda:0`).
     pub name: String,
     /// `torch.device`.

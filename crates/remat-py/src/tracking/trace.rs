@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, Output, DeviceId, Replay, TensorId};
+use remat_core::{Bytes, DeviceId, Output, Replay, TensorId};
 use remat_trace::{Event, Header, TraceOutput, TraceOutputKind, TraceWriter};
 
 /// An op that ran, as the engine knows it.

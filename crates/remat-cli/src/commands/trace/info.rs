@@ -41,7 +41,7 @@ fn read(reader: TraceReader, file: &Path) -> Result<Info, Failure> {
     }
     let devices = u8::try_from(summary.devices.saturating_sub(1)).unwrap_or(u8::MAX);
     let peaks = (0..=devices)
-        .map(|pool| replayer.engine().peak(DeviceId(device)))
+        .map(|device| replayer.engine().peak(DeviceId(device)))
         .collect();
     Ok(Info { summary, peaks })
 }
