@@ -30,9 +30,8 @@ def walkthrough() -> str:
 def steps(section: str) -> list[tuple[str, str]]:
     """Files named in backticks, each with the code block that follows."""
     pattern = rf"`({POLICIES}\w+\.rs)`.*?```rust\n(.*?)```"
-    return [
-        (path, re.sub(r"^   ", "", code, flags=re.MULTILINE)) for path, code in re.findall(pattern, section, re.DOTALL)
-    ]
+    blocks = re.findall(pattern, section, re.DOTALL)
+    return [(path, re.sub(r"^   ", "", code, flags=re.MULTILINE)) for path, code in blocks]
 
 
 @pytest.fixture(name="engine")
@@ -41,9 +40,8 @@ def _engine(tmp_path: Path) -> Path:
     for name in ("Cargo.toml", "Cargo.lock"):
         shutil.copy(ROOT / name, tmp_path)
     workspace = tmp_path / "Cargo.toml"
-    text = re.sub(
-        r"^(default-)?members = \[.*?\]", r'\1members = ["crates/remat-core"]', workspace.read_text(), flags=re.M
-    )
+    members = re.compile(r"^(default-)?members = \[.*?\]", re.MULTILINE)
+    text = members.sub(r'\1members = ["crates/remat-core"]', workspace.read_text())
     workspace.write_text(text)
     shutil.copytree(ROOT / "crates/remat-core", tmp_path / "crates/remat-core")
     program = tmp_path / "crates/remat-core/src/bin/policy.rs"
