@@ -31,7 +31,7 @@ fn every_choice(graph: &JointGraph, description: &Description) -> Vec<Verified> 
     choices.filter_map(Result::ok).collect()
 }
 
-/// What a plan says of itself.
+/// The claims of a plan about itself.
 fn claim(plan: &impl Serialize) -> Claim {
     serde_json::from_str(&serde_json::to_string(plan).unwrap()).unwrap()
 }

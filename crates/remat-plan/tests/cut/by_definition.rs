@@ -1,5 +1,4 @@
-//! What a choice of saved values is worth, by the words of the paper's section 3, on names and sets: nothing of the
-//! planner is used.
+//! Cost of a choice of saved values by the words of the paper's section 3, on names and sets, without the planner.
 
 use remat_plan::cut::{Description, Node, Quantity};
 use std::collections::{BTreeSet, HashMap};
@@ -51,7 +50,7 @@ impl<'a> Meaning<'a> {
             .filter(move |user| user.inputs.iter().any(|input| input == name))
     }
 
-    /// What follows from these by ops that may run.
+    /// The nodes that ops that may run compute from these.
     fn computable(&self, mut there: Names<'a>, may: &dyn Fn(&Node) -> bool) -> Names<'a> {
         loop {
             let before = there.len();
@@ -86,7 +85,7 @@ impl<'a> Meaning<'a> {
                 || backward.any(|user| !(user.fusible && node.fusible)))
     }
 
-    /// What saving it costs; `None` if it cannot be saved.
+    /// The cost of saving it; `None` if it cannot be saved.
     fn capacity(&self, name: &'a str) -> Option<u64> {
         let node = self.node(name);
         let listed = |list: &[String]| list.iter().any(|listed| listed == name);
@@ -98,7 +97,7 @@ impl<'a> Meaning<'a> {
             .then_some(whole(node.bytes) * if written { 1 } else { 2 })
     }
 
-    /// What saving these costs, and what is then recomputed; `None` if the choice is not valid (section 3.2).
+    /// The cost of saving these, and the nodes that are then recomputed; `None` if the choice is not valid (section 3.2).
     pub(crate) fn worth(&self, saved: &Names<'a>) -> Option<(u64, Names<'a>)> {
         let cost = saved
             .iter()

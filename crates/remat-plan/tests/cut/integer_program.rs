@@ -132,12 +132,12 @@ impl Plain {
     /// The stage in which an op of the backward pass is last computed.
     fn last(&self, op: usize) -> usize {
         let readers = self.ops.iter().filter(|&&user| self.reads(user, op));
-        match self.op_written(op) {
-            true => self.stage(op),
-            false => readers
-                .map(|&user| self.last(user))
-                .fold(self.stage(op), usize::max),
+        if self.op_written(op) {
+            return self.stage(op);
         }
+        readers
+            .map(|&user| self.last(user))
+            .fold(self.stage(op), usize::max)
     }
 
     /// An op of the backward pass reads the value in this stage or later.
@@ -153,9 +153,8 @@ fn least(plain: &Plain, budget: u64) -> Option<f64> {
     let mut variables = ProblemVariables::new();
     let nodes = plain.bytes.len();
     let stages = plain.ops.len() + 1;
-    let mut binary = |wanted: bool, most: f64| match wanted {
-        true => Some(variables.add(variable().integer().min(0).max(most))),
-        false => None,
+    let mut binary = |wanted: bool, most: f64| {
+        wanted.then(|| variables.add(variable().integer().min(0).max(most)))
     };
     let made = |v: usize| plain.made.contains(&v);
     let saved: Vec<Option<Variable>> = (0..nodes)
@@ -227,7 +226,7 @@ fn least(plain: &Plain, budget: u64) -> Option<f64> {
         let users = plain.made.iter().copied();
         users.filter(|&user| plain.reads(user, v)).collect()
     };
-    // What is written in each pass, if it runs there.
+    // The values that each pass writes, if it runs them.
     let written = |v: usize, handed_on: bool, runs: &dyn Fn(usize) -> Expression| {
         let mut least = vec![Expression::from(if handed_on { 1.0 } else { 0.0 })];
         match plain.settled(v) {
@@ -264,9 +263,12 @@ fn least(plain: &Plain, budget: u64) -> Option<f64> {
         let mut read = vec![None; nodes];
         for &v in plain.made.iter().rev() {
             // By ops to come, and by values in kernels that are.
-            let least = users(v).into_iter().map(|user| match user >= slot {
-                true => early[user].unwrap().into(),
-                false => read[user].unwrap() - early_written[user].unwrap(),
+            let least = users(v).into_iter().map(|user| {
+                if user >= slot {
+                    early[user].unwrap().into()
+                } else {
+                    read[user].unwrap() - early_written[user].unwrap()
+                }
             });
             read[v] = Some(any(least.collect()));
         }

@@ -27,7 +27,7 @@ pub(crate) fn chain(input_bytes: u64, rows: &[Row]) -> Chain {
     .unwrap()
 }
 
-/// What goes beyond the paper, by stage: overhead of saving, what is released early of the saved set, gradients of
+/// Sizes beyond the paper, by stage: overhead of saving, bytes of the saved set that are released early, gradients of
 /// parameters.
 pub(crate) type Beyond = (Option<u64>, u64, u64);
 
