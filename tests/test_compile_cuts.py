@@ -12,6 +12,7 @@ import pytest
 import remat
 import torch
 from compiled import traced
+from remat import _native
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -68,6 +69,70 @@ def test_products_random_numbers_and_reductions_are_not_recomputed() -> None:
     run(leaf(64, 64), leaf(64, 64)).sum().backward()
     assert not {"mm", "inductor_random", "sum", "exp_sum"} & set(run.ops(run.cut.recomputed))
     assert {"random", "reduction"} <= set(run.cut.banned.values())
+
+
+def residual(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+    for weight in weights:
+        x = x + (x.sin() @ weight).relu() * 0.5
+    return x.exp()
+
+
+def long_chain(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(120):
+        x = x.sin()
+    return x
+
+
+RULES: dict[str, tuple[str, Any, int]] = {
+    "unfusible": ("ban_recompute_materialized_backward", residual, 3),
+    "used far apart": ("ban_recompute_used_far_apart", residual, 3),
+    "end of a long chain": ("ban_recompute_long_fusible_chains", long_chain, 0),
+}
+
+
+@pytest.mark.parametrize("reason", RULES)
+def test_the_rules_of_torchs_partitioner_follow_its_switches(reason: str) -> None:
+    switch, function, weights = RULES[reason]
+    banned = []
+    for on in (True, False):
+        with torch._functorch.config.patch({switch: on}):
+            run = traced(function)
+            run(leaf(16, 16), *(leaf(16, 16) for _ in range(weights))).sum().backward()
+            banned.append({name for name, why in run.cut.banned.items() if why == reason})
+    assert banned[0] > banned[1]
+
+
+def test_the_planner_has_kernels_read_as_many_values_as_inductor_does() -> None:
+    default = torch._inductor.config.realize_reads_threshold
+    for limit in (default, default + 3):
+        with torch._inductor.config.patch(realize_reads_threshold=limit):
+            run = traced(lambda x: x.tanh().tanh())
+            run(leaf(64)).sum().backward()
+            assert run.cut.graph["shared_reads"] == limit
+    # A graph that does not say is planned with Inductor's default.
+    for count in (default, default + 1):
+        assert peak_of_shared(count) == peak_of_shared(count, default)
+    assert peak_of_shared(default + 1) != peak_of_shared(default + 1, default + 1)
+
+
+def peak_of_shared(count: int, limit: int | None = None) -> int:
+    """The peak of a graph in which two kernels that cannot be one read a value computed from so many others."""
+
+    def node(name: str, inputs: list[str], **more: Any) -> dict[str, Any]:
+        return {"name": name, "bytes": 4, "inputs": inputs, "op": "op", "fusible": True, **more}
+
+    products = [node(f"p{k}", ["g"], fusible=False) for k in range(count)]
+    sums = [node(f"s{k}", [f"s{k - 1}" if k > 1 else "p0", f"p{k}"]) for k in range(1, count)]
+    value = sums[-1]["name"]
+    graph = {
+        "nodes": [
+            *(node("x", []), node("y", ["x"]), node("g", []), *products, *sums),
+            *(node("w", [value]), node("m", ["w"], fusible=False), node("dx", [value, "m"])),
+        ],
+        **{"inputs": ["x"], "tangents": ["g"], "forward_outputs": ["y"], "backward_outputs": ["dx"]},
+        **({} if limit is None else {"shared_reads": limit}),
+    }
+    return int(json.loads(_native.plan_cut(json.dumps(graph)))["peak_bytes"])
 
 
 def test_parameters_cost_nothing() -> None:

@@ -18,7 +18,7 @@ const CASES: &[(Strategy, &[usize])] = &[
     (Strategy::Free, &[25, 50]),
 ];
 
-/// The shape of a chain.
+/// Kinds of chains.
 #[derive(Clone, Copy, Debug)]
 enum Form {
     Residual,

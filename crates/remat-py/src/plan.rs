@@ -1,4 +1,4 @@
-//! The offline planner, for Python: JSON in, JSON out.
+//! The offline planners for Python: JSON in, JSON out.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// How often Ctrl-C is looked for.
+/// The time between two looks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The best plan of a chain, as the JSON that `remat plan chain --json` prints. `chain_json` is the text of
@@ -81,14 +81,15 @@ fn refusal(error: &PlanError) -> PyErr {
     }
 }
 
-/// The values of a joint graph to save, as the JSON that `remat plan cut --json` prints, within `budget` bytes if
-/// given; with `tradeoffs`, under that name, the peaks and times of all budgets, and with `frontier` also the plans,
-/// each with `peak_bytes`, `recompute_ns`, `saved`, `recomputed`, `lifted`, `backward`, `cost` and `saved_bytes`,
-/// peaks rising. `graph_json` is the text of GRAPH.json; nodes in `ban` are not recomputed either, bans of those in
-/// `allow` are lifted. Of several minimum cuts it is the one nearest the backward pass, or with `reweight=False` the
-/// one nearest the inputs.
+/// The values to save of a joint graph, as the JSON that `remat plan cut --json` prints, within `budget` bytes if given.
 ///
-/// Raises `ValueError(message)` for bad input, and where something may be neither saved nor recomputed, and
+/// With `tradeoffs`, it also has, under that name, the peaks and times of all budgets. With `frontier` it has the plans
+/// themselves, each with `peak_bytes`, `recompute_ns`, `saved`, `recomputed`, `lifted`, `backward`, `cost` and
+/// `saved_bytes`, peaks rising. `graph_json` is the text of GRAPH.json. Nodes in `ban` are not recomputed either; bans
+/// of nodes in `allow` are lifted. Of several minimum cuts it is the one nearest the backward pass, or with
+/// `reweight=False` the one nearest the inputs.
+///
+/// Raises `ValueError(message)` for bad input, and where a node may be neither saved nor recomputed, and
 /// `ValueError(message, smallest_bytes)` where the budget is too small.
 #[allow(clippy::too_many_arguments)] // Each is a keyword in Python.
 #[pyfunction]
@@ -103,9 +104,10 @@ pub(crate) fn plan_cut(
     tradeoffs: bool,
     frontier: bool,
 ) -> PyResult<String> {
-    let nearest = match reweight {
-        true => Nearest::Backward,
-        false => Nearest::Forward,
+    let nearest = if reweight {
+        Nearest::Backward
+    } else {
+        Nearest::Forward
     };
     let wishes = Wishes {
         ban,
@@ -114,20 +116,18 @@ pub(crate) fn plan_cut(
     };
     py.detach(|| {
         let graph: JointGraph = graph_json.parse().map_err(bad)?;
-        let answer = match budget.is_some() || tradeoffs || frontier {
-            false => json_of(&partition(&graph, &wishes).map_err(bad)?)?,
-            true => {
-                let budgets = searched(&graph, &wishes)?;
-                let mut answer = planned(&graph, &wishes, &budgets, budget)?;
-                if tradeoffs {
-                    answer["tradeoffs"] = json_of(&budgets.tradeoffs())?;
-                }
-                if frontier {
-                    answer["frontier"] = json_of(&budgets.frontier())?;
-                }
-                answer
-            }
-        };
+        if budget.is_none() && !tradeoffs && !frontier {
+            let cut = partition(&graph, &wishes).map_err(bad)?;
+            return serde_json::to_string(&json_of(&cut)?).map_err(bad);
+        }
+        let budgets = searched(&graph, &wishes)?;
+        let mut answer = planned(&graph, &wishes, &budgets, budget)?;
+        if tradeoffs {
+            answer["tradeoffs"] = json_of(&budgets.tradeoffs())?;
+        }
+        if frontier {
+            answer["frontier"] = json_of(&budgets.frontier())?;
+        }
         serde_json::to_string(&answer).map_err(bad)
     })
 }
@@ -161,7 +161,7 @@ fn json_of(value: &impl Serialize) -> PyResult<serde_json::Value> {
     serde_json::to_value(value).map_err(bad)
 }
 
-/// Looks for Ctrl-C every now and then.
+/// A callback for progress that looks for Ctrl-C every now and then.
 struct Patience {
     looked: Instant,
     interrupt: Option<PyErr>,
@@ -190,8 +190,8 @@ impl Patience {
     }
 }
 
-/// Cost, nanoseconds recomputed and peak bytes of a plan of a joint graph, worked out by code that shares nothing
-/// with the planner. Raises `ValueError` where it is not valid, or not worth what it says.
+/// Cost, nanoseconds recomputed and peak bytes of a plan of a joint graph, recomputed by code that shares nothing with
+/// the planner. Raises `ValueError` where the plan is not valid, or not what it claims.
 #[pyfunction]
 pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u64, u64)> {
     let graph: JointGraph = graph_json.parse().map_err(bad)?;
@@ -200,9 +200,9 @@ pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u6
     Ok((verified.cost, verified.recompute_ns, verified.peak_bytes))
 }
 
-/// For each fusion group of a graph, the values that it best reads of another group and those that it best computes
-/// again (section 3.7), as JSON: a list of the fields of `remat_plan::cut::Handover`. `graph_json` is the text of
-/// GRAPH.json with groups. Raises `ValueError` for bad input.
+/// The values that each fusion group of a graph best reads of another, and those that it best computes again
+/// (section 3.7), as JSON: a list of `remat_plan::cut::Handover`. `graph_json` is the text of GRAPH.json with groups. Raises
+/// `ValueError` for bad input.
 #[pyfunction]
 pub(crate) fn between_groups(py: Python<'_>, graph_json: &str) -> PyResult<String> {
     py.detach(|| {

@@ -1,4 +1,4 @@
-//! The planner refuses graphs that it cannot plan, and the refusal names the nodes.
+//! Refusals of graphs that cannot be planned; they name the nodes.
 
 use crate::small_truths::graph;
 use remat_plan::cut::{partition, JointGraph, Wishes};

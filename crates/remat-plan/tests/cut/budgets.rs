@@ -31,13 +31,13 @@ fn every_choice(graph: &JointGraph, description: &Description) -> Vec<Verified> 
     choices.filter_map(Result::ok).collect()
 }
 
-/// A plan's own account of itself.
+/// The claims of a plan about itself.
 fn claim(plan: &impl Serialize) -> Claim {
     serde_json::from_str(&serde_json::to_string(plan).unwrap()).unwrap()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases * 12))]
+    #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
     fn plans_fit_and_none_is_faster_than_any_choice_could_be(description in joint_graphs(8, 5)) {

@@ -1,5 +1,4 @@
-//! The cost of a choice of saved values, by the words of the paper's section 3, on names and sets: nothing of the
-//! planner is used.
+//! Cost of a choice of saved values by the words of the paper's section 3, on names and sets, without the planner.
 
 use remat_plan::cut::{Description, Node, Quantity};
 use std::collections::{BTreeSet, HashMap};
@@ -51,7 +50,7 @@ impl<'a> Meaning<'a> {
             .filter(move |user| user.inputs.iter().any(|input| input == name))
     }
 
-    /// All values that follow from these by ops that may run.
+    /// The nodes that ops that may run compute from these.
     fn computable(&self, mut there: Names<'a>, may: &dyn Fn(&Node) -> bool) -> Names<'a> {
         loop {
             let before = there.len();
@@ -98,8 +97,7 @@ impl<'a> Meaning<'a> {
             .then_some(whole(node.bytes) * if written { 1 } else { 2 })
     }
 
-    /// The cost of saving these, and the values that are then recomputed; `None` if the choice is not valid (section
-    /// 3.2).
+    /// The cost of saving these, and the nodes that are then recomputed; `None` if the choice is not valid (section 3.2).
     pub(crate) fn worth(&self, saved: &Names<'a>) -> Option<(u64, Names<'a>)> {
         let cost = saved
             .iter()

@@ -96,7 +96,7 @@ impl<'a> Definition<'a> {
     }
 
     fn used_far_apart(&mut self) {
-        for (&name, _) in &self.place.clone() {
+        for &name in self.place.clone().keys() {
             let readers = self.forward_readers(name);
             let Some(last) = readers.iter().map(|reader| self.place[&*reader.name]).max() else {
                 continue;

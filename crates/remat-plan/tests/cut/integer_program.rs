@@ -133,12 +133,11 @@ impl Plain {
     fn last(&self, op: usize) -> usize {
         let readers = self.ops.iter().filter(|&&user| self.reads(user, op));
         if self.op_written(op) {
-            self.stage(op)
-        } else {
-            readers
-                .map(|&user| self.last(user))
-                .fold(self.stage(op), usize::max)
+            return self.stage(op);
         }
+        readers
+            .map(|&user| self.last(user))
+            .fold(self.stage(op), usize::max)
     }
 
     /// An op of the backward pass reads the value in this stage or later.
@@ -227,7 +226,7 @@ fn least(plain: &Plain, budget: u64) -> Option<f64> {
         let users = plain.made.iter().copied();
         users.filter(|&user| plain.reads(user, v)).collect()
     };
-    // What is written in each pass, if it runs there.
+    // The values that each pass writes, if it runs them.
     let written = |v: usize, handed_on: bool, runs: &dyn Fn(usize) -> Expression| {
         let mut least = vec![Expression::from(if handed_on { 1.0 } else { 0.0 })];
         match plain.settled(v) {

@@ -1,4 +1,4 @@
-//! A value that kernels never write takes no memory, and holds the values that it is computed from.
+//! Values that kernels never write: they take no memory, and hold the values that they are computed from.
 
 use crate::small_truths::graph;
 use remat_plan::cut::{partition, verify, Claim, Description, JointGraph, Node, Quantity, Wishes};
@@ -123,7 +123,7 @@ fn what_is_heavy_is_computed_once_for_kernels_that_cannot_be_one() {
     // x, y, g, v, w, m
     let heavy = with(light, "v", |node| node.heavy = true);
     assert_eq!(peak(&heavy), 24);
-    // What is computed from it is no lighter, and kernels that can be one do not mind.
+    // A value computed from a heavy one is no lighter, and kernels that can be one do not mind.
     let chain = with(apart("u = tanh g; v = neg u"), "u", |node| {
         node.heavy = true
     });

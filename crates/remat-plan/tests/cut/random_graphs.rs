@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use remat_plan::cut::{Description, Node, Quantity};
 
-/// The draws for a node: the earlier nodes that it reads, its bytes, its flags, its cost.
+/// A drawn node: the nodes before it that it reads, its bytes, its flags, its cost.
 type Draw = (u32, u64, [bool; 8], u64);
 
 /// Joint graphs of so many nodes at most before and after the tangent.

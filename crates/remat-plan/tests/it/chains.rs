@@ -27,8 +27,8 @@ pub(crate) fn chain(input_bytes: u64, rows: &[Row]) -> Chain {
     .unwrap()
 }
 
-/// A stage's numbers that the paper does not have: overhead of saving, bytes of the saved set released early,
-/// gradients of parameters.
+/// Sizes beyond the paper, by stage: overhead of saving, bytes of the saved set that are released early, gradients of
+/// parameters.
 pub(crate) type Beyond = (Option<u64>, u64, u64);
 
 /// The same chain with more said of it; the last entry holds for the stages that follow.

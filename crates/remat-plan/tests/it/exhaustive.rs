@@ -20,7 +20,7 @@ pub(crate) enum Rules {
     DroppingWithInputs,
 }
 
-/// The stored values: bit sets of activations by themselves and of saved sets, and the gradient; and the stages whose
+/// Stored values: bit sets of activations by themselves and of saved sets, and the gradient; and the stages whose
 /// input is kept for good, if that matters.
 type State = (u32, u32, usize, u32);
 

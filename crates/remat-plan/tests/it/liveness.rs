@@ -41,12 +41,14 @@ fn by_sets(chain: &Chain, ops: &[Op]) -> u64 {
         let live =
             (1..=chain.len()).filter(|&activation| made(activation) && read_next(activation));
         let activations: BTreeSet<usize> = [0].into_iter().chain(live).chain(inputs).collect();
-        let done = ops[..now].iter().filter(|op| op.action == Action::Backward);
+        let mut done = ops[..now].iter().filter(|op| op.action == Action::Backward);
         let parameters: u64 = done
             .clone()
             .map(|op| chain.stage(op.stage).parameter_gradient_bytes)
             .sum();
-        let gradient = done.last().map_or(0, |op| chain.gradient(op.stage - 1));
+        let gradient = done
+            .next_back()
+            .map_or(0, |op| chain.gradient(op.stage - 1));
         let held = activations
             .difference(&saved)
             .map(|&l| chain.activation(l))
@@ -74,7 +76,7 @@ fn by_sets(chain: &Chain, ops: &[Op]) -> u64 {
     peak
 }
 
-/// The loss has no gradient of its own, and backward operations take what was drawn.
+/// The same chain whose backward operations take bytes of their own.
 fn with_backward_bytes(chain: &Chain, bytes: &[Option<u64>]) -> Chain {
     let mut description = chain.description().clone();
     for (stage, bytes) in description.stages.iter_mut().zip(bytes.iter().cycle()) {
