@@ -1,7 +1,7 @@
 //! Quotients of integers as the reference rounds them: once, to the nearest double.
 
 /// The double nearest to a quotient of integers; infinite for a denominator of 0.
-pub(crate) fn quotient(numerator: i64, denominator: u128) -> f64 {
+pub(super) fn quotient(numerator: i64, denominator: u128) -> f64 {
     const EXACT: u128 = 1 << 53;
     if denominator == 0 {
         return f64::INFINITY;

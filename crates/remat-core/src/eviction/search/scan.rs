@@ -1,9 +1,9 @@
-//! The exhaustive search: what every other way must pick, and the fastest among few.
+//! The exhaustive search: the fastest among few candidates, and the rule that every other search keeps to.
 
 use super::order::{Entrant, Order};
 
 /// The slot of the entrant that goes first, in one pass.
-pub(crate) fn scan<O: Order>(order: &O, entrants: &[Entrant]) -> Option<u32> {
+pub(super) fn scan<O: Order>(order: &O, entrants: &[Entrant]) -> Option<u32> {
     let (&one, others) = entrants.split_first()?;
     let mut best = one;
     let mut standing = order.standing(best);
@@ -14,7 +14,7 @@ pub(crate) fn scan<O: Order>(order: &O, entrants: &[Entrant]) -> Option<u32> {
             continue;
         }
         let other = order.standing(entrant);
-        if other.before(standing) {
+        if other < standing {
             (best, standing, floor) = (entrant, other, order.floor(value));
         }
     }

@@ -1,8 +1,11 @@
-//! Random lists under random changes: the tournament, the scan and a plain reading of the reference's rule pick the same.
+//! Random lists under random changes: the heap, the tournament, the scan and a plain reading of the reference's rule pick
+//! the same.
 
 use super::quotient::quotient;
-use super::*;
+use super::{Candidate, List};
+use crate::eviction::policy::Form;
 use crate::random::mix;
+use crate::StorageId;
 use proptest::prelude::*;
 
 /// What to draw candidates from.
@@ -22,7 +25,7 @@ struct Draws {
 fn score(candidate: &Candidate, since: u64, form: Form, clock: u64) -> f64 {
     match form {
         Form::LastAccess => since as f64,
-        Form::Draw => unreachable!("not searched by tournament"),
+        Form::Draw => unreachable!("always scanned"),
         Form::Quotient { size, stale } => {
             let size = u128::from(if size { candidate.bytes } else { 1 });
             let stale = u128::from(if stale {

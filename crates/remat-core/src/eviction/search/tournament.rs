@@ -1,17 +1,19 @@
-//! A kinetic tournament (Basch, Guibas, Hershberger 1997): a tree of matches over candidates whose winners hold for a span of
-//! clocks. A changed candidate voids the matches above it; the next search plays again what was voided or whose span does
-//! not hold now. As the clock may go back (a plan is undone), spans have a beginning too.
+//! A kinetic tournament (Basch, Guibas, Hershberger 1997), for scores that fall with time: a tree of matches over
+//! candidates whose winners hold for a span of clocks. A changed candidate voids the matches above it; the next search
+//! plays again the matches that were voided or whose span does not hold now. As the clock may go back (a plan is undone),
+//! spans have a beginning too.
 //!
-//! Leaves are blocks of candidates. n candidates take n / 8 leaves of 80 bytes, a changed candidate O(log n) matches, and so
-//! does every change of a leader within a subtree: O(log n) amortized for each line that rises to its top.
+//! Leaves are blocks of candidates. n candidates take n / 8 leaves of 80 bytes, a changed candidate O(log n) matches, and
+//! so does every change of a leader within a subtree: O(log n) amortized for each line that rises to its top.
 
-use super::order::{Entrant, Order};
-use super::ranks::NOBODY;
-use super::span::Span;
-use super::Line;
+use super::line::{Line, Span};
+use super::order::{Aging, Entrant};
 
 /// Candidates in a leaf.
 const BLOCK: usize = 8;
+
+/// The winner's slot of a match without candidates.
+const NOBODY: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
 struct Node {
@@ -36,7 +38,7 @@ impl Node {
 
 /// The tree; the children of node `i` are `2i` and `2i + 1`, the root is 1. A void node's ancestors are void.
 #[derive(Default)]
-pub(crate) struct Tournament {
+pub(super) struct Tournament {
     nodes: Vec<Node>,
     /// A power of two; 0 while no tournament is on.
     leaves: usize,
@@ -45,17 +47,17 @@ pub(crate) struct Tournament {
 }
 
 impl Tournament {
-    pub(crate) fn is_on(&self) -> bool {
+    pub(super) fn is_on(&self) -> bool {
         self.leaves > 0
     }
 
-    pub(crate) fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         self.leaves = 0;
     }
 
     /// The entrant at this place came, went or changed.
     #[inline]
-    pub(crate) fn changed(&mut self, place: usize) {
+    pub(super) fn change(&mut self, place: usize) {
         let leaf = place / BLOCK;
         if leaf >= self.leaves {
             // Too large for the tree: the next search starts over.
@@ -70,12 +72,7 @@ impl Tournament {
     }
 
     /// The slot of the entrant that goes first.
-    pub(crate) fn best<O: Order>(
-        &mut self,
-        order: &O,
-        entrants: &[Entrant],
-        clock: u64,
-    ) -> Option<u32> {
+    pub(super) fn best(&mut self, order: &Aging<'_>, entrants: &[Entrant]) -> Option<u32> {
         if self.leaves == 0 {
             self.start(entrants.len());
         }
@@ -87,17 +84,17 @@ impl Tournament {
             if node < self.leaves {
                 let open = self.open.len();
                 for child in [left, right] {
-                    if !self.nodes[child].span.holds(clock) {
+                    if !self.nodes[child].span.holds(order.clock) {
                         self.open.push(child as u32);
                     }
                 }
                 if self.open.len() > open {
                     continue;
                 }
-                self.nodes[node] = play(order, &self.nodes[left], &self.nodes[right], clock);
+                self.nodes[node] = play(order, &self.nodes[left], &self.nodes[right]);
             } else {
                 let first = (node - self.leaves) * BLOCK;
-                self.nodes[node] = play_block(order, entrants, first, clock);
+                self.nodes[node] = play_block(order, entrants, first);
             }
             self.open.pop();
         }
@@ -114,7 +111,7 @@ impl Tournament {
 
 /// The winner's node of a match.
 #[inline]
-fn play<O: Order>(order: &O, a: &Node, b: &Node, clock: u64) -> Node {
+fn play(order: &Aging<'_>, a: &Node, b: &Node) -> Node {
     let both = a.span.and(b.span);
     if b.winner.slot == NOBODY {
         return Node { span: both, ..*a };
@@ -128,7 +125,7 @@ fn play<O: Order>(order: &O, a: &Node, b: &Node, clock: u64) -> Node {
         (b.winner, a.winner)
     };
     let span = order.span(winner, loser);
-    debug_assert!(span.holds(clock), "{span:?} without {clock}");
+    debug_assert!(span.holds(order.clock), "{span:?} without {}", order.clock);
     Node {
         winner,
         span: both.and(span),
@@ -136,7 +133,7 @@ fn play<O: Order>(order: &O, a: &Node, b: &Node, clock: u64) -> Node {
 }
 
 /// The winner's node of a block.
-fn play_block<O: Order>(order: &O, entrants: &[Entrant], first: usize, clock: u64) -> Node {
+fn play_block(order: &Aging<'_>, entrants: &[Entrant], first: usize) -> Node {
     let end = entrants.len().min(first + BLOCK);
     let Some((&one, others)) = entrants.get(first..end).and_then(<[_]>::split_first) else {
         return Node {
@@ -156,6 +153,6 @@ fn play_block<O: Order>(order: &O, entrants: &[Entrant], first: usize, clock: u6
             span = span.and(order.span(winner, entrant));
         }
     }
-    debug_assert!(span.holds(clock), "{span:?} without {clock}");
+    debug_assert!(span.holds(order.clock), "{span:?} without {}", order.clock);
     Node { winner, span }
 }

@@ -1,0 +1,200 @@
+//! A binary heap with lazy updates, for scores that time does not change.
+//!
+//! A candidate whose score improves gets another entry. One whose score worsens, or that is no candidate any more, keeps
+//! its entry, which is corrected once it comes to the top. So an access by `lru` costs O(1), and a storage that is locked
+//! and unlocked again costs nothing. A search takes O(log n) for each change since the last one, amortized.
+
+use super::order::{Candidate, Entrant, Order, Standing};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// The slot of a storage that is no candidate.
+const NO_SLOT: u32 = u32::MAX;
+
+/// Outdated entries are dropped once there are so many entries a candidate.
+const MOST_ENTRIES: usize = 4;
+
+/// What the heap knows of a storage, candidate or not.
+#[derive(Clone, Copy)]
+struct Member {
+    slot: u32,
+    /// The first standing by which the storage is in the heap, not behind that of the candidate unless it changed.
+    queued: Option<Standing>,
+    /// Listed among the changed.
+    changed: bool,
+}
+
+impl Member {
+    const UNKNOWN: Member = Member {
+        slot: NO_SLOT,
+        queued: None,
+        changed: false,
+    };
+}
+
+/// Candidates by standing. All searches go by one order.
+#[derive(Default)]
+pub(super) struct LazyHeap {
+    on: bool,
+    /// Standings and the storages that have them or had them.
+    entries: BinaryHeap<Reverse<(Standing, u32)>>,
+    /// By storage.
+    members: Vec<Member>,
+    /// Storages whose candidates changed since the last search.
+    changed: Vec<u32>,
+}
+
+impl LazyHeap {
+    pub(super) fn is_on(&self) -> bool {
+        self.on
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.on = false;
+    }
+
+    /// The storage is a candidate in this slot.
+    pub(super) fn list(&mut self, storage: u32, slot: u32) {
+        let index = storage as usize;
+        if index >= self.members.len() {
+            self.members.resize(index + 1, Member::UNKNOWN);
+        }
+        self.members[index].slot = slot;
+    }
+
+    /// The storage is no candidate any more.
+    pub(super) fn delist(&mut self, storage: u32) {
+        self.members[storage as usize].slot = NO_SLOT;
+    }
+
+    /// The candidate's score or place changed.
+    pub(super) fn change(&mut self, storage: u32) {
+        let member = &mut self.members[storage as usize];
+        if !std::mem::replace(&mut member.changed, true) {
+            self.changed.push(storage);
+        }
+    }
+
+    /// The slot of the candidate that goes first.
+    pub(super) fn best<O: Order>(&mut self, order: &O, entrants: &[Entrant]) -> Option<u32> {
+        if !self.on {
+            self.start(order.candidates());
+        }
+        while let Some(storage) = self.changed.pop() {
+            self.members[storage as usize].changed = false;
+            self.queue(storage, order, entrants);
+        }
+        if self.entries.len() > MOST_ENTRIES * entrants.len() {
+            self.drop_outdated(order, entrants);
+        }
+        while let Some(&Reverse((standing, storage))) = self.entries.peek() {
+            let member = &mut self.members[storage as usize];
+            let entrant = entrants.get(member.slot as usize);
+            if entrant.is_some_and(|&entrant| order.standing(entrant) == standing) {
+                return Some(member.slot);
+            }
+            self.entries.pop();
+            if member.queued == Some(standing) {
+                member.queued = None;
+                self.queue(storage, order, entrants);
+            }
+        }
+        None
+    }
+
+    fn start(&mut self, candidates: &[Candidate]) {
+        self.on = true;
+        self.entries.clear();
+        self.members.clear();
+        self.changed.clear();
+        for (candidate, slot) in candidates.iter().zip(0..) {
+            self.list(candidate.storage.0, slot);
+            self.change(candidate.storage.0);
+        }
+    }
+
+    /// Adds an entry, unless the storage is no candidate or is in the heap by an entry that comes up early enough.
+    fn queue<O: Order>(&mut self, storage: u32, order: &O, entrants: &[Entrant]) {
+        let member = &mut self.members[storage as usize];
+        let Some(&entrant) = entrants.get(member.slot as usize) else {
+            return;
+        };
+        let standing = order.standing(entrant);
+        if member.queued.is_none_or(|queued| standing < queued) {
+            member.queued = Some(standing);
+            self.entries.push(Reverse((standing, storage)));
+        }
+    }
+
+    /// Leaves one entry a candidate.
+    fn drop_outdated<O: Order>(&mut self, order: &O, entrants: &[Entrant]) {
+        for Reverse((_, storage)) in self.entries.drain() {
+            self.members[storage as usize].queued = None;
+        }
+        for candidate in order.candidates() {
+            self.queue(candidate.storage.0, order, entrants);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::Line;
+    use super::super::order::LastAccess;
+    use super::*;
+    use crate::StorageId;
+
+    /// Candidates with these last accesses, each at its place.
+    fn candidates(accesses: &[u64]) -> (Vec<Candidate>, Vec<Entrant>) {
+        let candidate = |(place, &since): (u32, &u64)| {
+            let candidate = Candidate {
+                place: u64::from(place),
+                bytes: 1,
+                numerator: 1,
+                storage: StorageId(place),
+                stale: false,
+            };
+            let line = Line { rate: 0.0, since };
+            (candidate, Entrant { line, slot: place })
+        };
+        (0..).zip(accesses).map(candidate).unzip()
+    }
+
+    #[test]
+    fn a_later_access_adds_no_entry_until_the_old_one_is_first() {
+        let (candidates, mut entrants) = candidates(&[1, 2, 3]);
+        let order = LastAccess {
+            candidates: &candidates,
+        };
+        let mut heap = LazyHeap::default();
+        assert_eq!(heap.best(&order, &entrants), Some(0));
+        for time in 4..100 {
+            entrants[1].line.since = time;
+            heap.change(1);
+            assert_eq!(heap.best(&order, &entrants), Some(0));
+            assert_eq!(heap.entries.len(), 3);
+        }
+        entrants[0].line.since = 100;
+        heap.change(0);
+        assert_eq!(heap.best(&order, &entrants), Some(2));
+    }
+
+    #[test]
+    fn outdated_entries_are_dropped() {
+        let (candidates, mut entrants) = candidates(&[2000; 10]);
+        let order = LastAccess {
+            candidates: &candidates,
+        };
+        let mut heap = LazyHeap::default();
+        for time in (1000..1500).rev() {
+            entrants[5].line.since = time;
+            entrants[6].line.since = time - 1000;
+            if heap.is_on() {
+                heap.change(5);
+                heap.change(6);
+            }
+            assert_eq!(heap.best(&order, &entrants), Some(6));
+            assert!(heap.entries.len() <= MOST_ENTRIES * entrants.len());
+        }
+    }
+}
