@@ -56,10 +56,6 @@ class CutRow:
     only_ours: list[str] = field(default_factory=list)
     only_torchs: list[str] = field(default_factory=list)
 
-    def over_networkx(self) -> float:
-        """How many times as fast as networkx our solver is."""
-        return self.networkx_s / self.solver_s
-
     def broken(self) -> str | None:
         """The fault of the row, if it has one."""
         if self.cost != self.networkx_cost:

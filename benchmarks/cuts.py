@@ -108,13 +108,18 @@ def quality_table(rows: Sequence[CutRow]) -> str:
     return table(header, cells)
 
 
+def quotient(over: float, under: float) -> float | None:
+    """One time over another, if both are there."""
+    return over / under if over and under else None
+
+
 def time_table(rows: Sequence[CutRow]) -> str:
-    """Seconds and ratios."""
+    """Seconds and ratios; no ratio where one of its times is too short for the clock."""
     ratios: list[tuple[str, Any]] = [
-        ("networkx / solver", lambda row: row.networkx_s / row.solver_s),
-        ("networkx / with JSON", lambda row: row.networkx_s / row.plan_cut_s),
-        ("torch's solver / solver", lambda row: row.torch_solver_s / row.solver_s),
-        ("our pass / torch's", lambda row: row.pass_s / row.torch_pass_s),
+        ("networkx / solver", lambda row: quotient(row.networkx_s, row.solver_s)),
+        ("networkx / with JSON", lambda row: quotient(row.networkx_s, row.plan_cut_s)),
+        ("torch's solver / solver", lambda row: quotient(row.torch_solver_s, row.solver_s)),
+        ("our pass / torch's", lambda row: quotient(row.pass_s, row.torch_pass_s)),
     ]
     header = ["model", "vertices", "edges", "solver, ms", "with JSON, ms", "networkx, ms", "torch's solver, ms"]
     header += ["our pass, ms", "torch's pass, ms", *(name for name, _ in ratios)]
@@ -124,9 +129,10 @@ def time_table(rows: Sequence[CutRow]) -> str:
         cells.append(
             [row.model, str(row.vertices), str(row.edges)]
             + [f"{1e3 * seconds:.2f}" for seconds in times]
-            + [f"{ratio(row):.2f}" for _, ratio in ratios]
+            + [cell(ratio(row), ".2f") for _, ratio in ratios]
         )
-    means = [f"{geometric_mean(ratio(row) for row in rows):.2f}" for _, ratio in ratios]
+    told = [[found for row in rows if (found := ratio(row))] for _, ratio in ratios]
+    means = [cell(geometric_mean(found) if found else None, ".2f") for found in told]
     cells.append(["geometric mean", *[""] * 8, *means])
     return table(header, cells)
 

@@ -239,7 +239,7 @@ def main() -> None:
         example, pool, policy, budget, *arguments = sys.argv[2:]
         return child(example, pool, policy, int(budget), arguments)
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one example, two steps, one share: no measurement")
+    parser.add_argument("--quick", action="store_true", help="one example, three steps, one share: no measurement")
     parser.add_argument("--models", default=",".join(MODELS), help="which examples")
     parser.add_argument("--shares", default="90,80,70,60,50,40,30,20", help="percent of the true peak")
     parser.add_argument("--steps", type=int, default=8, help="training steps a run")
@@ -247,7 +247,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="a line of JSON a row instead of tables")
     args = parser.parse_args()
     if args.quick:
-        args.models, args.shares, args.steps, args.rounds = "lstm", "90", 2, 1
+        args.models, args.shares, args.steps, args.rounds = "lstm", "90", 3, 1
     models = [name for name in re.split(r"[, ]+", args.models) if name]
     for name in models:
         if name not in MODELS:
