@@ -81,7 +81,8 @@ fn refusal(error: &PlanError) -> PyErr {
     }
 }
 
-/// The values to save of a joint graph, as the JSON that `remat plan cut --json` prints, within `budget` bytes if given.
+/// The values to save of a joint graph, as the JSON that `remat plan cut --json` prints, within `budget` bytes if
+/// given.
 ///
 /// With `tradeoffs`, it also has, under that name, the peaks and times of all budgets. With `frontier` it has the plans
 /// themselves, each with `peak_bytes`, `recompute_ns`, `saved`, `recomputed`, `lifted`, `backward`, `cost` and
@@ -200,8 +201,8 @@ pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u6
     Ok((verified.cost, verified.recompute_ns, verified.peak_bytes))
 }
 
-/// The values that each fusion group of a graph best reads of another, and those that it best computes again
-/// (section 3.7), as JSON: a list of `remat_plan::cut::Handover`. `graph_json` is the text of GRAPH.json with groups. Raises
+/// The values that each fusion group of a graph best reads of another, and those that it best computes again (section
+/// 3.7), as JSON: a list of `remat_plan::cut::Handover`. `graph_json` is the text of GRAPH.json with groups. Raises
 /// `ValueError` for bad input.
 #[pyfunction]
 pub(crate) fn between_groups(py: Python<'_>, graph_json: &str) -> PyResult<String> {

@@ -97,7 +97,8 @@ impl<'a> Meaning<'a> {
             .then_some(whole(node.bytes) * if written { 1 } else { 2 })
     }
 
-    /// The cost of saving these, and the nodes that are then recomputed; `None` if the choice is not valid (section 3.2).
+    /// The cost of saving these, and the nodes that are then recomputed; `None` if the choice is not valid (section
+    /// 3.2).
     pub(crate) fn worth(&self, saved: &Names<'a>) -> Option<(u64, Names<'a>)> {
         let cost = saved
             .iter()
