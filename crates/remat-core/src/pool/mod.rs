@@ -273,9 +273,10 @@ impl Pool {
                 return Err(format!("free blocks touch at {:#x}", block.address));
             }
             self.check_keys(next)?;
-            match block.taken {
-                true => taken += block.bytes,
-                false => free.push((block.bytes, block.address, next)),
+            if block.taken {
+                taken += block.bytes;
+            } else {
+                free.push((block.bytes, block.address, next));
             }
             order.push(next);
             end = block.address + block.bytes;
@@ -354,13 +355,13 @@ impl Pool {
         let weight = if block.taken { 0 } else { block.bytes };
         let by_address = (self.by_address.key(slot), self.by_address.weight(slot));
         let sized = block.taken || self.by_size.key(slot) == (block.bytes, block.address);
-        match sized && by_address == ((block.address, 0), weight) {
-            true => Ok(()),
-            false => Err(format!(
+        if !sized || by_address != ((block.address, 0), weight) {
+            return Err(format!(
                 "the trees know the block at {:#x} as another",
                 block.address
-            )),
+            ));
         }
+        Ok(())
     }
 
     /// Whole units of the alignment, at least one; `None` beyond the capacity.

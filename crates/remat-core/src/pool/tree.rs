@@ -247,12 +247,12 @@ impl Tree {
                 return Err(format!("slot {child} does not belong below slot {slot}"));
             }
         }
-        match largest == node.largest {
-            true => Ok(()),
-            false => Err(format!(
+        if largest != node.largest {
+            return Err(format!(
                 "slot {slot} knows {} as its largest, which is {largest}",
                 node.largest
-            )),
+            ));
         }
+        Ok(())
     }
 }
