@@ -446,7 +446,7 @@ fn chains_are_told_from_logs_and_drawn_by_strategy() {
         assert!(line.starts_with(&begin), "{line}");
     }
     let words = [
-        "short (12 stages)",
+        "short.txt (12 stages)",
         "long (500 stages)",
         "smallest feasible budget",
         "left out",
