@@ -201,7 +201,7 @@ Object.assign(remat, (() => {
       axisLabel: { show: notes, interval: 0, fontSize: 10, color: ink.ink, formatter: (row) => all[row].label } });
     all.forEach((lane, row) => {
       const data = lane.marks.map((mark) => ({ value: [mark.x, row], symbol: MARKERS[mark.marker], told: mark.told,
-        itemStyle: { color: ink[lane.look.colour], opacity: mark.hidden ? 0 : 1 },
+        itemStyle: { color: mark.hidden ? 'transparent' : ink[lane.look.colour] },
         label: { show: notes, formatter: mark.text, fontSize: 10, color: ink.ink, distance: 5,
           position: mark.x > middle ? 'left' : 'right' } }));
       // The series' own marker left of its lane.
