@@ -169,6 +169,11 @@ fn check_picture(out: &Path, sheet: &str, words: &[&str]) {
         }
     }
     let texts: Vec<&str> = root.descendants().filter_map(|part| part.text()).collect();
+    let unseen = root.descendants().filter(|part| {
+        let zero = ["opacity", "fill-opacity"].map(|name| part.attribute(name) == Some("0"));
+        part.has_tag_name("text") && zero.contains(&true)
+    });
+    assert_eq!(unseen.count(), 0, "{sheet}: text that cannot be seen");
     for word in words {
         assert!(
             texts.contains(word),
@@ -451,7 +456,7 @@ fn chains_are_told_from_logs_and_drawn_by_strategy() {
         assert!(line.starts_with(&begin), "{line}");
     }
     let words = [
-        "short (12 stages)",
+        "short.txt (12 stages)",
         "long (500 stages)",
         "smallest feasible budget",
         "left out",

@@ -68,7 +68,7 @@ Object.assign(remat, (() => {
   function lanes(figure, panel) {
     if (panel.notes !== null) {
       return panel.notes.lines.map(({ name, look, at, text, told }) => ({ name, look, label: name, marks: [{
-        x: at ?? panel.x.from, marker: at === null ? 'none' : look.marker, text, told: `${text}\n${told}` }] }));
+        x: at ?? panel.x.from, hidden: at === null, marker: look.marker, text, told: `${text}\n${told}` }] }));
     }
     if (!series(figure).some((line) => line.points.some(missed))) return [];
     const mark = ({ x, y, told }) => ({ x, marker: MISSES[y][0], text: '',
@@ -201,6 +201,7 @@ Object.assign(remat, (() => {
       axisLabel: { show: notes, interval: 0, fontSize: 10, color: ink.ink, formatter: (row) => all[row].label } });
     all.forEach((lane, row) => {
       const data = lane.marks.map((mark) => ({ value: [mark.x, row], symbol: MARKERS[mark.marker], told: mark.told,
+        itemStyle: { color: mark.hidden ? 'transparent' : ink[lane.look.colour] },
         label: { show: notes, formatter: mark.text, fontSize: 10, color: ink.ink, distance: 5,
           position: mark.x > middle ? 'left' : 'right' } }));
       // The series' own marker left of its lane.

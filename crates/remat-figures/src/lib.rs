@@ -2,7 +2,7 @@
 //!
 //! A figure is a [table](csv::Csv) of numbers. [`tables`] says which runs a figure needs and writes what `remat-sim`
 //! and `remat-plan` found as rows; `figures.js` reads the rows as panels of series; `chart.js` makes a chart of them,
-//! with Apache ECharts. The scripts are the same on the [page](page::Page), where every point answers to the pointer,
+//! with Apache ECharts. The scripts are the same on the [page](page::html), where every point answers to the pointer,
 //! and in the [painter](svg::Painter), which draws SVG without a browser. Nothing is simulated or planned here.
 //!
 //! ```
