@@ -2,7 +2,10 @@
 //!
 //! A candidate whose score improves gets another entry. One whose score worsens, or that is no candidate any more,
 //! keeps its entry, which is corrected once it comes to the top. So an access by `lru` costs O(1), and a storage that
-//! is locked and unlocked again costs nothing. A search takes O(log n) for each change since the last one, amortized.
+//! is locked and unlocked again costs nothing.
+//!
+//! The heap holds the first entries only, to stay within the caches; the rest wait in no order. A search takes O(log n)
+//! for each change since the last one, amortized.
 
 use super::order::{Candidate, Entrant, Order, Standing};
 use std::cmp::Reverse;
@@ -14,12 +17,16 @@ const NO_SLOT: u32 = u32::MAX;
 /// Outdated entries are dropped once there are so many entries a candidate.
 const MOST_ENTRIES: usize = 4;
 
+/// Of all entries, one in so many is put into the heap at a time.
+const PART: usize = 8;
+
 /// A storage as the heap knows it, candidate or not.
 #[derive(Clone, Copy)]
 struct Member {
     slot: u32,
-    /// The first standing by which the storage is in the heap, not behind that of the candidate unless it changed.
-    queued: Option<Standing>,
+    /// The first standing by which the storage is in the heap, not behind that of the candidate unless it changed;
+    /// [`Standing::LAST`] while it is not in the heap.
+    queued: Standing,
     /// Listed among the changed.
     changed: bool,
 }
@@ -27,17 +34,23 @@ struct Member {
 impl Member {
     const UNKNOWN: Member = Member {
         slot: NO_SLOT,
-        queued: None,
+        queued: Standing::LAST,
         changed: false,
     };
 }
+
+/// A standing and the storage that has it or had it.
+type Entry = (Standing, u32);
 
 /// Candidates by standing. All searches go by one order.
 #[derive(Default)]
 pub(super) struct LazyHeap {
     on: bool,
-    /// Standings and the storages that have them or had them.
-    entries: BinaryHeap<Reverse<(Standing, u32)>>,
+    /// Entries up to the bound.
+    first: BinaryHeap<Reverse<Entry>>,
+    /// Entries beyond the bound.
+    rest: Vec<Entry>,
+    bound: Standing,
     /// By storage.
     members: Vec<Member>,
     /// Storages whose candidates changed since the last search.
@@ -84,27 +97,23 @@ impl LazyHeap {
             self.members[storage as usize].changed = false;
             self.queue(storage, order, entrants);
         }
-        if self.entries.len() > MOST_ENTRIES * entrants.len() {
-            self.drop_outdated(order, entrants);
+        if self.first.len() + self.rest.len() > MOST_ENTRIES * entrants.len() {
+            self.refill();
         }
-        while let Some(&Reverse((standing, storage))) = self.entries.peek() {
-            let member = &mut self.members[storage as usize];
-            let entrant = entrants.get(member.slot as usize);
-            if entrant.is_some_and(|&entrant| order.standing(entrant) == standing) {
-                return Some(member.slot);
+        loop {
+            let leader = self.leader(order, entrants);
+            if leader.is_some() || self.rest.is_empty() {
+                return leader;
             }
-            self.entries.pop();
-            if member.queued == Some(standing) {
-                member.queued = None;
-                self.queue(storage, order, entrants);
-            }
+            self.refill();
         }
-        None
     }
 
     fn start(&mut self, candidates: &[Candidate]) {
         self.on = true;
-        self.entries.clear();
+        self.first.clear();
+        self.rest.clear();
+        self.bound = Standing::FIRST;
         self.members.clear();
         self.changed.clear();
         for (candidate, slot) in candidates.iter().zip(0..) {
@@ -113,27 +122,58 @@ impl LazyHeap {
         }
     }
 
-    /// Adds an entry, unless the storage is no candidate or is in the heap by an entry that comes up early enough.
+    /// Adds an entry, unless the storage is no candidate or has an entry that comes up early enough.
     fn queue<O: Order>(&mut self, storage: u32, order: &O, entrants: &[Entrant]) {
         let member = &mut self.members[storage as usize];
         let Some(&entrant) = entrants.get(member.slot as usize) else {
             return;
         };
         let standing = order.standing(entrant);
-        if member.queued.is_none_or(|queued| standing < queued) {
-            member.queued = Some(standing);
-            self.entries.push(Reverse((standing, storage)));
+        if standing >= member.queued {
+            return;
+        }
+        member.queued = standing;
+        if standing <= self.bound {
+            self.first.push(Reverse((standing, storage)));
+        } else {
+            self.rest.push((standing, storage));
         }
     }
 
-    /// Leaves one entry a candidate.
-    fn drop_outdated<O: Order>(&mut self, order: &O, entrants: &[Entrant]) {
-        for Reverse((_, storage)) in self.entries.drain() {
-            self.members[storage as usize].queued = None;
+    /// Corrects the heap's first entries until one is true; gives the slot of its candidate.
+    fn leader<O: Order>(&mut self, order: &O, entrants: &[Entrant]) -> Option<u32> {
+        while let Some(&Reverse((standing, storage))) = self.first.peek() {
+            let member = &mut self.members[storage as usize];
+            let entrant = entrants.get(member.slot as usize);
+            if entrant.is_some_and(|&entrant| order.standing(entrant) == standing) {
+                return Some(member.slot);
+            }
+            self.first.pop();
+            if member.queued == standing {
+                member.queued = Standing::LAST;
+                self.queue(storage, order, entrants);
+            }
         }
-        for candidate in order.candidates() {
-            self.queue(candidate.storage.0, order, entrants);
+        None
+    }
+
+    /// Drops outdated entries and puts the first of all others into the heap.
+    fn refill(&mut self) {
+        let entries = &mut self.rest;
+        entries.extend(self.first.drain().map(|Reverse(entry)| entry));
+        entries.retain(|&(standing, storage)| {
+            let member = &mut self.members[storage as usize];
+            if member.slot == NO_SLOT {
+                member.queued = Standing::LAST;
+            }
+            member.queued == standing
+        });
+        if entries.is_empty() {
+            return;
         }
+        let last = entries.len() / PART;
+        self.bound = entries.select_nth_unstable(last).1 .0;
+        self.first.extend(entries.drain(..=last).map(Reverse));
     }
 }
 
@@ -172,7 +212,7 @@ mod tests {
             entrants[1].line.since = time;
             heap.change(1);
             assert_eq!(heap.best(&order, &entrants), Some(0));
-            assert_eq!(heap.entries.len(), 3);
+            assert_eq!((heap.first.len() + heap.rest.len()), 3);
         }
         entrants[0].line.since = 100;
         heap.change(0);
@@ -194,7 +234,7 @@ mod tests {
                 heap.change(6);
             }
             assert_eq!(heap.best(&order, &entrants), Some(6));
-            assert!(heap.entries.len() <= MOST_ENTRIES * entrants.len());
+            assert!((heap.first.len() + heap.rest.len()) <= MOST_ENTRIES * entrants.len());
         }
     }
 }

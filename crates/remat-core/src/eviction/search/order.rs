@@ -6,7 +6,6 @@ use super::line::{Line, Span};
 use super::quotient::quotient;
 use crate::random::mix;
 use crate::StorageId;
-use std::cmp::Ordering;
 
 /// Values this close, as a share of the higher, are not told apart by their rounded quotients: more than three times
 /// the roundings of two values and two scores.
@@ -43,41 +42,36 @@ pub(super) struct Entrant {
 }
 
 /// The score to the last rounding, then the place: decides between any two. The lesser goes first.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Standing {
-    score: f64,
+    /// 0 for a score of 0, else its bits as an integer of the same order.
+    score: u64,
+    /// The place, or its complement where the last one goes first.
     place: u64,
 }
 
-impl Ord for Standing {
+impl Standing {
+    /// Before all others.
+    pub(super) const FIRST: Standing = Standing { score: 0, place: 0 };
+    /// Behind all others.
+    pub(super) const LAST: Standing = Standing {
+        score: u64::MAX,
+        place: u64::MAX,
+    };
+
     #[inline]
-    fn cmp(&self, other: &Standing) -> Ordering {
-        match (self.score == 0.0, other.score == 0.0) {
-            (true, true) => self.place.cmp(&other.place),
-            (false, false) => {
-                let scores = self.score.total_cmp(&other.score);
-                scores.then(other.place.cmp(&self.place))
-            }
-            (zero, other_zero) => other_zero.cmp(&zero),
+    fn new(score: f64, place: u64) -> Standing {
+        if score == 0.0 {
+            return Standing { score: 0, place };
+        }
+        let bits = score.to_bits();
+        let sign = 1 << 63;
+        Standing {
+            score: if bits & sign == 0 { bits | sign } else { !bits },
+            place: !place,
         }
     }
 }
-
-impl PartialOrd for Standing {
-    #[inline]
-    fn partial_cmp(&self, other: &Standing) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Standing {
-    #[inline]
-    fn eq(&self, other: &Standing) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Standing {}
 
 /// A total order of candidates at one moment.
 pub(super) trait Order {
@@ -101,10 +95,8 @@ pub(super) trait Order {
 
     #[inline]
     fn standing(&self, entrant: Entrant) -> Standing {
-        Standing {
-            score: self.score(entrant),
-            place: self.candidates()[entrant.slot as usize].place,
-        }
+        let place = self.candidates()[entrant.slot as usize].place;
+        Standing::new(self.score(entrant), place)
     }
 }
 
