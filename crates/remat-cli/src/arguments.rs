@@ -1,7 +1,7 @@
 //! The command line as it is typed.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use remat_core::{Alignment, Bytes, Dealloc, Moves};
+use remat_core::{Alignment, Bytes, Dealloc, Moves, Policy};
 use remat_plan::chain::{Resolution, Strategy};
 use remat_sim::Eviction;
 use remat_trace::Format;
@@ -382,7 +382,7 @@ pub(crate) struct MinBudget {
         long = "policy",
         value_name = "P",
         value_delimiter = ',',
-        default_value = "dtr-eq"
+        default_values_t = [Eviction::Online(Policy::default())]
     )]
     pub(crate) policies: Vec<Eviction>,
     /// How far the budget told may be above one that does not do, as 1MiB; if not given, a 4096th of the memory
