@@ -24,9 +24,8 @@ const PART: usize = 8;
 #[derive(Clone, Copy)]
 struct Member {
     slot: u32,
-    /// The first standing by which the storage is in the heap, not behind that of the candidate unless it changed;
-    /// [`Standing::LAST`] while it is not in the heap.
-    queued: Standing,
+    /// The first standing of its entries, not behind that of the candidate unless it changed.
+    queued: Option<Standing>,
     /// Listed among the changed.
     changed: bool,
 }
@@ -34,7 +33,7 @@ struct Member {
 impl Member {
     const UNKNOWN: Member = Member {
         slot: NO_SLOT,
-        queued: Standing::LAST,
+        queued: None,
         changed: false,
     };
 }
@@ -50,7 +49,7 @@ pub(super) struct LazyHeap {
     first: BinaryHeap<Reverse<Entry>>,
     /// Entries beyond the bound.
     rest: Vec<Entry>,
-    bound: Standing,
+    bound: Option<Standing>,
     /// By storage.
     members: Vec<Member>,
     /// Storages whose candidates changed since the last search.
@@ -113,7 +112,7 @@ impl LazyHeap {
         self.on = true;
         self.first.clear();
         self.rest.clear();
-        self.bound = Standing::FIRST;
+        self.bound = None;
         self.members.clear();
         self.changed.clear();
         for (candidate, slot) in candidates.iter().zip(0..) {
@@ -129,11 +128,11 @@ impl LazyHeap {
             return;
         };
         let standing = order.standing(entrant);
-        if standing >= member.queued {
+        if member.queued.is_some_and(|queued| !standing.before(queued)) {
             return;
         }
-        member.queued = standing;
-        if standing <= self.bound {
+        member.queued = Some(standing);
+        if self.bound.is_some_and(|bound| standing <= bound) {
             self.first.push(Reverse((standing, storage)));
         } else {
             self.rest.push((standing, storage));
@@ -149,8 +148,8 @@ impl LazyHeap {
                 return Some(member.slot);
             }
             self.first.pop();
-            if member.queued == standing {
-                member.queued = Standing::LAST;
+            if member.queued == Some(standing) {
+                member.queued = None;
                 self.queue(storage, order, entrants);
             }
         }
@@ -164,15 +163,15 @@ impl LazyHeap {
         entries.retain(|&(standing, storage)| {
             let member = &mut self.members[storage as usize];
             if member.slot == NO_SLOT {
-                member.queued = Standing::LAST;
+                member.queued = None;
             }
-            member.queued == standing
+            member.queued == Some(standing)
         });
         if entries.is_empty() {
             return;
         }
         let last = entries.len() / PART;
-        self.bound = entries.select_nth_unstable(last).1 .0;
+        self.bound = Some(entries.select_nth_unstable(last).1 .0);
         self.first.extend(entries.drain(..=last).map(Reverse));
     }
 }

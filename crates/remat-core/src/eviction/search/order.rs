@@ -6,6 +6,7 @@ use super::line::{Line, Span};
 use super::quotient::quotient;
 use crate::random::mix;
 use crate::StorageId;
+use std::cmp::Ordering;
 
 /// Values this close, as a share of the higher, are not told apart by their rounded quotients: more than three times
 /// the roundings of two values and two scores.
@@ -42,36 +43,54 @@ pub(super) struct Entrant {
 }
 
 /// The score to the last rounding, then the place: decides between any two. The lesser goes first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Standing {
-    /// 0 for a score of 0, else its bits as an integer of the same order.
-    score: u64,
-    /// The place, or its complement where the last one goes first.
+    score: f64,
     place: u64,
 }
 
 impl Standing {
-    /// Before all others.
-    pub(super) const FIRST: Standing = Standing { score: 0, place: 0 };
-    /// Behind all others.
-    pub(super) const LAST: Standing = Standing {
-        score: u64::MAX,
-        place: u64::MAX,
-    };
-
     #[inline]
-    fn new(score: f64, place: u64) -> Standing {
-        if score == 0.0 {
-            return Standing { score: 0, place };
-        }
-        let bits = score.to_bits();
-        let sign = 1 << 63;
-        Standing {
-            score: if bits & sign == 0 { bits | sign } else { !bits },
-            place: !place,
+    pub(super) fn before(self, other: Standing) -> bool {
+        match (self.score == 0.0, other.score == 0.0) {
+            (true, true) => self.place < other.place,
+            (true, false) => true,
+            (false, true) => false,
+            (false, false) => {
+                self.score < other.score || (self.score == other.score && self.place > other.place)
+            }
         }
     }
 }
+
+impl Ord for Standing {
+    #[inline]
+    fn cmp(&self, other: &Standing) -> Ordering {
+        if self.before(*other) {
+            Ordering::Less
+        } else if other.before(*self) {
+            Ordering::Greater
+        } else {
+            Ordering::Equal
+        }
+    }
+}
+
+impl PartialOrd for Standing {
+    #[inline]
+    fn partial_cmp(&self, other: &Standing) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Standing {
+    #[inline]
+    fn eq(&self, other: &Standing) -> bool {
+        self.score == other.score && self.place == other.place
+    }
+}
+
+impl Eq for Standing {}
 
 /// A total order of candidates at one moment.
 pub(super) trait Order {
@@ -95,8 +114,10 @@ pub(super) trait Order {
 
     #[inline]
     fn standing(&self, entrant: Entrant) -> Standing {
-        let place = self.candidates()[entrant.slot as usize].place;
-        Standing::new(self.score(entrant), place)
+        Standing {
+            score: self.score(entrant),
+            place: self.candidates()[entrant.slot as usize].place,
+        }
     }
 }
 
@@ -118,7 +139,7 @@ impl Aging<'_> {
         if high < self.floor(low) {
             return false;
         }
-        self.standing(a) < self.standing(b)
+        self.standing(a).before(self.standing(b))
     }
 
     /// The clocks, now among them, at which the winner of now surely goes before the loser.
@@ -183,6 +204,7 @@ impl Order for Aging<'_> {
         entrant.line.at(self.clock)
     }
 
+    #[inline]
     fn score(&self, entrant: Entrant) -> f64 {
         let candidate = &self.candidates[entrant.slot as usize];
         let stale = self.clock.saturating_sub(entrant.line.since);
@@ -208,6 +230,7 @@ impl Order for Ageless<'_> {
         entrant.line.rate
     }
 
+    #[inline]
     fn score(&self, entrant: Entrant) -> f64 {
         let candidate = &self.candidates[entrant.slot as usize];
         quotient(candidate.numerator, candidate.size(self.by_size).into())

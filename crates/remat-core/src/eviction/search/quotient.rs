@@ -1,6 +1,7 @@
 //! Quotients of integers as the reference rounds them: once, to the nearest double.
 
 /// The double nearest to a quotient of integers; infinite for a denominator of 0.
+#[inline]
 pub(super) fn quotient(numerator: i64, denominator: u128) -> f64 {
     const EXACT: u128 = 1 << 53;
     if denominator == 0 {
@@ -11,15 +12,16 @@ pub(super) fn quotient(numerator: i64, denominator: u128) -> f64 {
         // By way of 64 bits, for which there is an instruction.
         return numerator as f64 / denominator as i64 as f64;
     }
-    if magnitude == 0 {
-        return 0.0;
-    }
     let sign = if numerator < 0 { -1.0 } else { 1.0 };
     sign * nearest(magnitude, denominator)
 }
 
 /// Long division to 55 significant bits and a sticky bit, rounded once to the 53 of a double.
+#[cold]
 fn nearest(numerator: u128, denominator: u128) -> f64 {
+    if numerator == 0 {
+        return 0.0;
+    }
     let mut exponent = denominator.leading_zeros() as i32 - numerator.leading_zeros() as i32;
     // Both with the top bit in the same place; the quotient then lies in (1/2, 2).
     let mut rest = numerator << numerator.leading_zeros();

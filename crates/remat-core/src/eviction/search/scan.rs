@@ -14,7 +14,7 @@ pub(super) fn scan<O: Order>(order: &O, entrants: &[Entrant]) -> Option<u32> {
             continue;
         }
         let other = order.standing(entrant);
-        if other < standing {
+        if other.before(standing) {
             (best, standing, floor) = (entrant, other, order.floor(value));
         }
     }
