@@ -1,4 +1,4 @@
-//! A front end in about 60 lines: a chain of 12 ops on vectors, forward and back, in the room of 6 vectors.
+//! A front end in under 100 lines: a chain of 12 ops on vectors, forward and back, in the room of 6 vectors.
 //!
 //! ```sh
 //! cargo run -p remat-core --example front_end
