@@ -116,7 +116,7 @@ fn carried(engine: &mut Engine, steps: usize) -> (Vec<TensorId>, TensorId) {
 }
 
 #[test]
-fn constants_behind_one_carried_tensor_can_be_let_go_for_it() {
+fn constants_behind_one_carried_tensor_can_be_banished_for_it() {
     let mut engine = Engine::new(Config::default());
     let (gradients, mean) = carried(&mut engine, 5);
     // A sixth constant, with as many bytes hanging on it as it has.
@@ -124,10 +124,10 @@ fn constants_behind_one_carried_tensor_can_be_let_go_for_it() {
     let hidden = op(&mut engine, data, 100);
     let mut asked = gradients.clone();
     asked.push(data);
-    let heirs = engine.plan_banish(&asked).expect("constants");
-    assert_eq!(heirs.constants, 5);
-    assert_eq!(heirs.tensors, [mean]);
-    assert_eq!((heirs.freed, heirs.pinned), (Bytes(500), Bytes(100)));
+    let plan = engine.plan_banish(&asked).expect("constants");
+    assert_eq!(plan.constants, 5);
+    assert_eq!(plan.tensors, [mean]);
+    assert_eq!((plan.freed, plan.pinned), (Bytes(500), Bytes(100)));
     assert_eq!(engine.memory(DEVICE), Bytes(800));
     engine.pin(mean).expect("resident");
     for gradient in gradients {
@@ -138,7 +138,7 @@ fn constants_behind_one_carried_tensor_can_be_let_go_for_it() {
 }
 
 #[test]
-fn only_constants_have_heirs() {
+fn only_constants_can_be_banished() {
     let mut engine = Engine::new(Config::default());
     let (gradients, mean) = carried(&mut engine, 1);
     assert!(matches!(

@@ -1,4 +1,5 @@
-//! `dtr-anc`: of two values that a replay brought back, the one goes that the program let go, though it costs more.
+//! `dtr-anc` counts unreferenced storages less: of two values that a replay brought back, it evicts the one without
+//! references, though that one costs more.
 
 use remat_core::*;
 
@@ -23,7 +24,7 @@ fn run(engine: &mut Engine, input: TensorId, bytes: u64, cost: u64) -> Result<Te
     Ok(engine.outputs(op)[0])
 }
 
-/// Which of the two stays when room is made for a third: the one let go, the one still held.
+/// Which of the two stays when room is made for a third: the unreferenced one, the referenced one.
 fn stay(policy: &str) -> Result<(bool, bool), Box<dyn std::error::Error>> {
     let mut engine = Engine::new(Config {
         budgets: vec![Some(Bytes(30))],
@@ -31,10 +32,10 @@ fn stay(policy: &str) -> Result<(bool, bool), Box<dyn std::error::Error>> {
         ..Config::default()
     });
     let weights = engine.constant(Bytes(1), DEVICE)?;
-    let let_go = run(&mut engine, weights, 10, 1_000)?;
-    let held = run(&mut engine, let_go, 10, 500)?;
-    let between = engine.storage(let_go).expect("a known tensor");
-    engine.release(let_go)?;
+    let unreferenced = run(&mut engine, weights, 10, 1_000)?;
+    let held = run(&mut engine, unreferenced, 10, 500)?;
+    let between = engine.storage(unreferenced).expect("a known tensor");
+    engine.release(unreferenced)?;
     let other = run(&mut engine, weights, 25, 1)?;
     assert!(!engine.is_resident(between) && !engine.is_defined(held));
     engine.release(other)?;
@@ -48,7 +49,7 @@ fn stay(policy: &str) -> Result<(bool, bool), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn what_the_program_let_go_goes_first() -> Result<(), Box<dyn std::error::Error>> {
+fn an_unreferenced_value_goes_first() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!(stay("dtr-local")?, (true, false));
     assert_eq!(stay("dtr-anc")?, (false, true));
     Ok(())
