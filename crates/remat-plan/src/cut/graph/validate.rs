@@ -151,7 +151,7 @@ fn property(
         fusible: node.fusible,
         compute_bound: node.compute_bound,
         random: node.random,
-        reduction: node.reduction && shrinks(node)?,
+        reduction: shrinks(node)? && node.reduction,
         savable: node.savable,
         recomputable: node.recomputable,
         fusion_ban: None,
@@ -171,12 +171,14 @@ fn property(
 
 /// The op makes less than a quarter of the bytes that it reads, as far as the description names them.
 fn shrinks(node: &Node) -> Result<bool, GraphError> {
-    let sizes = (node.result_bytes, node.operand_bytes);
-    let (Some(made), Some(read)) = sizes else {
-        return Ok(true);
-    };
-    let made = number(node, "result_bytes", made)?;
-    Ok(below_a_quarter(made, number(node, "operand_bytes", read)?))
+    let known =
+        |field, value: Option<Quantity>| value.map(|value| number(node, field, value)).transpose();
+    let made = known("result_bytes", node.result_bytes)?;
+    let read = known("operand_bytes", node.operand_bytes)?;
+    Ok(match (made, read) {
+        (Some(made), Some(read)) => below_a_quarter(made, read),
+        _ => true,
+    })
 }
 
 fn view(node: &Node, base: &str, inputs: &[u32], ids: &Ids<'_>) -> Result<u32, GraphError> {
