@@ -32,6 +32,21 @@ fn each_fault_is_told_with_the_nodes() {
             &["circle", "\"a\" -> \"b\" -> \"a\""],
         ),
         (
+            |g| g["shared_reads"] = json!(1000),
+            &["shared_reads is 1000", "at most 64"],
+        ),
+        (
+            |g| {
+                g["nodes"][1]["result_bytes"] = json!(-1);
+                g["nodes"][1]["operand_bytes"] = json!(8);
+            },
+            &["\"a\": result_bytes is -1"],
+        ),
+        (
+            |g| g["fusion_rules"] = json!({"far": true}),
+            &["unknown field `far`"],
+        ),
+        (
             |g| g["nodes"][1]["inputs"] = json!(["a"]),
             &["circle: \"a\" -> \"a\""],
         ),

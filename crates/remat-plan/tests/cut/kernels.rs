@@ -155,6 +155,10 @@ fn the_caller_says_how_many_values_are_read_in_place_of_one() {
     let two = apart("p = mm g; q = mm g; v = add p q");
     // x, y, g, p, q, w, m; and with v written x, y, g, v, w, m
     assert_eq!((limited(2, &two), limited(1, &two)), (28, 24));
+    let five = "p = mm g; q = mm g; r = mm g; s = mm g; t = mm g; a = add p q; b = add a r; c = add b s; v = add c t";
+    // x, y, g, p, q, r, s, t, v; and with v inside kernels x, y, g, p, q, r, s, t, w, m
+    let five = apart(five);
+    assert_eq!((limited(4, &five), limited(5, &five)), (36, 40));
     for net in [
         two,
         apart("p = mm g; q = mm g; r = mm g; a = add p q; v = add a r"),

@@ -69,9 +69,10 @@ impl Candidate<'_> {
             *times = lowered(times, self.again, first, second);
             return;
         }
-        for i in (self.need - x) as usize..STRETCH {
-            times[i] = lower(times[i], self.again + (first[i] + second[i]));
-        }
+        (0..STRETCH as i64)
+            .filter(|i| self.need <= x + i)
+            .map(|i| i as usize)
+            .for_each(|i| times[i] = lower(times[i], self.again + (first[i] + second[i])));
     }
 }
 

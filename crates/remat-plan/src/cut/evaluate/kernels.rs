@@ -11,6 +11,7 @@
 //!   is heavy or would read more values than the description allows (`shared_reads`). Else the sum of residual
 //!   connections would be computed anew in every layer from those of all layers before.
 
+use crate::cut::graph::description::{MOST_SHARED_READS, SHARED_READS};
 use crate::cut::graph::joint_graph::JointGraph;
 
 /// The place of a value, as far as is known.
@@ -33,9 +34,29 @@ pub(crate) fn inside(
     runs: &[bool],
     keeps: impl Fn(usize) -> bool,
 ) -> Vec<bool> {
-    let mut inside = fused(graph, pass, runs, keeps);
+    let inside = fused(graph, pass, runs, keeps);
+    // The usual limit is small, and the search asks tens of thousands of times.
+    if graph.shared_reads < FEW {
+        less_shared(graph, pass, runs, inside, Sources::<FEW>::new(graph))
+    } else {
+        less_shared(graph, pass, runs, inside, Sources::<MANY>::new(graph))
+    }
+}
+
+/// Room for more values than the usual limit, and than the highest.
+const FEW: usize = SHARED_READS as usize + 1;
+const MANY: usize = MOST_SHARED_READS as usize + 1;
+
+/// The values `inside` kernels, less those that kernels which cannot be one share and that are heavy or read too many
+/// others.
+fn less_shared<const WIDTH: usize>(
+    graph: &JointGraph,
+    pass: &[u32],
+    runs: &[bool],
+    mut inside: Vec<bool>,
+    mut sources: Sources<WIDTH>,
+) -> Vec<bool> {
     let readers = Readers::of(graph, pass, runs);
-    let mut sources = Sources::new(graph);
     for id in pass.iter().map(|&id| id as usize) {
         match graph.nodes[id].view_of {
             Some(base) => inside[id] &= inside[base as usize],
@@ -101,35 +122,29 @@ impl Readers {
     }
 }
 
-/// The values in memory from which each value inside kernels is computed.
-struct Sources {
-    /// Values that kernels which cannot be one may read in place of one.
+/// The values in memory from which each value inside kernels is computed, with room for `WIDTH` of them.
+struct Sources<const WIDTH: usize> {
+    /// Values that kernels which cannot be one may read in place of one; less than `WIDTH`.
     limit: usize,
     /// Of each node the values in memory, up to one more than the limit.
-    values: Vec<u32>,
+    values: Vec<[u32; WIDTH]>,
     count: Vec<u8>,
     /// The node, or one between it and the values in memory, is heavy.
     heavy: Vec<bool>,
 }
 
-impl Sources {
-    fn new(graph: &JointGraph) -> Sources {
-        let (count, limit) = (graph.len(), graph.shared_reads);
+impl<const WIDTH: usize> Sources<WIDTH> {
+    fn new(graph: &JointGraph) -> Self {
         Sources {
-            limit,
-            values: vec![0; count * (limit + 1)],
-            count: vec![0; count],
-            heavy: vec![false; count],
+            limit: graph.shared_reads.min(WIDTH - 1),
+            values: vec![[0; WIDTH]; graph.len()],
+            count: vec![0; graph.len()],
+            heavy: vec![false; graph.len()],
         }
     }
 
-    /// Where the values of a node begin.
-    fn start(&self, id: usize) -> usize {
-        id * (self.limit + 1)
-    }
-
     fn of(&self, id: usize) -> &[u32] {
-        &self.values[self.start(id)..][..usize::from(self.count[id])]
+        &self.values[id][..usize::from(self.count[id])]
     }
 
     /// Whether computing the value is heavy or reads too many others.
@@ -154,7 +169,7 @@ impl Sources {
             }
             self.heavy[id] |= self.heavy[place];
             for k in 0..usize::from(self.count[place]) {
-                self.add(id, self.values[self.start(place) + k]);
+                self.add(id, self.values[place][k]);
             }
         }
     }
@@ -162,8 +177,7 @@ impl Sources {
     fn add(&mut self, id: usize, value: u32) {
         let known = self.of(id);
         if known.len() <= self.limit && !known.contains(&value) {
-            let next = self.start(id) + known.len();
-            self.values[next] = value;
+            self.values[id][usize::from(self.count[id])] = value;
             self.count[id] += 1;
         }
     }

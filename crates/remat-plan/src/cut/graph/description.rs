@@ -4,6 +4,12 @@ use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
 
+/// Values that each of several kernels may read in place of one, if the description does not say: Inductor's
+/// `realize_reads_threshold`.
+pub(crate) const SHARED_READS: u32 = 4;
+/// The most of them that a description may name.
+pub(crate) const MOST_SHARED_READS: u32 = 64;
+
 /// A joint graph as it is written down (section 3.2 of the paper): the forward pass and its backward pass, one graph
 /// of values.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -49,6 +55,11 @@ pub struct FusionRules {
 impl FusionRules {
     fn are_off(&self) -> bool {
         *self == FusionRules::default()
+    }
+
+    /// At least one of the rules applies.
+    pub(crate) fn are_on(&self) -> bool {
+        !self.are_off()
     }
 }
 

@@ -3,7 +3,9 @@
 use crate::cut::error::GraphError;
 use crate::cut::graph::adjacency::Adjacency;
 use crate::cut::graph::ban_rules::below_a_quarter;
-use crate::cut::graph::description::{Description, Node, Quantity};
+use crate::cut::graph::description::{
+    Description, Node, Quantity, MOST_SHARED_READS, SHARED_READS,
+};
 use crate::cut::graph::fusion_bans::{fusion_bans, Facts};
 use crate::cut::graph::joint_graph::{JointGraph, Properties};
 use crate::cut::graph::topology;
@@ -13,12 +15,6 @@ use std::collections::HashMap;
 const MOST: usize = 1 << 28;
 /// Upper limit of the sums of bytes, of costs, and of workspaces: capacities are twice the bytes, and infinity is 2^62.
 const MOST_SUM: u128 = 1 << 61;
-
-/// Values that each of several kernels may read in place of one, if the description does not say: Inductor's
-/// `realize_reads_threshold`.
-pub(crate) const SHARED_READS: u32 = 4;
-/// The most of them that a description may name.
-const MOST_SHARED_READS: u32 = 64;
 
 impl JointGraph {
     /// Validates a description. Takes time `O(size log nodes)`, and up to `O(nodes * size)` where fusion rules are on.
@@ -37,14 +33,17 @@ impl JointGraph {
         }
         let ids = ids(&description.nodes)?;
         let (nodes, inputs) = properties(&description, &ids)?;
-        let (facts, rules) = (facts(&description), description.fusion_rules);
+        let rules = description.fusion_rules;
+        let facts = rules.are_on().then(|| facts(&description));
         let (mut graph, order) = arranged(description, nodes, &inputs)?;
         connected(&graph)?;
-        let facts: Vec<Facts> = order.iter().map(|&old| facts[old as usize]).collect();
-        let bans = fusion_bans(&graph, rules, &facts);
-        for (node, ban) in graph.nodes.iter_mut().zip(bans) {
-            node.fusion_ban = ban;
-            node.compute_bound |= ban.is_some();
+        if let Some(facts) = facts {
+            let facts: Vec<Facts> = order.iter().map(|&old| facts[old as usize]).collect();
+            let bans = fusion_bans(&graph, rules, &facts);
+            for (node, ban) in graph.nodes.iter_mut().zip(bans) {
+                node.fusion_ban = ban;
+                node.compute_bound |= ban.is_some();
+            }
         }
         Ok(graph)
     }
@@ -152,7 +151,7 @@ fn property(
         fusible: node.fusible,
         compute_bound: node.compute_bound,
         random: node.random,
-        reduction: node.reduction && shrinks(node)?,
+        reduction: shrinks(node)? && node.reduction,
         savable: node.savable,
         recomputable: node.recomputable,
         fusion_ban: None,
@@ -172,12 +171,14 @@ fn property(
 
 /// The op makes less than a quarter of the bytes that it reads, as far as the description names them.
 fn shrinks(node: &Node) -> Result<bool, GraphError> {
-    let sizes = (node.result_bytes, node.operand_bytes);
-    let (Some(made), Some(read)) = sizes else {
-        return Ok(true);
-    };
-    let made = number(node, "result_bytes", made)?;
-    Ok(below_a_quarter(made, number(node, "operand_bytes", read)?))
+    let known =
+        |field, value: Option<Quantity>| value.map(|value| number(node, field, value)).transpose();
+    let made = known("result_bytes", node.result_bytes)?;
+    let read = known("operand_bytes", node.operand_bytes)?;
+    Ok(match (made, read) {
+        (Some(made), Some(read)) => below_a_quarter(made, read),
+        _ => true,
+    })
 }
 
 fn view(node: &Node, base: &str, inputs: &[u32], ids: &Ids<'_>) -> Result<u32, GraphError> {
