@@ -61,6 +61,8 @@ pub(crate) struct Walk {
     pub(crate) way: Way,
     /// Storages looked at, at most.
     pub(crate) most: u64,
+    /// The sum is compared and not kept, so the storages on the way stay as unobserved as they were.
+    pub(crate) peeks: bool,
 }
 
 /// Sums over the evicted storages that the walk reaches through evicted ones. `stack` is scratch.
@@ -86,7 +88,7 @@ pub(crate) fn sum_evicted(
         }
         let storage = &mut graph[next];
         sum.seen += 1;
-        storage.unobserved[walk.way.back() as usize] = false;
+        storage.unobserved[walk.way.back() as usize] &= walk.peeks;
         if !storage.resident && storage.announced <= seen {
             sum.count(storage);
         }

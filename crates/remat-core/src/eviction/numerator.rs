@@ -30,6 +30,8 @@ impl Counted {
 pub(crate) struct Numerators {
     pub(crate) kind: Numerator,
     pub(crate) announced: Announced,
+    /// Numerators are compared with cached ones and not kept: counting them leaves no trace.
+    pub(crate) peeks: bool,
     multi_source: MultiSource,
     /// Scratch of walks.
     stack: Vec<StorageId>,
@@ -42,6 +44,7 @@ impl Numerators {
         Numerators {
             kind,
             announced,
+            peeks: false,
             multi_source: MultiSource::default(),
             stack: Vec::new(),
             around: Vec::new(),
@@ -83,9 +86,14 @@ impl Numerators {
             Reach::Ancestors => most.min(evicted.limit),
             Reach::Neighbourhood => evicted.limit,
         };
-        let (announced, stack) = (self.announced, &mut self.stack);
+        let (announced, peeks, stack) = (self.announced, self.peeks, &mut self.stack);
         let mut sum = |way| {
-            let walk = Walk { from: s, way, most };
+            let walk = Walk {
+                from: s,
+                way,
+                most,
+                peeks,
+            };
             sum_evicted(graph, &walk, announced, stack)
         };
         let up = sum(Way::Ancestors);

@@ -296,6 +296,7 @@ impl Eviction {
         // Enough for the property tests, others each time; more would make debug runs crawl.
         const MOST: usize = 8;
         let count = self.candidates.count(device);
+        self.numerators.peeks = true;
         for place in 0..count.min(MOST) {
             let slot = (self.candidates.next_place() as usize + place) % count;
             let candidate = self.candidates.of(device)[slot];
@@ -308,5 +309,6 @@ impl Eviction {
                 self.numerators.kind
             );
         }
+        self.numerators.peeks = false;
     }
 }
