@@ -155,12 +155,14 @@ impl<'a> Memory<'a> {
 /// ```
 /// use remat_plan::chain::{verify, Action, Chain, Op};
 ///
-/// let stage = r#"{"forward_time": 1, "backward_time": 2, "activation_bytes": 1, "saved_bytes": 3}"#; let chain: Chain
-/// = format!(r#"{{"input_bytes": 1, "stages": [{stage}]}}"#).parse()?; let mut ops = vec![Op { action:
-/// Action::ForwardAll, stage: 1 }, Op { action: Action::Backward, stage: 1 }]; let verified = verify(&chain, &ops)?;
+/// let stage = r#"{"forward_time": 1, "backward_time": 2, "activation_bytes": 1, "saved_bytes": 3}"#;
+/// let chain: Chain = format!(r#"{{"input_bytes": 1, "stages": [{stage}]}}"#).parse()?;
+/// let mut ops = vec![Op { action: Action::ForwardAll, stage: 1 }, Op { action: Action::Backward, stage: 1 }];
+/// let verified = verify(&chain, &ops)?;
 /// assert_eq!((verified.makespan, verified.peak_bytes), (3.0, 6)); // the input, the saved set, two gradients
-/// ops.remove(0); assert_eq!(verify(&chain, &ops).unwrap_err().to_string(), "operation 1 (B1): the saved set of stage
-/// 1 is not there");
+/// ops.remove(0);
+/// let fault = verify(&chain, &ops).unwrap_err().to_string();
+/// assert_eq!(fault, "operation 1 (B1): the saved set of stage 1 is not there");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn verify(chain: &Chain, sequence: &[Op]) -> Result<Verified, Fault> {

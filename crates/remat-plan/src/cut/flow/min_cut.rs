@@ -35,8 +35,11 @@ pub enum NoMinCut {
 /// ```
 /// use remat_plan::cut::{min_cut, Capacity::{Finite, Infinite}, Network};
 ///
-/// // source -5-> 2 -inf-> 3 -3-> sink, and 3 -1-> 4 -inf-> sink let mut network = Network::new(3); for (tail, head,
-/// capacity) in [(0, 2, Finite(5)), (2, 3, Infinite), (3, 1, Finite(3)), (3, 4, Finite(1)), (4, 1, Infinite)] {
+/// // source -5-> 2 -inf-> 3 -3-> sink, and 3 -1-> 4 -inf-> sink
+/// let mut network = Network::new(3);
+/// let out_of_2 = [(0, 2, Finite(5)), (2, 3, Infinite)];
+/// let to_the_sink = [(3, 1, Finite(3)), (3, 4, Finite(1)), (4, 1, Infinite)];
+/// for (tail, head, capacity) in out_of_2.into_iter().chain(to_the_sink) {
 ///     network.edge(tail, head, capacity);
 /// }
 /// let cut = min_cut(&network).expect("2 and 4 can be parted");

@@ -42,12 +42,17 @@ pub(crate) struct Properties {
 /// ```
 /// use remat_plan::cut::{partition, JointGraph};
 ///
-/// // f(x) = tanh(tanh(x)), figure 1 of the paper: the gradient of tanh is computed from its result. let node = |name,
-/// inputs: &str| format!(r#"{{"name": "{name}", "bytes": 4, "fusible": true, "inputs": [{inputs}]}}"#); let nodes = [
+/// // f(x) = tanh(tanh(x)), figure 1 of the paper: the gradient of tanh is computed from its result.
+/// let node = |name, inputs: &str| {
+///     format!(r#"{{"name": "{name}", "bytes": 4, "fusible": true, "inputs": [{inputs}]}}"#)
+/// };
+/// let nodes = [
 ///     node("x", ""), node("a", r#""x""#), node("b", r#""a""#),
 ///     node("g", ""), node("h", r#""g", "b""#), node("dx", r#""h", "a""#),
-/// ]; let graph: JointGraph = format!( r#"{{"nodes": [{}], "inputs": ["x"], "tangents": ["g"], "forward_outputs":
-/// ["b"], "backward_outputs": ["dx"]}}"#,
+/// ];
+/// let graph: JointGraph = format!(
+///     r#"{{"nodes": [{}], "inputs": ["x"], "tangents": ["g"],
+///          "forward_outputs": ["b"], "backward_outputs": ["dx"]}}"#,
 ///     nodes.join(", ")
 /// ).parse()?;
 /// let cut = partition(&graph, &Default::default())?;
