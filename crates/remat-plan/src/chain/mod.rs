@@ -11,7 +11,7 @@
 //! | `Fnone l` | makes activation `l` | no |
 //! | `Fck l` | makes activation `l` | yes |
 //! | `Fall l` | makes the saved set of `l`, activation `l` in it | yes |
-//! | `B l` | makes gradient `l - 1`; drops gradient `l`, the saved set of `l`, and activation `l - 1` if it is alone | |
+//! | `B l` | makes gradient `l - 1`; drops gradient `l`, the saved set of `l`, activation `l - 1` if it is alone | |
 //! | `Fsave l` | as `Fall`, but the input has to be computed again before `B l` (not in the paper) | no |
 //!
 //! While an operation runs, memory holds the values that were there before, the values that the operation makes, and
