@@ -80,7 +80,7 @@ fn as_map<S: Serializer>(bans: &[(String, Ban)], serializer: S) -> Result<S::Ok,
 /// The choice with which the fewest bytes are read and written (theorem 3.6); of several such choices, the one that
 /// recomputes least.
 ///
-/// Takes as long as [`min_cut`] with two vertices a node.
+/// Takes as long as [`min_cut`](crate::cut::min_cut) with two vertices a node.
 pub fn partition(graph: &JointGraph, wishes: &Wishes) -> Result<Cut, CutError> {
     let start = Instant::now();
     let problem = Problem::new(graph, wishes)?;
