@@ -97,8 +97,13 @@ def decomposes(overload: Any) -> bool:
     return not own and bool(overload.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
-_expanded: Any = torch.ones(1, requires_grad=True).expand(1)
-AccumulateGrad = type(_expanded.grad_fn.next_functions[0][0])
+def _accumulate_grad() -> type:
+    expanded: Any = torch.ones(1, requires_grad=True).expand(1)
+    return type(expanded.grad_fn.next_functions[0][0])
+
+
+# No tensor is kept: its bytes would count as the program's.
+AccumulateGrad = _accumulate_grad()
 
 
 def accumulating() -> bool:
