@@ -33,9 +33,6 @@ impl Belady {
         attempt: &Attempt<'_>,
     ) -> Result<(), Stop> {
         let goal = attempt.goal;
-        for &input in goal.inputs() {
-            state.touch(state.graph.storage_of(input));
-        }
         state.accounts.begin_attempt();
         needs.estimate(&mut state.graph, &goal.targets);
         self.waiting.clear();

@@ -45,9 +45,6 @@ impl Dtr {
         let Attempt { goal, strategy, .. } = *attempt;
         self.frames.clear();
         self.pending.clear();
-        for &input in goal.inputs() {
-            state.touch(state.graph.storage_of(input));
-        }
         for &target in &goal.targets {
             self.await_input(state, target, strategy.hold != Hold::Nothing);
         }

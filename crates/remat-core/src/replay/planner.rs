@@ -40,6 +40,9 @@ impl Planner {
             strategy,
             thrash: self.thrash,
         };
+        for &input in goal.inputs() {
+            state.touch(state.graph.storage_of(input));
+        }
         let needs = &mut self.needs;
         match strategy.order {
             Order::Dtr => self.dtr.attempt(state, needs, &attempt),

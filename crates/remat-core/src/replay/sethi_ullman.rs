@@ -30,9 +30,6 @@ impl SethiUllman {
         needs: &mut MemoryNeeds,
         attempt: &Attempt<'_>,
     ) -> Result<(), Stop> {
-        for &input in attempt.goal.inputs() {
-            state.touch(state.graph.storage_of(input));
-        }
         let targets = &attempt.goal.targets;
         needs.estimate(&mut state.graph, targets);
         self.line_up(&mut state.graph, targets, attempt.strategy.inputs)?;
