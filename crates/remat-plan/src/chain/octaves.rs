@@ -1,6 +1,7 @@
 //! Memory against time of a strategy over all budgets: the best of curves for all memory, for half of it, a quarter
 //! and so on.
 
+use super::planner::undominated;
 use super::{curve, plan, Chain, PlanError, Point, Progress, Resolution, Strategy};
 use std::ops::ControlFlow;
 
@@ -48,22 +49,7 @@ fn by_octaves(
         points.extend(up_to(largest)?);
         largest /= 2;
     }
-    Ok(falling(points))
-}
-
-/// The points that no other is better than, in order of memory.
-fn falling(mut points: Vec<Point>) -> Vec<Point> {
-    points.sort_by(|a, b| {
-        let bytes = a.peak_bytes.cmp(&b.peak_bytes);
-        bytes.then(a.makespan.total_cmp(&b.makespan))
-    });
-    let mut least = f64::INFINITY;
-    points.retain(|point| {
-        let better = point.makespan < least;
-        least = least.min(point.makespan);
-        better
-    });
-    points
+    Ok(undominated(points))
 }
 
 #[cfg(test)]

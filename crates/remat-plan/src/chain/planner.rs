@@ -125,7 +125,11 @@ fn pareto<'a>(costs: impl Iterator<Item = &'a Cost>) -> Vec<Point> {
         peak_bytes: cost.peak,
         makespan: cost.makespan,
     };
-    let mut points: Vec<Point> = costs.map(point).collect();
+    undominated(costs.map(point).collect())
+}
+
+/// The points that no other beats in both memory and time, peaks rising.
+pub(super) fn undominated(mut points: Vec<Point>) -> Vec<Point> {
     points.sort_by(|a, b| {
         let bytes = a.peak_bytes.cmp(&b.peak_bytes);
         bytes.then(a.makespan.total_cmp(&b.makespan))

@@ -56,7 +56,7 @@ class Escapes:
         """Puts the patches in place."""
         for name in _METHODS:
             if hasattr(torch.Tensor, name):
-                self._patch_method(torch.Tensor, name)
+                self._patch_function(torch.Tensor, name)
         for name in _PROPERTIES:
             self._patch_property(torch.Tensor, name)
         for owner, name in (
@@ -89,16 +89,6 @@ class Escapes:
 
         setattr(owner, name, value)
         self._undo.append(undo)
-
-    def _patch_method(self, owner: Any, name: str) -> None:
-        original, expose = getattr(owner, name), self._expose
-
-        @functools.wraps(original)
-        def exposing(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            expose_tensor(expose, tensor)
-            return original(tensor, *args, **kwargs)
-
-        self._replace(owner, name, exposing)
 
     def _patch_function(self, owner: Any, name: str) -> None:
         original, expose = getattr(owner, name), self._expose
