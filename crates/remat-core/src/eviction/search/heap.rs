@@ -7,12 +7,10 @@
 //! The heap holds the first entries only, to stay within the caches; the rest wait in no order. A search takes O(log n)
 //! for each change since the last one, amortized.
 
-use super::order::{Candidate, Entrant, Order, Standing};
+use super::order::{Entrant, Order, Standing};
+use super::roster::Roster;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-
-/// The slot of a storage that is no candidate.
-const NO_SLOT: u32 = u32::MAX;
 
 /// Outdated entries are dropped once there are so many entries a candidate.
 const MOST_ENTRIES: usize = 4;
@@ -20,80 +18,31 @@ const MOST_ENTRIES: usize = 4;
 /// Of all entries, one in so many is put into the heap at a time.
 const PART: usize = 8;
 
-/// A storage as the heap knows it, candidate or not.
-#[derive(Clone, Copy)]
-struct Member {
-    slot: u32,
-    /// The first standing of its entries, not behind that of the candidate unless it changed.
-    queued: Option<Standing>,
-    /// Listed among the changed.
-    changed: bool,
-}
-
-impl Member {
-    const UNKNOWN: Member = Member {
-        slot: NO_SLOT,
-        queued: None,
-        changed: false,
-    };
-}
-
 /// A standing and the storage that has it or had it.
 type Entry = (Standing, u32);
 
 /// Candidates by standing. All searches go by one order.
 #[derive(Default)]
 pub(super) struct LazyHeap {
-    on: bool,
+    /// Notes the first standing of a storage's entries. It is not behind that of the candidate, unless this changed.
+    pub(super) roster: Roster<Option<Standing>>,
     /// Entries up to the bound.
     first: BinaryHeap<Reverse<Entry>>,
     /// Entries beyond the bound.
     rest: Vec<Entry>,
     bound: Option<Standing>,
-    /// By storage.
-    members: Vec<Member>,
-    /// Storages whose candidates changed since the last search.
-    changed: Vec<u32>,
 }
 
 impl LazyHeap {
-    pub(super) fn is_on(&self) -> bool {
-        self.on
-    }
-
-    pub(super) fn stop(&mut self) {
-        self.on = false;
-    }
-
-    /// The storage is a candidate in this slot.
-    pub(super) fn list(&mut self, storage: u32, slot: u32) {
-        let index = storage as usize;
-        if index >= self.members.len() {
-            self.members.resize(index + 1, Member::UNKNOWN);
-        }
-        self.members[index].slot = slot;
-    }
-
-    /// The storage is no candidate any more.
-    pub(super) fn delist(&mut self, storage: u32) {
-        self.members[storage as usize].slot = NO_SLOT;
-    }
-
-    /// The candidate's score or place changed.
-    pub(super) fn change(&mut self, storage: u32) {
-        let member = &mut self.members[storage as usize];
-        if !std::mem::replace(&mut member.changed, true) {
-            self.changed.push(storage);
-        }
-    }
-
     /// The slot of the candidate that goes first.
     pub(super) fn best<O: Order>(&mut self, order: &O, entrants: &[Entrant]) -> Option<u32> {
-        if !self.on {
-            self.start(order.candidates());
+        if !self.roster.is_on() {
+            self.first.clear();
+            self.rest.clear();
+            self.bound = None;
+            self.roster.start(order.candidates());
         }
-        while let Some(storage) = self.changed.pop() {
-            self.members[storage as usize].changed = false;
+        while let Some(storage) = self.roster.next_changed() {
             self.queue(storage, order, entrants);
         }
         if self.first.len() + self.rest.len() > MOST_ENTRIES * entrants.len() {
@@ -108,30 +57,17 @@ impl LazyHeap {
         }
     }
 
-    fn start(&mut self, candidates: &[Candidate]) {
-        self.on = true;
-        self.first.clear();
-        self.rest.clear();
-        self.bound = None;
-        self.members.clear();
-        self.changed.clear();
-        for (candidate, slot) in candidates.iter().zip(0..) {
-            self.list(candidate.storage.0, slot);
-            self.change(candidate.storage.0);
-        }
-    }
-
     /// Adds an entry, unless the storage is no candidate or has an entry that comes up early enough.
     fn queue<O: Order>(&mut self, storage: u32, order: &O, entrants: &[Entrant]) {
-        let member = &mut self.members[storage as usize];
-        let Some(&entrant) = entrants.get(member.slot as usize) else {
+        let Some(entrant) = self.roster.entrant(storage, entrants) else {
             return;
         };
         let standing = order.standing(entrant);
-        if member.queued.is_some_and(|queued| !standing.before(queued)) {
+        let queued = self.roster.note(storage);
+        if queued.is_some_and(|queued| !standing.before(queued)) {
             return;
         }
-        member.queued = Some(standing);
+        self.roster.set_note(storage, Some(standing));
         if self.bound.is_some_and(|bound| standing <= bound) {
             self.first.push(Reverse((standing, storage)));
         } else {
@@ -142,14 +78,14 @@ impl LazyHeap {
     /// Corrects the heap's first entries until one is true; gives the slot of its candidate.
     fn leader<O: Order>(&mut self, order: &O, entrants: &[Entrant]) -> Option<u32> {
         while let Some(&Reverse((standing, storage))) = self.first.peek() {
-            let member = &mut self.members[storage as usize];
-            let entrant = entrants.get(member.slot as usize);
-            if entrant.is_some_and(|&entrant| order.standing(entrant) == standing) {
-                return Some(member.slot);
+            if let Some(entrant) = self.roster.entrant(storage, entrants) {
+                if order.standing(entrant) == standing {
+                    return Some(entrant.slot);
+                }
             }
             self.first.pop();
-            if member.queued == Some(standing) {
-                member.queued = None;
+            if self.roster.note(storage) == Some(standing) {
+                self.roster.set_note(storage, None);
                 self.queue(storage, order, entrants);
             }
         }
@@ -161,11 +97,10 @@ impl LazyHeap {
         let entries = &mut self.rest;
         entries.extend(self.first.drain().map(|Reverse(entry)| entry));
         entries.retain(|&(standing, storage)| {
-            let member = &mut self.members[storage as usize];
-            if member.slot == NO_SLOT {
-                member.queued = None;
+            if !self.roster.is_candidate(storage) {
+                self.roster.set_note(storage, None);
             }
-            member.queued == Some(standing)
+            self.roster.note(storage) == Some(standing)
         });
         if entries.is_empty() {
             return;
@@ -178,8 +113,7 @@ impl LazyHeap {
 
 #[cfg(test)]
 mod tests {
-    use super::super::line::Line;
-    use super::super::order::LastAccess;
+    use super::super::order::{Candidate, LastAccess, Line};
     use super::*;
     use crate::StorageId;
 
@@ -209,12 +143,12 @@ mod tests {
         assert_eq!(heap.best(&order, &entrants), Some(0));
         for time in 4..100 {
             entrants[1].line.since = time;
-            heap.change(1);
+            heap.roster.change(1);
             assert_eq!(heap.best(&order, &entrants), Some(0));
             assert_eq!((heap.first.len() + heap.rest.len()), 3);
         }
         entrants[0].line.since = 100;
-        heap.change(0);
+        heap.roster.change(0);
         assert_eq!(heap.best(&order, &entrants), Some(2));
     }
 
@@ -228,10 +162,8 @@ mod tests {
         for time in (1000..1500).rev() {
             entrants[5].line.since = time;
             entrants[6].line.since = time - 1000;
-            if heap.is_on() {
-                heap.change(5);
-                heap.change(6);
-            }
+            heap.roster.change(5);
+            heap.roster.change(6);
             assert_eq!(heap.best(&order, &entrants), Some(6));
             assert!((heap.first.len() + heap.rest.len()) <= MOST_ENTRIES * entrants.len());
         }

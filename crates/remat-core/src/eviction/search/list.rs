@@ -1,10 +1,9 @@
 //! The candidates of a device, and the choice of how to search them.
 
 use super::heap::LazyHeap;
-use super::line::Line;
-use super::order::{Ageless, Aging, Candidate, Draw, Entrant, LastAccess, Order};
+use super::horizon::Horizons;
+use super::order::{Ageless, Aging, Candidate, Draw, Entrant, LastAccess, Line, Order};
 use super::scan::scan;
-use super::tournament::Tournament;
 use crate::eviction::policy::Form;
 use crate::StorageId;
 
@@ -19,8 +18,8 @@ pub(crate) struct List {
     pub(super) entrants: Vec<Entrant>,
     /// By scores that do not change with time.
     pub(super) heap: LazyHeap,
-    /// By scores that do.
-    pub(super) tournament: Tournament,
+    /// By scores that fall with time.
+    pub(super) horizons: Horizons,
 }
 
 impl List {
@@ -45,9 +44,8 @@ impl List {
             since: last_access,
         };
         self.entrants.push(Entrant { line, slot });
-        if self.heap.is_on() {
-            self.heap.list(candidate.storage.0, slot);
-        }
+        self.heap.roster.list(candidate.storage.0, slot);
+        self.horizons.roster.list(candidate.storage.0, slot);
         slot
     }
 
@@ -57,17 +55,12 @@ impl List {
         let removed = self.candidates.swap_remove(place);
         self.entrants.swap_remove(place);
         let moved = self.candidates.get(place).map(|moved| moved.storage);
-        if moved.is_some() {
+        self.heap.roster.delist(removed.storage.0);
+        self.horizons.roster.delist(removed.storage.0);
+        if let Some(moved) = moved {
             self.entrants[place].slot = slot;
-        }
-        if self.heap.is_on() {
-            self.heap.delist(removed.storage.0);
-            if let Some(moved) = moved {
-                self.heap.list(moved.0, slot);
-            }
-        }
-        for place in [place, self.candidates.len()] {
-            self.tournament.change(place);
+            self.heap.roster.list(moved.0, slot);
+            self.horizons.roster.list(moved.0, slot);
         }
         (removed, moved)
     }
@@ -106,10 +99,9 @@ impl List {
 
     #[inline]
     fn change(&mut self, slot: u32) {
-        if self.heap.is_on() {
-            self.heap.change(self.candidates[slot as usize].storage.0);
-        }
-        self.tournament.change(slot as usize);
+        let storage = self.candidates[slot as usize].storage.0;
+        self.heap.roster.change(storage);
+        self.horizons.roster.change(storage);
     }
 
     /// The slot of the candidate with the smallest score; by scan unless there are `many`. All numerators are valid.
@@ -119,7 +111,7 @@ impl List {
             Form::LastAccess => {
                 timeless(&mut self.heap, &LastAccess { candidates }, entrants, many)
             }
-            Form::Draw => scan(&Draw { candidates, salt }, entrants),
+            Form::Draw => scan(&Draw { candidates, salt }, entrants.iter().copied()),
             Form::Quotient {
                 size: by_size,
                 stale: false,
@@ -139,7 +131,7 @@ impl List {
                     by_size,
                     clock,
                 };
-                aging(&mut self.tournament, &order, entrants, many)
+                aging(&mut self.horizons, &order, entrants, many)
             }
         }
     }
@@ -152,9 +144,9 @@ fn timeless<O: Order>(
     entrants: &[Entrant],
     many: usize,
 ) -> Option<u32> {
-    if is_few(entrants.len(), many, heap.is_on()) {
-        heap.stop();
-        return scan(order, entrants);
+    if is_few(entrants.len(), many, heap.roster.is_on()) {
+        heap.roster.stop();
+        return scan(order, entrants.iter().copied());
     }
     let best = heap.best(order, entrants);
     check(order, entrants, best);
@@ -163,16 +155,17 @@ fn timeless<O: Order>(
 
 /// The first by scores that fall with time.
 fn aging(
-    tournament: &mut Tournament,
+    horizons: &mut Horizons,
     order: &Aging<'_>,
     entrants: &[Entrant],
     many: usize,
 ) -> Option<u32> {
-    if is_few(entrants.len(), many, tournament.is_on()) {
-        tournament.stop();
-        return scan(order, entrants);
+    if is_few(entrants.len(), many, horizons.roster.is_on()) {
+        horizons.roster.stop();
+        return scan(order, entrants.iter().copied());
     }
-    let best = tournament.best(order, entrants);
+    let best = horizons.best(order, entrants);
+    let best = best.or_else(|| scan(order, entrants.iter().copied()));
     check(order, entrants, best);
     best
 }
@@ -187,7 +180,7 @@ fn is_few(count: usize, many: usize, on: bool) -> bool {
 fn check<O: Order>(order: &O, entrants: &[Entrant], best: Option<u32>) {
     #[cfg(debug_assertions)]
     if entrants.len() < 200 || best.is_some_and(|slot| slot % 8 == 0) {
-        debug_assert_eq!(best, scan(order, entrants));
+        debug_assert_eq!(best, scan(order, entrants.iter().copied()));
     }
     #[cfg(not(debug_assertions))]
     let _ = (order, entrants, best);

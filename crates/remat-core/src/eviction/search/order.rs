@@ -2,7 +2,6 @@
 //! computes them: as doubles rounded once. Of equal scores the last place goes first. Scores of 0 go before all others,
 //! and of these the first place.
 
-use super::line::{Line, Span};
 use super::quotient::quotient;
 use crate::random::mix;
 use crate::StorageId;
@@ -32,6 +31,23 @@ impl Candidate {
         } else {
             1
         }
+    }
+}
+
+/// The reciprocal of a candidate's score over time: `rate * (now - since)`, not above 0 for an infinite score.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Line {
+    /// Size by numerator, within 1e-15 of it. 0 for size 0, infinite for numerators that are not above 0.
+    pub(super) rate: f64,
+    /// The last access.
+    pub(super) since: u64,
+}
+
+impl Line {
+    #[inline]
+    fn at(self, clock: u64) -> f64 {
+        // Times are below 2^63.
+        self.rate * (clock as i64).wrapping_sub(self.since as i64) as f64
     }
 }
 
@@ -126,71 +142,6 @@ pub(super) struct Aging<'a> {
     pub(super) candidates: &'a [Candidate],
     pub(super) by_size: bool,
     pub(super) clock: u64,
-}
-
-impl Aging<'_> {
-    /// Whether `a` goes before `b`.
-    #[inline]
-    pub(super) fn before(&self, a: Entrant, b: Entrant) -> bool {
-        let (high, low) = (self.value(a), self.value(b));
-        if low < self.floor(high) {
-            return true;
-        }
-        if high < self.floor(low) {
-            return false;
-        }
-        self.standing(a).before(self.standing(b))
-    }
-
-    /// The clocks, now among them, at which the winner of now surely goes before the loser.
-    #[inline]
-    pub(super) fn span(&self, winner: Entrant, loser: Entrant) -> Span {
-        let clear = winner.line.above(loser.line, self.clock);
-        clear.unwrap_or_else(|| self.close_span(winner, loser))
-    }
-
-    /// Where the two are not simply lines of which one lies clearly above.
-    #[cold]
-    fn close_span(&self, winner: Entrant, loser: Entrant) -> Span {
-        let clock = self.clock;
-        let [(size, numerator), (other_size, other)] = [winner, loser].map(|entrant| {
-            let candidate = &self.candidates[entrant.slot as usize];
-            (candidate.size(self.by_size), candidate.numerator)
-        });
-        let (since, other_since) = (winner.line.since, loser.line.since);
-        // A score is infinite up to the last access, for size 0 at all times.
-        let infinite_until = |size: u64, since: u64| if size == 0 { u64::MAX } else { since };
-        let (until, other_until) = (
-            infinite_until(size, since),
-            infinite_until(other_size, other_since),
-        );
-        if until >= clock {
-            return Span {
-                from: 0,
-                until: until.min(other_until),
-            };
-        }
-        if other_until >= clock {
-            let for_good = other_size == 0 || (other > 0 && numerator <= 0);
-            return Span {
-                from: since + 1,
-                until: if for_good { u64::MAX } else { other_since },
-            };
-        }
-        let same =
-            i128::from(size) * i128::from(other) == i128::from(other_size) * i128::from(numerator);
-        if numerator == 0 || (numerator < 0 && other > 0) || (same && since == other_since) {
-            return Span {
-                from: since.max(other_since) + 1,
-                until: u64::MAX,
-            };
-        }
-        // Lines that cross here, and scores below 0.
-        Span {
-            from: clock,
-            until: clock,
-        }
-    }
 }
 
 impl Order for Aging<'_> {

@@ -3,12 +3,14 @@
 use super::order::{Entrant, Order};
 
 /// The slot of the entrant that goes first, in one pass.
-pub(super) fn scan<O: Order>(order: &O, entrants: &[Entrant]) -> Option<u32> {
-    let (&one, others) = entrants.split_first()?;
-    let mut best = one;
+pub(super) fn scan<O: Order>(
+    order: &O,
+    mut entrants: impl Iterator<Item = Entrant>,
+) -> Option<u32> {
+    let mut best = entrants.next()?;
     let mut standing = order.standing(best);
     let mut floor = order.floor(order.value(best));
-    for &entrant in others {
+    for entrant in entrants {
         let value = order.value(entrant);
         if value < floor {
             continue;

@@ -1,5 +1,5 @@
-//! Random lists under random changes: the heap, the tournament, the scan and a plain reading of the reference's rule
-//! pick the same.
+//! Random lists under random changes: the heap, the horizons, the scan and a plain reading of the reference's rule pick
+//! the same.
 
 use super::quotient::quotient;
 use super::{Candidate, List};
@@ -224,9 +224,9 @@ proptest! {
     }
 }
 
-/// Lines that were compared once are not compared again before they can meet.
+/// A candidate that was behind is found once its line meets that of the best, and not before.
 #[test]
-fn a_match_holds_until_the_lines_meet() {
+fn the_steeper_line_wins_once_they_meet() {
     let mut list = List::default();
     let form = Form::Quotient {
         size: true,
