@@ -1,4 +1,4 @@
-//! Time of an eviction: the search by tournament beside the exhaustive scan, which pick the same victims.
+//! Time of an eviction: the search among many beside the exhaustive scan, which pick the same victims.
 //!
 //! ```console
 //! $ cargo run --release -p remat-core --example search
