@@ -49,6 +49,7 @@ SMALLEST = [
     # Benchmarks: the smallest models, one turn.
     (r"--rounds \d+", "--rounds 1"),
     (r"--steps \d+", "--steps 1"),
+    (r"--batch 224", "--batch 2"),
     (r"--models \S+", ""),
     (r"benchmarks/\w+\.py(?!.*--quick)", r"\g<0> --quick"),
     (r"benchmarks/speed\.py", r"\g<0> --models resnet --no-overhead"),

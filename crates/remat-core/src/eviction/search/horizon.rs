@@ -1,14 +1,15 @@
 //! Horizons, for scores that fall with time: candidates sleep while they surely cannot be the best.
 //!
 //! The reciprocal of a score is a [`Line`](super::order::Line) over time. One that is below a value `V` reaches it at
-//! `since + V / rate` and not before, so until then the candidate sleeps, with an alarm in a heap, and costs nothing. The
-//! best candidate lies above the highest horizon, where few are awake and compared; as long as the best is there, those
-//! asleep need not be looked at. When nobody is left above a horizon it is lowered, for which those above the next lower
-//! one are looked at, in the end all. When too many are above a horizon it is raised. A line only rises, so a candidate
-//! may go on sleeping when the clock goes back.
+//! `since + V / rate` and not before. Until then the candidate sleeps, with an alarm in a heap, and costs nothing.
+//! The best candidate lies above the highest horizon, where few are awake and compared; as long as the best is there,
+//! those asleep need not be looked at. When nobody is left above a horizon, the horizon is lowered, for which those
+//! above the next lower one are looked at, in the end all. When too many are above a horizon it is raised. A line
+//! only rises, so a candidate may go on sleeping when the clock goes back.
 //!
-//! After a horizon was set, a sixteenth of those above the one below are above it, and so many must have left until those
-//! are looked at again: amortized O(1) for each horizon, of which there are three. A change takes O(1), an alarm O(log n).
+//! After a horizon was set, a sixteenth of those above the one below are above it, and so many must have left until
+//! those are looked at again: amortized O(1) for each horizon, of which there are three. A change takes O(1), an
+//! alarm O(log n).
 
 use super::order::{Aging, Entrant, Order};
 use super::radix::RadixHeap;

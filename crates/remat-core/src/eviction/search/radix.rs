@@ -1,5 +1,6 @@
-//! A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan 1990) of alarms: buckets by the highest bit in which a time differs from
-//! the base. When the base reaches a bucket, the alarms in it move to lower ones, in the order in which they lie in memory.
+//! A radix heap (Ahuja, Mehlhorn, Orlin, Tarjan 1990) of alarms: buckets by the highest bit in which a time differs
+//! from the base. When the base reaches a bucket, the alarms in it move to lower ones, in the order in which they lie
+//! in memory.
 
 /// Alarms, all due after the base, or at it while they are being taken.
 pub(super) struct RadixHeap {

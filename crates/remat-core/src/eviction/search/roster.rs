@@ -1,5 +1,5 @@
-//! The storages that a search among many knows: which are candidates, which of these changed, and what the search notes of
-//! each. Its notes outlive a storage's time as a candidate, for most are locked and unlocked again.
+//! The storages that a search among many knows: which are candidates, which of these changed, and what the search notes
+//! of each. Its notes outlive a storage's time as a candidate, for most are locked and unlocked again.
 
 use super::order::{Candidate, Entrant};
 
