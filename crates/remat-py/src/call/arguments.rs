@@ -130,6 +130,8 @@ pub struct Walk {
     pub stats: Vec<LiveId>,
     /// Views of the inputs.
     pub views: Vec<View>,
+    /// Their offsets, in elements.
+    pub offsets: Vec<i64>,
     /// Positional arguments.
     pub args: Vec<Arg>,
     /// Keyword arguments.
@@ -406,11 +408,11 @@ impl<R: Registry> Walker<'_, R> {
         let neg = self.torch.any_complex && call_one(&self.torch.is_neg, tensor)?.is_truthy()?;
         self.hash.write_u8(u8::from(conj) | u8::from(neg) << 1);
         let offset = call_one(&self.torch.storage_offset, tensor)?;
+        self.out.offsets.push(offset.extract()?);
         self.out.views.push(View {
             input,
             shape: shape.unbind(),
             stride: stride.unbind(),
-            offset: offset.unbind(),
             dtype: dtype.unbind(),
             conj,
             neg,

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
+use pyo3::IntoPyObjectExt;
 
 /// Input of a view over a storage that nothing was written to yet, and that the op overwrites entirely.
 pub const BLANK: u32 = u32::MAX;
@@ -14,8 +15,6 @@ pub struct View {
     pub shape: Py<PyAny>,
     /// Strides, in elements.
     pub stride: Py<PyAny>,
-    /// Offset, in elements.
-    pub offset: Py<PyAny>,
     /// `torch.dtype`.
     pub dtype: Py<PyAny>,
     /// Lazy conjugation.
@@ -24,10 +23,33 @@ pub struct View {
     pub neg: bool,
 }
 
+/// A number among the arguments whose value differs from call to call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// A `float`.
+    Float(f64),
+    /// An `int`.
+    Int(i64),
+    /// A `bool`.
+    Bool(bool),
+}
+
+impl Number {
+    fn object(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        match self {
+            Number::Float(value) => value.into_bound_py_any(py),
+            Number::Int(value) => value.into_bound_py_any(py),
+            Number::Bool(value) => value.into_bound_py_any(py),
+        }
+    }
+}
+
 /// One argument.
 pub enum Arg {
     /// Index into the views of the call.
     Tensor(u32),
+    /// Index into the numbers of the call.
+    Number(u32),
     /// A value without tensors.
     Object(Py<PyAny>),
     /// A list with tensors in it.
@@ -42,15 +64,17 @@ impl Arg {
         &self,
         py: Python<'py>,
         tensors: &[Bound<'py, PyAny>],
+        numbers: &[Number],
     ) -> PyResult<Bound<'py, PyAny>> {
         Ok(match self {
             Arg::Tensor(i) => tensors[*i as usize].clone(),
+            Arg::Number(i) => numbers[*i as usize].object(py)?,
             Arg::Object(o) => o.bind(py).clone(),
             Arg::Absent => py.None().into_bound(py),
             Arg::List(items) => {
                 let items = items
                     .iter()
-                    .map(|a| a.build(py, tensors))
+                    .map(|a| a.build(py, tensors, numbers))
                     .collect::<PyResult<Vec<_>>>()?;
                 PyList::new(py, items)?.into_any()
             }

@@ -90,11 +90,10 @@ impl State {
         let Prepared {
             walked, signature, ..
         } = prepared;
+        walked.written.clear();
         let record = Record {
-            written: Vec::new(),
-            results: vec![Some(0)],
             blank: Some((blank.bytes, blank.device)),
-            ..Record::of(call.func, walked, signature, context)
+            ..Record::of(call.func, walked, vec![Some(0)], signature, context)
         };
         self.executor.keep(py, ran.op, record, &walked.lives)?;
         self.executor.note_chain(&ran.made, chain);

@@ -198,10 +198,7 @@ impl State {
             let Prepared {
                 walked, signature, ..
             } = prepared;
-            let record = Record {
-                results: announced.results,
-                ..Record::of(call.func, walked, signature, context)
-            };
+            let record = Record::of(call.func, walked, announced.results, signature, context);
             self.executor.keep(py, op, record, &walked.lives)?;
             let made = self.executor.engine.outputs(op).to_vec();
             self.executor.note_chain(&made, chain);

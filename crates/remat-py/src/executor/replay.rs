@@ -53,7 +53,7 @@ impl Executor {
 
     fn writes(&self, op: OpId) -> bool {
         let record = self.records.get(op.index()).and_then(Option::as_ref);
-        record.is_some_and(|record| !record.written.is_empty())
+        record.is_some_and(|record| !record.form.written.is_empty())
     }
 
     fn replay_timed(&mut self, py: Python<'_>, op: OpId, mutation: Mutation) -> PyResult<()> {
@@ -107,7 +107,7 @@ impl Executor {
                     sid.0
                 ))
             })?;
-            let copied = mutation == Mutation::Copy && record.written.contains(&(i as u32));
+            let copied = mutation == Mutation::Copy && record.form.written.contains(&(i as u32));
             objects.push(if copied {
                 object.call_method0("clone")?
             } else {
@@ -137,14 +137,14 @@ impl Executor {
             None => None,
         };
         let view = self.internals.view.bind(py);
-        let mut tensors = Vec::with_capacity(record.views.len());
-        for v in &record.views {
+        let mut tensors = Vec::with_capacity(record.form.views.len());
+        for (v, offset) in record.form.views.iter().zip(&record.offsets) {
             let object = match (&blank, v.input) {
                 (Some(blank), BLANK) => blank,
                 (_, input) => &inputs.objects[input as usize],
             };
             tensors.push(view.call1((
-                object, &v.dtype, &v.offset, &v.shape, &v.stride, v.conj, v.neg,
+                object, &v.dtype, offset, &v.shape, &v.stride, v.conj, v.neg,
             ))?);
         }
         Ok(tensors)
@@ -160,10 +160,10 @@ impl Executor {
         let tensors = self.views(py, record, inputs)?;
         let func = self
             .funcs
-            .get(&record.func)
+            .get(&record.form.func)
             .ok_or_else(|| PyRuntimeError::new_err("remat: a replayed op was never described"))?;
-        let args = record.build_args(py, &tensors)?;
-        let kwargs = record.build_kwargs(py, &tensors)?;
+        let args = record.form.build_args(py, &tensors, &record.numbers)?;
+        let kwargs = record.form.build_kwargs(py, &tensors, &record.numbers)?;
         let grad_before = self.set_grad_mode(py, record.context.grad)?;
         let result = match &record.context.rng {
             Some(state) => self
@@ -194,7 +194,7 @@ impl Executor {
         outputs: &[StorageId],
         mutation: Mutation,
     ) -> PyResult<()> {
-        for (&input, &target) in record.written.iter().zip(outputs) {
+        for (&input, &target) in record.form.written.iter().zip(outputs) {
             let object = inputs.objects[input as usize].clone();
             let moved = if mutation == Mutation::Consume {
                 // The bytes now belong to the new version: take them out of the old one's buffer.
@@ -217,11 +217,11 @@ impl Executor {
         result: &Bound<'_, PyAny>,
         outputs: &[StorageId],
     ) -> PyResult<()> {
-        if record.results.iter().all(Option::is_none) {
+        if record.form.results.iter().all(Option::is_none) {
             return Ok(());
         }
         let flat = self.internals.flatten.bind(py).call1((result,))?;
-        for (i, output) in record.results.iter().enumerate() {
+        for (i, output) in record.form.results.iter().enumerate() {
             let Some(&target) = output.and_then(|k| outputs.get(k as usize)) else {
                 continue;
             };

@@ -1,0 +1,49 @@
+//! A call without its storages and without the numbers that differ from call to call.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use super::view::{Arg, Number, View};
+
+/// All calls of one form are recorded by the same description of their arguments.
+pub struct Form {
+    /// Address of the overload, key into the table of described ops.
+    pub func: usize,
+    /// Positional arguments.
+    pub args: Vec<Arg>,
+    /// Keyword arguments.
+    pub kwargs: Vec<(Py<PyAny>, Arg)>,
+    /// Views of the input storages.
+    pub views: Vec<View>,
+    /// Inputs that are written, as indices into the op's inputs, in the order of the engine's in-place outputs.
+    pub written: Vec<u32>,
+    /// For each flattened result the index into the op's outputs, if it has a storage of its own.
+    pub results: Vec<Option<u32>>,
+}
+
+impl Form {
+    /// Builds the positional arguments.
+    pub fn build_args<'py>(
+        &self,
+        py: Python<'py>,
+        tensors: &[Bound<'py, PyAny>],
+        numbers: &[Number],
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let args = self.args.iter().map(|a| a.build(py, tensors, numbers));
+        PyTuple::new(py, args.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Builds the keyword arguments.
+    pub fn build_kwargs<'py>(
+        &self,
+        py: Python<'py>,
+        tensors: &[Bound<'py, PyAny>],
+        numbers: &[Number],
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let kwargs = PyDict::new(py);
+        for (name, value) in &self.kwargs {
+            kwargs.set_item(name, value.build(py, tensors, numbers)?)?;
+        }
+        Ok(kwargs)
+    }
+}
