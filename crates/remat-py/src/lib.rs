@@ -110,5 +110,11 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(plan::between_groups, m)?)?;
     m.add_function(wrap_pyfunction!(swap_storages, m)?)?;
     m.add_function(wrap_pyfunction!(guard_storage, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::native::register_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::native::describe_boxed, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::native::include_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::native::leave_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::native::capture_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::native::raise_native, m)?)?;
     Ok(())
 }

@@ -136,6 +136,8 @@ pub struct Walk {
     pub args: Vec<Arg>,
     /// Keyword arguments.
     pub kwargs: Vec<(Py<PyAny>, Arg)>,
+    /// Names of the keyword arguments.
+    pub names: Vec<String>,
     /// Whether a tensor is among the arguments whose parts Remat cannot tell, or whose parts the op may exchange.
     pub opaque: bool,
     /// Whether a parameter of a module is among the arguments.
@@ -265,6 +267,7 @@ impl<R: Registry> Walker<'_, R> {
                 }
             }
             let arg = self.value(&value, access, Numbers::Sizes)?;
+            self.out.names.push(name.extract()?);
             self.out.kwargs.push((name.unbind(), arg));
         }
         Ok(())

@@ -3,6 +3,8 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::arguments::Walk;
+use super::func::Func;
 use super::view::{Arg, Number, View};
 
 /// All calls of one form are recorded by the same description of their arguments.
@@ -22,6 +24,18 @@ pub struct Form {
 }
 
 impl Form {
+    /// The form of a call whose arguments were walked; takes them over.
+    pub fn of(func: &Func, walked: &mut Walk, results: Vec<Option<u32>>) -> Form {
+        Form {
+            func: func.overload.as_ptr() as usize,
+            args: std::mem::take(&mut walked.args),
+            kwargs: std::mem::take(&mut walked.kwargs),
+            views: std::mem::take(&mut walked.views),
+            written: std::mem::take(&mut walked.written),
+            results,
+        }
+    }
+
     /// Builds the positional arguments.
     pub fn build_args<'py>(
         &self,

@@ -1,5 +1,7 @@
 //! A call of an op, as torch dispatches it.
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -9,7 +11,7 @@ use super::func::Func;
 #[derive(Clone, Copy)]
 pub struct Invocation<'a, 'py> {
     /// The op.
-    pub func: &'a Func,
+    pub func: &'a Arc<Func>,
     /// Positional arguments.
     pub args: &'a Bound<'py, PyTuple>,
     /// Keyword arguments.

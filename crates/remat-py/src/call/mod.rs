@@ -7,4 +7,5 @@ pub mod invocation;
 pub mod knowledge;
 pub mod record;
 pub mod signature;
+pub mod stacked;
 pub mod view;

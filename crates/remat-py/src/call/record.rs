@@ -5,9 +5,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use remat_core::DeviceId;
 
-use super::arguments::Walk;
 use super::form::Form;
-use super::func::Func;
 use super::signature::Signature;
 use super::view::Number;
 use crate::tracking::storages::LiveId;
@@ -70,24 +68,16 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of a call whose arguments were walked; takes them over. `results` is as in [`Form`].
+    /// The record of a call of this form.
     pub fn of(
-        func: &Func,
-        walked: &mut Walk,
-        results: Vec<Option<u32>>,
+        form: Arc<Form>,
+        offsets: Vec<i64>,
         signature: &Signature,
         context: Context,
     ) -> Record {
         Record {
-            form: Arc::new(Form {
-                func: func.overload.as_ptr() as usize,
-                args: std::mem::take(&mut walked.args),
-                kwargs: std::mem::take(&mut walked.kwargs),
-                views: std::mem::take(&mut walked.views),
-                written: std::mem::take(&mut walked.written),
-                results,
-            }),
-            offsets: std::mem::take(&mut walked.offsets),
+            form,
+            offsets,
             numbers: Vec::new(),
             blank: None,
             context,

@@ -2,12 +2,15 @@
 
 use std::cmp::Ordering;
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use remat_core::{Bytes, Cost, DeviceId, Finished, OpSpec, Output, Replay, TensorId};
 
 use super::op::{Prepared, Ran};
 use super::state::State;
 use crate::call::arguments::Walk;
+use crate::call::form::Form;
 use crate::call::func::Func;
 use crate::call::invocation::Invocation;
 use crate::call::record::{Context, Record};
@@ -91,9 +94,10 @@ impl State {
             walked, signature, ..
         } = prepared;
         walked.written.clear();
+        let form = Arc::new(Form::of(call.func, walked, vec![Some(0)]));
         let record = Record {
             blank: Some((blank.bytes, blank.device)),
-            ..Record::of(call.func, walked, vec![Some(0)], signature, context)
+            ..Record::of(form, std::mem::take(&mut walked.offsets), signature, context)
         };
         self.executor.keep(py, ran.op, record, &walked.lives)?;
         self.executor.note_chain(&ran.made, chain);

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 
 use super::lock::SessionLock;
 use super::state::State;
+use crate::ffi::gil::Gil;
 use crate::tracking::devices::PLACED;
 
 /// The session whose arena is open.
@@ -46,32 +47,9 @@ impl State {
     }
 }
 
-/// The GIL, taken from wherever an allocation happens. Torch releases it around its ops without PyO3's knowledge, so
-/// PyO3 would take a thread with frames of its own to hold it still.
-struct Gil(ffi::PyGILState_STATE);
-
-impl Gil {
-    /// `None` before the interpreter begins and once it has ended.
-    fn take() -> Option<Gil> {
-        // SAFETY: any thread may call `Py_IsInitialized`, with the GIL or without. It says that there is an
-        // interpreter, and then any thread may call `PyGILState_Ensure`.
-        unsafe { (ffi::Py_IsInitialized() != 0).then(|| Gil(ffi::PyGILState_Ensure())) }
-    }
-}
-
-impl Drop for Gil {
-    fn drop(&mut self) {
-        // SAFETY: `PyGILState_Ensure` gave this value to this very thread (a `Gil` is made and dropped by `make_room`).
-        unsafe { ffi::PyGILState_Release(self.0) }
-    }
-}
-
 /// `remat_make_room`.
 pub(super) extern "C" fn make_room(bytes: u64, _context: *mut c_void) -> bool {
-    let Some(_gil) = Gil::take() else {
-        return false;
-    };
-    let made = Python::try_attach(|py| {
+    let made = Gil::with(|py| {
         let session = EVICTOR
             .lock()
             .unwrap_or_else(PoisonError::into_inner)

@@ -3,9 +3,11 @@
 mod blank;
 mod evictor;
 mod finish;
+mod known;
 mod lent;
 mod lock;
 mod measure;
+pub mod native;
 mod op;
 mod placed;
 mod restore;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
+use super::native;
 use super::state::{Outcome, State};
 use crate::call::arguments::Class;
 use crate::call::func::{Func, Kind};
@@ -23,6 +24,7 @@ impl State {
     ) -> PyResult<Outcome> {
         let py = overload.py();
         self.ops += 1;
+        self.candidate = native::take_candidate();
         if self.executor.storages.has_deaths() {
             self.executor.drain_deaths(py)?;
         }
@@ -40,6 +42,7 @@ impl State {
             Kind::Composite => return Ok(Outcome::Redispatch),
             _ => self.run(&call)?,
         };
+        self.candidate = None;
         if let Outcome::Done(result) = &outcome {
             self.pin_results(&func, result.bind(py))?;
         }

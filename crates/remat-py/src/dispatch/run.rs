@@ -1,6 +1,6 @@
 //! One op under the budget: its inputs are brought back and room is made, it runs, and its results are taken in.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use pyo3::prelude::*;
@@ -10,6 +10,7 @@ use super::op::{Announced, Prepared, Ran};
 use super::placed::repeatable;
 use super::state::{Outcome, State};
 use crate::call::arguments::{walk, Walk};
+use crate::call::form::Form;
 use crate::call::func::Kind;
 use crate::call::invocation::Invocation;
 use crate::call::record::{Context, GradMode, Record};
@@ -188,6 +189,15 @@ impl State {
         let ran = self.attempt(call, prepared, &announced, replay)?;
         let dense = self.finish(prepared, &announced, &ran)?;
         let op = ran.op;
+        let candidate = self.candidate.take();
+        let form = match &candidate {
+            Some(candidate) if dense => self.make_known(call.func, prepared, candidate),
+            _ => None,
+        };
+        let numbers = candidate.map_or_else(Vec::new, |candidate| match form {
+            Some(_) => candidate.numbers,
+            None => Vec::new(),
+        });
         if replay == Replay::Allowed && !dense {
             self.pin_outputs(py, op)?;
         } else if replay == Replay::Allowed && !announced.outputs.is_empty() {
@@ -198,7 +208,14 @@ impl State {
             let Prepared {
                 walked, signature, ..
             } = prepared;
-            let record = Record::of(call.func, walked, announced.results, signature, context);
+            let form = form.unwrap_or_else(|| {
+                Arc::new(Form::of(call.func, walked, announced.results))
+            });
+            let offsets = std::mem::take(&mut walked.offsets);
+            let record = Record {
+                numbers,
+                ..Record::of(form, offsets, signature, context)
+            };
             self.executor.keep(py, op, record, &walked.lives)?;
             let made = self.executor.engine.outputs(op).to_vec();
             self.executor.note_chain(&made, chain);
@@ -281,7 +298,7 @@ impl State {
     }
 
     /// Pins the outputs of an op that cannot be replayed, because a result has no storage of its own.
-    fn pin_outputs(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
+    pub(super) fn pin_outputs(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
         for tensor in self.executor.engine.outputs(op).to_vec() {
             let sid = self.executor.storage_of(tensor);
             if let Buffer::Live(id) = *self.executor.storages.buffer(sid) {

@@ -9,6 +9,7 @@ use remat_core::{Bytes, DeviceId, Engine};
 
 use super::evictor;
 use super::lock::{Held, SessionLock};
+use super::native::{self, Native};
 use super::settings::{Budget, Settings};
 use super::state::{Outcome, State};
 use crate::call::arguments::{Registry, Torch};
@@ -115,6 +116,13 @@ impl Session {
             Ok(result) => Ok(result.unbind()),
             Err(e) => Err(as_torch_raises(dropped.bind(py), e)),
         }
+    }
+
+    /// Has ops of this thread come to the session natively from here on.
+    fn enter_native(slf: &Bound<'_, Self>, torch_internals: &Bound<'_, PyAny>) -> PyResult<()> {
+        let mode = slf.clone().into_any().unbind();
+        native::enter(Native::new(slf.get().lock.clone(), mode, torch_internals)?);
+        Ok(())
     }
 
     /// Registers a storage that exists already (parameters, data) and counts its bytes.

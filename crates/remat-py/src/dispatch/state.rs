@@ -6,7 +6,9 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use remat_core::{Bytes, Counters};
+use rustc_hash::FxHashMap;
 
+use super::known::{Candidate, Known};
 use super::lent::Lent;
 use crate::call::arguments::Torch;
 use crate::call::knowledge::Knowledge;
@@ -24,6 +26,10 @@ pub(super) struct State {
     pub(super) writing: Arc<Mutex<Vec<usize>>>,
     /// This state, while it is lent to whoever makes room for the op that runs.
     pub(super) lent: Arc<Lent<State>>,
+    /// Forms of calls that need no Python, by key.
+    pub(super) known: FxHashMap<u64, Arc<Known>>,
+    /// The call that is on its way through Python and may make its form known.
+    pub(super) candidate: Option<Candidate>,
     /// Ops that the program ran.
     pub(super) ops: u64,
     pub(super) started: Instant,
@@ -58,6 +64,8 @@ impl State {
             tiny,
             writing: Arc::new(Mutex::new(Vec::new())),
             lent: Arc::new(Lent::none()),
+            known: FxHashMap::default(),
+            candidate: None,
             ops: 0,
             started: Instant::now(),
             counters_at_end: None,

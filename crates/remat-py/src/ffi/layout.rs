@@ -48,6 +48,16 @@ impl Impl {
         }
         Ok(Impl(address))
     }
+
+    /// The implementation at an address that torch gave.
+    pub fn at(address: usize) -> Impl {
+        Impl(address)
+    }
+
+    /// Its address.
+    pub fn address(self) -> usize {
+        self.0
+    }
 }
 
 impl Layout {

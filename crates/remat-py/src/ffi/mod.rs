@@ -1,7 +1,10 @@
 //! The edges of the extension: torch's storages and Python functions, the preloaded allocator, Python's errors.
 
 pub mod arena;
+pub mod boxed;
+pub mod dispatcher;
 pub mod errors;
 pub mod fastcall;
+pub mod gil;
 pub mod layout;
 pub mod torch_internals;

@@ -100,6 +100,8 @@ pub struct Storages {
     free: Vec<LiveId>,
     by_object: FxHashMap<usize, LiveId>,
     by_weak: FxHashMap<usize, LiveId>,
+    /// By the address of the C++ storage.
+    by_address: FxHashMap<usize, LiveId>,
     buffers: Vec<Buffer>,
     queue: Arc<Mutex<Vec<usize>>>,
     on_death: Py<PyAny>,
@@ -127,6 +129,7 @@ impl Storages {
             free: Vec::new(),
             by_object: FxHashMap::default(),
             by_weak: FxHashMap::default(),
+            by_address: FxHashMap::default(),
             buffers: Vec::new(),
             queue,
             on_death,
@@ -143,8 +146,26 @@ impl Storages {
         self.by_object.get(&(storage.as_ptr() as usize)).copied()
     }
 
+    /// The live storage at a C++ address and the tensor whose value it has, if it is known. The caller has taken all
+    /// that died out of the table.
+    #[inline]
+    pub fn find_at(&self, address: usize) -> Option<(LiveId, TensorId)> {
+        let id = *self.by_address.get(&address)?;
+        self.live(id).map(|live| (id, live.tensor))
+    }
+
     /// Takes in a storage that has its bytes.
     pub fn insert(&mut self, storage: &Bound<'_, PyAny>, contents: Contents) -> PyResult<LiveId> {
+        self.insert_at(storage, Impl::of(storage)?.address(), contents)
+    }
+
+    /// Takes in a storage that has its bytes, and whose C++ storage lies at this address.
+    pub fn insert_at(
+        &mut self,
+        storage: &Bound<'_, PyAny>,
+        address: usize,
+        contents: Contents,
+    ) -> PyResult<LiveId> {
         let py = storage.py();
         let Contents {
             tensor,
@@ -159,7 +180,7 @@ impl Storages {
         let live = Live {
             weak,
             object: storage.as_ptr() as usize,
-            imp: Impl::of(storage)?,
+            imp: Impl::at(address),
             hold: None,
             readers: 0,
             tensor,
@@ -185,6 +206,7 @@ impl Storages {
         };
         self.by_object.insert(storage.as_ptr() as usize, id);
         self.by_weak.insert(weak_key, id);
+        self.by_address.insert(address, id);
         self.set_buffer(sid, Buffer::Live(id));
         Ok(id)
     }
@@ -202,6 +224,7 @@ impl Storages {
             };
             if let Some(live) = self.lives[id as usize].take() {
                 self.by_object.remove(&live.object);
+                self.by_address.remove(&live.imp.address());
                 self.held -= live.bytes;
                 self.free.push(id);
                 return Some(live);
@@ -213,6 +236,7 @@ impl Storages {
     pub fn forget(&mut self, id: LiveId) -> Option<Live> {
         let live = self.lives.get_mut(id as usize)?.take()?;
         self.by_object.remove(&live.object);
+        self.by_address.remove(&live.imp.address());
         self.by_weak.remove(&live.weak_key());
         self.held -= live.bytes;
         if live.hold.is_some() {

@@ -17,6 +17,7 @@ from .._memory.budgets import Budget, DeviceBudget, bytes_of, device_of
 from .._memory.tensors import live_tensors
 from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
+from .dispatch import way_for
 from .escape import Escapes
 
 _lock = threading.Lock()
@@ -115,6 +116,7 @@ class Run:
         self._budgets = budgets
         self._arena = arena
         self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena))
+        self._dispatch = way_for(self._mode, arena is not None)
         self._escapes = Escapes(self._mode, self._in_thread)
         self._pid = os.getpid()
         self._final: Stats | None = None
@@ -190,11 +192,8 @@ class Run:
         if self._final is not None or (os.getpid() != self._pid and _active is not self):
             run()
             return
-        eager.push_mode(self._mode)
-        try:
+        with self._dispatch.in_thread():
             run()
-        finally:
-            eager.pop_mode()
 
     def _start(self) -> None:
         """Enters the budget; ``RematError`` if another one is active."""
@@ -206,7 +205,7 @@ class Run:
         try:
             with eager.below_autograd():
                 self._adopt()
-            self._mode.__enter__()
+            self._dispatch.enter()
         except BaseException:
             _active = None
             self._close_arena()
@@ -220,7 +219,7 @@ class Run:
         if os.getpid() != self._pid:
             self._leave_in_child()
             return
-        self._mode.__exit__(None, None, None)
+        self._dispatch.leave()
         self._escapes.remove()
         stats = None
         try:
@@ -244,7 +243,7 @@ class Run:
         """
         if self._mode.forked():
             return True
-        eager.drop_mode(self._mode)
+        self._dispatch.drop()
         self._escapes.remove()
         return False
 
@@ -253,7 +252,7 @@ class Run:
         global _active
         if _active is self:
             _active = None
-            self._mode.__exit__(None, None, None)
+            self._dispatch.leave()
             self._escapes.remove()
             with eager.below_autograd():
                 self._mode.restore()

@@ -14,6 +14,7 @@ from .devices import blank_storage, device_name, device_of, devices, empty_stora
 from .graph import generators, hooks_aside, leaves
 from .layout import probe_layout
 from .modes import below_autograd, drop_mode, grad_enabled, pop_mode, push_mode, redispatch, set_grad_mode
+from .native import prepare_native, route
 from .ops import accumulating, classify, describe
 from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random, rng_state, view
 from .sizes import predict
@@ -48,11 +49,13 @@ __all__ = [
     "parts",
     "pop_mode",
     "predict",
+    "prepare_native",
     "probe_layout",
     "push_mode",
     "redispatch",
     "replay_random",
     "rng_state",
+    "route",
     "set_grad_mode",
     "storage_id",
     "synchronizer",

@@ -1,0 +1,127 @@
+"""The two ways by which torch's ops reach a session: natively, or through a dispatch mode of Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+
+from .. import _native
+from .._errors import RematError
+from .._torch_internals import eager
+
+WAYS = ("native", "python")
+
+
+class Dispatch(Protocol):
+    """A way by which ops of a thread reach a session."""
+
+    #: ``"native"`` or ``"python"``.
+    name: str
+
+    def enter(self) -> None:
+        """Has ops of this thread reach the session."""
+
+    def leave(self) -> None:
+        """Ends that for this thread, and the session's part in other threads."""
+
+    def drop(self) -> None:
+        """Ends that in a forked child, whose stack of modes may have grown since."""
+
+    def in_thread(self) -> Any:
+        """A context in which ops of a new thread reach the session."""
+
+
+class PythonDispatch:
+    """Through a dispatch mode: torch enters Python for every op."""
+
+    name = "python"
+
+    def __init__(self, mode: Any) -> None:
+        self._mode = mode
+
+    def enter(self) -> None:
+        self._mode.__enter__()
+
+    def leave(self) -> None:
+        self._mode.__exit__(None, None, None)
+
+    def drop(self) -> None:
+        eager.drop_mode(self._mode)
+
+    @contextmanager
+    def in_thread(self) -> Iterator[None]:
+        eager.push_mode(self._mode)
+        try:
+            yield
+        finally:
+            eager.pop_mode()
+
+
+class NativeDispatch:
+    """Through a fallback on torch's dispatcher: Python is entered for what is new."""
+
+    name = "native"
+
+    def __init__(self, mode: Any) -> None:
+        self._mode = mode
+        self._stance: Any = None
+        self._compile = torch.compile
+
+    def enter(self) -> None:
+        self._mode.enter_native(eager)
+        # The kernels of compiled code would not be seen: it runs eagerly, as under a dispatch mode.
+        if "torch._dynamo" in sys.modules:
+            self._run_eagerly()
+        else:
+            torch.compile = self._compile_later
+        _native.include_native(True)
+
+    def _run_eagerly(self) -> None:
+        self._stance = torch.compiler.set_stance("force_eager")
+        self._stance.__enter__()
+
+    def _compile_later(self, *args: Any, **kwargs: Any) -> Any:
+        torch.compile = self._compile
+        self._run_eagerly()
+        return torch.compile(*args, **kwargs)
+
+    def leave(self) -> None:
+        _native.include_native(False)
+        _native.leave_native()
+        torch.compile = self._compile
+        if self._stance is not None:
+            self._stance.__exit__(None, None, None)
+            self._stance = None
+
+    def drop(self) -> None:
+        self.leave()
+
+    @contextmanager
+    def in_thread(self) -> Iterator[None]:
+        _native.include_native(True)
+        try:
+            yield
+        finally:
+            _native.include_native(False)
+
+
+def way_for(mode: Any, arena: bool) -> Dispatch:
+    """The way that the environment variable ``REMAT_DISPATCH`` asks for, ``python`` by default.
+
+    An arena takes ``python``. Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native``
+    where this build of torch does not allow it.
+    """
+    asked = os.environ.get("REMAT_DISPATCH", "python")
+    if asked not in WAYS:
+        raise ValueError(f"REMAT_DISPATCH={asked!r}: expected {' or '.join(map(repr, WAYS))}")
+    if asked == "python" or arena:
+        return PythonDispatch(mode)
+    reason = eager.prepare_native()
+    if reason is not None:
+        raise RematError(f"REMAT_DISPATCH=native: {reason}; unset the variable to use a dispatch mode of Python")
+    return NativeDispatch(mode)

@@ -1,0 +1,246 @@
+"""Probes of torch's dispatcher for ops that reach the session without Python, and the ops' routes.
+
+Nothing here is an interface of torch. Every number is found on probes of known content; what is not as expected refuses
+native dispatch with one line that says why, and the dispatch mode is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ... import _native
+from .ops import describe
+from .replays import own_frames_dropped
+from .tensors import untyped_storage
+
+_C: Any = torch._C
+_KEY = "Fake"
+
+
+class Unsuited(Exception):
+    """Why native dispatch cannot be used."""
+
+
+@functools.cache
+def prepare_native() -> str | None:
+    """Sets native dispatch up, once; the reason if it cannot be used."""
+    try:
+        _set_up()
+    except Unsuited as reason:
+        return str(reason)
+    except (RuntimeError, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+        return f"torch {torch.__version__}: {error}"
+    return None
+
+
+def route(name: str, overload: str) -> tuple[str, int, int, int, list[float | None], list[str]]:
+    """An op's way through the session, its numbers of arguments and results, and its arguments that are numbers."""
+    space, base = name.split("::")
+    op = getattr(getattr(getattr(torch.ops, space), base), overload or "default")
+    described, schema = describe(op), op._schema
+    way = {"view": "run", "composite": "decompose"}.get(described["kind"], "session")
+    defaults = [
+        float(argument.default_value) if isinstance(argument.default_value, (bool, int, float)) else None
+        for argument in schema.arguments
+    ]
+    names = [argument.name for argument in schema.arguments]
+    return way, len(schema.arguments), len(schema.returns), described["scalars"], defaults, names
+
+
+def _set_up() -> None:
+    if not sys.platform.startswith("linux") or struct.calcsize("P") != 8:
+        raise Unsuited("it is for Linux on 64 bits")
+    library = Path(torch.__file__).parent / "lib"
+    libraries = {
+        "c10": str(library / "libc10.so"),
+        "cpu": str(library / "libtorch_cpu.so"),
+        "python": str(library / "libtorch_python.so"),
+    }
+    layout = _tensor_layout()
+    _native.register_native(_keys(), libraries, _redispatch())
+    if not _is_taken():
+        raise Unsuited(f"the fallback did not come to the key {_KEY}")
+    _native.describe_boxed({**layout, **_tags()})
+    _check_reading()
+    _define_raising()
+
+
+def _unexpected(what: str) -> Unsuited:
+    return Unsuited(f"torch {torch.__version__}: {what} is not as Remat knows it")
+
+
+def _is_taken() -> bool:
+    """Whether the key has a kernel or a fallback."""
+    try:
+        _C._dispatch_get_computed_kernel_for_dispatch_key("aten::add.Tensor", _KEY)
+    except RuntimeError:
+        return False
+    return True
+
+
+def _keys() -> dict[str, int]:
+    """The dispatch keys that the fallback needs, as numbers and sets."""
+    key = _C._dispatch_key_parse(_KEY)
+    below, python = _C._dispatch_keyset_full_after(key).raw_repr(), _set_of("Python")
+    lowest = (below & (2**60 - 1)) + 1
+    if lowest.bit_count() != 1 or python.bit_count() != 1:
+        raise _unexpected("the order of dispatch keys")
+    if lowest > python:
+        raise Unsuited(f"torch {torch.__version__}: the key {_KEY} lies above Python's; 2.13 is the first that will do")
+    if _is_taken():
+        raise Unsuited(f"the dispatch key {_KEY} is in use by something else")
+    own = int(_C.DispatchKey.Python) - (python.bit_length() - lowest.bit_length())
+    meta, dense = _set_of("Meta"), _set_of("Dense")
+    return {"own": own, "below": below, "python": python, "aside": python | (meta & ~dense), "cpu": _set_of("CPU")}
+
+
+def _set_of(key: str) -> int:
+    return int(_C.DispatchKeySet(getattr(_C.DispatchKey, key)).raw_repr())
+
+
+def _redispatch() -> int:
+    """The address of torch's function that calls an op's next kernel: the fallback of the key ``PreDispatch``."""
+    found = []
+    for op in ("aten::add.Tensor", "aten::mm"):
+        kernel = _C._dispatch_get_computed_kernel_for_dispatch_key(op, "PreDispatch")
+        if "PythonFallbackKernel" not in repr(kernel):
+            raise _unexpected("the fallback of PreDispatch")
+        # An instance of pybind11: its head, then the address of the C++ object, which begins with the kernel.
+        functor, function = struct.unpack("<2Q", ctypes.string_at(_words(id(kernel) + 16, 1)[0], 16))
+        found.append(function)
+        if functor:
+            raise _unexpected("the fallback of PreDispatch")
+    if not found[0] or found[0] != found[1]:
+        raise _unexpected("the fallback of PreDispatch")
+    return int(found[0])
+
+
+def _words(address: int, count: int) -> tuple[int, ...]:
+    return struct.unpack(f"<{count}Q", ctypes.string_at(address, 8 * count))
+
+
+_PROBED_WORDS = 23
+"""Words of a ``TensorImpl`` that are looked at; every build since 2.6 has more."""
+
+
+def _tensor_layout() -> dict[str, int]:
+    """Offsets in ``TensorImpl`` and ``StorageImpl``, found on two tensors that differ in everything."""
+    a = torch.arange(777, dtype=torch.float64)[5:].view(4, 193)[:, ::3]
+    b = torch.arange(555, dtype=torch.int32)[7:].view(2, 2, 137)[..., 1:]
+    layouts = [_candidates(tensor) for tensor in (a, b)]
+    found = {}
+    for name, places in layouts[0].items():
+        both = places & layouts[1][name]
+        if len(both) != 1:
+            raise _unexpected(f"the layout of tensors ({name})")
+        found[name] = both.pop()
+    return found
+
+
+def _candidates(tensor: torch.Tensor) -> dict[str, set[int]]:
+    storage = untyped_storage(tensor)
+    words, inside = _words(tensor._cdata, _PROBED_WORDS), _words(storage._cdata, 8)
+    shape, strides = tuple(tensor.shape), tensor.stride()
+    rank = len(shape)
+    number = {torch.float64: 7, torch.int32: 3}[tensor.dtype]
+
+    def where(values: tuple[int, ...], wanted: int) -> set[int]:
+        return {8 * i for i, value in enumerate(values) if value == wanted}
+
+    sizes = {
+        8 * i
+        for i in range(len(words) - 10)
+        if words[i] == rank and words[i + 1 : i + 1 + rank] == shape and words[i + 6 : i + 6 + rank] == strides
+    }
+    keys = where(words, _C._dispatch_keys(tensor).raw_repr())
+    # The dtype stands in front of the keys: a number of 16 bits, then the device (CPU, no index), which is there.
+    dtype = {at - 8 for at in keys if words[at // 8 - 1] & 0xFFFFFFFFFF == number | 0xFF << 24 | 1 << 32 | 0}
+    return {
+        "storage": where(words, storage._cdata),
+        "sizes": sizes,
+        "offset": where(words, tensor.storage_offset()),
+        "dtype": dtype,
+        "keys": keys,
+        "nbytes": where(inside, storage.nbytes()),
+    }
+
+
+def _seen(call: Any, name: str, items: tuple[int, list[int]] | None = None) -> Any:
+    """The first op that came to the fallback while a function was called, which must be this one."""
+    seen = _native.capture_native(call, items)
+    if not seen or seen[0][0] != name:
+        raise _unexpected(f"the way of {name}")
+    return seen[0]
+
+
+def _tags() -> dict[str, int]:
+    """Tags of boxed values, and the place of a list's items."""
+    x = torch.ones(2, 3, 4)
+    aten = torch.ops.aten
+    name, values, header, _ = _seen(lambda: aten.sum.dim_IntList(x, [0, 2], True), "aten::sum.dim_IntList", (1, [0, 2]))
+    if header is None or len(values) != 4 or values[0][1] != x._cdata or values[2][1] & 0xFF != 1:
+        raise _unexpected(f"the stack of {name}")
+    tags = {"tensor": values[0][0], "list": values[1][0], "boolean": values[2][0], "none": values[3][0]}
+    _, slope, _, _ = _seen(lambda: aten.leaky_relu(x, 0.125), "aten::leaky_relu.")
+    _, whole, _, _ = _seen(lambda: aten.cumsum(x, 1), "aten::cumsum.")
+    if struct.unpack("<d", struct.pack("<Q", slope[1][1]))[0] != 0.125 or whole[1][1] != 1:
+        raise _unexpected("numbers on the stack")
+    tags |= {"float": slope[1][0], "int": whole[1][0]}
+    tags["string"] = _seen(lambda: aten.gelu(x, approximate="tanh"), "aten::gelu.")[1][1][0]
+    tags["device"] = _seen(lambda: aten.empty([2], device="cpu"), "aten::empty.memory_format")[1][3][0]
+    if len(set(tags.values())) != len(tags):
+        raise _unexpected("the tags of values")
+    return {**tags, "header": header}
+
+
+def _check_reading() -> None:
+    """Reads values of all kinds as the fallback does, and compares."""
+    x = torch.arange(720.0).view(1, 2, 3, 4, 5, 6).permute(5, 0, 4, 1, 3, 2)[1:]
+    y = torch.ones(3, dtype=torch.complex64)[1:].conj()
+    aten = torch.ops.aten
+    cases: list[tuple[Any, list[str]]] = [
+        (lambda: aten.sum.dim_IntList(x, [0, 2], True), [_shown(x), "list [int 0, int 2]", "bool true", "none"]),
+        (lambda: aten.gelu(x, approximate="tanh"), [_shown(x), "text tanh"]),
+        (lambda: aten.leaky_relu(x, -0.5), [_shown(x), "float -0.5"]),
+        (lambda: aten.resolve_conj(y).data_ptr() and aten.clone(y), [_shown(y), "none"]),
+        (lambda: aten.stack([x, x], -1), [f"list [{_shown(x)}, {_shown(x)}]", "int -1"]),
+    ]
+    for call, expected in cases:
+        seen = _native.capture_native(call)
+        if not any(values == expected for *_, values in seen):
+            raise _unexpected("values on the stack")
+
+
+def _shown(tensor: torch.Tensor) -> str:
+    storage = untyped_storage(tensor)
+    number = {torch.float32: 6, torch.complex64: 9}[tensor.dtype]
+    return (
+        f"tensor {list(tensor.shape)} {list(tensor.stride())} offset {tensor.storage_offset()} "
+        f"keys {_C._dispatch_keys(tensor).raw_repr()} dtype {number} storage {storage._cdata} of {storage.nbytes()}"
+    )
+
+
+_library: torch.library.Library | None = None
+
+
+def _define_raising() -> None:
+    """Defines the op through which an error of Remat's own leaves the fallback with its own type."""
+    global _library
+    _library = torch.library.Library("remat_native", "FRAGMENT")
+    _library.define("raise_error() -> ()")
+    _library.impl("raise_error", _raise_error, "CompositeExplicitAutograd")
+    _native.capture_native(torch.ops.remat_native.raise_error.default, None, True)
+
+
+def _raise_error() -> None:
+    try:
+        _native.raise_native()
+    except BaseException as error:
+        raise own_frames_dropped(error) from None

@@ -1,0 +1,538 @@
+//! Calls of a known form: all that an op needs is known before it runs, and no Python is entered for it.
+//!
+//! A call takes this way once its form settled: its workspace is measured and its cost frozen. What differs from the
+//! form after all (a result of another size, a storage of a view's own) is taken in as on the way through Python.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+use remat_core::{Bytes, Cost, DeviceId, Finished, OpId, OpSpec, Output, Replay, TensorId};
+
+use super::op::{Announced, Prepared, Ran};
+use super::state::State;
+use crate::call::arguments::{Registry, Walk};
+use crate::call::form::Form;
+use crate::call::func::{Func, Kind};
+use crate::call::record::{Context, GradMode, Record};
+use crate::call::signature::{Signature, SAMPLES};
+use crate::call::stacked::{Arity, Stacked};
+use crate::call::view::{Arg, Number};
+use crate::ffi::boxed::{storage_bytes, Item, Value};
+use crate::ffi::dispatcher::Torch;
+use crate::ffi::fastcall::call_one;
+use crate::tracking::storages::{Contents, LiveId};
+use crate::tracking::trace::RanOp;
+
+/// Forms that are known at once; a program whose shapes never repeat must not grow for ever.
+const LIMIT: usize = 100_000;
+
+/// The call that is on its way through Python, and may make its form known.
+pub(super) struct Candidate {
+    pub(super) key: u64,
+    pub(super) numbers: Vec<Number>,
+    /// For each number the position of the argument.
+    pub(super) positions: Vec<u32>,
+    pub(super) arity: &'static Arity,
+}
+
+/// A form whose calls need no Python.
+pub(super) struct Known {
+    func: Arc<Func>,
+    form: Arc<Form>,
+    outputs: Vec<Output>,
+    signature: Signature,
+    grad: GradMode,
+}
+
+/// An op of a known form between its announcement and its results.
+pub(super) struct Running {
+    known: Arc<Known>,
+    op: OpId,
+    inputs: Vec<TensorId>,
+    lives: Vec<LiveId>,
+    chain: u32,
+    replay: Replay,
+}
+
+/// The storages of results, as they lie on the stack.
+#[derive(Default)]
+struct Fresh<'a> {
+    sizes: Vec<Bytes>,
+    /// Output, tensor, storage.
+    storages: Vec<(u32, &'a Value, usize)>,
+    /// Whether all is as the form says.
+    usual: bool,
+}
+
+impl State {
+    /// Makes the form of a call known after it ran through Python, if later calls can do without.
+    pub(super) fn make_known(
+        &mut self,
+        func: &Arc<Func>,
+        prepared: &mut Prepared,
+        candidate: &Candidate,
+    ) -> Option<Arc<Form>> {
+        let Prepared {
+            walked, signature, ..
+        } = prepared;
+        let settled = signature.measured
+            && signature.left
+            && signature.leaves == Bytes(0)
+            && signature.samples >= SAMPLES;
+        let plain = matches!(func.kind, Kind::Plain | Kind::Read)
+            && !(func.random || func.data_dependent || func.blank || func.pins_results)
+            && func.stats.is_none();
+        let simple = !walked.opaque && walked.parts.is_empty() && walked.stats.is_empty();
+        if !(settled && plain && simple) || self.executor.arena.is_some() {
+            return None;
+        }
+        if !place_numbers(walked, candidate) {
+            return None;
+        }
+        let Announced { outputs, results } = Announced::of(walked, signature);
+        let form = Arc::new(Form::of(func, walked, results));
+        if self.known.len() >= LIMIT {
+            self.known.clear();
+        }
+        let known = Known {
+            func: func.clone(),
+            form: form.clone(),
+            outputs,
+            signature: signature.clone(),
+            grad: prepared.grad,
+        };
+        self.known.insert(candidate.key, Arc::new(known));
+        Some(form)
+    }
+
+    /// Announces a call of a known form; `None` if it has to go through Python.
+    ///
+    /// # Safety
+    /// The values that `stacked` names are alive, on the stack of the call.
+    pub(super) unsafe fn begin_known(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        stacked: &Stacked,
+    ) -> PyResult<Option<Running>> {
+        if self.executor.storages.has_deaths() {
+            self.executor.drain_deaths(py)?;
+        }
+        let Some(known) = self.known.get(&stacked.key).cloned() else {
+            return Ok(None);
+        };
+        // SAFETY: as the caller promises.
+        let Some((inputs, lives)) = (unsafe { self.inputs_of(py, torch, stacked)? }) else {
+            return Ok(None);
+        };
+        let executor = &self.executor;
+        let usual = lives.iter().enumerate().all(|(at, &id)| {
+            let written = known.form.written.contains(&(at as u32));
+            let live = executor.storages.live(id);
+            live.is_some_and(|l| !l.blank && !(written && (l.outside.is_some() || l.freed)))
+        });
+        if !usual || executor.arena.is_some() {
+            return Ok(None);
+        }
+        self.ops += 1;
+        self.set_current(&known.func.name);
+        let chain = self.executor.chain(&inputs);
+        self.executor.cut_chains(py, chain)?;
+        let replay = self.replay_of_known(&known, &lives);
+        if known.grad == GradMode::On {
+            self.executor.storages.note_forward();
+        }
+        let op = self.begin_counted(
+            py,
+            &OpSpec {
+                inputs: &inputs,
+                outputs: &known.outputs,
+                workspace: known.signature.room(),
+                workspace_device: known.signature.workspace_device,
+                replay,
+            },
+        )?;
+        Ok(Some(Running {
+            known,
+            op,
+            inputs,
+            lives,
+            chain,
+            replay,
+        }))
+    }
+
+    /// The tensors and live storages of a call's arguments. Storages that are new become constants.
+    unsafe fn inputs_of(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        stacked: &Stacked,
+    ) -> PyResult<Option<(Vec<TensorId>, Vec<LiveId>)>> {
+        let count = stacked.storages.len();
+        let (mut inputs, mut lives) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for (&storage, &tensor) in stacked.storages.iter().zip(&stacked.tensors) {
+            let (id, tensor) = match self.executor.storages.find_at(storage) {
+                Some(found) => found,
+                None => {
+                    // SAFETY: the caller promises that the value is alive.
+                    let tensor = unsafe { torch.dispatcher.wrap(py, &*tensor)? };
+                    let object = call_one(&self.torch.untyped_storage, &tensor)?;
+                    match self.executor.resolve(&object)? {
+                        Some(found) => found,
+                        None => return Ok(None),
+                    }
+                }
+            };
+            if inputs.contains(&tensor) {
+                return Ok(None);
+            }
+            inputs.push(tensor);
+            lives.push(id);
+        }
+        Ok(Some((inputs, lives)))
+    }
+
+    fn replay_of_known(&self, known: &Known, lives: &[LiveId]) -> Replay {
+        let all_tiny = known.outputs.iter().all(|output| match output {
+            Output::Fresh { bytes, .. } => bytes.0 <= self.tiny,
+            _ => false,
+        });
+        let storages = &self.executor.storages;
+        let carried =
+            known.grad == GradMode::Off && storages.any_carried(lives, &known.form.written);
+        if all_tiny || carried {
+            Replay::Forbidden
+        } else {
+            Replay::Allowed
+        }
+    }
+
+    /// Tells the engine that the op did not run.
+    pub(super) fn cancel_known(&mut self, py: Python<'_>, running: &Running) -> PyResult<()> {
+        self.executor.cancel(py, running.op)
+    }
+
+    /// Takes in the results of a call of a known form.
+    ///
+    /// # Safety
+    /// The results are alive, on the stack of the call that returned.
+    pub(super) unsafe fn finish_known(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        running: Running,
+        results: &[Value],
+        stacked: &mut Stacked,
+    ) -> PyResult<()> {
+        if self.executor.storages.has_deaths() {
+            self.executor.drain_deaths(py)?;
+        }
+        // SAFETY: as the caller promises.
+        let fresh = unsafe { self.fresh_results(torch, &running.known, results) };
+        if !fresh.usual {
+            self.known.remove(&stacked.key);
+            // SAFETY: as the caller promises.
+            return unsafe { self.finish_unusual(py, torch, running, results) };
+        }
+        let made = self.executor.engine.outputs(running.op).to_vec();
+        self.tell_engine_known(py, &running, &made, &fresh.sizes)?;
+        for &(k, value, storage) in &fresh.storages {
+            let Output::Fresh { device, .. } = running.known.outputs[k as usize] else {
+                continue;
+            };
+            let contents = self.contents(made[k as usize], fresh.sizes[k as usize].0, device);
+            // SAFETY: as the caller promises.
+            let tensor = unsafe { torch.dispatcher.wrap(py, value)? };
+            let object = call_one(&self.torch.untyped_storage, &tensor)?;
+            self.executor.ledger.add(device, contents.bytes);
+            self.executor.storages.insert_at(&object, storage, contents)?;
+        }
+        let signature = &running.known.signature;
+        let (device, workspace) = (signature.workspace_device, signature.workspace.0);
+        self.executor.ledger.spike(device, workspace);
+        for (k, &input) in running.known.form.written.iter().enumerate() {
+            self.supersede(py, running.lives[input as usize], made[k])?;
+        }
+        self.check_written(py, torch, &running)?;
+        self.keep_known(py, &running, &made, stacked)?;
+        if running.known.func.accumulates {
+            self.pin_accumulated(py, torch, results)?;
+        }
+        self.executor.collect();
+        Ok(())
+    }
+
+    fn contents(&self, tensor: TensorId, bytes: u64, device: DeviceId) -> Contents {
+        Contents {
+            tensor,
+            sid: self.executor.storage_of(tensor),
+            bytes,
+            device,
+        }
+    }
+
+    /// Compares the results with the form.
+    unsafe fn fresh_results<'a>(
+        &self,
+        torch: &Torch,
+        known: &Known,
+        results: &'a [Value],
+    ) -> Fresh<'a> {
+        let boxed = torch.boxed;
+        let sizes = known.outputs.iter().map(|output| match output {
+            Output::Fresh { bytes, .. } => *bytes,
+            _ => Bytes(0),
+        });
+        let mut fresh = Fresh {
+            sizes: sizes.collect(),
+            storages: Vec::with_capacity(known.form.results.len()),
+            usual: true,
+        };
+        let mut at = 0;
+        // SAFETY: the caller promises that the results are alive.
+        unsafe {
+            for_each_result(torch, results, &mut |value, item| {
+                let expected = known.form.results.get(at).copied().flatten();
+                at += 1;
+                let Item::Tensor(tensor) = item else {
+                    fresh.usual &= expected.is_none();
+                    return;
+                };
+                let storage = tensor.storage(boxed);
+                if storage == 0 {
+                    fresh.usual = false;
+                    return;
+                }
+                let seen = self.executor.storages.find_at(storage).is_some()
+                    || fresh.storages.iter().any(|&(_, _, known)| known == storage);
+                match expected {
+                    _ if seen => fresh.usual &= expected.is_none(),
+                    Some(k) => {
+                        fresh.sizes[k as usize] = Bytes(storage_bytes(boxed, storage));
+                        fresh.storages.push((k, value, storage));
+                    }
+                    None => fresh.usual = false,
+                }
+            });
+        }
+        let expected = known.form.results.iter().flatten().count();
+        fresh.usual &= fresh.storages.len() == expected;
+        fresh
+    }
+
+    /// Takes in results that are not as the form says, as after a call through Python.
+    unsafe fn finish_unusual(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        running: Running,
+        results: &[Value],
+    ) -> PyResult<()> {
+        let list = PyList::empty(py);
+        let mut wrapped = Ok(());
+        // SAFETY: the caller promises that the results are alive.
+        unsafe {
+            for_each_result(torch, results, &mut |value, item| {
+                let object = match item {
+                    Item::Tensor(_) => torch.dispatcher.wrap(py, value),
+                    _ => Ok(py.None().into_bound(py)),
+                };
+                let added = object.and_then(|object| list.append(object));
+                if wrapped.is_ok() {
+                    wrapped = added;
+                }
+            });
+        }
+        wrapped?;
+        let known = &running.known;
+        let announced = Announced {
+            outputs: known.outputs.clone(),
+            results: known.form.results.clone(),
+        };
+        let mut prepared = Prepared {
+            walked: Walk {
+                inputs: running.inputs,
+                lives: running.lives,
+                written: known.form.written.clone(),
+                ..Walk::default()
+            },
+            signature: known.signature.clone(),
+            grad: known.grad,
+            replay: running.replay,
+        };
+        let ran = Ran {
+            op: running.op,
+            made: self.executor.engine.outputs(running.op).to_vec(),
+            result: list.into_any(),
+            cost: known.signature.cost,
+            rng: None,
+        };
+        self.finish(&mut prepared, &announced, &ran)?;
+        // No record: what a replay of this call would return is not known.
+        self.pin_outputs(py, running.op)
+    }
+
+    fn tell_engine_known(
+        &mut self,
+        py: Python<'_>,
+        running: &Running,
+        made: &[TensorId],
+        sizes: &[Bytes],
+    ) -> PyResult<()> {
+        let executor = &mut self.executor;
+        let signature = &running.known.signature;
+        if let Some(trace) = &mut executor.trace {
+            trace.op(&RanOp {
+                name: &executor.current,
+                inputs: &running.inputs,
+                outputs: &running.known.outputs,
+                made,
+                workspace: signature.room().0,
+                workspace_device: signature.workspace_device,
+                cost: signature.cost,
+                replay: Replay::Allowed,
+                sizes: Some(sizes),
+            })?;
+        }
+        let finished = executor.engine.finish(
+            running.op,
+            &Finished {
+                cost: Cost(signature.cost),
+                bytes: Some(sizes),
+            },
+        );
+        executor.perform(py)?;
+        finished.map_err(|e| executor.refusal(py, &e))
+    }
+
+    /// Takes in anew what an op resized that it declared to write.
+    fn check_written(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        running: &Running,
+    ) -> PyResult<()> {
+        for &input in &running.known.form.written {
+            let id = running.lives[input as usize];
+            let Some(live) = self.executor.storages.live(id) else {
+                continue;
+            };
+            // SAFETY: a tensor among the arguments, which the caller of the op still holds, owns the storage.
+            let bytes = unsafe { storage_bytes(torch.boxed, live.imp.address()) };
+            if bytes != live.bytes {
+                self.check_size(py, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn keep_known(
+        &mut self,
+        py: Python<'_>,
+        running: &Running,
+        made: &[TensorId],
+        stacked: &mut Stacked,
+    ) -> PyResult<()> {
+        let known = &running.known;
+        if running.replay != Replay::Allowed || known.outputs.is_empty() {
+            return Ok(());
+        }
+        let record = Record {
+            form: known.form.clone(),
+            offsets: stacked.offsets.clone(),
+            numbers: stacked.numbers.clone(),
+            blank: None,
+            context: Context {
+                grad: known.grad,
+                rng: None,
+            },
+            workspace: known.signature.workspace.0,
+            workspace_device: known.signature.workspace_device,
+            holds: Vec::new(),
+        };
+        self.executor.keep(py, running.op, record, &running.lives)?;
+        self.executor.note_chain(made, running.chain);
+        Ok(())
+    }
+
+    /// Pins a gradient that autograd is about to leave in a leaf.
+    fn pin_accumulated(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        results: &[Value],
+    ) -> PyResult<()> {
+        let accumulating = self.executor.internals.accumulating.bind(py);
+        if !accumulating.call0()?.is_truthy()? {
+            return Ok(());
+        }
+        for value in results {
+            // SAFETY: the result is alive, on the stack.
+            if let Item::Tensor(tensor) = unsafe { torch.boxed.read(value) } {
+                // SAFETY: as above.
+                let storage = unsafe { tensor.storage(torch.boxed) };
+                if let Some((id, _)) = self.executor.storages.find_at(storage) {
+                    self.executor.pin(py, id)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Replaces arguments whose values the key leaves out by the places of their numbers. Returns whether all are there;
+/// nothing is replaced otherwise.
+fn place_numbers(walked: &mut Walk, candidate: &Candidate) -> bool {
+    let place = |position: u32| -> Option<Place> {
+        let position = position as usize;
+        let (place, arg) = if position < walked.args.len() {
+            (Place::Positional(position), walked.args.get(position)?)
+        } else {
+            let name = candidate.arity.names.get(position)?;
+            let at = walked.names.iter().position(|known| known == name)?;
+            (Place::ByName(at), &walked.kwargs.get(at)?.1)
+        };
+        matches!(arg, Arg::Object(_)).then_some(place)
+    };
+    let places: Option<Vec<Place>> = candidate.positions.iter().map(|&at| place(at)).collect();
+    let Some(places) = places else { return false };
+    for (number, place) in (0..).zip(places) {
+        match place {
+            Place::Positional(at) => walked.args[at] = Arg::Number(number),
+            Place::ByName(at) => walked.kwargs[at].1 = Arg::Number(number),
+        }
+    }
+    true
+}
+
+/// The place of an argument among those that Python is called with.
+enum Place {
+    Positional(usize),
+    ByName(usize),
+}
+
+/// Visits results in the order in which they are flattened: each tensor, or none, of each list.
+///
+/// # Safety
+/// The results are alive, on the stack of the call that returned.
+unsafe fn for_each_result<'a>(
+    torch: &Torch,
+    results: &'a [Value],
+    visit: &mut dyn FnMut(&'a Value, Item<'a>),
+) {
+    for value in results {
+        // SAFETY: as the caller promises; lists keep their items alive.
+        unsafe {
+            match torch.boxed.read(value) {
+                Item::List(items) => {
+                    for value in items {
+                        visit(value, torch.boxed.read(value));
+                    }
+                }
+                item => visit(value, item),
+            }
+        }
+    }
+}

@@ -1,0 +1,480 @@
+//! Ops that reach the session without Python: the fallback on torch's dispatcher.
+//!
+//! An op of a known form is announced, run and taken in here. Any other is handed to the dispatch mode, as if the
+//! program had one on its stack; there its form may become known.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_void;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use pyo3::prelude::*;
+use rustc_hash::FxHashMap;
+
+use super::known::{Candidate, Running};
+use super::lock::{Held, SessionLock};
+use crate::call::stacked::{Arity, Stacked};
+use crate::ffi::boxed::{find_items, Boxed, Stack, Value};
+use crate::ffi::dispatcher::{self, Keys, Libraries, Op, Torch};
+use crate::ffi::gil::Gil;
+
+/// The session in force, as the fallback sees it.
+pub struct Native {
+    lock: Arc<SessionLock>,
+    /// The dispatch mode, for ops of forms that are not known.
+    mode: Py<PyAny>,
+    /// `push_mode(mode)`.
+    push: Py<PyAny>,
+    /// `pop_mode()`.
+    pop: Py<PyAny>,
+    /// `route(name, overload) -> dict`.
+    route: Py<PyAny>,
+}
+
+static ACTIVE: RwLock<Option<Arc<Native>>> = RwLock::new(None);
+
+/// The fallback's treatment of an op.
+#[derive(Clone, Copy, Debug)]
+enum Route {
+    /// Runs as it is: it makes a view.
+    Run,
+    /// Is passed on, and the ops that it is made of come here.
+    Decompose,
+    /// Is told to the session.
+    Session(&'static Arity),
+}
+
+static ROUTES: RwLock<Option<FxHashMap<usize, Route>>> = RwLock::new(None);
+
+/// The op that raises the error of this thread.
+static RAISES: OnceLock<Op> = OnceLock::new();
+
+thread_local! {
+    static CANDIDATE: RefCell<Option<Candidate>> = const { RefCell::new(None) };
+    static STACKED: Cell<Option<Box<Stacked>>> = const { Cell::new(None) };
+    static ERROR: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    static CAPTURE: RefCell<Option<Capture>> = const { RefCell::new(None) };
+}
+
+/// A capture of the ops that the probe calls.
+struct Capture {
+    list: Option<(usize, Vec<i64>)>,
+    raising: bool,
+    seen: Vec<Seen>,
+}
+
+/// The call that is on its way through Python on this thread.
+pub(super) fn take_candidate() -> Option<Candidate> {
+    CANDIDATE.with_borrow_mut(Option::take)
+}
+
+fn active() -> Option<Arc<Native>> {
+    ACTIVE
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
+}
+
+fn route_of(op: Op) -> Option<Route> {
+    let routes = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
+    routes.as_ref().and_then(|known| known.get(&op.id())).copied()
+}
+
+/// Enters the session: ops of threads that include the key come to it.
+pub(super) fn enter(native: Native) {
+    let mut active = ACTIVE.write().unwrap_or_else(PoisonError::into_inner);
+    let before = active.replace(Arc::new(native));
+    drop(active); // dropping the last reference may run Python code
+    drop(before);
+}
+
+/// Leaves the session.
+pub(super) fn leave() {
+    let mut active = ACTIVE.write().unwrap_or_else(PoisonError::into_inner);
+    let before = active.take();
+    drop(active);
+    drop(before);
+}
+
+impl Native {
+    pub(super) fn new(
+        lock: Arc<SessionLock>,
+        mode: Py<PyAny>,
+        internals: &Bound<'_, PyAny>,
+    ) -> PyResult<Native> {
+        let get = |name: &str| -> PyResult<Py<PyAny>> { Ok(internals.getattr(name)?.unbind()) };
+        Ok(Native {
+            lock,
+            mode,
+            push: get("push_mode")?,
+            pop: get("pop_mode")?,
+            route: get("route")?,
+        })
+    }
+
+    /// The treatment of an op, which Python describes when it is first seen.
+    fn learn_route(&self, py: Python<'_>, op: Op) -> PyResult<Route> {
+        // SAFETY: the dispatcher passed the op to the fallback.
+        let (name, overload) = unsafe { op.name() };
+        let found = self.route.bind(py).call1((name, overload))?;
+        let (way, arguments, results, scalars, defaults, names) = found.extract::<(
+            String,
+            usize,
+            usize,
+            u64,
+            Vec<Option<f64>>,
+            Vec<String>,
+        )>()?;
+        let route = match way.as_str() {
+            "run" => Route::Run,
+            "decompose" => Route::Decompose,
+            // Ops are never undefined, but for those of a library that is being edited: the entries are few and small.
+            _ => Route::Session(Box::leak(Box::new(Arity {
+                arguments,
+                results,
+                scalars,
+                defaults,
+                names,
+            }))),
+        };
+        let mut routes = ROUTES.write().unwrap_or_else(PoisonError::into_inner);
+        routes.get_or_insert_default().insert(op.id(), route);
+        Ok(route)
+    }
+
+    /// Hands the call to the dispatch mode.
+    ///
+    /// # Safety
+    /// As for [`Dispatcher::to_mode`].
+    unsafe fn through_python(
+        &self,
+        torch: &Torch,
+        op: *const Op,
+        keys: u64,
+        stack: *mut Stack,
+    ) {
+        let pushed = Gil::with(|py| self.push.bind(py).call1((&self.mode,)).map(|_| ()));
+        if let Some(Err(error)) = pushed {
+            // SAFETY: no reference into the stack is held.
+            unsafe { raise(torch, error) };
+        }
+        let _popped = Popped(self);
+        // SAFETY: as the caller promises; the mode was pushed.
+        unsafe { torch.dispatcher.to_mode(op, keys, stack) }
+    }
+}
+
+/// Pops the mode when dropped, after an error of torch too.
+struct Popped<'a>(&'a Native);
+
+impl Drop for Popped<'_> {
+    fn drop(&mut self) {
+        // An error of Python's that is on its way lies in a C++ exception, not in the interpreter. Popping cannot fail:
+        // the mode is there.
+        let _ = Gil::with(|py| self.0.pop.bind(py).call0().map(|_| ()));
+    }
+}
+
+/// Raises an error in the caller of the op.
+///
+/// # Safety
+/// Nothing that torch's unwinding skips is in use.
+unsafe fn raise(torch: &Torch, error: PyErr) -> ! {
+    ERROR.with_borrow_mut(|slot| *slot = Some(error));
+    if let Some(op) = RAISES.get() {
+        // SAFETY: the op takes and returns nothing, and has a kernel.
+        unsafe { torch.dispatcher.call_without_arguments(*op) }
+    }
+    // The op raises: there is no way to go on with a call that was refused.
+    std::process::abort()
+}
+
+/// The op that runs, told to the engine as not run if torch raises.
+struct Underway<'a> {
+    held: Option<Held<'a>>,
+    running: Option<Running>,
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        if let (Some(mut held), Some(running)) = (self.held.take(), self.running.take()) {
+            // The error that is on its way tells more than one of taking the op back.
+            let _ = Gil::with(|py| held.state.cancel_known(py, &running));
+        }
+    }
+}
+
+/// The fallback.
+///
+/// # Safety
+/// The dispatcher calls it.
+pub(super) unsafe extern "C-unwind" fn fallback(
+    _functor: *mut c_void,
+    op: *const Op,
+    keys: u64,
+    stack: *mut Stack,
+) {
+    let Some(dispatcher) = dispatcher::dispatcher() else {
+        std::process::abort() // it is set up before any thread includes the key
+    };
+    let captured = CAPTURE.with_borrow_mut(|capture| match capture {
+        // SAFETY: the dispatcher's own arguments.
+        Some(capture) => {
+            unsafe { note(capture, op, stack) };
+            true
+        }
+        None => false,
+    });
+    let native = if captured { None } else { active() };
+    let (Some(native), Some(boxed)) = (native, dispatcher::boxed()) else {
+        let _excluded = dispatcher.exclude();
+        // SAFETY: the dispatcher's own arguments.
+        return unsafe { dispatcher.next(op, keys, stack) };
+    };
+    let torch = Torch { dispatcher, boxed };
+    // SAFETY: the dispatcher's own argument.
+    let id = unsafe { *op };
+    let route = match route_of(id) {
+        Some(route) => Ok(route),
+        None => {
+            let _excluded = dispatcher.exclude();
+            Gil::with(|py| native.learn_route(py, id)).unwrap_or(Ok(Route::Run))
+        }
+    };
+    // SAFETY: the dispatcher's own arguments; `native` is an `Arc`, which unwinding drops.
+    unsafe {
+        match route {
+            Ok(Route::Decompose) => dispatcher.next(op, keys, stack),
+            Ok(Route::Run) => {
+                let _excluded = dispatcher.exclude();
+                dispatcher.next(op, keys, stack)
+            }
+            Ok(Route::Session(arity)) => {
+                let _excluded = dispatcher.exclude();
+                session(&native, &torch, arity, op, keys, stack)
+            }
+            Err(error) => {
+                let _excluded = dispatcher.exclude();
+                raise(&torch, error)
+            }
+        }
+    }
+}
+
+/// The way of a call whose form was looked up.
+enum Way<'a> {
+    /// Announced.
+    Announced(Underway<'a>),
+    /// Its form is not known.
+    Python,
+    /// The session itself calls: it is amid another op on this thread.
+    Inside,
+}
+
+/// Tells the session of an op.
+///
+/// # Safety
+/// The dispatcher's own arguments; the key is excluded.
+unsafe fn session(
+    native: &Native,
+    torch: &Torch,
+    arity: &'static Arity,
+    op: *const Op,
+    keys: u64,
+    stack: *mut Stack,
+) {
+    let mut stacked = STACKED.take().unwrap_or_default();
+    // SAFETY: the arguments are the last values on the stack, which nobody changes before the kernel runs.
+    let known = unsafe {
+        let seed = ((*op).id() as u64) << 1 | u64::from(torch.dispatcher.grad_enabled());
+        let values = (*stack).last(arity.arguments).unwrap_or(&[]);
+        let aside = |keys| torch.dispatcher.aside(keys);
+        stacked.pass(torch.boxed, &aside, arity, values, seed)
+    };
+    if stacked.aside {
+        STACKED.set(Some(stacked));
+        // SAFETY: as the caller promises.
+        return unsafe { torch.dispatcher.next(op, keys, stack) };
+    }
+    let way = if known {
+        // SAFETY: the arguments are alive until the kernel runs.
+        Gil::with(|py| unsafe { announce(native, torch, py, &stacked) })
+    } else {
+        Some(Ok(Way::Python))
+    };
+    match way {
+        Some(Ok(Way::Announced(mut underway))) => {
+            // SAFETY: as the caller promises. An error unwinds, and `underway` takes the op back.
+            unsafe { torch.dispatcher.next(op, keys, stack) };
+            // SAFETY: the results are the last values on the stack.
+            let taken = Gil::with(|py| unsafe {
+                let results = (*stack).last(arity.results).unwrap_or(&[]);
+                take_in(torch, py, &mut underway, results, &mut stacked)
+            });
+            drop(underway);
+            STACKED.set(Some(stacked));
+            if let Some(Err(error)) = taken {
+                // SAFETY: nothing is in use.
+                unsafe { raise(torch, error) }
+            }
+        }
+        Some(Ok(Way::Python)) => {
+            if known {
+                CANDIDATE.with_borrow_mut(|candidate| {
+                    *candidate = Some(Candidate {
+                        key: stacked.key,
+                        numbers: stacked.numbers.clone(),
+                        positions: stacked.positions.clone(),
+                        arity,
+                    })
+                });
+            }
+            STACKED.set(Some(stacked));
+            // SAFETY: as the caller promises.
+            unsafe { native.through_python(torch, op, keys, stack) }
+        }
+        Some(Ok(Way::Inside)) | None => {
+            STACKED.set(Some(stacked));
+            // SAFETY: as the caller promises.
+            unsafe { torch.dispatcher.next(op, keys, stack) }
+        }
+        Some(Err(error)) => {
+            STACKED.set(Some(stacked));
+            // SAFETY: nothing is in use.
+            unsafe { raise(torch, error) }
+        }
+    }
+}
+
+/// Announces a call if its form is known.
+///
+/// # Safety
+/// The values that `stacked` names are alive.
+unsafe fn announce<'a>(
+    native: &'a Native,
+    torch: &Torch,
+    py: Python<'_>,
+    stacked: &Stacked,
+) -> PyResult<Way<'a>> {
+    let Some(mut held) = native.lock.enter(py) else {
+        return Ok(Way::Inside);
+    };
+    // SAFETY: as the caller promises.
+    let running = unsafe { held.state.begin_known(py, torch, stacked)? };
+    Ok(match running {
+        Some(running) => Way::Announced(Underway {
+            held: Some(held),
+            running: Some(running),
+        }),
+        None => Way::Python,
+    })
+}
+
+/// Takes in the results of a call that was announced.
+///
+/// # Safety
+/// The results are alive.
+unsafe fn take_in(
+    torch: &Torch,
+    py: Python<'_>,
+    underway: &mut Underway<'_>,
+    results: &[Value],
+    stacked: &mut Stacked,
+) -> PyResult<()> {
+    let (Some(held), Some(running)) = (&mut underway.held, underway.running.take()) else {
+        return Ok(());
+    };
+    let state = &mut held.state;
+    // SAFETY: as the caller promises.
+    unsafe { state.finish_known(py, torch, running, results, stacked) }
+}
+
+/// Notes a call for the probe.
+///
+/// # Safety
+/// The dispatcher's own arguments.
+unsafe fn note(capture: &mut Capture, op: *const Op, stack: *const Stack) {
+    // SAFETY: as the caller promises; all values on the stack of a call that the probe makes are its arguments.
+    unsafe {
+        let (name, overload) = (*op).name();
+        let values = (*stack).all();
+        let header = capture.list.as_ref().and_then(|(at, items)| {
+            let (_, list) = values.get(*at)?.raw();
+            find_items(list, items)
+        });
+        let read = dispatcher::boxed().map_or_else(Vec::new, |boxed| {
+            values.iter().map(|value| boxed.show(value)).collect()
+        });
+        let raw = values.iter().map(Value::raw).collect();
+        capture
+            .seen
+            .push((format!("{name}.{overload}"), raw, header, read));
+        if capture.raising {
+            let _ = RAISES.set(*op);
+        }
+    }
+}
+
+/// Puts the fallback on the dispatcher; see [`set_up`](crate::ffi::dispatcher::set_up).
+#[pyfunction]
+pub fn register_native(keys: Keys, libraries: Libraries, redispatch: usize) -> PyResult<()> {
+    // SAFETY: `prepare_native` of torch internals, the one caller, found these values on this build of torch, and that
+    // nobody uses the key.
+    unsafe { dispatcher::set_up(keys, &libraries, redispatch, fallback) }
+}
+
+/// Sets the tags and offsets of boxed values.
+#[pyfunction]
+pub fn describe_boxed(boxed: Boxed) {
+    // SAFETY: as for `register_native`.
+    unsafe { dispatcher::set_boxed(boxed) }
+}
+
+/// Has this thread's ops come to the fallback, or not any more.
+#[pyfunction]
+pub fn include_native(on: bool) {
+    if let Some(dispatcher) = dispatcher::dispatcher() {
+        dispatcher.include(on);
+    }
+}
+
+/// Ends native dispatch for all threads.
+#[pyfunction]
+pub fn leave_native() {
+    leave();
+}
+
+/// The probe's view of an op that came to the fallback.
+type Seen = (String, Vec<(u32, u64)>, Option<usize>, Vec<String>);
+
+/// Calls a function and lists the ops that come to the fallback meanwhile: the name, tags and payloads of the arguments,
+/// the offset of a list's items, and the arguments as the fallback reads them. No op reaches a session meanwhile on this
+/// thread. `list` is the position of a list and its items. With `raising` the op is the one that raises from now on.
+#[pyfunction]
+#[pyo3(signature = (call, list=None, raising=false))]
+pub fn capture_native(
+    call: &Bound<'_, PyAny>,
+    list: Option<(usize, Vec<i64>)>,
+    raising: bool,
+) -> PyResult<Vec<Seen>> {
+    let capture = Capture {
+        list,
+        raising,
+        seen: Vec::new(),
+    };
+    CAPTURE.with_borrow_mut(|captured| *captured = Some(capture));
+    include_native(true);
+    let called = call.call0();
+    include_native(false);
+    let captured = CAPTURE.with_borrow_mut(Option::take);
+    called?;
+    Ok(captured.map_or_else(Vec::new, |capture| capture.seen))
+}
+
+/// Raises the error that the fallback met on this thread.
+#[pyfunction]
+pub fn raise_native() -> PyResult<()> {
+    match ERROR.with_borrow_mut(Option::take) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}

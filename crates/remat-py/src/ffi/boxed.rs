@@ -1,0 +1,319 @@
+//! The boxed calling convention of torch's dispatcher: stacks of `c10::IValue`, and the tensors on them.
+//!
+//! None of this is an interface, so nothing is assumed: Python finds the tags and offsets on probes of known content
+//! when native dispatch is first asked for, and refuses it if anything differs (`probe_boxed` of torch internals).
+//!
+//! # Which values are alive
+//! The dispatcher owns the stack that it passes to a kernel. Until the kernel returns or changes the stack, every value
+//! on it is alive, and so are the tensors, lists and storages that these values own.
+
+use pyo3::prelude::*;
+
+/// Tags and offsets, in bytes, of this build of torch.
+#[derive(Clone, Copy, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Boxed {
+    /// Tag of `None`.
+    none: u32,
+    /// Tag of a tensor.
+    tensor: u32,
+    /// Tag of a `double`.
+    float: u32,
+    /// Tag of an `int64_t`.
+    int: u32,
+    /// Tag of a `bool`.
+    boolean: u32,
+    /// Tag of a string.
+    string: u32,
+    /// Tag of a list.
+    list: u32,
+    /// Tag of a device.
+    device: u32,
+    /// In a list, of the vector of its items; in a string, of its text.
+    header: usize,
+    /// In `TensorImpl`, of the pointer to its storage.
+    storage: usize,
+    /// In `TensorImpl`, of the number of dimensions, which sizes and strides follow.
+    sizes: usize,
+    /// In `TensorImpl`, of the offset in elements.
+    offset: usize,
+    /// In `TensorImpl`, of the word with the dtype, the device and properties of the layout.
+    dtype: usize,
+    /// In `TensorImpl`, of the set of dispatch keys.
+    keys: usize,
+    /// In `StorageImpl`, of the size in bytes.
+    nbytes: usize,
+}
+
+/// `c10::IValue`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Value {
+    payload: u64,
+    tag: u32,
+    _unused: u32,
+}
+
+/// `std::vector<c10::IValue>`.
+#[repr(C)]
+pub struct Stack {
+    begin: *mut Value,
+    end: *mut Value,
+    capacity: *mut Value,
+}
+
+/// Address of a `c10::TensorImpl` that has a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tensor(usize);
+
+/// A value on the stack.
+#[derive(Clone, Copy, Debug)]
+pub enum Item<'a> {
+    /// Nothing, or a tensor without a value.
+    None,
+    /// A tensor.
+    Tensor(Tensor),
+    /// A `double`.
+    Float(f64),
+    /// An `int64_t`.
+    Int(i64),
+    /// A `bool`.
+    Bool(bool),
+    /// A text.
+    Text(&'a [u8]),
+    /// The items of a list.
+    List(&'a [Value]),
+    /// A device.
+    Device(u64),
+    /// Anything else.
+    Other,
+}
+
+impl Stack {
+    /// An empty stack.
+    pub fn empty() -> Stack {
+        let null = std::ptr::null_mut();
+        Stack {
+            begin: null,
+            end: null,
+            capacity: null,
+        }
+    }
+
+    /// All values.
+    ///
+    /// # Safety
+    /// As for [`last`](Self::last).
+    pub unsafe fn all(&self) -> &[Value] {
+        let length = (self.end as usize).wrapping_sub(self.begin as usize) / size_of::<Value>();
+        // SAFETY: as the caller promises.
+        unsafe { self.last(length) }.unwrap_or(&[])
+    }
+
+    /// The last `count` values.
+    ///
+    /// # Safety
+    /// The dispatcher passed the stack to a kernel that has not returned, and nobody changes it as long as the slice is
+    /// used.
+    pub unsafe fn last(&self, count: usize) -> Option<&[Value]> {
+        let length = (self.end as usize).wrapping_sub(self.begin as usize) / size_of::<Value>();
+        if self.begin.is_null() || length < count {
+            return (count == 0).then_some(&[]);
+        }
+        // SAFETY: the caller promises a vector in use, whose values lie between `begin` and `end`, `length` of them.
+        Some(unsafe { std::slice::from_raw_parts(self.end.sub(count), count) })
+    }
+}
+
+impl Value {
+    /// The tag and the payload, for the probe.
+    pub fn raw(&self) -> (u32, u64) {
+        (self.tag, self.payload)
+    }
+
+    /// The address of the value's `at::Tensor`, if it is a tensor: torch wraps it for Python.
+    pub fn as_tensor_base(&self) -> *const Value {
+        self
+    }
+}
+
+impl Boxed {
+    /// Reads a value.
+    ///
+    /// # Safety
+    /// The value is alive (see the module's documentation), and this is the description of this build of torch.
+    pub unsafe fn read<'a>(&self, value: &'a Value) -> Item<'a> {
+        let payload = value.payload;
+        match value.tag {
+            tag if tag == self.none => Item::None,
+            tag if tag == self.tensor => {
+                let tensor = Tensor(payload as usize);
+                // SAFETY: as for this function. The tensor without a value is one too, whose set of keys is empty.
+                if unsafe { tensor.keys(self) } == 0 {
+                    Item::None
+                } else {
+                    Item::Tensor(tensor)
+                }
+            }
+            tag if tag == self.float => Item::Float(f64::from_bits(payload)),
+            tag if tag == self.int => Item::Int(payload as i64),
+            tag if tag == self.boolean => Item::Bool(payload & 0xff != 0),
+            tag if tag == self.device => Item::Device(payload & 0xffff),
+            tag if tag == self.list => {
+                // SAFETY: the caller promises that the list is alive; the probe found the vector at this offset.
+                let items = unsafe { &*((payload as usize + self.header) as *const Stack) };
+                let length =
+                    (items.end as usize).wrapping_sub(items.begin as usize) / size_of::<Value>();
+                // SAFETY: as above; the list's owner, a value on the stack, keeps the items for as long.
+                unsafe { items.last(length) }.map_or(Item::Other, Item::List)
+            }
+            tag if tag == self.string => {
+                // SAFETY: the caller promises that the string is alive; the probe found its text at this offset: a
+                // pointer and a length.
+                let [data, length] =
+                    unsafe { *((payload as usize + self.header) as *const [usize; 2]) };
+                // SAFETY: as above.
+                Item::Text(unsafe { std::slice::from_raw_parts(data as *const u8, length) })
+            }
+            _ => Item::Other,
+        }
+    }
+}
+
+impl Boxed {
+    /// A value as text, for the probe to compare.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    pub unsafe fn show(&self, value: &Value) -> String {
+        // SAFETY: as the caller promises; lists keep their items alive.
+        unsafe {
+            match self.read(value) {
+                Item::None => "none".into(),
+                Item::Float(value) => format!("float {value}"),
+                Item::Int(value) => format!("int {value}"),
+                Item::Bool(value) => format!("bool {value}"),
+                Item::Text(text) => format!("text {}", String::from_utf8_lossy(text)),
+                Item::Device(device) => format!("device {device}"),
+                Item::Other => "other".into(),
+                Item::List(items) => {
+                    let items = items.iter().map(|item| self.show(item));
+                    format!("list [{}]", items.collect::<Vec<_>>().join(", "))
+                }
+                Item::Tensor(tensor) => {
+                    let ([sizes, strides], storage) = (tensor.geometry(self), tensor.storage(self));
+                    let bytes = if storage == 0 { 0 } else { storage_bytes(self, storage) };
+                    format!(
+                        "tensor {sizes:?} {strides:?} offset {} keys {} dtype {} storage {storage} of {bytes}",
+                        tensor.offset(self),
+                        tensor.keys(self),
+                        tensor.dtype(self) & 0xffff,
+                    )
+                }
+            }
+        }
+    }
+}
+
+impl Tensor {
+    /// # Safety
+    /// The tensor is alive, and the word at the offset belongs to it.
+    unsafe fn word(self, offset: usize) -> u64 {
+        // SAFETY: the caller promises it.
+        unsafe { ((self.0 + offset) as *const u64).read() }
+    }
+
+    /// The set of dispatch keys.
+    ///
+    /// # Safety
+    /// The tensor is alive (see the module's documentation), and `boxed` describes this build of torch.
+    pub unsafe fn keys(self, boxed: &Boxed) -> u64 {
+        // SAFETY: as the caller promises; the probe found the offset.
+        unsafe { self.word(boxed.keys) }
+    }
+
+    /// The word with the dtype, the device and properties of the layout.
+    ///
+    /// # Safety
+    /// As for [`keys`](Self::keys).
+    pub unsafe fn dtype(self, boxed: &Boxed) -> u64 {
+        // SAFETY: as the caller promises; the probe found the offset.
+        unsafe { self.word(boxed.dtype) }
+    }
+
+    /// The offset in elements.
+    ///
+    /// # Safety
+    /// As for [`keys`](Self::keys).
+    pub unsafe fn offset(self, boxed: &Boxed) -> i64 {
+        // SAFETY: as the caller promises; the probe found the offset.
+        unsafe { self.word(boxed.offset) as i64 }
+    }
+
+    /// Address of the `StorageImpl`; 0 for tensors without one.
+    ///
+    /// # Safety
+    /// As for [`keys`](Self::keys).
+    pub unsafe fn storage(self, boxed: &Boxed) -> usize {
+        // SAFETY: as the caller promises; the probe found the offset.
+        unsafe { self.word(boxed.storage) as usize }
+    }
+
+    /// Sizes and strides.
+    ///
+    /// # Safety
+    /// As for [`keys`](Self::keys).
+    pub unsafe fn geometry<'a>(self, boxed: &Boxed) -> [&'a [i64]; 2] {
+        /// As many dimensions lie within the tensor itself.
+        const INLINE: usize = 5;
+        // SAFETY: as the caller promises; the probe found the offset, on tensors of few and of many dimensions.
+        unsafe {
+            let dimensions = self.word(boxed.sizes) as usize;
+            let inline = (self.0 + boxed.sizes + 8) as *const i64;
+            let (sizes, strides) = if dimensions <= INLINE {
+                (inline, inline.add(INLINE))
+            } else {
+                let outside = *(inline as *const *const i64);
+                (outside, outside.add(dimensions))
+            };
+            [
+                std::slice::from_raw_parts(sizes, dimensions),
+                std::slice::from_raw_parts(strides, dimensions),
+            ]
+        }
+    }
+}
+
+/// The offset, in a list at this address, of the vector of its items, which are the integers expected.
+///
+/// # Safety
+/// A `c10::List` with as many items lies at the address.
+pub unsafe fn find_items(list: u64, expected: &[i64]) -> Option<usize> {
+    // Behind the vtable and one or two counts.
+    [16, 24].into_iter().find(|header| {
+        // SAFETY: the caller promises a list, which is larger than what is read. A vector is followed only if its
+        // length is the one expected.
+        unsafe {
+            let items = &*((list as usize + header) as *const Stack);
+            let bytes = (items.end as usize).wrapping_sub(items.begin as usize);
+            let plausible = !items.begin.is_null()
+                && items.begin as usize % 8 == 0
+                && bytes == size_of_val(expected) * 2
+                && items.capacity >= items.end;
+            plausible
+                && items.last(expected.len()).is_some_and(|items| {
+                    let found = items.iter().map(|item| item.payload as i64);
+                    found.eq(expected.iter().copied())
+                })
+        }
+    })
+}
+
+/// The bytes that a storage says it has.
+///
+/// # Safety
+/// The storage at this address is alive, and `boxed` describes this build of torch.
+pub unsafe fn storage_bytes(boxed: &Boxed, storage: usize) -> u64 {
+    // SAFETY: as the caller promises; the probe found the offset.
+    unsafe { ((storage + boxed.nbytes) as *const u64).read() }
+}

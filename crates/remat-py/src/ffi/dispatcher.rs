@@ -1,0 +1,330 @@
+//! Torch's dispatcher: a fallback of one's own on the key `Fake`, which no kernel of torch uses.
+//!
+//! The fallback sees every op below autograd and autocast, as a dispatch mode does, and no Python is entered for it.
+//! Torch's functions are looked up by their C++ names in libraries that are loaded already; nothing is compiled or
+//! linked. The registration lasts as long as the process, but a thread comes here only while it includes the key.
+
+use std::ffi::{c_void, CString};
+use std::sync::OnceLock;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi as python;
+use pyo3::prelude::*;
+
+use super::boxed::{Boxed, Stack, Value};
+
+/// `c10::OperatorHandle`: the op's definition and its place in a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Op {
+    definition: usize,
+    place: usize,
+}
+
+impl Op {
+    /// A number that no other op has.
+    pub fn id(self) -> usize {
+        self.definition
+    }
+
+    /// The op's name, such as `aten::add`, and that of the overload, such as `Tensor`.
+    ///
+    /// # Safety
+    /// The dispatcher passed the op to a kernel.
+    pub unsafe fn name(self) -> (String, String) {
+        // SAFETY: a definition begins with the op's name, two `std::string`s of 32 bytes that begin with a pointer and
+        // a length. The probe compared them. Ops stay defined while they run.
+        unsafe {
+            let text = |at: usize| {
+                let [data, length] = *((self.definition + at) as *const [usize; 2]);
+                let bytes = std::slice::from_raw_parts(data as *const u8, length);
+                String::from_utf8_lossy(bytes).into_owned()
+            };
+            (text(0), text(32))
+        }
+    }
+}
+
+/// `c10::BoxedKernel::InternalBoxedKernelFunction`.
+pub type Kernel = unsafe extern "C-unwind" fn(*mut c_void, *const Op, u64, *mut Stack);
+
+/// Torch as the fallback calls it.
+#[derive(Clone, Copy)]
+pub struct Dispatcher {
+    include: unsafe extern "C" fn(u16, bool),
+    exclude: unsafe extern "C" fn(u16, bool),
+    is_excluded: unsafe extern "C" fn(u16) -> bool,
+    grad_enabled: unsafe extern "C" fn() -> bool,
+    wrap: unsafe extern "C-unwind" fn(*const Value) -> *mut python::PyObject,
+    redispatch: Kernel,
+    keys: Keys,
+}
+
+/// The dispatch keys that the fallback needs.
+#[derive(Clone, Copy, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Keys {
+    /// The number of the fallback's own key.
+    own: u16,
+    /// The keys below it.
+    below: u64,
+    /// The key of Python's dispatch modes.
+    python: u64,
+    /// The keys of tensors that have no memory, or that Python dispatches.
+    aside: u64,
+    /// The key of the CPU's kernels.
+    cpu: u64,
+}
+
+static DISPATCHER: OnceLock<Dispatcher> = OnceLock::new();
+
+static BOXED: OnceLock<Boxed> = OnceLock::new();
+
+/// Sets the description of boxed values, once.
+///
+/// # Safety
+/// The probes found it on this build of torch.
+pub unsafe fn set_boxed(boxed: Boxed) {
+    let _ = BOXED.set(boxed);
+}
+
+/// The description of boxed values, once it was set.
+pub fn boxed() -> Option<&'static Boxed> {
+    BOXED.get()
+}
+
+/// The dispatcher and the description of its values.
+#[derive(Clone, Copy)]
+pub struct Torch {
+    /// The dispatcher.
+    pub dispatcher: &'static Dispatcher,
+    /// Its values.
+    pub boxed: &'static Boxed,
+}
+
+/// The dispatcher, once it was set up.
+pub fn dispatcher() -> Option<&'static Dispatcher> {
+    DISPATCHER.get()
+}
+
+/// The address of a function in a library that is loaded.
+fn symbol(library: &str, name: &str) -> PyResult<*mut c_void> {
+    let missing = || PyRuntimeError::new_err(format!("{library} has no {name}"));
+    let (path, text) = (CString::new(library), CString::new(name));
+    let (Ok(path), Ok(text)) = (path, text) else {
+        return Err(missing());
+    };
+    // SAFETY: both texts end with null. `RTLD_NOLOAD` loads nothing; the handle is never closed, so the address stays
+    // valid.
+    let found = unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW);
+        if handle.is_null() {
+            return Err(missing());
+        }
+        libc::dlsym(handle, text.as_ptr())
+    };
+    if found.is_null() {
+        return Err(missing());
+    }
+    Ok(found)
+}
+
+/// Paths of torch's libraries.
+#[derive(Clone, Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Libraries {
+    c10: String,
+    cpu: String,
+    python: String,
+}
+
+/// The names that C++ gives the functions.
+mod names {
+    pub const INCLUDE: &str = "_ZN3c104impl29tls_set_dispatch_key_includedENS_11DispatchKeyEb";
+    pub const EXCLUDE: &str = "_ZN3c104impl29tls_set_dispatch_key_excludedENS_11DispatchKeyEb";
+    pub const IS_EXCLUDED: &str = "_ZN3c104impl28tls_is_dispatch_key_excludedENS_11DispatchKeyE";
+    pub const GRAD_ENABLED: &str = "_ZN3c108GradMode10is_enabledEv";
+    pub const WRAP: &str = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
+    pub const SINGLETON: &str = "_ZN3c1010Dispatcher13realSingletonEv";
+    pub const REGISTER: &str = "_ZN3c1010Dispatcher16registerFallbackENS_11DispatchKeyENS_14KernelFunctionE\
+        NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+}
+
+/// Puts a fallback on the key and keeps what is needed to call torch. Done once for each process.
+///
+/// # Errors
+/// `RuntimeError` that names the function which torch lacks.
+///
+/// # Safety
+/// The probes found `keys` and `redispatch` on this build of torch, and nobody uses the key.
+pub unsafe fn set_up(
+    keys: Keys,
+    libraries: &Libraries,
+    redispatch: usize,
+    fallback: Kernel,
+) -> PyResult<()> {
+    if DISPATCHER.get().is_some() {
+        return Ok(());
+    }
+    let Libraries { c10, cpu, python } = libraries;
+    let register = symbol(cpu, names::REGISTER)?;
+    let singleton = symbol(cpu, names::SINGLETON)?;
+    // SAFETY: the mangled names state the types of the arguments; results and calling conventions are those of torch's
+    // headers, 2.9 to 2.15. `DispatchKey` is a `uint16_t`. The caller vouches for `redispatch`.
+    let dispatcher = unsafe {
+        Dispatcher {
+            include: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(symbol(
+                c10,
+                names::INCLUDE,
+            )?),
+            exclude: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(symbol(
+                c10,
+                names::EXCLUDE,
+            )?),
+            is_excluded: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
+                symbol(c10, names::IS_EXCLUDED)?,
+            ),
+            grad_enabled: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(
+                symbol(c10, names::GRAD_ENABLED)?,
+            ),
+            wrap: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C-unwind" fn(*const Value) -> *mut python::PyObject,
+            >(symbol(python, names::WRAP)?),
+            redispatch: std::mem::transmute::<usize, Kernel>(redispatch),
+            keys,
+        }
+    };
+    // SAFETY: as above, for these two functions.
+    unsafe {
+        let singleton: unsafe extern "C" fn() -> *mut c_void = std::mem::transmute(singleton);
+        register_on(register, singleton(), keys.own, fallback);
+    }
+    let _ = DISPATCHER.set(dispatcher);
+    Ok(())
+}
+
+/// `Dispatcher::registerFallback`.
+///
+/// # Safety
+/// The addresses are those of the function and of the one dispatcher.
+unsafe fn register_on(register: *mut c_void, dispatcher: *mut c_void, key: u16, fallback: Kernel) {
+    /// `c10::KernelFunction`: no functor, the boxed function, nothing else. Torch's own has 40 to 56 bytes.
+    type KernelFunction = [usize; 16];
+    /// `std::string` with its text inside.
+    #[repr(C)]
+    struct Text {
+        data: *const u8,
+        length: usize,
+        inside: [u8; 16],
+    }
+    type Register = unsafe extern "C-unwind" fn(
+        *mut [usize; 16],
+        *mut c_void,
+        u16,
+        *mut KernelFunction,
+        *mut Text,
+    ) -> *mut c_void;
+    // The handle of the registration; never dropped, so the registration lasts.
+    let mut handle = [0; 16];
+    let mut kernel: KernelFunction = [0; 16];
+    kernel[1] = fallback as usize;
+    let mut debug = Text {
+        data: std::ptr::null(),
+        length: 5,
+        inside: *b"remat\0\0\0\0\0\0\0\0\0\0\0",
+    };
+    debug.data = debug.inside.as_ptr();
+    // SAFETY: by the Itanium C++ ABI the result and arguments that are not trivial pass by address, the result first.
+    // An empty kernel but for the function is valid in all layouts since 2.9, as is a text that lies inside its string.
+    // What the callee moves from needs no destructor: neither owns memory.
+    unsafe {
+        let register: Register = std::mem::transmute(register);
+        register(&mut handle, dispatcher, key, &mut kernel, &mut debug);
+    }
+}
+
+impl Dispatcher {
+    /// Has this thread's ops come to the fallback, or not any more.
+    pub fn include(&self, on: bool) {
+        // SAFETY: sets a flag of this thread.
+        unsafe { (self.include)(self.keys.own, on) }
+    }
+
+    /// Keeps ops of this thread from coming to the fallback until the guard is dropped.
+    pub fn exclude(&self) -> Excluded<'_> {
+        // SAFETY: reads and sets a flag of this thread.
+        let before = unsafe {
+            let before = (self.is_excluded)(self.keys.own);
+            (self.exclude)(self.keys.own, true);
+            before
+        };
+        Excluded {
+            dispatcher: self,
+            before,
+        }
+    }
+
+    /// Whether autograd records ops on this thread.
+    pub fn grad_enabled(&self) -> bool {
+        // SAFETY: reads a flag of this thread.
+        unsafe { (self.grad_enabled)() }
+    }
+
+    /// Whether tensors with these keys have no memory of their own, or are dispatched by Python.
+    pub fn aside(&self, keys: u64) -> bool {
+        keys & self.keys.aside != 0
+    }
+
+    /// Calls the op's next kernel.
+    ///
+    /// # Safety
+    /// `op`, `keys` and `stack` are those of a call that came to the fallback; errors of torch unwind.
+    pub unsafe fn next(&self, op: *const Op, keys: u64, stack: *mut Stack) {
+        // SAFETY: the caller promises a call in progress. This is torch's own function for going on with one.
+        unsafe { (self.redispatch)(std::ptr::null_mut(), op, keys & self.keys.below, stack) }
+    }
+
+    /// Hands the call to the topmost dispatch mode of Python.
+    ///
+    /// # Safety
+    /// As for [`next`](Self::next); this thread has a mode.
+    pub unsafe fn to_mode(&self, op: *const Op, keys: u64, stack: *mut Stack) {
+        let keys = self.keys.python | (keys & (self.keys.python - 1));
+        // SAFETY: as for `next`.
+        unsafe { (self.redispatch)(std::ptr::null_mut(), op, keys, stack) }
+    }
+
+    /// Calls an op without arguments.
+    ///
+    /// # Safety
+    /// The op has a kernel for the CPU, takes nothing and returns nothing.
+    pub unsafe fn call_without_arguments(&self, op: Op) {
+        let mut stack = Stack::empty();
+        // SAFETY: the caller promises such an op.
+        unsafe { (self.redispatch)(std::ptr::null_mut(), &op, self.keys.cpu, &mut stack) }
+    }
+
+    /// The Python object of a tensor.
+    ///
+    /// # Safety
+    /// The value is a tensor and alive.
+    pub unsafe fn wrap<'py>(&self, py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: a value begins with its `at::Tensor`, which the function takes by reference. The GIL is held, and the
+        // result is a new reference or null with an exception set.
+        unsafe { Bound::from_owned_ptr_or_err(py, (self.wrap)(value.as_tensor_base())) }
+    }
+}
+
+/// Ops of this thread do not come to the fallback.
+pub struct Excluded<'a> {
+    dispatcher: &'a Dispatcher,
+    before: bool,
+}
+
+impl Drop for Excluded<'_> {
+    fn drop(&mut self) {
+        // SAFETY: sets a flag of this thread to what it was.
+        unsafe { (self.dispatcher.exclude)(self.dispatcher.keys.own, self.before) }
+    }
+}
