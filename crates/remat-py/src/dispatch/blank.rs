@@ -97,7 +97,12 @@ impl State {
         let form = Arc::new(Form::of(call.func, walked, vec![Some(0)]));
         let record = Record {
             blank: Some((blank.bytes, blank.device)),
-            ..Record::of(form, std::mem::take(&mut walked.offsets), signature, context)
+            ..Record::of(
+                form,
+                std::mem::take(&mut walked.offsets),
+                signature,
+                context,
+            )
         };
         self.executor.keep(py, ran.op, record, &walked.lives)?;
         self.executor.note_chain(&ran.made, chain);

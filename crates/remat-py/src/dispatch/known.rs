@@ -51,6 +51,8 @@ pub(super) struct Running {
     op: OpId,
     inputs: Vec<TensorId>,
     lives: Vec<LiveId>,
+    /// Keeps the arguments' storages until the op is recorded. Torch drops its own references once the kernel ran.
+    _objects: Vec<Py<PyAny>>,
     chain: u32,
     replay: Replay,
 }
@@ -126,6 +128,14 @@ impl State {
         let Some((inputs, lives)) = (unsafe { self.inputs_of(py, torch, stacked)? }) else {
             return Ok(None);
         };
+        let mut objects = Vec::with_capacity(lives.len());
+        for &id in &lives {
+            let live = self.executor.storages.live(id);
+            let Some(object) = live.map(|live| live.upgrade(py)).transpose()?.flatten() else {
+                return Ok(None);
+            };
+            objects.push(object.unbind());
+        }
         let executor = &self.executor;
         let usual = lives.iter().enumerate().all(|(at, &id)| {
             let written = known.form.written.contains(&(at as u32));
@@ -158,6 +168,7 @@ impl State {
             op,
             inputs,
             lives,
+            _objects: objects,
             chain,
             replay,
         }))
@@ -226,11 +237,8 @@ impl State {
         results: &[Value],
         stacked: &mut Stacked,
     ) -> PyResult<()> {
-        if self.executor.storages.has_deaths() {
-            self.executor.drain_deaths(py)?;
-        }
         // SAFETY: as the caller promises.
-        let fresh = unsafe { self.fresh_results(torch, &running.known, results) };
+        let fresh = unsafe { self.fresh_results(py, torch, &running.known, results) };
         if !fresh.usual {
             self.known.remove(&stacked.key);
             // SAFETY: as the caller promises.
@@ -247,7 +255,9 @@ impl State {
             let tensor = unsafe { torch.dispatcher.wrap(py, value)? };
             let object = call_one(&self.torch.untyped_storage, &tensor)?;
             self.executor.ledger.add(device, contents.bytes);
-            self.executor.storages.insert_at(&object, storage, contents)?;
+            self.executor
+                .storages
+                .insert_at(&object, storage, contents)?;
         }
         let signature = &running.known.signature;
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);
@@ -261,6 +271,7 @@ impl State {
             self.pin_accumulated(py, torch, results)?;
         }
         self.executor.collect();
+        drop(running); // the arguments' storages are held up to here
         Ok(())
     }
 
@@ -276,6 +287,7 @@ impl State {
     /// Compares the results with the form.
     unsafe fn fresh_results<'a>(
         &self,
+        py: Python<'_>,
         torch: &Torch,
         known: &Known,
         results: &'a [Value],
@@ -305,7 +317,10 @@ impl State {
                     fresh.usual = false;
                     return;
                 }
-                let seen = self.executor.storages.find_at(storage).is_some()
+                // What died while the op ran is not taken out of the table before the engine knows that it ran.
+                let found = self.executor.storages.find_at(storage);
+                let live = found.and_then(|(id, _)| self.executor.storages.live(id));
+                let seen = live.is_some_and(|live| self.executor.storages.is_alive(py, live))
                     || fresh.storages.iter().any(|&(_, _, known)| known == storage);
                 match expected {
                     _ if seen => fresh.usual &= expected.is_none(),
@@ -408,12 +423,7 @@ impl State {
     }
 
     /// Takes in anew what an op resized that it declared to write.
-    fn check_written(
-        &mut self,
-        py: Python<'_>,
-        torch: &Torch,
-        running: &Running,
-    ) -> PyResult<()> {
+    fn check_written(&mut self, py: Python<'_>, torch: &Torch, running: &Running) -> PyResult<()> {
         for &input in &running.known.form.written {
             let id = running.lives[input as usize];
             let Some(live) = self.executor.storages.live(id) else {

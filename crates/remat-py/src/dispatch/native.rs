@@ -76,7 +76,10 @@ fn active() -> Option<Arc<Native>> {
 
 fn route_of(op: Op) -> Option<Route> {
     let routes = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
-    routes.as_ref().and_then(|known| known.get(&op.id())).copied()
+    routes
+        .as_ref()
+        .and_then(|known| known.get(&op.id()))
+        .copied()
 }
 
 /// Enters the session: ops of threads that include the key come to it.
@@ -116,14 +119,8 @@ impl Native {
         // SAFETY: the dispatcher passed the op to the fallback.
         let (name, overload) = unsafe { op.name() };
         let found = self.route.bind(py).call1((name, overload))?;
-        let (way, arguments, results, scalars, defaults, names) = found.extract::<(
-            String,
-            usize,
-            usize,
-            u64,
-            Vec<Option<f64>>,
-            Vec<String>,
-        )>()?;
+        let (way, arguments, results, scalars, defaults, names) =
+            found.extract::<(String, usize, usize, u64, Vec<Option<f64>>, Vec<String>)>()?;
         let route = match way.as_str() {
             "run" => Route::Run,
             "decompose" => Route::Decompose,
@@ -145,13 +142,7 @@ impl Native {
     ///
     /// # Safety
     /// As for [`Dispatcher::to_mode`].
-    unsafe fn through_python(
-        &self,
-        torch: &Torch,
-        op: *const Op,
-        keys: u64,
-        stack: *mut Stack,
-    ) {
+    unsafe fn through_python(&self, torch: &Torch, op: *const Op, keys: u64, stack: *mut Stack) {
         let pushed = Gil::with(|py| self.push.bind(py).call1((&self.mode,)).map(|_| ()));
         if let Some(Err(error)) = pushed {
             // SAFETY: no reference into the stack is held.
@@ -163,14 +154,23 @@ impl Native {
     }
 }
 
+/// Runs an action while an error of Python's may be on its way through C++, which leaves it set in the interpreter.
+fn error_aside<R>(py: Python<'_>, action: impl FnOnce() -> R) -> R {
+    let error = PyErr::take(py);
+    let done = action();
+    if let Some(error) = error {
+        error.restore(py);
+    }
+    done
+}
+
 /// Pops the mode when dropped, after an error of torch too.
 struct Popped<'a>(&'a Native);
 
 impl Drop for Popped<'_> {
     fn drop(&mut self) {
-        // An error of Python's that is on its way lies in a C++ exception, not in the interpreter. Popping cannot fail:
-        // the mode is there.
-        let _ = Gil::with(|py| self.0.pop.bind(py).call0().map(|_| ()));
+        // Popping cannot fail: the mode is there.
+        let _ = Gil::with(|py| error_aside(py, || self.0.pop.bind(py).call0().map(|_| ())));
     }
 }
 
@@ -198,7 +198,7 @@ impl Drop for Underway<'_> {
     fn drop(&mut self) {
         if let (Some(mut held), Some(running)) = (self.held.take(), self.running.take()) {
             // The error that is on its way tells more than one of taking the op back.
-            let _ = Gil::with(|py| held.state.cancel_known(py, &running));
+            let _ = Gil::with(|py| error_aside(py, || held.state.cancel_known(py, &running)));
         }
     }
 }

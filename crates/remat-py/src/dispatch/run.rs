@@ -208,9 +208,8 @@ impl State {
             let Prepared {
                 walked, signature, ..
             } = prepared;
-            let form = form.unwrap_or_else(|| {
-                Arc::new(Form::of(call.func, walked, announced.results))
-            });
+            let form =
+                form.unwrap_or_else(|| Arc::new(Form::of(call.func, walked, announced.results)));
             let offsets = std::mem::take(&mut walked.offsets);
             let record = Record {
                 numbers,

@@ -143,9 +143,8 @@ impl Executor {
                 (Some(blank), BLANK) => blank,
                 (_, input) => &inputs.objects[input as usize],
             };
-            tensors.push(view.call1((
-                object, &v.dtype, offset, &v.shape, &v.stride, v.conj, v.neg,
-            ))?);
+            tensors
+                .push(view.call1((object, &v.dtype, offset, &v.shape, &v.stride, v.conj, v.neg))?);
         }
         Ok(tensors)
     }

@@ -202,7 +202,11 @@ impl Boxed {
                 }
                 Item::Tensor(tensor) => {
                     let ([sizes, strides], storage) = (tensor.geometry(self), tensor.storage(self));
-                    let bytes = if storage == 0 { 0 } else { storage_bytes(self, storage) };
+                    let bytes = if storage == 0 {
+                        0
+                    } else {
+                        storage_bytes(self, storage)
+                    };
                     format!(
                         "tensor {sizes:?} {strides:?} offset {} keys {} dtype {} storage {storage} of {bytes}",
                         tensor.offset(self),

@@ -146,7 +146,8 @@ mod names {
     pub const GRAD_ENABLED: &str = "_ZN3c108GradMode10is_enabledEv";
     pub const WRAP: &str = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
     pub const SINGLETON: &str = "_ZN3c1010Dispatcher13realSingletonEv";
-    pub const REGISTER: &str = "_ZN3c1010Dispatcher16registerFallbackENS_11DispatchKeyENS_14KernelFunctionE\
+    pub const REGISTER: &str =
+        "_ZN3c1010Dispatcher16registerFallbackENS_11DispatchKeyENS_14KernelFunctionE\
         NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 }
 
@@ -171,30 +172,29 @@ pub unsafe fn set_up(
     let singleton = symbol(cpu, names::SINGLETON)?;
     // SAFETY: the mangled names state the types of the arguments; results and calling conventions are those of torch's
     // headers, 2.9 to 2.15. `DispatchKey` is a `uint16_t`. The caller vouches for `redispatch`.
-    let dispatcher = unsafe {
-        Dispatcher {
-            include: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(symbol(
-                c10,
-                names::INCLUDE,
-            )?),
-            exclude: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(symbol(
-                c10,
-                names::EXCLUDE,
-            )?),
-            is_excluded: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
-                symbol(c10, names::IS_EXCLUDED)?,
-            ),
-            grad_enabled: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(
-                symbol(c10, names::GRAD_ENABLED)?,
-            ),
-            wrap: std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C-unwind" fn(*const Value) -> *mut python::PyObject,
-            >(symbol(python, names::WRAP)?),
-            redispatch: std::mem::transmute::<usize, Kernel>(redispatch),
-            keys,
-        }
-    };
+    let dispatcher =
+        unsafe {
+            Dispatcher {
+                include: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(
+                    symbol(c10, names::INCLUDE)?,
+                ),
+                exclude: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(
+                    symbol(c10, names::EXCLUDE)?,
+                ),
+                is_excluded: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
+                    symbol(c10, names::IS_EXCLUDED)?,
+                ),
+                grad_enabled: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(
+                    symbol(c10, names::GRAD_ENABLED)?,
+                ),
+                wrap: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C-unwind" fn(*const Value) -> *mut python::PyObject,
+                >(symbol(python, names::WRAP)?),
+                redispatch: std::mem::transmute::<usize, Kernel>(redispatch),
+                keys,
+            }
+        };
     // SAFETY: as above, for these two functions.
     unsafe {
         let singleton: unsafe extern "C" fn() -> *mut c_void = std::mem::transmute(singleton);

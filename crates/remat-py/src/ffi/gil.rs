@@ -14,7 +14,9 @@ impl Gil {
     pub fn take() -> Option<Gil> {
         // SAFETY: any thread may call `Py_IsInitialized`, with the GIL or without. It says that there is an
         // interpreter, and then any thread may call `PyGILState_Ensure`.
-        unsafe { (ffi::Py_IsInitialized() != 0).then(|| Gil(ffi::PyGILState_Ensure(), PhantomData)) }
+        unsafe {
+            (ffi::Py_IsInitialized() != 0).then(|| Gil(ffi::PyGILState_Ensure(), PhantomData))
+        }
     }
 
     /// Runs an action with the GIL; `None` where the interpreter has ended.

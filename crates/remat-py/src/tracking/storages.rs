@@ -223,8 +223,7 @@ impl Storages {
                 continue;
             };
             if let Some(live) = self.lives[id as usize].take() {
-                self.by_object.remove(&live.object);
-                self.by_address.remove(&live.imp.address());
+                self.remove_addresses(id, &live);
                 self.held -= live.bytes;
                 self.free.push(id);
                 return Some(live);
@@ -232,11 +231,21 @@ impl Storages {
         }
     }
 
+    /// Removes a storage's addresses, unless another one has taken them since: its death may be seen to later.
+    fn remove_addresses(&mut self, id: LiveId, live: &Live) {
+        if self.by_object.get(&live.object) == Some(&id) {
+            self.by_object.remove(&live.object);
+        }
+        let address = live.imp.address();
+        if self.by_address.get(&address) == Some(&id) {
+            self.by_address.remove(&address);
+        }
+    }
+
     /// Removes a storage from the table while something else takes over its bytes.
     pub fn forget(&mut self, id: LiveId) -> Option<Live> {
         let live = self.lives.get_mut(id as usize)?.take()?;
-        self.by_object.remove(&live.object);
-        self.by_address.remove(&live.imp.address());
+        self.remove_addresses(id, &live);
         self.by_weak.remove(&live.weak_key());
         self.held -= live.bytes;
         if live.hold.is_some() {
