@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from remat._compiled.capture.cut import choose
 from remat._compiled.fusion.between_kernels import recompute_between_kernels
 from remat._torch_internals import compiler
@@ -65,6 +66,42 @@ def test_nothing_is_held_longer_where_a_budget_counts() -> None:
 
     assert recompute_between_kernels(traced(normalized, *operands()), hold_nothing_longer=True) == []
     assert recompute_between_kernels(traced(kept, *operands()), hold_nothing_longer=True)
+
+
+def normalized_twice(x: torch.Tensor, *factors: torch.Tensor) -> torch.Tensor:
+    """What the second change would compute again reads what the first one computes again."""
+    return normalized(normalized(x, *factors), *factors)
+
+
+def of_two_kernels(x: torch.Tensor, *factors: torch.Tensor) -> torch.Tensor:
+    """An op reads values of two kernels, both of which it could compute itself."""
+    y = scaled(x, *factors)
+    z = scaled(y.sum(0) + x, *factors)
+    return y * z / z.sum(0)
+
+
+def one_after_the_other(x: torch.Tensor, *factors: torch.Tensor) -> Any:
+    """The second change would hold the input longer than its last reader, which follows on the first change."""
+    first = normalized(x, *factors) + x
+    return first, normalized(x.cos(), *factors), factors
+
+
+@pytest.mark.parametrize("function", [normalized_twice, of_two_kernels, one_after_the_other])
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+def test_changes_follow_on_others(function: Callable[..., Any], strict: bool, kept: bool) -> None:
+    def whole(*inputs: torch.Tensor) -> Any:
+        return function(*inputs), inputs if kept else None
+
+    graph = traced(whole, *operands())
+    done = recompute_between_kernels(graph, hold_nothing_longer=strict)
+    assert bool(done) == (kept or not strict or function is one_after_the_other)
+    assert not [node for node in graph.nodes if node.op == "call_function" and not node.users]
+    graph.lint()  # type: ignore[no-untyped-call]
+    inputs = operands()
+    found, wanted = fx.GraphModule(nn.Module(), graph)(*inputs), whole(*inputs)
+    for one, other in zip(*map(pytree.tree_leaves, (found, wanted)), strict=True):
+        assert one is other or torch.equal(one, other)
 
 
 def written_to(x: torch.Tensor, *factors: torch.Tensor) -> torch.Tensor:

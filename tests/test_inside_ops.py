@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 ASKS: dict[str, Callable[[remat.Run], object]] = {
     "stats": lambda run: run.stats(),
     "set_budget": lambda run: run.set_budget("32MiB"),
+    "mark": lambda run: run.mark("amid an op"),
 }
 
 
@@ -53,6 +54,7 @@ def test_between_the_ops_of_an_autograd_function() -> None:
         def forward(ctx: Any, x: Tensor) -> Tensor:
             seen.append(run.stats())
             run.set_budget("32MiB")
+            run.mark("amid a function")
             return x * 2
 
         @staticmethod

@@ -69,12 +69,28 @@ fn result(lines: &[&str]) -> String {
     call(made) + &lines
 }
 
+/// A line about the memory of the result.
+fn memory(bytes: &str) -> String {
+    format!("\"MEMORY\",\"NAME\":\"y\",\"MEMORY\":{bytes}")
+}
+
+/// An op that reads and makes nothing and takes so long.
+fn timed(time: &str) -> String {
+    call(&format!(
+        "\"NAME\":\"f\",\"ARGS\":[],\"RESULT\":[],\"TIME\":{time}"
+    ))
+}
+
 fn op(fields: &str) -> String {
     format!("{HEADER}{CONSTANT}{{\"op\":{{\"n\":\"f\",{fields}}}}}\n")
 }
 
 #[test]
 fn contradictions_are_told_with_their_line() {
+    let circle = call(
+        "\"NAME\":\"f\",\"ARGS\":[\"z\"],\"RESULT\":[\"y\"],\"TIME\":\"1\"}\n\
+         {\"INSTRUCTION\":\"CALL\",\"NAME\":\"f\",\"ARGS\":[\"y\"],\"RESULT\":[\"z\"],\"TIME\":\"1\"",
+    );
     let overflow = "\"8\"".replace('8', &"9".repeat(30));
     let folder = tempfile::tempdir().unwrap();
     for (number, (text, line, told)) in [
@@ -82,32 +98,83 @@ fn contradictions_are_told_with_their_line() {
         (format!("{START}{{\"INSTRUCTION\"\n"), 4, "EOF"),
         (format!("{START}[1,2]\n"), 4, "invalid type"),
         (format!("{START}nonsense\n"), 4, "expected"),
-        (format!("{HEADER}{}\n", "[".repeat(100_000)), 2, "mend the line"),
+        (
+            format!("{HEADER}{}\n", "[".repeat(100_000)),
+            2,
+            "mend the line",
+        ),
         // Fields that are missing.
-        (call("\"NAME\":\"f\",\"ARGS\":[\"x\"],\"RESULT\":[]"), 4, "missing field `TIME`"),
-        (call("\"NAME\":\"f\",\"ARGS\":[\"x\"],\"TIME\":\"1\""), 4, "missing field `RESULT`"),
-        (result(&["\"MEMORY\",\"NAME\":\"y\""]), 5, "missing field `MEMORY`"),
+        (
+            call("\"NAME\":\"f\",\"ARGS\":[\"x\"],\"RESULT\":[]"),
+            4,
+            "missing field `TIME`",
+        ),
+        (
+            call("\"NAME\":\"f\",\"ARGS\":[\"x\"],\"TIME\":\"1\""),
+            4,
+            "missing field `RESULT`",
+        ),
+        (
+            result(&["\"MEMORY\",\"NAME\":\"y\""]),
+            5,
+            "missing field `MEMORY`",
+        ),
         (op("\"o\":[{\"b\":8}]"), 3, "missing field `t`"),
         (op("\"o\":[{\"t\":2}]"), 3, "an output needs"),
         // Ids that nothing made.
-        (call("\"NAME\":\"f\",\"ARGS\":[\"z\"],\"RESULT\":[],\"TIME\":\"1\""), 4, "\"z\" is used but not defined"),
+        (
+            call("\"NAME\":\"f\",\"ARGS\":[\"z\"],\"RESULT\":[],\"TIME\":\"1\""),
+            4,
+            "\"z\" is used but not defined",
+        ),
         (op("\"i\":[7]"), 3, "tensor 7 is used but not defined"),
         // Sizes and times below nothing.
-        (result(&["\"MEMORY\",\"NAME\":\"y\",\"MEMORY\":\"-8\""]), 5, "\"-8\" is not a whole number"),
-        (call("\"NAME\":\"f\",\"ARGS\":[],\"RESULT\":[],\"TIME\":\"-1\""), 4, "\"-1\" is not a whole number"),
+        (
+            result(&[&memory("\"-8\"")]),
+            5,
+            "\"-8\" is not a whole number",
+        ),
+        (timed("\"-1\""), 4, "\"-1\" is not a whole number"),
         (op("\"o\":[{\"t\":2,\"b\":-8}]"), 3, "integer `-8`"),
         (op("\"c\":-1"), 3, "integer `-1`"),
         // And too large.
-        (result(&[&format!("\"MEMORY\",\"NAME\":\"y\",\"MEMORY\":{overflow}")]), 5, "is not a whole number of 64 bits"),
-        (result(&["\"MEMORY\",\"NAME\":\"y\",\"MEMORY\":\"18446744073709551615\"", "\"ALIAS\",\"NAME\":\"y\",\"ALIAS\":\"-1\""]), 6, "above 2^53"),
-        (call(&format!("\"NAME\":\"f\",\"ARGS\":[],\"RESULT\":[],\"TIME\":{overflow}")), 4, "is not a whole number of 64 bits"),
-        (op("\"o\":[{\"t\":2,\"b\":9223372036854775807}]"), 3, "above 2^53"),
+        (
+            result(&[&memory(&overflow)]),
+            5,
+            "is not a whole number of 64 bits",
+        ),
+        (
+            result(&[
+                &memory("\"18446744073709551615\""),
+                "\"ALIAS\",\"NAME\":\"y\",\"ALIAS\":\"-1\"",
+            ]),
+            6,
+            "above 2^53",
+        ),
+        (timed(&overflow), 4, "is not a whole number of 64 bits"),
+        (
+            op("\"o\":[{\"t\":2,\"b\":9223372036854775807}]"),
+            3,
+            "above 2^53",
+        ),
         (op("\"c\":1e300"), 3, "floating point"),
         // Views of themselves and of one another.
-        (call("\"NAME\":\"f\",\"ARGS\":[\"y\"],\"RESULT\":[\"y\"],\"TIME\":\"1\""), 4, "\"y\" is used but not defined"),
-        (call("\"NAME\":\"f\",\"ARGS\":[\"z\"],\"RESULT\":[\"y\"],\"TIME\":\"1\"}\n{\"INSTRUCTION\":\"CALL\",\"NAME\":\"f\",\"ARGS\":[\"y\"],\"RESULT\":[\"z\"],\"TIME\":\"1\""), 4, "\"z\" is used but not defined"),
-        (result(&["\"MEMORY\",\"NAME\":\"y\",\"MEMORY\":\"8\"", "\"ALIAS\",\"NAME\":\"y\",\"ALIAS\":\"1\""]), 6, "ALIAS names argument 1"),
-        (op("\"i\":[2],\"o\":[{\"t\":2,\"view\":0}]"), 3, "tensor 2 is used but not defined"),
+        (
+            call("\"NAME\":\"f\",\"ARGS\":[\"y\"],\"RESULT\":[\"y\"],\"TIME\":\"1\""),
+            4,
+            "\"y\" is used but not defined",
+        ),
+        (circle, 4, "\"z\" is used but not defined"),
+        (
+            result(&[&memory("\"8\""), "\"ALIAS\",\"NAME\":\"y\",\"ALIAS\":\"1\""]),
+            6,
+            "ALIAS names argument 1",
+        ),
+        (
+            op("\"i\":[2],\"o\":[{\"t\":2,\"view\":0}]"),
+            3,
+            "tensor 2 is used but not defined",
+        ),
     ]
     .into_iter()
     .enumerate()

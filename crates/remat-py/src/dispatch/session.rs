@@ -274,10 +274,11 @@ impl Session {
     }
 
     /// Notes a name in the trace.
+    ///
+    /// # Errors
+    /// `RematError` from within an op: the trace has whole ops, and no place amid one.
     fn mark(&self, py: Python<'_>, name: &str) -> PyResult<()> {
-        let Some(mut held) = self.lock.enter(py) else {
-            return Ok(());
-        };
+        let mut held = self.enter_outside_ops(py, "mark")?;
         match &mut held.state.executor.trace {
             Some(trace) => trace.mark(name),
             None => Ok(()),

@@ -18,6 +18,7 @@ use crate::tracking::slack::slack;
 /// Speed reckoned for copies within main memory. Machines copy faster, so that a plan with copies takes no longer than
 /// was reckoned.
 const COPIES: Moves = Moves::Copied {
+    // Unwrapped when this constant is compiled: 0 would be an error of the compiler.
     bytes_per_microsecond: NonZeroU32::new(4000).unwrap(),
 };
 

@@ -174,6 +174,7 @@ impl Executor {
     /// For an id that the engine did not give out: ids come from the engine alone, and it forgets none.
     pub fn storage_of(&self, tensor: TensorId) -> StorageId {
         let storage = self.engine.storage(tensor);
+        // The engine's records of tensors are used again, never removed: a number that it gave out stays in range.
         storage.expect("the engine gave this id out")
     }
 

@@ -97,9 +97,12 @@ impl Lowest {
         self.times[(x + STRETCH as i64) as usize]
     }
 
+    /// The times of the stretch that begins in slot `x`.
     #[inline]
     fn line(&mut self, x: i64) -> &mut Line {
         let line = self.times[(x + STRETCH as i64) as usize..].first_chunk_mut();
+        // A stretch holds at least one of the `width` slots, so that -STRETCH < x < width: it begins and ends within
+        // `width + 2 * STRETCH` times.
         line.expect("there is a stretch before and behind")
     }
 

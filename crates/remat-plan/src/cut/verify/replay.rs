@@ -142,6 +142,9 @@ impl Replay<'_, '_> {
         while let Some(id) = leaving.pop() {
             for &read in self.graph.inputs.of(id) {
                 let value = self.values.get_mut(&(read as usize));
+                // Nodes are in topological order, and `Check::early` and `Check::order` hold the inputs of what they
+                // hold. All others are given (inputs, tangents) or saved: `Check::follow` refuses a plan in which the
+                // backward pass reads an input that is not saved, and what is saved outlasts the forward pass.
                 let value = value.expect("inputs run before their readers");
                 value.readers -= 1;
                 match (value.readers, value.buffer) {

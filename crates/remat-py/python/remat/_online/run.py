@@ -155,7 +155,10 @@ class Run:
         raise ValueError(f"no budget was set for {device!r}: the run has {[known.name for known in self._budgets]}")
 
     def mark(self, name: str) -> None:
-        """Writes a name into the trace, e.g. at every step; without a trace nothing happens."""
+        """Writes a name into the trace, e.g. at every step; without a trace nothing is written.
+
+        Raises :class:`remat.RematError` from within an op.
+        """
         self._mode.mark(name)
 
     def _adopt(self) -> None:

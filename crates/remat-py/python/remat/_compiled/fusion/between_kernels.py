@@ -66,6 +66,8 @@ class _Kernels:
         # Values that kernels have begun to read, and values that their readers compute again.
         self._relied: set[fx.Node] = set()
         self._recomputed: set[fx.Node] = set()
+        # Ops that changes have put into the graph: each has one reader and is never written.
+        self._copies: set[fx.Node] = set()
 
     def read_by_others(self) -> list[int]:
         """Groups whose values other groups read."""
@@ -158,6 +160,8 @@ class _Kernels:
     def apply(self, found: Handover) -> bool:
         """Makes a change to the graph; ``False`` where earlier changes rule it out."""
         again = set(found.again)
+        if any(not self._copies.isdisjoint(node.all_input_nodes) for node in again):
+            return False  # it reads other values than those that the bytes were counted by
         users = [user for reader in found.readers for user in self._members[reader]]
         users += [user for user in self._members[found.producer] if shrinks(self._kinds, user)]
         users = [user for user in users if user not in again and not again.isdisjoint(user.all_input_nodes)]
@@ -185,7 +189,7 @@ class _Kernels:
         """The values and ops that the op takes in when it computes ``again`` itself."""
 
         def part(node: fx.Node) -> Inlined:
-            if node not in again:
+            if node not in again and node not in self._copies:
                 return self._buffers.reading(node)
             known = Buffers.sum([part(read) for read in node.all_input_nodes])
             return Inlined(known.reads, known.ops + (not self._kinds[node].view), known.heavy)
@@ -207,7 +211,10 @@ class _Kernels:
             if node not in again:
                 return node
             with self._graph.inserting_before(user):
-                return self._graph.node_copy(node, copied)
+                copy = self._graph.node_copy(node, copied)
+            self._copies.add(copy)
+            self._place[copy] = self._place[user]
+            return copy
 
         user.args = fx.map_arg(user.args, copied)
         user.kwargs = fx.map_arg(user.kwargs, copied)
