@@ -3,7 +3,8 @@
 ``numpy()``, ``data_ptr()``, DLPack, pickling and raw storages hand out memory that later ops may use without the
 session seeing it. While a budget is active they first make the storage resident and pin it: it is never evicted again.
 Copies of storages (``deepcopy``) and states of generators come into being without an op. The session makes room for
-them and counts them at once. Threads that are started inside a budget run under it too.
+them and counts them at once. Threads that are started inside a budget run under it too. Loading a model's state tells
+a refusal as what it is, not as an error in the state.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 
 from .. import _native
+from .._errors import refusals_reraised
 from .._torch_internals import eager
 
 #: Attributes of ``torch.Tensor`` that expose memory.
@@ -71,6 +73,7 @@ class Escapes:
             self._patch_state(owner)
         self._patch_resize()
         self._patch_threads()
+        self._patch_loading()
 
     def remove(self) -> None:
         """Takes them back, last first."""
@@ -168,3 +171,14 @@ class Escapes:
             original(thread)
 
         self._replace(threading.Thread, "start", start)
+
+    def _patch_loading(self) -> None:
+        """``load_state_dict`` lists the errors that it meets in the message of one ``RuntimeError``."""
+        original = torch.nn.Module.load_state_dict
+
+        @functools.wraps(original)
+        def load_state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            with refusals_reraised():
+                return original(module, *args, **kwargs)
+
+        self._replace(torch.nn.Module, "load_state_dict", load_state_dict)
