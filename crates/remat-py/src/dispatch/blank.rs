@@ -45,7 +45,11 @@ impl State {
                 continue;
             };
             let only_written = func.fills && walked.written[..] == [i as u32];
-            if only_written && bytes > self.tiny && covered(py, view)? == bytes {
+            if only_written
+                && view.form.is_none()
+                && bytes > self.tiny
+                && covered(py, view)? == bytes
+            {
                 filled = Some(i as u32);
             }
         }

@@ -44,6 +44,15 @@ impl Announced {
         Announced { outputs, results }
     }
 
+    /// Takes outputs that the op did not return out of its results: no replay returns them either.
+    pub(super) fn forget(&mut self, missing: &[usize]) {
+        for result in &mut self.results {
+            if result.is_some_and(|k| missing.contains(&(k as usize))) {
+                *result = None;
+            }
+        }
+    }
+
     /// The sizes of the outputs, as they are announced.
     pub(super) fn sizes(&self) -> Vec<Bytes> {
         let sizes = self.outputs.iter().map(|output| match output {

@@ -180,13 +180,13 @@ impl State {
             return self.fill(call, prepared, filled);
         }
         let chain = self.executor.chain(&prepared.walked.inputs);
-        let announced = Announced::of(&prepared.walked, &prepared.signature);
+        let mut announced = Announced::of(&prepared.walked, &prepared.signature);
         let replay = self.replay_of(prepared, &announced);
         if prepared.grad == GradMode::On {
             self.executor.storages.note_forward();
         }
         let ran = self.attempt(call, prepared, &announced, replay)?;
-        let dense = self.finish(prepared, &announced, &ran)?;
+        let dense = self.finish(prepared, &mut announced, &ran)?;
         let op = ran.op;
         if replay == Replay::Allowed && !dense {
             self.pin_outputs(py, op)?;

@@ -143,9 +143,12 @@ impl Executor {
                 (Some(blank), BLANK) => blank,
                 (_, input) => &inputs.objects[input as usize],
             };
-            tensors.push(view.call1((
-                object, &v.dtype, &v.offset, &v.shape, &v.stride, v.conj, v.neg,
-            ))?);
+            tensors.push(match &v.form {
+                Some(form) => form.bind(py).call1((object,))?,
+                None => view.call1((
+                    object, &v.dtype, &v.offset, &v.shape, &v.stride, v.conj, v.neg,
+                ))?,
+            });
         }
         Ok(tensors)
     }

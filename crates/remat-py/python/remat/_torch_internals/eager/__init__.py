@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .allocations import Allocations, allocations, measured_call
 from .devices import blank_storage, device_name, device_of, devices, empty_storage, synchronizer
+from .forms import QUANTIZED, any_nested, form
 from .graph import generators, hooks_aside, leaves
 from .layout import probe_layout
 from .modes import below_autograd, drop_mode, grad_enabled, pop_mode, push_mode, redispatch, set_grad_mode
@@ -20,12 +21,14 @@ from .sizes import predict
 from .tensors import TensorBase, flatten, flatten_tree, part_storages, parts, storage_id, unflatten_tree, use_count
 
 __all__ = [
+    "QUANTIZED",
     "RNG_BYTES",
     "Allocations",
     "TensorBase",
     "TorchDispatchMode",
     "accumulating",
     "allocations",
+    "any_nested",
     "below_autograd",
     "blank_storage",
     "budget_error",
@@ -38,6 +41,7 @@ __all__ = [
     "empty_storage",
     "flatten",
     "flatten_tree",
+    "form",
     "generators",
     "grad_enabled",
     "hooks_aside",

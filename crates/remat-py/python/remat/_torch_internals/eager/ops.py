@@ -26,8 +26,13 @@ _FILLS = {
     *("bernoulli_", "normal_", "uniform_", "exponential_", "random_", "geometric_", "cauchy_", "log_normal_"),
     *("zero_", "fill_", "copy_"),
 }
-# Ops into whose results C++ code above the dispatcher keeps raw pointers while it calls other ops.
-_READ_RAW = {"_pack_padded_sequence"}
+# Ops into whose results C++ code keeps raw pointers: of packed sequences while it calls other ops, of parts of nested
+# and quantized tensors as long as these live.
+_READ_RAW = {
+    "_pack_padded_sequence",
+    *("_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets"),
+    *("q_per_channel_scales", "q_per_channel_zero_points"),
+}
 _DATA_DEPENDENT = {
     "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
     "bincount", "unique_dim_consecutive", "_nested_tensor_size",
@@ -69,6 +74,8 @@ def describe(overload: Any) -> dict[str, Any]:
         kind = "read"
     else:
         kind = "plain"
+    # A view's other tensors are parts of it (sizes of a nested tensor), which kernels read by raw pointer.
+    parts = [i for i, a in enumerate(schema.arguments) if a.alias_info is None and "Tensor" in str(a.type)]
     return {
         "name": str(overload),
         "call": overload._op,
@@ -81,9 +88,19 @@ def describe(overload: Any) -> dict[str, Any]:
         "blank": base in _BLANK,
         "fills": base in _FILLS,
         "pins_results": base in _READ_RAW,
+        "pins": parts if kind == "view" else [],
+        "nested": _kind_if_nested(overload) if kind == "composite" else None,
         "accumulates": base in ("detach", "clone", "add", "add_", "copy_"),
         "stats": stats,
     }
+
+
+def _kind_if_nested(overload: Any) -> str | None:
+    """The kind of a composite op for strided nested tensors, where these have a kernel of their own."""
+    keys = ("NestedTensorCPU", "NestedTensorCUDA")
+    if not any(torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key) for key in keys):
+        return None
+    return "view" if any(r.alias_info is not None for r in overload._schema.returns) else "plain"
 
 
 def decomposes(overload: Any) -> bool:
@@ -98,7 +115,8 @@ def decomposes(overload: Any) -> bool:
 
 
 def _accumulate_grad() -> type:
-    expanded: Any = torch.ones(1, requires_grad=True).expand(1)
+    with torch.inference_mode(False), torch.enable_grad():
+        expanded: Any = torch.ones(1, dtype=torch.float32, requires_grad=True).expand(1)
     return type(expanded.grad_fn.next_functions[0][0])
 
 

@@ -1,0 +1,159 @@
+"""Ops whose replays need more than shapes and strides: the results are evicted, read again, and have the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import remat
+import torch
+from bits import Bits, bits, differences
+from process import PYTHON, ran
+from torch import Tensor
+from torch.autograd import forward_ad
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(nested|quantize).*:UserWarning")
+
+
+def set_smallest_budget(run: remat.Run) -> None:
+    """Evicts whatever can be evicted."""
+    try:
+        run.set_budget(1 << 10)
+    except remat.BudgetError as refused:
+        run.set_budget(refused.smallest)
+
+
+def evict(run: remat.Run) -> None:
+    """Evicts whatever can be evicted, and then has room for it again."""
+    before = run.stats().evictions
+    set_smallest_budget(run)
+    run.set_budget("64MiB")
+    assert run.stats().evictions > before, "nothing was evicted"
+
+
+def results(program: Callable[[], Any]) -> Any:
+    torch.manual_seed(1)
+    return program()
+
+
+def holds_evicted(program: Callable[[], Any], expected: Bits | None = None) -> None:
+    """The results of a program are evicted, and read again they have the bits expected: those of a plain run."""
+    expected = expected or bits(results(program))
+    with remat.budget("64MiB", policy="lru") as run:
+        found = results(program)
+        evict(run)
+        assert differences(expected, bits(found)) == []
+        assert run.stats().recomputed > 0
+
+
+@pytest.mark.parametrize("guard", ["no_grad", "inference_mode"])
+def test_the_first_use_may_be_without_autograd(guard: str) -> None:
+    source = f"""if True:
+        import remat, torch
+        with torch.{guard}(), remat.budget("1MiB"):
+            print(torch.ones(10).sum().item())
+    """
+    ended = ran([*PYTHON, "-c", source])
+    assert (ended.code, ended.out) == (0, "10.0\n"), ended.err
+
+
+def test_an_lstm_without_autograd_returns_no_workspace() -> None:
+    def program() -> Tensor:
+        lstm = torch.nn.LSTM(64, 64)
+        with torch.no_grad():
+            output: Tensor = lstm(torch.randn(50, 8, 64))[0]
+            return output
+
+    holds_evicted(program)
+
+
+class TestLoadingAModel:
+    """`load_state_dict` puts the text of every error into one of its own."""
+
+    def test_says_that_the_budget_is_too_small(self) -> None:
+        model = torch.nn.Linear(256, 256)
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        with remat.budget("64MiB") as run:
+            set_smallest_budget(run)
+            with pytest.raises(remat.BudgetError, match="copy_") as refused:
+                model.load_state_dict(state)
+        assert refused.value.smallest > refused.value.budget
+        assert isinstance(refused.value.__cause__, RuntimeError)
+
+    def test_still_says_that_a_shape_is_wrong(self) -> None:
+        model = torch.nn.Linear(8, 8)
+        wrong = torch.nn.Linear(8, 9).state_dict()
+        with remat.budget("1MiB"), pytest.raises(RuntimeError, match="size mismatch") as failed:
+            model.load_state_dict(wrong)
+        assert not isinstance(failed.value, remat.RematError)
+
+
+class TestNestedTensors:
+    """Strided nested tensors have no shape and no strides."""
+
+    def test_an_encoder_skips_padding(self) -> None:
+        layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        model = torch.nn.TransformerEncoder(layer, 2).eval()
+        x, mask = torch.randn(4, 10, 32), torch.zeros(4, 10, dtype=torch.bool)
+        mask[0, 5:] = True
+        with torch.no_grad():
+            expected = bits(model(x, src_key_padding_mask=mask))
+            with remat.budget("64MiB", policy="lru") as run:
+                found = model(x, src_key_padding_mask=mask)
+                evict(run)
+        assert differences(expected, bits(found)) == []
+
+    def test_ops_on_them_are_replayed(self) -> None:
+        def program() -> list[Tensor]:
+            nested = torch.nested.nested_tensor([torch.randn(30, 40), torch.randn(50, 40)])
+            doubled = nested * 2
+            written = (nested * 3).relu_()
+            linear = torch.nn.functional.linear(doubled, torch.randn(40, 40))
+            return [part for whole in (doubled, written, linear) for part in whole.unbind()]
+
+        holds_evicted(program)
+
+
+def test_quantized_tensors_keep_their_quantizers() -> None:
+    def program() -> list[Tensor]:
+        x = torch.randn(64, 64)
+        scales, zeros = torch.rand(64).double() + 0.1, torch.zeros(64, dtype=torch.long)
+        each = torch.quantize_per_tensor(x, 0.1, 3, torch.quint8)
+        rows = torch.quantize_per_channel(x, scales * 2, zeros, 0, torch.qint8)
+        derived = [torch.relu(each), each.view(32, 128).clone(), rows.clone()]
+        return [q.dequantize() for q in (each, rows, *derived)] + [q.int_repr() for q in (each, rows, *derived)]
+
+    holds_evicted(program)
+
+
+class TestTensorsOfZeros:
+    """Torch makes zeros that have no bytes (`_efficientzerotensor`) where a gradient is known to be zero."""
+
+    def test_are_copied(self) -> None:
+        def program() -> Tensor:
+            return (torch.randn(64, 64) * 1).copy_(torch._efficientzerotensor(64, 64))
+
+        holds_evicted(program)
+
+    def test_arise_in_a_backward_pass(self) -> None:
+        def program() -> list[Tensor | None]:
+            x = torch.randn(64, 64, requires_grad=True)
+            y = x * 1
+            y.view(-1).sgn_()
+            y.sum().backward()
+            return [x.grad, y.detach()]
+
+        holds_evicted(program)
+
+    def test_arise_in_forward_mode(self) -> None:
+        def program() -> list[Tensor]:
+            with forward_ad.dual_level():
+                dual = forward_ad.make_dual(torch.randn(32, 32), torch.randn(32, 32))
+                zero = forward_ad.make_dual(torch.randn(32, 32), torch._efficientzerotensor(32, 32))
+                wholes = [*torch.linalg.slogdet(dual), (zero * 2 + zero).relu(), zero * dual]
+                return [part.clone() for whole in wholes for part in forward_ad.unpack_dual(whole)]
+
+        with remat.budget("64MiB"):  # any dispatch mode has torch derive `slogdet` by another formula
+            expected = bits(results(program))
+        holds_evicted(program, expected)
