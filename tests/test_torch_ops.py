@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
@@ -45,6 +46,67 @@ def holds_evicted(program: Callable[[], Any], expected: Bits | None = None) -> N
         evict(run)
         assert differences(expected, bits(found)) == []
         assert run.stats().recomputed > 0
+
+
+@contextmanager
+def changed(setter: Callable[[Any], object], value: Any, before: Any) -> Iterator[None]:
+    """Sets a setting, and sets it back."""
+    setter(value)
+    try:
+        yield
+    finally:
+        setter(before)
+
+
+def precise(backend: str, op: str, precision: str) -> AbstractContextManager[None]:
+    setter: Any = torch._C._set_fp32_precision_setter
+    return changed(lambda value: setter(backend, op, value), precision, "none")
+
+
+@contextmanager
+def fast_products() -> Iterator[None]:
+    """As `torch.set_float32_matmul_precision`, which does not set back what it set."""
+    try:
+        with changed(torch.set_float32_matmul_precision, "medium", "highest"):
+            yield
+    finally:
+        for backend in ("mkldnn", "cuda"):
+            torch._C._set_fp32_precision_setter(backend, "matmul", "none")
+
+
+def product() -> list[Tensor]:
+    return [torch.randn(256, 256) @ torch.randn(256, 256)]
+
+
+def convolution() -> list[Tensor]:
+    return [torch.conv2d(torch.randn(2, 16, 24, 24), torch.randn(16, 16, 3, 3))]
+
+
+#: A setting and a program that has other bits under it.
+SETTINGS: dict[str, tuple[Callable[[], AbstractContextManager[None]], Callable[[], list[Tensor]]]] = {
+    "default dtype": (
+        lambda: changed(torch.set_default_dtype, torch.float64, torch.float32),
+        lambda: [torch.arange(1, 1000) / 3, torch.full((1000,), 0.1) * 3],
+    ),
+    "oneDNN": (lambda: torch.backends.mkldnn.flags(enabled=False), convolution),
+    "matmul precision": (fast_products, product),
+    "precision of oneDNN": (lambda: precise("mkldnn", "all", "bf16"), product),
+    "denormals": (
+        lambda: changed(torch.set_flush_denormal, True, False),
+        lambda: [torch.full((1000,), 1e-38) * 1e-3],
+    ),
+    "threads": (
+        lambda: changed(torch.set_num_threads, 1, 2),
+        lambda: [torch.randn(300_000).sum() + torch.zeros(1000)],
+    ),
+}
+
+
+def assert_differ(setting: str, one: Bits, other: Bits) -> None:
+    """Two results differ, unless the processor cannot do what the setting allows."""
+    if not differences(one, other) and "precision" in setting:
+        pytest.skip("this processor computes with one precision")
+    assert differences(one, other)
 
 
 @pytest.mark.parametrize("guard", ["no_grad", "inference_mode"])
@@ -157,3 +219,89 @@ class TestTensorsOfZeros:
         with remat.budget("64MiB"):  # any dispatch mode has torch derive `slogdet` by another formula
             expected = bits(results(program))
         holds_evicted(program, expected)
+
+
+class TestSettings:
+    """A replay runs under the settings of torch under which the op ran first."""
+
+    @pytest.mark.parametrize("name", SETTINGS)
+    def test_of_the_first_run_hold(self, name: str) -> None:
+        setting, program = SETTINGS[name]
+
+        def under_setting() -> list[Tensor]:
+            with setting():
+                return program()
+
+        plain, expected = bits(results(program)), bits(results(under_setting))
+        assert_differ(name, plain, expected)
+        holds_evicted(under_setting, expected)
+
+    @pytest.mark.parametrize("name", SETTINGS)
+    def test_of_the_program_hold_after_a_replay(self, name: str) -> None:
+        setting, program = SETTINGS[name]
+        expected = bits(results(program))
+        with remat.budget("64MiB", policy="lru") as run:
+            found = results(program)
+            with setting():
+                evict(run)
+                assert differences(expected, bits(found)) == []
+                assert_differ(name, bits(results(program)), expected)
+        assert run.stats().recomputed > 0
+        assert differences(expected, bits(results(program))) == []
+
+    def test_of_precision_that_were_inherited_are_inherited_again(self) -> None:
+        precision: Any = torch._C._get_fp32_precision_getter
+        with remat.budget("64MiB", policy="lru") as run:
+            found = torch.randn(64, 64) @ torch.randn(64, 64)
+            with precise("mkldnn", "all", "bf16"):
+                evict(run)
+                found.sum().item()
+                assert precision("mkldnn", "matmul") == "bf16"
+            assert precision("mkldnn", "matmul") == "none"
+
+    def test_of_autocast_do_not_reach_replays(self) -> None:
+        def program() -> list[Tensor]:
+            return [torch.randn(64, 64) @ torch.randn(64, 64)]
+
+        expected = bits(results(program))
+        with remat.budget("64MiB", policy="lru") as run:
+            found = results(program)
+            evict(run)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                found[0].numpy()
+            assert differences(expected, bits(found)) == []
+
+
+class TestIndicesReadByRawPointer:
+    def test_places_to_split_at(self) -> None:
+        def program() -> tuple[Tensor, Tensor]:
+            return torch.randn(1000), torch.arange(1, 999) * 1
+
+        x, places = results(program)
+        expected = bits([*torch.tensor_split(x, places), *x.tensor_split(tensor_indices_or_sections=places)])
+        with remat.budget("64MiB", policy="lru") as run:
+            x, places = results(program)
+            evict(run)
+            by_function = torch.tensor_split(x, places)
+        with remat.budget("64MiB", policy="lru") as run:
+            _, places = results(program)
+            evict(run)
+            by_method = x.tensor_split(tensor_indices_or_sections=places)
+        assert differences(expected, bits([*by_function, *by_method])) == []
+
+    def test_sizes_of_packed_batches(self) -> None:
+        gru, x, state = torch.nn.GRU(4, 4), torch.randn(500, 4), torch.zeros(1, 1, 4)
+        sizes = torch.ones(500, dtype=torch.int64)
+
+        def output(sizes: Tensor) -> Tensor:
+            weights = [*gru.parameters()]
+            found: Tensor = torch.gru(x, sizes, state, weights, True, 1, 0.0, False, False)[0]
+            return found
+
+        with torch.no_grad():
+            expected = bits(output(sizes))
+            with remat.budget("64MiB", policy="lru") as run:
+                evictable = sizes * 1
+                evict(run)
+                found = bits(output(evictable))
+        assert differences(expected, found) == []

@@ -2,6 +2,7 @@
 
 pub mod arguments;
 pub mod func;
+pub mod global_state;
 pub mod invocation;
 pub mod knowledge;
 pub mod record;

@@ -6,6 +6,7 @@ use remat_core::DeviceId;
 
 use super::arguments::Walk;
 use super::func::Func;
+use super::global_state::StateNumber;
 use super::signature::Signature;
 use super::view::{Arg, View};
 use crate::tracking::storages::LiveId;
@@ -43,6 +44,8 @@ impl GradMode {
 pub struct Context {
     /// The grad mode. A few kernels return more when it is on.
     pub grad: GradMode,
+    /// The settings of process and thread.
+    pub state: StateNumber,
     /// State of the random generators before the op drew from them.
     pub rng: Option<Py<PyAny>>,
 }

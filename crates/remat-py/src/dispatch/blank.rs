@@ -89,6 +89,7 @@ impl State {
         self.fill_buffer(blank, ran.made[0]);
         let context = Context {
             grad: prepared.grad,
+            state: prepared.state,
             rng: ran.rng,
         };
         let Prepared {

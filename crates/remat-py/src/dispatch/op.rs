@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use remat_core::{Bytes, OpId, Output, Replay, TensorId};
 
 use crate::call::arguments::Walk;
+use crate::call::global_state::StateNumber;
 use crate::call::record::GradMode;
 use crate::call::signature::{Predicted, Signature};
 
@@ -12,6 +13,8 @@ pub(super) struct Prepared {
     pub(super) walked: Walk,
     pub(super) signature: Signature,
     pub(super) grad: GradMode,
+    /// The settings of process and thread under which it runs.
+    pub(super) state: StateNumber,
     /// Whether the op and its arguments allow a replay.
     pub(super) replay: Replay,
 }

@@ -33,6 +33,8 @@ impl State {
         }
         let grad = self.grad_mode(py)?;
         walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let state = self.executor.global_state.current(py)?;
+        walked.signature ^= u64::from(state.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         self.write_aliases(&mut walked);
         let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
         if walked.parameters && grad == GradMode::On {
@@ -62,6 +64,7 @@ impl State {
             walked,
             signature,
             grad,
+            state,
             replay,
         };
         let result = self.run_signed(call, &mut prepared);
@@ -193,6 +196,7 @@ impl State {
         } else if replay == Replay::Allowed && !announced.outputs.is_empty() {
             let context = Context {
                 grad: prepared.grad,
+                state: prepared.state,
                 rng: ran.rng,
             };
             let Prepared {

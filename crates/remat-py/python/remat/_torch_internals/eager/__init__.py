@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .allocations import Allocations, allocations, measured_call
 from .devices import blank_storage, device_name, device_of, devices, empty_storage, synchronizer
 from .forms import QUANTIZED, any_nested, form
+from .global_state import GETTERS, SETTERS, enter_state, state_number
 from .graph import generators, hooks_aside, leaves
 from .layout import probe_layout
 from .modes import below_autograd, drop_mode, grad_enabled, pop_mode, push_mode, redispatch, set_grad_mode
@@ -21,8 +22,10 @@ from .sizes import predict
 from .tensors import TensorBase, flatten, flatten_tree, part_storages, parts, storage_id, unflatten_tree, use_count
 
 __all__ = [
+    "GETTERS",
     "QUANTIZED",
     "RNG_BYTES",
+    "SETTERS",
     "Allocations",
     "TensorBase",
     "TorchDispatchMode",
@@ -39,6 +42,7 @@ __all__ = [
     "devices",
     "drop_mode",
     "empty_storage",
+    "enter_state",
     "flatten",
     "flatten_tree",
     "form",
@@ -58,6 +62,7 @@ __all__ = [
     "replay_random",
     "rng_state",
     "set_grad_mode",
+    "state_number",
     "storage_id",
     "synchronizer",
     "unflatten_tree",
