@@ -305,3 +305,78 @@ class TestIndicesReadByRawPointer:
                 evict(run)
                 found = bits(output(evictable))
         assert differences(expected, found) == []
+
+
+class TestRunningStatistics:
+    """Ops update them beside their results, declared or not; replays must neither lose nor repeat an update."""
+
+    @staticmethod
+    def arguments() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return torch.randn(64, 8, 4), torch.zeros(8) * 1, torch.ones(8) * 1, torch.rand(8) + 0.5
+
+    def test_of_outputs_that_are_given(self) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, weight = self.arguments()
+            outs = [torch.empty(64, 8, 4), torch.empty(8), torch.empty(8)]
+            names = dict(zip(("out", "save_mean", "save_invstd"), outs, strict=True))
+            torch.ops.aten.native_batch_norm.out(x, weight, None, mean, var, True, 0.1, 1e-5, **names)
+            return [*outs, outs[0] * 2, mean, var]
+
+        holds_evicted(program)
+
+    def test_of_an_op_without_a_flag(self) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, weight = self.arguments()
+            found = torch.ops.aten._batch_norm_with_update(x, weight, None, mean, var, 0.1, 1e-5)
+            return [*found, found[0] * 2, mean, var]
+
+        holds_evicted(program)
+
+    def test_of_an_op_that_declares_nothing(self) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, _ = self.arguments()
+            old = mean * 2 + x.mean()
+            found = torch.batch_norm_update_stats(x, mean, var, 0.1)
+            return [old, *found, found[0] + torch.zeros(1000, 1), mean, var]
+
+        holds_evicted(program)
+
+    @pytest.mark.parametrize("momentum", [0.1, 0.0])
+    def test_of_an_op_that_is_used_both_ways(self, momentum: float) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, weight = self.arguments()
+            x.requires_grad_()
+            found = []
+            for training in (False, True, False, True, False):
+                found.append(torch.nn.functional.batch_norm(x, mean, var, weight, None, training, momentum) * 2)
+            (gradient,) = torch.autograd.grad(sum(y.square().sum() for y in found), x)
+            return [*found, gradient, mean, var]
+
+        holds_evicted(program)
+
+    def test_that_an_op_returns_anew(self) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, weight = self.arguments()
+            op = torch.ops.aten._native_batch_norm_legit_functional
+            found = op(x, weight, None, mean, var, True, 0.1, 1e-5)
+            return [*found, found[0] * 2, mean, var]
+
+        holds_evicted(program)
+
+    def test_that_an_op_only_reads(self) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, weight = self.arguments()
+            found = torch.ops.aten._batch_norm_no_update(x, weight, None, mean + 1, var, 0.1, 1e-5)
+            return [*found, found[0] * 2]
+
+        holds_evicted(program)
+
+    def test_that_were_there_by_chance_are_updated_later(self) -> None:
+        def program() -> list[Tensor]:
+            _, mean, var, weight = self.arguments()
+            found = []
+            for x in (torch.zeros(64, 8, 4), torch.randn(64, 8, 4), torch.randn(64, 8, 4)):
+                found.append(torch.nn.functional.batch_norm(x, mean, var, weight, None, True))
+            return [*found, mean, var]
+
+        holds_evicted(program)

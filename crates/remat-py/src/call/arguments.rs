@@ -9,8 +9,9 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use remat_core::TensorId;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::func::{Func, RunningStats};
+use super::func::Func;
 use super::invocation::Invocation;
+use super::knowledge::StatsUse;
 use super::view::{Arg, View};
 use crate::ffi::fastcall::call_one;
 use crate::tracking::storages::LiveId;
@@ -225,7 +226,7 @@ struct Stored<'py> {
     dtype: Bound<'py, PyAny>,
 }
 
-/// Walks the arguments of a call.
+/// Walks the arguments of a call, which makes some use of running statistics.
 ///
 /// # Errors
 /// An error of Python's, or of the registry.
@@ -233,6 +234,7 @@ pub fn walk<R: Registry>(
     torch: &mut Torch,
     registry: &mut R,
     call: &Invocation<'_, '_>,
+    stats: StatsUse,
 ) -> PyResult<Walk> {
     let mut walker = Walker {
         torch,
@@ -245,7 +247,7 @@ pub fn walk<R: Registry>(
     walker
         .hash
         .write_usize(call.func.overload.as_ptr() as usize);
-    walker.positional(call)?;
+    walker.positional(call, stats)?;
     if let Some(kwargs) = call.kwargs {
         walker.keywords(call.func, kwargs)?;
     }
@@ -259,28 +261,15 @@ pub fn walk<R: Registry>(
     Ok(walker.out)
 }
 
-/// The running statistics that a call names, if it runs in training mode.
-fn stats_in_training(call: &Invocation<'_, '_>) -> PyResult<Option<RunningStats>> {
-    match call.func.stats {
-        Some(stats)
-            if call.args.len() > stats.training
-                && call.args.get_item(stats.training)?.is_truthy()? =>
-        {
-            Ok(Some(stats))
-        }
-        _ => Ok(None),
-    }
-}
-
 impl<R: Registry> Walker<'_, R> {
-    fn positional(&mut self, call: &Invocation<'_, '_>) -> PyResult<()> {
+    fn positional(&mut self, call: &Invocation<'_, '_>, stats: StatsUse) -> PyResult<()> {
         let Invocation { func, args, .. } = *call;
-        let stats = stats_in_training(call)?;
+        let places = func.stats.as_ref().map_or(&[][..], |stats| &stats.args);
         self.out.args.reserve(args.len());
         for (i, value) in args.iter().enumerate() {
             let access = match stats {
-                Some(s) if s.args.contains(&i) && s.updates => Access::Side,
-                Some(s) if s.args.contains(&i) => Access::Skip,
+                StatsUse::Updated if places.contains(&i) => Access::Side,
+                StatsUse::Ignored if places.contains(&i) => Access::Skip,
                 _ if func.writes.contains(&i) => Access::Write,
                 _ => Access::Read,
             };

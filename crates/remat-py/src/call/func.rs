@@ -34,16 +34,13 @@ impl Kind {
     }
 }
 
-/// Running statistics that an op updates beside its result, though its result does not depend on them
-/// (batch normalisation in training).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Running statistics that an op may update beside its result (batch normalisation).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningStats {
     /// Positions of the statistics among the arguments.
-    pub args: [usize; 2],
-    /// Position of the `training` flag.
-    pub training: usize,
-    /// Whether the op updates them (forward) or only reads them (backward).
-    pub updates: bool,
+    pub args: Vec<usize>,
+    /// Position of the flag that the op computes with the statistics of the batch.
+    pub training: Option<usize>,
 }
 
 /// An op, described.
@@ -90,12 +87,8 @@ impl Func {
                 .ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(key.to_owned()))
         };
         let nested = get("nested")?.extract::<Option<String>>()?;
-        let stats = get("stats")?.extract::<Option<(usize, usize, usize, bool)>>()?;
-        let stats = stats.map(|(mean, var, training, updates)| RunningStats {
-            args: [mean, var],
-            training,
-            updates,
-        });
+        let stats = get("stats")?.extract::<Option<(Vec<usize>, Option<usize>)>>()?;
+        let stats = stats.map(|(args, training)| RunningStats { args, training });
         Ok(Func {
             overload: overload.clone().unbind(),
             call: get("call")?.unbind(),

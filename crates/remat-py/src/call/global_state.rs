@@ -1,5 +1,5 @@
-//! The settings of process and thread under which an op runs: default dtype, precisions, libraries in use. A replay runs
-//! under those of the op's first run.
+//! The settings of process and thread under which an op runs: default dtype, precisions, libraries in use. A replay
+//! runs under those of the op's first run.
 //!
 //! Every state that was seen has a number for as long as the process lives. Before each op the session asks for those
 //! settings that are cheap to read. For the rest, Python says when a function was called that changes them.

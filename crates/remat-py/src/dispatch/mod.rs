@@ -15,6 +15,7 @@ mod session;
 mod settings;
 mod sizes;
 mod state;
+mod stats;
 mod versions;
 
 pub use session::Session;

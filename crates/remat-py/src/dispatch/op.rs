@@ -3,6 +3,7 @@
 use pyo3::prelude::*;
 use remat_core::{Bytes, OpId, Output, Replay, TensorId};
 
+use super::stats::Unseen;
 use crate::call::arguments::Walk;
 use crate::call::global_state::StateNumber;
 use crate::call::record::GradMode;
@@ -17,6 +18,8 @@ pub(super) struct Prepared {
     pub(super) state: StateNumber,
     /// Whether the op and its arguments allow a replay.
     pub(super) replay: Replay,
+    /// The use of running statistics that its run will show, if it is not known.
+    pub(super) unseen: Option<Unseen>,
 }
 
 /// The outputs of an op, as they are announced to the engine: in-place ones first, then the fresh ones in the order of

@@ -27,7 +27,8 @@ impl State {
     pub(super) fn run(&mut self, call: &Invocation<'_, '_>) -> PyResult<Outcome> {
         let (py, func) = (call.py(), call.func);
         self.set_current(&func.name);
-        let mut walked = walk(&mut self.torch, &mut self.executor, call)?;
+        let (stats, unseen) = self.stats_use(call)?;
+        let mut walked = walk(&mut self.torch, &mut self.executor, call, stats)?;
         if walked.wrapper {
             return Ok(Outcome::Redispatch);
         }
@@ -66,6 +67,7 @@ impl State {
             grad,
             state,
             replay,
+            unseen,
         };
         let result = self.run_signed(call, &mut prepared);
         let Prepared {
@@ -179,6 +181,8 @@ impl State {
         if !prepared.walked.stats.is_empty() {
             self.overwrite(py, "remat.update_stats", &prepared.walked.stats, 0)?;
         }
+        let unseen = prepared.unseen.take();
+        let before = self.stats_before(call, unseen.as_ref())?;
         if let Some(filled) = self.filled(py, call.func, &prepared.walked)? {
             return self.fill(call, prepared, filled);
         }
@@ -191,7 +195,8 @@ impl State {
         let ran = self.attempt(call, prepared, &announced, replay)?;
         let dense = self.finish(prepared, &mut announced, &ran)?;
         let op = ran.op;
-        if replay == Replay::Allowed && !dense {
+        let foreseen = self.learn_stats_use(call, unseen.zip(before))?;
+        if replay == Replay::Allowed && !(dense && foreseen) {
             self.pin_outputs(py, op)?;
         } else if replay == Replay::Allowed && !announced.outputs.is_empty() {
             let context = Context {

@@ -32,6 +32,8 @@ pub struct TorchInternals {
     pub grad_enabled: Py<PyAny>,
     /// `any_nested(arguments) -> bool`: whether a strided nested tensor is among them.
     pub any_nested: Py<PyAny>,
+    /// `contents(tensors) -> list[bytes]`.
+    pub contents: Py<PyAny>,
     /// `describe(overload) -> dict`: the properties of an op.
     pub describe: Py<PyAny>,
     /// `predict(overload, args, kwargs)`: sizes of a call's results, before it runs.
@@ -75,6 +77,7 @@ impl TorchInternals {
             set_grad_mode: get("set_grad_mode")?,
             grad_enabled: get("grad_enabled")?,
             any_nested: get("any_nested")?,
+            contents: get("contents")?,
             describe: get("describe")?,
             predict: get("predict")?,
             measured_call: get("measured_call")?,

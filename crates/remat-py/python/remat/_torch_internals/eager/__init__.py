@@ -16,7 +16,7 @@ from .global_state import GETTERS, SETTERS, enter_state, state_number
 from .graph import generators, hooks_aside, leaves
 from .layout import probe_layout
 from .modes import below_autograd, drop_mode, grad_enabled, pop_mode, push_mode, redispatch, set_grad_mode
-from .ops import accumulating, classify, describe
+from .ops import accumulating, classify, contents, describe
 from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random, rng_state, view
 from .sizes import predict
 from .tensors import TensorBase, flatten, flatten_tree, part_storages, parts, storage_id, unflatten_tree, use_count
@@ -36,6 +36,7 @@ __all__ = [
     "blank_storage",
     "budget_error",
     "classify",
+    "contents",
     "describe",
     "device_name",
     "device_of",

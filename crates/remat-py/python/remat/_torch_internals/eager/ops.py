@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-# Batch normalisation: positions of the running statistics and of the training flag; whether it updates them.
-_RUNNING_STATS: dict[str, tuple[int, int, int, bool]] = {
-    "aten::native_batch_norm": (3, 4, 5, True),
-    "aten::_native_batch_norm_legit": (3, 4, 5, True),
-    "aten::cudnn_batch_norm": (3, 4, 5, True),
-    "aten::miopen_batch_norm": (3, 4, 5, True),
-    "aten::_batch_norm_with_update": (3, 4, -1, True),
-    "aten::native_batch_norm_backward": (3, 4, 7, False),
-}
+# Names that torch gives running statistics, and the flag that an op computes with those of the batch.
+_RUNNING = ("running_mean", "running_var")
+_TRAINING = ("training", "train", "update")
 RESTRUCTURE = {
     "resize_", "resize_as_", "set_", "set_data", "_resize_output_", "resize", "resize_as_sparse_",
     "resize_storage_bytes_",
@@ -56,10 +51,10 @@ def describe(overload: Any) -> dict[str, Any]:
     tensor_returns = [r for r in returns if "Tensor" in str(r.type)]
     aliasing = [r for r in tensor_returns if r.alias_info is not None]
     is_view = bool(tensor_returns) and len(aliasing) == len(tensor_returns) and not writes_by_name
-    stats = _RUNNING_STATS.get(packet)
+    stats = _running_stats(schema)
     if stats is not None:
-        writes = [i for i in writes if i not in stats[:2]]
-        writes_by_name = []
+        writes = [i for i in writes if i not in stats[0]]
+        writes_by_name = [name for name in writes_by_name if name not in _RUNNING]
     if overload.namespace not in ("aten", "prims", "inductor"):
         kind = "foreign"
     elif base in RESTRUCTURE:
@@ -93,6 +88,26 @@ def describe(overload: Any) -> dict[str, Any]:
         "accumulates": base in ("detach", "clone", "add", "add_", "copy_"),
         "stats": stats,
     }
+
+
+def _running_stats(schema: Any) -> tuple[list[int], int | None] | None:
+    """Positions of running statistics that an op may update beside its results, and of its flag for training.
+
+    Many of these ops do not declare that they update them; the session finds out when it first sees one. A statistic
+    that an op only reads is an ordinary argument: it is neither optional nor declared to be written.
+    """
+    found, training = [], None
+    for i, argument in enumerate(schema.arguments):
+        if argument.name in _RUNNING and (argument.alias_info is not None or "Optional" in str(argument.type)):
+            found.append(i)
+        elif argument.name in _TRAINING and str(argument.type) == "bool":
+            training = i
+    return (found, training) if len(found) == len(_RUNNING) else None
+
+
+def contents(tensors: Sequence[Any]) -> list[bytes]:
+    """The bytes of tensors, to see later whether they changed."""
+    return [tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors]
 
 
 def _kind_if_nested(overload: Any) -> str | None:
