@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 from . import _native
 
 
 class RematError(RuntimeError):
     """Remat cannot do something; the message names it and says how to go on."""
+
+
+_kept: ContextVar[list[BudgetError] | None] = ContextVar("remat_refusals", default=None)
 
 
 class BudgetError(RematError, MemoryError):
@@ -40,6 +47,9 @@ class BudgetError(RematError, MemoryError):
             "an arena that has room for it here is one of" if in_arena else "the smallest budget known to work here is"
         )
         super().__init__(f"{op} does not fit on {device}: {why}; {way_out} {fmt(smallest)} ({smallest} bytes)")
+        kept = _kept.get()
+        if kept is not None:
+            kept.append(self)
 
     @classmethod
     def of_arena(cls, op: str, wanted: int, capacity: int, free: int, largest: int) -> BudgetError:
@@ -54,3 +64,20 @@ class BudgetError(RematError, MemoryError):
 
     def __reduce__(self) -> tuple[type[BudgetError], tuple[str, int, int, int, str, str | None]]:
         return (BudgetError, (self.op, self.needed, self.smallest, self.budget, self.device, self._why))
+
+
+@contextmanager
+def refusals_reraised() -> Iterator[None]:
+    """Raises a ``BudgetError`` again that the body turned into the text of another error."""
+    kept: list[BudgetError] = []
+    token = _kept.set(kept)
+    try:
+        yield
+    except RuntimeError as error:
+        swallowed = next((refusal for refusal in kept if str(refusal) in str(error)), None)
+        if swallowed is None or isinstance(error, BudgetError):
+            raise
+        raise swallowed from error
+    finally:
+        _kept.reset(token)
+        kept.clear()

@@ -9,8 +9,9 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use remat_core::TensorId;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::func::{Func, RunningStats};
+use super::func::Func;
 use super::invocation::Invocation;
+use super::knowledge::StatsUse;
 use super::view::{Arg, View};
 use crate::ffi::fastcall::call_one;
 use crate::tracking::storages::LiveId;
@@ -28,6 +29,17 @@ pub enum Class {
     Other,
 }
 
+/// The kind of a dtype, as far as arguments are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dtype {
+    /// Complex numbers: a tensor of them may be conjugated lazily.
+    Complex,
+    /// A tensor of it carries a quantizer.
+    Quantized,
+    /// All others.
+    Plain,
+}
+
 /// C methods of torch and tables about types, looked up once.
 pub struct Torch {
     /// `TensorBase.untyped_storage`.
@@ -42,12 +54,17 @@ pub struct Torch {
     pub is_conj: Py<PyAny>,
     /// `TensorBase.is_neg`.
     pub is_neg: Py<PyAny>,
+    /// `form(tensor) -> (form, hash, list)`: all but the bytes of a tensor that shape, strides and dtype do not tell, a
+    /// hash of its sizes, and storages that kernels read beside its own.
+    pub form: Py<PyAny>,
+    /// Dtypes of tensors that carry a quantizer.
+    pub quantized: Py<PyAny>,
     /// `classify(type) -> int`: 0 tensor, 1 wrapper, 2 other, 3 parameter.
     pub classify: Py<PyAny>,
     /// Types seen so far, by address. The entry keeps the type alive.
     pub classes: FxHashMap<usize, (Class, Py<PyAny>)>,
-    /// Whether dtypes are complex, by address.
-    pub complex: FxHashMap<usize, bool>,
+    /// Kinds of dtypes, by address.
+    pub dtypes: FxHashMap<usize, Dtype>,
     /// Whether any complex tensor was seen. Only then can a tensor carry a lazy negation.
     pub any_complex: bool,
 }
@@ -67,9 +84,11 @@ impl Torch {
             storage_offset: method("storage_offset")?,
             is_conj: method("is_conj")?,
             is_neg: method("is_neg")?,
+            form: module.getattr("form")?.unbind(),
+            quantized: module.getattr("QUANTIZED")?.unbind(),
             classify: module.getattr("classify")?.unbind(),
             classes: FxHashMap::default(),
-            complex: FxHashMap::default(),
+            dtypes: FxHashMap::default(),
             any_complex: true,
         })
     }
@@ -105,15 +124,21 @@ impl Torch {
             .extract()
     }
 
-    fn is_complex(&mut self, dtype: &Bound<'_, PyAny>) -> PyResult<bool> {
+    fn kind_of(&mut self, dtype: &Bound<'_, PyAny>) -> PyResult<Dtype> {
         let key = dtype.as_ptr() as usize;
-        if let Some(known) = self.complex.get(&key) {
+        if let Some(known) = self.dtypes.get(&key) {
             return Ok(*known);
         }
-        let complex = dtype.getattr("is_complex")?.extract()?;
-        self.complex.insert(key, complex);
-        self.any_complex |= complex;
-        Ok(complex)
+        let kind = if dtype.getattr("is_complex")?.extract()? {
+            Dtype::Complex
+        } else if self.quantized.bind(dtype.py()).contains(dtype)? {
+            Dtype::Quantized
+        } else {
+            Dtype::Plain
+        };
+        self.dtypes.insert(key, kind);
+        self.any_complex |= kind == Dtype::Complex;
+        Ok(kind)
     }
 }
 
@@ -150,11 +175,21 @@ pub struct Walk {
     pub signature: u64,
 }
 
+/// A storage that was looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// Its live id and tensor.
+    Live(LiveId, TensorId),
+    /// It promises bytes that it does not have. Torch makes tensors of zeros so that it need not allocate.
+    Hollow,
+    /// It is not on a device with memory of its own (meta).
+    Elsewhere,
+}
+
 /// The table in which a walk finds the live storage of a tensor.
 pub trait Registry {
-    /// The live id and tensor of a storage, which is registered if it is new; `None` if it is not on a device with
-    /// memory of its own (meta).
-    fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<(LiveId, TensorId)>>;
+    /// Looks a storage up, and registers it if it is new.
+    fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Resolved>;
 }
 
 struct Walker<'a, R: Registry> {
@@ -187,7 +222,15 @@ enum Access {
     Skip,
 }
 
-/// Walks the arguments of a call.
+/// An argument whose storage was found.
+struct Stored<'py> {
+    live: LiveId,
+    id: TensorId,
+    access: Access,
+    dtype: Bound<'py, PyAny>,
+}
+
+/// Walks the arguments of a call, which makes some use of running statistics.
 ///
 /// # Errors
 /// An error of Python's, or of the registry.
@@ -195,6 +238,7 @@ pub fn walk<R: Registry>(
     torch: &mut Torch,
     registry: &mut R,
     call: &Invocation<'_, '_>,
+    stats: StatsUse,
 ) -> PyResult<Walk> {
     let mut walker = Walker {
         torch,
@@ -207,7 +251,7 @@ pub fn walk<R: Registry>(
     walker
         .hash
         .write_usize(call.func.overload.as_ptr() as usize);
-    walker.positional(call)?;
+    walker.positional(call, stats)?;
     if let Some(kwargs) = call.kwargs {
         walker.keywords(call.func, kwargs)?;
     }
@@ -221,28 +265,15 @@ pub fn walk<R: Registry>(
     Ok(walker.out)
 }
 
-/// The running statistics that a call names, if it runs in training mode.
-fn stats_in_training(call: &Invocation<'_, '_>) -> PyResult<Option<RunningStats>> {
-    match call.func.stats {
-        Some(stats)
-            if call.args.len() > stats.training
-                && call.args.get_item(stats.training)?.is_truthy()? =>
-        {
-            Ok(Some(stats))
-        }
-        _ => Ok(None),
-    }
-}
-
 impl<R: Registry> Walker<'_, R> {
-    fn positional(&mut self, call: &Invocation<'_, '_>) -> PyResult<()> {
+    fn positional(&mut self, call: &Invocation<'_, '_>, stats: StatsUse) -> PyResult<()> {
         let Invocation { func, args, .. } = *call;
-        let stats = stats_in_training(call)?;
+        let places = func.stats.as_ref().map_or(&[][..], |stats| &stats.args);
         self.out.args.reserve(args.len());
         for (i, value) in args.iter().enumerate() {
             let access = match stats {
-                Some(s) if s.args.contains(&i) && s.updates => Access::Side,
-                Some(s) if s.args.contains(&i) => Access::Skip,
+                StatsUse::Updated if places.contains(&i) => Access::Side,
+                StatsUse::Ignored if places.contains(&i) => Access::Skip,
                 _ if func.writes.contains(&i) => Access::Write,
                 _ => Access::Read,
             };
@@ -355,12 +386,57 @@ impl<R: Registry> Walker<'_, R> {
         for storage in parts {
             let bytes: u64 = storage.call_method0(intern!(py, "nbytes"))?.extract()?;
             self.hash.write_u64(bytes);
-            if let Some((live, id)) = self.registry.resolve(&storage)? {
+            if let Resolved::Live(live, id) = self.registry.resolve(&storage)? {
                 self.input(live, id, access);
                 self.out.parts.push(live);
             }
         }
         Ok(Arg::Object(tensor.clone().unbind()))
+    }
+
+    /// A tensor of zeros without bytes. It is passed as it is: there is nothing to evict.
+    fn hollow(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<Arg> {
+        let py = tensor.py();
+        self.hash.write_u8(9);
+        let shape = tensor.getattr(intern!(py, "shape"))?;
+        self.hash.write_isize(shape.hash()?);
+        let stride = call_one(&self.torch.stride, tensor)?;
+        self.hash.write_isize(stride.hash()?);
+        let dtype = tensor.getattr(intern!(py, "dtype"))?;
+        self.hash.write_usize(dtype.as_ptr() as usize);
+        // Not the program's own tensor, whose graph a record must not keep.
+        let detached = tensor.call_method0(intern!(py, "detach"))?;
+        Ok(Arg::Object(detached.unbind()))
+    }
+
+    /// A tensor that shape, strides and dtype do not describe.
+    fn formed(&mut self, tensor: &Bound<'_, PyAny>, stored: Stored<'_>) -> PyResult<Arg> {
+        let py = tensor.py();
+        let form = call_one(&self.torch.form, tensor)?;
+        let (form, sizes, read): (Bound<'_, PyAny>, isize, Vec<Bound<'_, PyAny>>) =
+            form.extract()?;
+        self.hash.write_u8(10);
+        self.hash.write_isize(sizes);
+        self.hash.write_usize(stored.dtype.as_ptr() as usize);
+        let input = self.input(stored.live, stored.id, stored.access);
+        self.hash.write_u32(input);
+        for storage in read {
+            if let Resolved::Live(live, id) = self.registry.resolve(&storage)? {
+                self.input(live, id, Access::Read);
+                self.out.parts.push(live);
+            }
+        }
+        self.out.offsets.push(0);
+        self.out.views.push(View {
+            input,
+            shape: py.None(),
+            stride: py.None(),
+            dtype: stored.dtype.unbind(),
+            conj: false,
+            neg: false,
+            form: Some(form.unbind()),
+        });
+        Ok(Arg::Tensor((self.out.views.len() - 1) as u32))
     }
 
     /// The index of an input, which is added when it is new.
@@ -385,12 +461,41 @@ impl<R: Registry> Walker<'_, R> {
         let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) else {
             return self.sparse(tensor, access);
         };
-        let Some((live, id)) = self.registry.resolve(&storage)? else {
-            self.out.opaque = true;
-            return Ok(Arg::Object(tensor.clone().unbind()));
+        let (live, id) = match self.registry.resolve(&storage)? {
+            Resolved::Live(live, id) => (live, id),
+            Resolved::Hollow => return self.hollow(tensor),
+            Resolved::Elsewhere => {
+                self.out.opaque = true;
+                return Ok(Arg::Object(tensor.clone().unbind()));
+            }
         };
-        let shape = tensor.getattr(intern!(py, "shape"))?;
-        let dtype = tensor.getattr(intern!(py, "dtype"))?;
+        let stored = Stored {
+            live,
+            id,
+            access,
+            dtype: tensor.getattr(intern!(py, "dtype"))?,
+        };
+        let kind = self.torch.kind_of(&stored.dtype)?;
+        match tensor.getattr(intern!(py, "shape")) {
+            Ok(shape) if kind != Dtype::Quantized => self.strided(tensor, stored, kind, shape),
+            _ => self.formed(tensor, stored),
+        }
+    }
+
+    /// A tensor that its shape, strides and dtype describe.
+    fn strided<'py>(
+        &mut self,
+        tensor: &Bound<'py, PyAny>,
+        stored: Stored<'py>,
+        kind: Dtype,
+        shape: Bound<'py, PyAny>,
+    ) -> PyResult<Arg> {
+        let Stored {
+            live,
+            id,
+            access,
+            dtype,
+        } = stored;
         let stride = call_one(&self.torch.stride, tensor)?;
         self.hash.write_u8(7);
         self.hash.write_isize(shape.hash()?);
@@ -406,8 +511,7 @@ impl<R: Registry> Walker<'_, R> {
         }
         let input = self.input(live, id, access);
         self.hash.write_u32(input);
-        let complex = self.torch.is_complex(&dtype)?;
-        let conj = complex && call_one(&self.torch.is_conj, tensor)?.is_truthy()?;
+        let conj = kind == Dtype::Complex && call_one(&self.torch.is_conj, tensor)?.is_truthy()?;
         let neg = self.torch.any_complex && call_one(&self.torch.is_neg, tensor)?.is_truthy()?;
         self.hash.write_u8(u8::from(conj) | u8::from(neg) << 1);
         let offset = call_one(&self.torch.storage_offset, tensor)?;
@@ -419,6 +523,7 @@ impl<R: Registry> Walker<'_, R> {
             dtype: dtype.unbind(),
             conj,
             neg,
+            form: None,
         });
         Ok(Arg::Tensor((self.out.views.len() - 1) as u32))
     }

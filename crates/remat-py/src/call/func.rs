@@ -21,16 +21,26 @@ pub enum Kind {
     Foreign,
 }
 
-/// Running statistics that an op updates beside its result, though its result does not depend on them
-/// (batch normalisation in training).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+impl Kind {
+    fn of(name: &str) -> Kind {
+        match name {
+            "view" => Kind::View,
+            "composite" => Kind::Composite,
+            "read" => Kind::Read,
+            "restructure" => Kind::Restructure,
+            "foreign" => Kind::Foreign,
+            _ => Kind::Plain,
+        }
+    }
+}
+
+/// Running statistics that an op may update beside its result (batch normalisation).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningStats {
     /// Positions of the statistics among the arguments.
-    pub args: [usize; 2],
-    /// Position of the `training` flag.
-    pub training: usize,
-    /// Whether the op updates them (forward) or only reads them (backward).
-    pub updates: bool,
+    pub args: Vec<usize>,
+    /// Position of the flag that the op computes with the statistics of the batch.
+    pub training: Option<usize>,
 }
 
 /// An op, described.
@@ -43,6 +53,8 @@ pub struct Func {
     pub name: String,
     /// The session's treatment of it.
     pub kind: Kind,
+    /// The treatment of a composite op with strided nested tensors among its arguments, for which it has a kernel.
+    pub nested: Option<Kind>,
     /// Positions of arguments it writes into.
     pub writes: Vec<usize>,
     /// Keyword arguments it writes into.
@@ -59,6 +71,8 @@ pub struct Func {
     pub fills: bool,
     /// Whether its results are pinned, because code above the dispatcher reads them by raw pointer.
     pub pins_results: bool,
+    /// Positions of arguments that are pinned, because its result keeps reading them by raw pointer.
+    pub pins: Vec<usize>,
     /// Whether autograd may use it to leave a gradient in a leaf; such a gradient is pinned.
     pub accumulates: bool,
     /// Batch normalisation's side effect.
@@ -72,25 +86,15 @@ impl Func {
             d.get_item(key)?
                 .ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(key.to_owned()))
         };
-        let kind = match get("kind")?.extract::<String>()?.as_str() {
-            "view" => Kind::View,
-            "composite" => Kind::Composite,
-            "read" => Kind::Read,
-            "restructure" => Kind::Restructure,
-            "foreign" => Kind::Foreign,
-            _ => Kind::Plain,
-        };
-        let stats = get("stats")?.extract::<Option<(usize, usize, usize, bool)>>()?;
-        let stats = stats.map(|(mean, var, training, updates)| RunningStats {
-            args: [mean, var],
-            training,
-            updates,
-        });
+        let nested = get("nested")?.extract::<Option<String>>()?;
+        let stats = get("stats")?.extract::<Option<(Vec<usize>, Option<usize>)>>()?;
+        let stats = stats.map(|(args, training)| RunningStats { args, training });
         Ok(Func {
             overload: overload.clone().unbind(),
             call: get("call")?.unbind(),
             name: get("name")?.extract()?,
-            kind,
+            kind: Kind::of(&get("kind")?.extract::<String>()?),
+            nested: nested.as_deref().map(Kind::of),
             writes: get("writes")?.extract()?,
             writes_by_name: get("writes_by_name")?.extract()?,
             scalars: get("scalars")?.extract()?,
@@ -99,6 +103,7 @@ impl Func {
             blank: get("blank")?.extract()?,
             fills: get("fills")?.extract()?,
             pins_results: get("pins_results")?.extract()?,
+            pins: get("pins")?.extract()?,
             accumulates: get("accumulates")?.extract()?,
             stats,
         })

@@ -24,6 +24,11 @@ impl<'py> Invocation<'_, 'py> {
         self.args.py()
     }
 
+    /// Whether a strided nested tensor is among the positional arguments; `any_nested` is torch's way to tell.
+    pub fn any_nested(&self, any_nested: &Py<PyAny>) -> PyResult<bool> {
+        any_nested.bind(self.py()).call1((self.args,))?.extract()
+    }
+
     /// Runs the op.
     pub fn call(&self) -> PyResult<Bound<'py, PyAny>> {
         let function = self.func.call.bind(self.py());

@@ -8,11 +8,24 @@ use rustc_hash::FxHashMap;
 use super::signature::Signature;
 use crate::tracking::devices::Device;
 
+/// The use that an op makes of the running statistics among its arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatsUse {
+    /// It reads them, as any other argument.
+    Read,
+    /// It updates them, and its results do not depend on them.
+    Updated,
+    /// It does neither.
+    Ignored,
+}
+
 /// Signatures by hash. A later session starts with what an earlier one measured.
 #[derive(Default)]
 pub struct Knowledge {
     /// By the hash of the call's signature.
     pub signatures: FxHashMap<u64, Signature>,
+    /// The use of running statistics, by op and flags.
+    pub stats: FxHashMap<u64, StatsUse>,
 }
 
 static KEPT: Mutex<Option<(Knowledge, Vec<Device>)>> = Mutex::new(None);

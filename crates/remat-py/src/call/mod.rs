@@ -3,6 +3,7 @@
 pub mod arguments;
 pub mod form;
 pub mod func;
+pub mod global_state;
 pub mod invocation;
 pub mod knowledge;
 pub mod record;

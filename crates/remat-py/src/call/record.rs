@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use remat_core::DeviceId;
 
 use super::form::Form;
+use super::global_state::StateNumber;
 use super::signature::Signature;
 use super::view::Number;
 use crate::tracking::storages::LiveId;
@@ -43,6 +44,8 @@ impl GradMode {
 pub struct Context {
     /// The grad mode. A few kernels return more when it is on.
     pub grad: GradMode,
+    /// The settings of process and thread.
+    pub state: StateNumber,
     /// State of the random generators before the op drew from them.
     pub rng: Option<Py<PyAny>>,
 }

@@ -6,6 +6,7 @@ use rustc_hash::FxHasher;
 
 use super::view::Number;
 use crate::ffi::boxed::{Boxed, Item, Tensor, Value};
+use crate::ffi::dispatcher::{Dispatcher, Torch};
 
 /// A schema, as far as the pass needs it.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ pub struct Stacked {
 
 struct Pass<'a> {
     boxed: &'a Boxed,
-    is_aside: &'a dyn Fn(u64) -> bool,
+    dispatcher: &'a Dispatcher,
     hash: FxHasher,
     out: &'a mut Stacked,
     tensors: usize,
@@ -54,11 +55,10 @@ impl Stacked {
     /// ways than their arguments.
     ///
     /// # Safety
-    /// The values are alive, on the stack of a call in progress, and `boxed` describes this build of torch.
+    /// The values are alive, on the stack of a call in progress, and `torch` describes this build of torch.
     pub unsafe fn pass(
         &mut self,
-        boxed: &Boxed,
-        is_aside: &dyn Fn(u64) -> bool,
+        torch: &Torch,
         arity: &Arity,
         values: &[Value],
         seed: u64,
@@ -72,8 +72,8 @@ impl Stacked {
         let mut hash = FxHasher::default();
         hash.write_u64(seed);
         let mut pass = Pass {
-            boxed,
-            is_aside,
+            boxed: torch.boxed,
+            dispatcher: torch.dispatcher,
             hash,
             out: self,
             tensors: 0,
@@ -171,11 +171,11 @@ impl Pass<'_> {
                 tensor.geometry(boxed),
             )
         };
-        if (self.is_aside)(keys) {
+        if self.dispatcher.aside(keys) {
             self.out.aside = true;
             return false;
         }
-        if storage == 0 {
+        if storage == 0 || self.dispatcher.odd(keys) {
             return false;
         }
         let known = self.out.storages.iter().position(|&known| known == storage);

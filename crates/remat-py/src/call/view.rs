@@ -21,6 +21,8 @@ pub struct View {
     pub conj: bool,
     /// Lazy negation.
     pub neg: bool,
+    /// `form(storage) -> Tensor`, for a tensor that shape, strides and dtype do not describe (quantized, nested).
+    pub form: Option<Py<PyAny>>,
 }
 
 /// A number among the arguments whose value differs from call to call.

@@ -48,7 +48,11 @@ impl State {
                 continue;
             };
             let only_written = func.fills && walked.written[..] == [i as u32];
-            if only_written && bytes > self.tiny && covered(py, view)? == bytes {
+            if only_written
+                && view.form.is_none()
+                && bytes > self.tiny
+                && covered(py, view)? == bytes
+            {
                 filled = Some(i as u32);
             }
         }
@@ -88,6 +92,7 @@ impl State {
         self.fill_buffer(blank, ran.made[0]);
         let context = Context {
             grad: prepared.grad,
+            state: prepared.state,
             rng: ran.rng,
         };
         let Prepared {

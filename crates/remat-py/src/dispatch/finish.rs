@@ -41,7 +41,7 @@ impl State {
     pub(super) fn finish(
         &mut self,
         prepared: &mut Prepared,
-        announced: &Announced,
+        announced: &mut Announced,
         ran: &Ran<'_>,
     ) -> PyResult<bool> {
         let py = ran.result.py();
@@ -64,6 +64,8 @@ impl State {
         for k in results.missing(&announced.outputs) {
             self.executor.release(py, ran.made[k])?;
         }
+        let missing: Vec<usize> = results.missing(&announced.outputs).collect();
+        announced.forget(&missing);
         finished.map_err(|e| self.executor.refusal(py, &e))?;
         let mut left = results.parts.bytes;
         self.take_in_parts(py, results.parts)?;
@@ -104,6 +106,10 @@ impl State {
             }
             let nbytes = storage.call_method0(pyo3::intern!(py, "nbytes"))?;
             let size = Bytes(nbytes.extract()?);
+            if self.is_nothing(&storage, size)? {
+                signature.learn(i, Bytes(0));
+                continue;
+            }
             if let Some(k) = announced.results.get(i).copied().flatten() {
                 results.sizes[k as usize] = size;
                 signature.learn(i, size);
@@ -120,6 +126,14 @@ impl State {
             results.sizes[k] = Bytes(0);
         }
         Ok(results)
+    }
+
+    /// Whether a new storage is a tensor of zeros that torch does not allocate. Such results count as not returned.
+    fn is_nothing(&mut self, storage: &Bound<'_, PyAny>, size: Bytes) -> PyResult<bool> {
+        Ok(
+            self.executor.is_hollow(storage, size.0)?
+                && self.executor.device_of(storage)?.is_some(),
+        )
     }
 
     /// Tells the trace and the engine that an op ran. Returns the engine's verdict, which the caller

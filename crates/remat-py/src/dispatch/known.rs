@@ -11,9 +11,10 @@ use remat_core::{Bytes, Cost, DeviceId, Finished, OpId, OpSpec, Output, Replay, 
 
 use super::op::{Announced, Prepared, Ran};
 use super::state::State;
-use crate::call::arguments::{Registry, Walk};
+use crate::call::arguments::{Registry, Resolved, Walk};
 use crate::call::form::Form;
 use crate::call::func::{Func, Kind};
+use crate::call::global_state::StateNumber;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Signature, SAMPLES};
 use crate::call::stacked::{Arity, Stacked};
@@ -54,6 +55,7 @@ pub(super) struct Running {
     /// Keeps the arguments' storages until the op is recorded. Torch drops its own references once the kernel ran.
     _objects: Vec<Py<PyAny>>,
     chain: u32,
+    state: StateNumber,
     replay: Replay,
 }
 
@@ -145,6 +147,7 @@ impl State {
         if !usual || executor.arena.is_some() {
             return Ok(None);
         }
+        let state = self.executor.global_state.current(py)?;
         self.ops += 1;
         self.set_current(&known.func.name);
         let chain = self.executor.chain(&inputs);
@@ -170,6 +173,7 @@ impl State {
             lives,
             _objects: objects,
             chain,
+            state,
             replay,
         }))
     }
@@ -191,8 +195,8 @@ impl State {
                     let tensor = unsafe { torch.dispatcher.wrap(py, &*tensor)? };
                     let object = call_one(&self.torch.untyped_storage, &tensor)?;
                     match self.executor.resolve(&object)? {
-                        Some(found) => found,
-                        None => return Ok(None),
+                        Resolved::Live(id, tensor) => (id, tensor),
+                        Resolved::Hollow | Resolved::Elsewhere => return Ok(None),
                     }
                 }
             };
@@ -362,7 +366,7 @@ impl State {
         }
         wrapped?;
         let known = &running.known;
-        let announced = Announced {
+        let mut announced = Announced {
             outputs: known.outputs.clone(),
             results: known.form.results.clone(),
         };
@@ -375,7 +379,9 @@ impl State {
             },
             signature: known.signature.clone(),
             grad: known.grad,
+            state: running.state,
             replay: running.replay,
+            unseen: None,
         };
         let ran = Ran {
             op: running.op,
@@ -384,7 +390,7 @@ impl State {
             cost: known.signature.cost,
             rng: None,
         };
-        self.finish(&mut prepared, &announced, &ran)?;
+        self.finish(&mut prepared, &mut announced, &ran)?;
         // No record: what a replay of this call would return is not known.
         self.pin_outputs(py, running.op)
     }
@@ -456,6 +462,7 @@ impl State {
             blank: None,
             context: Context {
                 grad: known.grad,
+                state: running.state,
                 rng: None,
             },
             workspace: known.signature.workspace.0,

@@ -1,6 +1,6 @@
 //! The lock on a session's state. The thread that holds it recognises its own calls from within an op.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use pyo3::prelude::*;
@@ -15,6 +15,8 @@ pub(super) struct SessionLock {
     owner: AtomicU64,
     /// Storages that the running op declares to write, as in the state.
     pub(super) writing: Arc<Mutex<Vec<usize>>>,
+    /// Whether settings of torch changed, as in the state.
+    pub(super) settings_changed: Arc<AtomicBool>,
     /// The state while an op runs, as in the state.
     lent: Arc<Lent<State>>,
 }
@@ -45,6 +47,7 @@ impl SessionLock {
         SessionLock {
             owner: AtomicU64::new(0),
             writing: state.writing.clone(),
+            settings_changed: state.executor.global_state.changed(),
             lent: state.lent.clone(),
             state: Mutex::new(state),
         }

@@ -17,6 +17,7 @@ mod session;
 mod settings;
 mod sizes;
 mod state;
+mod stats;
 mod versions;
 
 pub use session::Session;

@@ -287,8 +287,7 @@ unsafe fn session(
     let known = unsafe {
         let seed = ((*op).id() as u64) << 1 | u64::from(torch.dispatcher.grad_enabled());
         let values = (*stack).last(arity.arguments).unwrap_or(&[]);
-        let aside = |keys| torch.dispatcher.aside(keys);
-        stacked.pass(torch.boxed, &aside, arity, values, seed)
+        stacked.pass(torch, arity, values, seed)
     };
     if stacked.aside {
         STACKED.set(Some(stacked));

@@ -3,7 +3,9 @@
 use pyo3::prelude::*;
 use remat_core::{Bytes, OpId, Output, Replay, TensorId};
 
+use super::stats::Unseen;
 use crate::call::arguments::Walk;
+use crate::call::global_state::StateNumber;
 use crate::call::record::GradMode;
 use crate::call::signature::{Predicted, Signature};
 
@@ -12,8 +14,12 @@ pub(super) struct Prepared {
     pub(super) walked: Walk,
     pub(super) signature: Signature,
     pub(super) grad: GradMode,
+    /// The settings of process and thread under which it runs.
+    pub(super) state: StateNumber,
     /// Whether the op and its arguments allow a replay.
     pub(super) replay: Replay,
+    /// The use of running statistics that its run will show, if it is not known.
+    pub(super) unseen: Option<Unseen>,
 }
 
 /// The outputs of an op, as they are announced to the engine: in-place ones first, then the fresh ones in the order of
@@ -42,6 +48,15 @@ impl Announced {
             });
         }
         Announced { outputs, results }
+    }
+
+    /// Takes outputs that the op did not return out of its results: no replay returns them either.
+    pub(super) fn forget(&mut self, missing: &[usize]) {
+        for result in &mut self.results {
+            if result.is_some_and(|k| missing.contains(&(k as usize))) {
+                *result = None;
+            }
+        }
     }
 
     /// The sizes of the outputs, as they are announced.

@@ -34,9 +34,10 @@ impl State {
             args,
             kwargs,
         };
-        let outcome = match func.kind {
+        let outcome = match self.kind_of(&call)? {
             Kind::View => {
                 self.pin_parameters(&call)?;
+                self.pin_parts(&call)?;
                 Outcome::Done(call.call()?.unbind())
             }
             Kind::Composite => return Ok(Outcome::Redispatch),
@@ -47,6 +48,14 @@ impl State {
             self.pin_results(&func, result.bind(py))?;
         }
         Ok(outcome)
+    }
+
+    /// The treatment of a call.
+    fn kind_of(&self, call: &Invocation<'_, '_>) -> PyResult<Kind> {
+        match call.func.nested {
+            Some(kind) if call.any_nested(&self.executor.internals.any_nested)? => Ok(kind),
+            _ => Ok(call.func.kind),
+        }
     }
 
     /// The description of an op, which is made when the op is first seen.
@@ -94,6 +103,17 @@ impl State {
             {
                 self.set_current(&call.func.name);
                 self.pin_tensor(&value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Pins arguments that a view keeps reading.
+    fn pin_parts(&mut self, call: &Invocation<'_, '_>) -> PyResult<()> {
+        for &position in &call.func.pins {
+            if let Ok(part) = call.args.get_item(position) {
+                self.set_current(&call.func.name);
+                self.pin_tensor(&part)?;
             }
         }
         Ok(())

@@ -28,12 +28,15 @@ impl State {
     pub(super) fn run(&mut self, call: &Invocation<'_, '_>) -> PyResult<Outcome> {
         let (py, func) = (call.py(), call.func);
         self.set_current(&func.name);
-        let mut walked = walk(&mut self.torch, &mut self.executor, call)?;
+        let (stats, unseen) = self.stats_use(call)?;
+        let mut walked = walk(&mut self.torch, &mut self.executor, call, stats)?;
         if walked.wrapper {
             return Ok(Outcome::Redispatch);
         }
         let grad = self.grad_mode(py)?;
         walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let state = self.executor.global_state.current(py)?;
+        walked.signature ^= u64::from(state.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         self.write_aliases(&mut walked);
         let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
         if walked.parameters && grad == GradMode::On {
@@ -63,7 +66,9 @@ impl State {
             walked,
             signature,
             grad,
+            state,
             replay,
+            unseen,
         };
         let result = self.run_signed(call, &mut prepared);
         let Prepared {
@@ -177,32 +182,36 @@ impl State {
         if !prepared.walked.stats.is_empty() {
             self.overwrite(py, "remat.update_stats", &prepared.walked.stats, 0)?;
         }
+        let unseen = prepared.unseen.take();
+        let before = self.stats_before(call, unseen.as_ref())?;
         if let Some(filled) = self.filled(py, call.func, &prepared.walked)? {
             return self.fill(call, prepared, filled);
         }
         let chain = self.executor.chain(&prepared.walked.inputs);
-        let announced = Announced::of(&prepared.walked, &prepared.signature);
+        let mut announced = Announced::of(&prepared.walked, &prepared.signature);
         let replay = self.replay_of(prepared, &announced);
         if prepared.grad == GradMode::On {
             self.executor.storages.note_forward();
         }
         let ran = self.attempt(call, prepared, &announced, replay)?;
-        let dense = self.finish(prepared, &announced, &ran)?;
+        let dense = self.finish(prepared, &mut announced, &ran)?;
         let op = ran.op;
+        let foreseen = self.learn_stats_use(call, unseen.zip(before))?;
         let candidate = self.candidate.take();
         let form = match &candidate {
-            Some(candidate) if dense => self.make_known(call.func, prepared, candidate),
+            Some(candidate) if dense && foreseen => self.make_known(call.func, prepared, candidate),
             _ => None,
         };
         let numbers = candidate.map_or_else(Vec::new, |candidate| match form {
             Some(_) => candidate.numbers,
             None => Vec::new(),
         });
-        if replay == Replay::Allowed && !dense {
+        if replay == Replay::Allowed && !(dense && foreseen) {
             self.pin_outputs(py, op)?;
         } else if replay == Replay::Allowed && !announced.outputs.is_empty() {
             let context = Context {
                 grad: prepared.grad,
+                state: prepared.state,
                 rng: ran.rng,
             };
             let Prepared {

@@ -1,5 +1,6 @@
 //! The session as Python sees it: the dispatch mode's class and its methods.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use pyo3::exceptions::PyValueError;
@@ -13,6 +14,7 @@ use super::native::{self, Native};
 use super::settings::{Budget, Settings};
 use super::state::{Outcome, State};
 use crate::call::arguments::{Registry, Torch};
+use crate::call::global_state::GlobalState;
 use crate::call::knowledge::Knowledge;
 use crate::executor::Executor;
 use crate::ffi::errors::{as_torch_raises, remat_error};
@@ -71,7 +73,8 @@ impl Session {
         };
         let internals = TorchInternals::of(torch_internals, layout, reported)?;
         let engine = Engine::new(settings.config(&budgets));
-        let mut executor = Executor::new(py, engine, internals, trace)?;
+        let global_state = GlobalState::of(torch_internals)?;
+        let mut executor = Executor::new(py, engine, internals, global_state, trace)?;
         for (i, (name, device, bytes)) in budgets.iter().enumerate() {
             executor.device_id(name, device)?;
             executor.set_given(DeviceId(i as u8), *bytes);
@@ -163,6 +166,11 @@ impl Session {
             Some(id) => executor.pin_in_place(storage.py(), id),
             None => Ok(()),
         }
+    }
+
+    /// Notes that the program called a function that changes settings of torch. It may do so from within an op.
+    fn settings_changed(&self) {
+        self.lock.settings_changed.store(true, Ordering::Release);
     }
 
     /// Prepares for a call that resizes a storage and that torch does not dispatch: tensors computed from its bytes are

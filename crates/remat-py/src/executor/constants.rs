@@ -5,7 +5,7 @@ use remat_core::{Bytes, DeviceId, TensorId};
 
 use super::placed::replaying;
 use super::state::Executor;
-use crate::call::arguments::Registry;
+use crate::call::arguments::{Registry, Resolved};
 use crate::ffi::layout::Impl;
 use crate::tracking::devices::PLACED;
 use crate::tracking::outside::Place;
@@ -153,16 +153,33 @@ impl Executor {
     }
 }
 
+impl Executor {
+    /// Whether a storage that the session does not know promises bytes without having them.
+    pub fn is_hollow(&self, storage: &Bound<'_, PyAny>, bytes: u64) -> PyResult<bool> {
+        // SAFETY: `storage` is in scope and owns the storage.
+        let origin = unsafe {
+            let layout = &self.internals.layout;
+            layout.origin(storage.py(), Impl::of(storage)?)
+        };
+        Ok(bytes > 0 && origin.data == 0)
+    }
+}
+
 impl Registry for Executor {
-    fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<(LiveId, TensorId)>> {
+    fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Resolved> {
         if let Some(id) = self.storages.find(storage) {
             if let Some(live) = self.storages.live(id) {
-                return Ok(Some((id, live.tensor)));
+                return Ok(Resolved::Live(id, live.tensor));
             }
         }
-        match self.device_of(storage)? {
-            Some(device) => self.constant(storage, device).map(Some),
-            None => Ok(None),
+        let Some(device) = self.device_of(storage)? else {
+            return Ok(Resolved::Elsewhere);
+        };
+        let bytes: u64 = storage.call_method0("nbytes")?.extract()?;
+        if self.is_hollow(storage, bytes)? {
+            return Ok(Resolved::Hollow);
         }
+        let (id, tensor) = self.constant(storage, device)?;
+        Ok(Resolved::Live(id, tensor))
     }
 }

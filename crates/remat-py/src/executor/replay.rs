@@ -143,15 +143,19 @@ impl Executor {
                 (Some(blank), BLANK) => blank,
                 (_, input) => &inputs.objects[input as usize],
             };
-            tensors
-                .push(view.call1((object, &v.dtype, offset, &v.shape, &v.stride, v.conj, v.neg))?);
+            tensors.push(match &v.form {
+                Some(form) => form.bind(py).call1((object,))?,
+                None => {
+                    view.call1((object, &v.dtype, offset, &v.shape, &v.stride, v.conj, v.neg))?
+                }
+            });
         }
         Ok(tensors)
     }
 
-    /// Calls a recorded op in the grad mode and with the random numbers of its first run.
+    /// Calls a recorded op in the grad mode, under the settings and with the random numbers of its first run.
     fn call_recorded<'py>(
-        &self,
+        &mut self,
         py: Python<'py>,
         record: &Record,
         inputs: &Inputs<'py>,
@@ -164,14 +168,14 @@ impl Executor {
         let args = record.form.build_args(py, &tensors, &record.numbers)?;
         let kwargs = record.form.build_kwargs(py, &tensors, &record.numbers)?;
         let grad_before = self.set_grad_mode(py, record.context.grad)?;
-        let result = match &record.context.rng {
-            Some(state) => self
-                .internals
-                .replay_random
-                .bind(py)
-                .call1((&func.call, &args, &kwargs, state)),
-            None => func.call.bind(py).call(&args, Some(&kwargs)),
-        };
+        let random = self.internals.replay_random.bind(py);
+        let state = record.context.state;
+        let result = self
+            .global_state
+            .under(py, state, || match &record.context.rng {
+                Some(rng) => random.call1((&func.call, &args, &kwargs, rng)),
+                None => func.call.bind(py).call(&args, Some(&kwargs)),
+            });
         if let Some(before) = grad_before {
             self.set_grad_mode(py, before)?;
         }

@@ -8,6 +8,7 @@ use remat_core::{DeviceId, Engine, Error, Observed, OpId, Placement, Step, Stora
 use rustc_hash::FxHashMap;
 
 use crate::call::func::Func;
+use crate::call::global_state::GlobalState;
 use crate::call::record::Record;
 use crate::ffi::arena::Arena;
 use crate::ffi::errors::{raised, remat_error};
@@ -49,6 +50,8 @@ pub struct Executor {
     pub lineage: Lineage,
     /// Torch, as reached through Python.
     pub internals: TorchInternals,
+    /// The settings under which ops run.
+    pub global_state: GlobalState,
     /// The trace being recorded, if any.
     pub trace: Option<Trace>,
     /// Nanoseconds spent replaying.
@@ -82,6 +85,7 @@ impl Executor {
         py: Python<'_>,
         engine: Engine,
         internals: TorchInternals,
+        global_state: GlobalState,
         trace: Option<Trace>,
     ) -> PyResult<Executor> {
         let own = internals
@@ -106,6 +110,7 @@ impl Executor {
             ledger: Ledger::default(),
             lineage: Lineage::default(),
             internals,
+            global_state,
             trace,
             replay_ns: 0,
             decide_ns: 0,

@@ -72,6 +72,8 @@ pub struct Keys {
     python: u64,
     /// The keys of tensors that have no memory, or that Python dispatches.
     aside: u64,
+    /// The keys of tensors that sizes, strides and dtype do not describe.
+    odd: u64,
     /// The key of the CPU's kernels.
     cpu: u64,
 }
@@ -274,6 +276,11 @@ impl Dispatcher {
     /// Whether tensors with these keys have no memory of their own, or are dispatched by Python.
     pub fn aside(&self, keys: u64) -> bool {
         keys & self.keys.aside != 0
+    }
+
+    /// Whether sizes, strides and dtype do not describe tensors with these keys (sparse, nested, quantized).
+    pub fn odd(&self, keys: u64) -> bool {
+        keys & self.keys.odd != 0
     }
 
     /// Calls the op's next kernel.

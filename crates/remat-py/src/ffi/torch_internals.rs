@@ -30,6 +30,10 @@ pub struct TorchInternals {
     pub set_grad_mode: Py<PyAny>,
     /// `grad_enabled() -> bool`.
     pub grad_enabled: Py<PyAny>,
+    /// `any_nested(arguments) -> bool`: whether a strided nested tensor is among them.
+    pub any_nested: Py<PyAny>,
+    /// `contents(tensors) -> list[bytes]`.
+    pub contents: Py<PyAny>,
     /// `describe(overload) -> dict`: the properties of an op.
     pub describe: Py<PyAny>,
     /// `predict(overload, args, kwargs)`: sizes of a call's results, before it runs.
@@ -72,6 +76,8 @@ impl TorchInternals {
             untyped_storage: base.getattr("untyped_storage")?.unbind(),
             set_grad_mode: get("set_grad_mode")?,
             grad_enabled: get("grad_enabled")?,
+            any_nested: get("any_nested")?,
+            contents: get("contents")?,
             describe: get("describe")?,
             predict: get("predict")?,
             measured_call: get("measured_call")?,

@@ -3,7 +3,10 @@
 ``numpy()``, ``data_ptr()``, DLPack, pickling and raw storages hand out memory that later ops may use without the
 session seeing it. While a budget is active they first make the storage resident and pin it: it is never evicted again.
 Copies of storages (``deepcopy``) and states of generators come into being without an op. The session makes room for
-them and counts them at once. Threads that are started inside a budget run under it too.
+them and counts them at once. Some functions read index tensors by raw pointer before any op; these are pinned too.
+
+Settings of torch that are costly to read are read again once they changed. Threads that are started inside a budget run
+under it too. Loading a model's state tells a refusal as what it is, not as an error in the state.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any
 import torch
 
 from .. import _native
+from .._errors import refusals_reraised
 from .._torch_internals import eager
 
 #: Attributes of ``torch.Tensor`` that expose memory.
@@ -25,6 +29,13 @@ _METHODS = (
     "share_memory_", "__reduce_ex__", "__deepcopy__", "pin_memory", "const_data_ptr", "mutable_data_ptr",
 )  # fmt: skip
 _PROPERTIES = ("__cuda_array_interface__",)
+
+# Functions that read tensors of indices on the CPU by raw pointer, above the dispatcher: places to split at, and the
+# `batch_sizes` of packed sequences.
+_INDEXED: list[tuple[Any, str]] = [
+    *((owner, "tensor_split") for owner in (torch, torch.Tensor)),
+    *((owner, name) for owner in (torch, torch._VF) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")),
+]
 
 Expose = Callable[[torch.UntypedStorage], None]
 
@@ -48,7 +59,6 @@ class Escapes:
 
     def __init__(self, session: _native.Session, in_thread: Callable[[Callable[[], None]], None]) -> None:
         self._session = session
-        self._expose = session.expose
         self._in_thread = in_thread
         self._undo: list[Callable[[], None]] = []
 
@@ -66,11 +76,16 @@ class Escapes:
         ):
             if hasattr(owner, name):
                 self._patch_function(owner, name)
+        for owner, name in _INDEXED:
+            self._patch_indexed(owner, name)
         self._patch_copies()
         for owner in (torch, torch.random):
             self._patch_state(owner)
         self._patch_resize()
         self._patch_threads()
+        self._patch_loading()
+        for name in eager.SETTERS:
+            self._patch_setter(name)
 
     def remove(self) -> None:
         """Takes them back, last first."""
@@ -90,6 +105,10 @@ class Escapes:
         setattr(owner, name, value)
         self._undo.append(undo)
 
+    def _expose(self, storage: torch.UntypedStorage) -> None:
+        with eager.below_autograd():
+            self._session.expose(storage)
+
     def _patch_function(self, owner: Any, name: str) -> None:
         original, expose = getattr(owner, name), self._expose
 
@@ -99,6 +118,18 @@ class Escapes:
             return original(tensor, *args, **kwargs)
 
         self._replace(owner, name, exposing)
+
+    def _patch_indexed(self, owner: Any, name: str) -> None:
+        original, expose = getattr(owner, name), self._expose
+
+        @functools.wraps(original)
+        def reading(*args: Any, **kwargs: Any) -> Any:
+            for value in (*args[1:], *kwargs.values()):
+                if isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.device.type == "cpu":
+                    expose_tensor(expose, value)
+            return original(*args, **kwargs)
+
+        self._replace(owner, name, reading)
 
     def _patch_property(self, owner: Any, name: str) -> None:
         original = getattr(owner, name, None)
@@ -117,8 +148,9 @@ class Escapes:
 
         @functools.wraps(original)
         def clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-            session.expose(storage)
-            session.make_room(storage, storage.nbytes())
+            self._expose(storage)
+            with eager.below_autograd():
+                session.make_room(storage, storage.nbytes())
             copy = original(storage)
             session.adopt(copy)
             return copy
@@ -154,6 +186,19 @@ class Escapes:
 
         self._replace(owner, "resize_", resize_)
 
+    def _patch_setter(self, name: str) -> None:
+        """The session reads most of torch's settings before each op; of others it learns here that they changed."""
+        original, session = getattr(torch._C, name), self._session
+
+        @functools.wraps(original)
+        def setter(*args: Any) -> Any:
+            try:
+                return original(*args)
+            finally:
+                session.settings_changed()
+
+        self._replace(torch._C, name, setter)
+
     def _patch_threads(self) -> None:
         original, in_thread = threading.Thread.start, self._in_thread
 
@@ -168,3 +213,14 @@ class Escapes:
             original(thread)
 
         self._replace(threading.Thread, "start", start)
+
+    def _patch_loading(self) -> None:
+        """``load_state_dict`` lists the errors that it meets in the message of one ``RuntimeError``."""
+        original = torch.nn.Module.load_state_dict
+
+        @functools.wraps(original)
+        def load_state_dict(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+            with refusals_reraised():
+                return original(module, *args, **kwargs)
+
+        self._replace(torch.nn.Module, "load_state_dict", load_state_dict)

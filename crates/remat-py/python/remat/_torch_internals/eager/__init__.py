@@ -11,34 +11,43 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .allocations import Allocations, allocations, measured_call
 from .devices import blank_storage, device_name, device_of, devices, empty_storage, synchronizer
+from .forms import QUANTIZED, any_nested, form
+from .global_state import GETTERS, SETTERS, enter_state, state_number
 from .graph import generators, hooks_aside, leaves
 from .layout import probe_layout
 from .modes import below_autograd, drop_mode, grad_enabled, pop_mode, push_mode, redispatch, set_grad_mode
 from .native import prepare_native, route
-from .ops import accumulating, classify, describe
+from .ops import accumulating, classify, contents, describe
 from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random, rng_state, view
 from .sizes import predict
 from .tensors import TensorBase, flatten, flatten_tree, part_storages, parts, storage_id, unflatten_tree, use_count
 
 __all__ = [
+    "GETTERS",
+    "QUANTIZED",
     "RNG_BYTES",
+    "SETTERS",
     "Allocations",
     "TensorBase",
     "TorchDispatchMode",
     "accumulating",
     "allocations",
+    "any_nested",
     "below_autograd",
     "blank_storage",
     "budget_error",
     "classify",
+    "contents",
     "describe",
     "device_name",
     "device_of",
     "devices",
     "drop_mode",
     "empty_storage",
+    "enter_state",
     "flatten",
     "flatten_tree",
+    "form",
     "generators",
     "grad_enabled",
     "hooks_aside",
@@ -57,6 +66,7 @@ __all__ = [
     "rng_state",
     "route",
     "set_grad_mode",
+    "state_number",
     "storage_id",
     "synchronizer",
     "unflatten_tree",

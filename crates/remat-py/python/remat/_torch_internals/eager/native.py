@@ -89,7 +89,7 @@ def _keys() -> dict[str, int]:
     """The dispatch keys that the fallback needs, as numbers and sets."""
     key = _C._dispatch_key_parse(_KEY)
     below, python = _C._dispatch_keyset_full_after(key).raw_repr(), _set_of("Python")
-    lowest = (below & (2**60 - 1)) + 1
+    lowest = _bit_of(_KEY)
     if lowest.bit_count() != 1 or python.bit_count() != 1:
         raise _unexpected("the order of dispatch keys")
     if lowest > python:
@@ -98,7 +98,22 @@ def _keys() -> dict[str, int]:
         raise Unsuited(f"the dispatch key {_KEY} is in use by something else")
     own = int(_C.DispatchKey.Python) - (python.bit_length() - lowest.bit_length())
     meta, dense = _set_of("Meta"), _set_of("Dense")
-    return {"own": own, "below": below, "python": python, "aside": python | (meta & ~dense), "cpu": _set_of("CPU")}
+    odd = 0
+    for name in ("Quantized", "Sparse", "SparseCsr", "NestedTensor", "MkldnnCPU", "ZeroTensor"):
+        odd |= _bit_of(name)
+    return {
+        "own": own,
+        "below": below,
+        "python": python,
+        "aside": python | (meta & ~dense),
+        "odd": odd,
+        "cpu": _set_of("CPU"),
+    }
+
+
+def _bit_of(key: str) -> int:
+    """The bit of a key of a kind of tensor, apart from those of backends: the lowest that is not below the key."""
+    return (int(_C._dispatch_keyset_full_after(_C._dispatch_key_parse(key)).raw_repr()) & (2**60 - 1)) + 1
 
 
 def _set_of(key: str) -> int:

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-# Batch normalisation: positions of the running statistics and of the training flag; whether it updates them.
-_RUNNING_STATS: dict[str, tuple[int, int, int, bool]] = {
-    "aten::native_batch_norm": (3, 4, 5, True),
-    "aten::_native_batch_norm_legit": (3, 4, 5, True),
-    "aten::cudnn_batch_norm": (3, 4, 5, True),
-    "aten::miopen_batch_norm": (3, 4, 5, True),
-    "aten::_batch_norm_with_update": (3, 4, -1, True),
-    "aten::native_batch_norm_backward": (3, 4, 7, False),
-}
+# Names that torch gives running statistics, and the flag that an op computes with those of the batch.
+_RUNNING = ("running_mean", "running_var")
+_TRAINING = ("training", "train", "update")
 RESTRUCTURE = {
     "resize_", "resize_as_", "set_", "set_data", "_resize_output_", "resize", "resize_as_sparse_",
     "resize_storage_bytes_",
@@ -26,8 +21,13 @@ _FILLS = {
     *("bernoulli_", "normal_", "uniform_", "exponential_", "random_", "geometric_", "cauchy_", "log_normal_"),
     *("zero_", "fill_", "copy_"),
 }
-# Ops into whose results C++ code above the dispatcher keeps raw pointers while it calls other ops.
-_READ_RAW = {"_pack_padded_sequence"}
+# Ops into whose results C++ code keeps raw pointers: of packed sequences while it calls other ops, of parts of nested
+# and quantized tensors as long as these live.
+_READ_RAW = {
+    "_pack_padded_sequence",
+    *("_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets"),
+    *("q_per_channel_scales", "q_per_channel_zero_points"),
+}
 _DATA_DEPENDENT = {
     "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
     "bincount", "unique_dim_consecutive", "_nested_tensor_size",
@@ -51,10 +51,10 @@ def describe(overload: Any) -> dict[str, Any]:
     tensor_returns = [r for r in returns if "Tensor" in str(r.type)]
     aliasing = [r for r in tensor_returns if r.alias_info is not None]
     is_view = bool(tensor_returns) and len(aliasing) == len(tensor_returns) and not writes_by_name
-    stats = _RUNNING_STATS.get(packet)
+    stats = _running_stats(schema)
     if stats is not None:
-        writes = [i for i in writes if i not in stats[:2]]
-        writes_by_name = []
+        writes = [i for i in writes if i not in stats[0]]
+        writes_by_name = [name for name in writes_by_name if name not in _RUNNING]
     if overload.namespace not in ("aten", "prims", "inductor"):
         kind = "foreign"
     elif base in RESTRUCTURE:
@@ -69,6 +69,8 @@ def describe(overload: Any) -> dict[str, Any]:
         kind = "read"
     else:
         kind = "plain"
+    # A view's other tensors are parts of it (sizes of a nested tensor), which kernels read by raw pointer.
+    parts = [i for i, a in enumerate(schema.arguments) if a.alias_info is None and "Tensor" in str(a.type)]
     return {
         "name": str(overload),
         "call": overload._op,
@@ -81,9 +83,39 @@ def describe(overload: Any) -> dict[str, Any]:
         "blank": base in _BLANK,
         "fills": base in _FILLS,
         "pins_results": base in _READ_RAW,
+        "pins": parts if kind == "view" else [],
+        "nested": _kind_if_nested(overload) if kind == "composite" else None,
         "accumulates": base in ("detach", "clone", "add", "add_", "copy_"),
         "stats": stats,
     }
+
+
+def _running_stats(schema: Any) -> tuple[list[int], int | None] | None:
+    """Positions of running statistics that an op may update beside its results, and of its flag for training.
+
+    Many of these ops do not declare that they update them; the session finds out when it first sees one. A statistic
+    that an op only reads is an ordinary argument: it is neither optional nor declared to be written.
+    """
+    found, training = [], None
+    for i, argument in enumerate(schema.arguments):
+        if argument.name in _RUNNING and (argument.alias_info is not None or "Optional" in str(argument.type)):
+            found.append(i)
+        elif argument.name in _TRAINING and str(argument.type) == "bool":
+            training = i
+    return (found, training) if len(found) == len(_RUNNING) else None
+
+
+def contents(tensors: Sequence[Any]) -> list[bytes]:
+    """The bytes of tensors, to see later whether they changed."""
+    return [tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors]
+
+
+def _kind_if_nested(overload: Any) -> str | None:
+    """The kind of a composite op for strided nested tensors, where these have a kernel of their own."""
+    keys = ("NestedTensorCPU", "NestedTensorCUDA")
+    if not any(torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), key) for key in keys):
+        return None
+    return "view" if any(r.alias_info is not None for r in overload._schema.returns) else "plain"
 
 
 def decomposes(overload: Any) -> bool:
@@ -98,7 +130,8 @@ def decomposes(overload: Any) -> bool:
 
 
 def _accumulate_grad() -> type:
-    expanded: Any = torch.ones(1, requires_grad=True).expand(1)
+    with torch.inference_mode(False), torch.enable_grad():
+        expanded: Any = torch.ones(1, dtype=torch.float32, requires_grad=True).expand(1)
     return type(expanded.grad_fn.next_functions[0][0])
 
 

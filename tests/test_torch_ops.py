@@ -1,0 +1,382 @@
+"""Ops whose replays need more than shapes and strides: the results are evicted, read again, and have the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import pytest
+import remat
+import torch
+from bits import Bits, bits, differences
+from process import PYTHON, ran
+from torch import Tensor
+from torch.autograd import forward_ad
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(nested|quantize).*:UserWarning")
+
+
+def set_smallest_budget(run: remat.Run) -> None:
+    """Evicts whatever can be evicted."""
+    try:
+        run.set_budget(1 << 10)
+    except remat.BudgetError as refused:
+        run.set_budget(refused.smallest)
+
+
+def evict(run: remat.Run) -> None:
+    """Evicts whatever can be evicted, and then has room for it again."""
+    before = run.stats().evictions
+    set_smallest_budget(run)
+    run.set_budget("64MiB")
+    assert run.stats().evictions > before, "nothing was evicted"
+
+
+def results(program: Callable[[], Any]) -> Any:
+    torch.manual_seed(1)
+    return program()
+
+
+def holds_evicted(program: Callable[[], Any], expected: Bits | None = None) -> None:
+    """The results of a program are evicted, and read again they have the bits expected: those of a plain run."""
+    expected = expected or bits(results(program))
+    with remat.budget("64MiB", policy="lru") as run:
+        found = results(program)
+        evict(run)
+        assert differences(expected, bits(found)) == []
+        assert run.stats().recomputed > 0
+
+
+@contextmanager
+def changed(setter: Callable[[Any], object], value: Any, before: Any) -> Iterator[None]:
+    """Sets a setting, and sets it back."""
+    setter(value)
+    try:
+        yield
+    finally:
+        setter(before)
+
+
+def precise(backend: str, op: str, precision: str) -> AbstractContextManager[None]:
+    setter: Any = torch._C._set_fp32_precision_setter
+    return changed(lambda value: setter(backend, op, value), precision, "none")
+
+
+@contextmanager
+def fast_products() -> Iterator[None]:
+    """As `torch.set_float32_matmul_precision`, which does not set back what it set."""
+    try:
+        with changed(torch.set_float32_matmul_precision, "medium", "highest"):
+            yield
+    finally:
+        for backend in ("mkldnn", "cuda"):
+            torch._C._set_fp32_precision_setter(backend, "matmul", "none")
+
+
+def product() -> list[Tensor]:
+    return [torch.randn(256, 256) @ torch.randn(256, 256)]
+
+
+def convolution() -> list[Tensor]:
+    return [torch.conv2d(torch.randn(2, 16, 24, 24), torch.randn(16, 16, 3, 3))]
+
+
+#: A setting and a program that has other bits under it.
+SETTINGS: dict[str, tuple[Callable[[], AbstractContextManager[None]], Callable[[], list[Tensor]]]] = {
+    "default dtype": (
+        lambda: changed(torch.set_default_dtype, torch.float64, torch.float32),
+        lambda: [torch.arange(1, 1000) / 3, torch.full((1000,), 0.1) * 3],
+    ),
+    "oneDNN": (lambda: torch.backends.mkldnn.flags(enabled=False), convolution),
+    "matmul precision": (fast_products, product),
+    "precision of oneDNN": (lambda: precise("mkldnn", "all", "bf16"), product),
+    "denormals": (
+        lambda: changed(torch.set_flush_denormal, True, False),
+        lambda: [torch.full((1000,), 1e-38) * 1e-3],
+    ),
+    "threads": (
+        lambda: changed(torch.set_num_threads, 1, 2),
+        lambda: [torch.randn(300_000).sum() + torch.zeros(1000)],
+    ),
+}
+
+
+def assert_differ(setting: str, one: Bits, other: Bits) -> None:
+    """Two results differ, unless the processor cannot do what the setting allows."""
+    if not differences(one, other) and "precision" in setting:
+        pytest.skip("this processor computes with one precision")
+    assert differences(one, other)
+
+
+@pytest.mark.parametrize("guard", ["no_grad", "inference_mode"])
+def test_the_first_use_may_be_without_autograd(guard: str) -> None:
+    source = f"""if True:
+        import remat, torch
+        with torch.{guard}(), remat.budget("1MiB"):
+            print(torch.ones(10).sum().item())
+    """
+    ended = ran([*PYTHON, "-c", source])
+    assert (ended.code, ended.out) == (0, "10.0\n"), ended.err
+
+
+def test_an_lstm_without_autograd_returns_no_workspace() -> None:
+    def program() -> Tensor:
+        lstm = torch.nn.LSTM(64, 64)
+        with torch.no_grad():
+            output: Tensor = lstm(torch.randn(50, 8, 64))[0]
+            return output
+
+    holds_evicted(program)
+
+
+class TestLoadingAModel:
+    """`load_state_dict` puts the text of every error into one of its own."""
+
+    def test_says_that_the_budget_is_too_small(self) -> None:
+        model = torch.nn.Linear(256, 256)
+        state = {name: value.clone() for name, value in model.state_dict().items()}
+        with remat.budget("64MiB") as run:
+            set_smallest_budget(run)
+            with pytest.raises(remat.BudgetError, match="copy_") as refused:
+                model.load_state_dict(state)
+        assert refused.value.smallest > refused.value.budget
+        assert isinstance(refused.value.__cause__, RuntimeError)
+
+    def test_still_says_that_a_shape_is_wrong(self) -> None:
+        model = torch.nn.Linear(8, 8)
+        wrong = torch.nn.Linear(8, 9).state_dict()
+        with remat.budget("1MiB"), pytest.raises(RuntimeError, match="size mismatch") as failed:
+            model.load_state_dict(wrong)
+        assert not isinstance(failed.value, remat.RematError)
+
+
+class TestNestedTensors:
+    """Strided nested tensors have no shape and no strides."""
+
+    def test_an_encoder_skips_padding(self) -> None:
+        layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        model = torch.nn.TransformerEncoder(layer, 2).eval()
+        x, mask = torch.randn(4, 10, 32), torch.zeros(4, 10, dtype=torch.bool)
+        mask[0, 5:] = True
+        with torch.no_grad():
+            expected = bits(model(x, src_key_padding_mask=mask))
+            with remat.budget("64MiB", policy="lru") as run:
+                found = model(x, src_key_padding_mask=mask)
+                evict(run)
+        assert differences(expected, bits(found)) == []
+
+    def test_ops_on_them_are_replayed(self) -> None:
+        def program() -> list[Tensor]:
+            nested = torch.nested.nested_tensor([torch.randn(30, 40), torch.randn(50, 40)])
+            doubled = nested * 2
+            written = (nested * 3).relu_()
+            linear = torch.nn.functional.linear(doubled, torch.randn(40, 40))
+            return [part for whole in (doubled, written, linear) for part in whole.unbind()]
+
+        holds_evicted(program)
+
+
+def test_quantized_tensors_keep_their_quantizers() -> None:
+    def program() -> list[Tensor]:
+        x = torch.randn(64, 64)
+        scales, zeros = torch.rand(64).double() + 0.1, torch.zeros(64, dtype=torch.long)
+        each = torch.quantize_per_tensor(x, 0.1, 3, torch.quint8)
+        rows = torch.quantize_per_channel(x, scales * 2, zeros, 0, torch.qint8)
+        derived = [torch.relu(each), each.view(32, 128).clone(), rows.clone()]
+        return [q.dequantize() for q in (each, rows, *derived)] + [q.int_repr() for q in (each, rows, *derived)]
+
+    holds_evicted(program)
+
+
+class TestTensorsOfZeros:
+    """Torch makes zeros that have no bytes (`_efficientzerotensor`) where a gradient is known to be zero."""
+
+    def test_are_copied(self) -> None:
+        def program() -> Tensor:
+            return (torch.randn(64, 64) * 1).copy_(torch._efficientzerotensor(64, 64))
+
+        holds_evicted(program)
+
+    def test_arise_in_a_backward_pass(self) -> None:
+        def program() -> list[Tensor | None]:
+            x = torch.randn(64, 64, requires_grad=True)
+            y = x * 1
+            y.view(-1).sgn_()
+            y.sum().backward()
+            return [x.grad, y.detach()]
+
+        holds_evicted(program)
+
+    def test_arise_in_forward_mode(self) -> None:
+        def program() -> list[Tensor]:
+            with forward_ad.dual_level():
+                dual = forward_ad.make_dual(torch.randn(32, 32), torch.randn(32, 32))
+                zero = forward_ad.make_dual(torch.randn(32, 32), torch._efficientzerotensor(32, 32))
+                wholes = [*torch.linalg.slogdet(dual), (zero * 2 + zero).relu(), zero * dual]
+                return [part.clone() for whole in wholes for part in forward_ad.unpack_dual(whole)]
+
+        with remat.budget("64MiB"):  # any dispatch mode has torch derive `slogdet` by another formula
+            expected = bits(results(program))
+        holds_evicted(program, expected)
+
+
+class TestSettings:
+    """A replay runs under the settings of torch under which the op ran first."""
+
+    @pytest.mark.parametrize("name", SETTINGS)
+    def test_of_the_first_run_hold(self, name: str) -> None:
+        setting, program = SETTINGS[name]
+
+        def under_setting() -> list[Tensor]:
+            with setting():
+                return program()
+
+        plain, expected = bits(results(program)), bits(results(under_setting))
+        assert_differ(name, plain, expected)
+        holds_evicted(under_setting, expected)
+
+    @pytest.mark.parametrize("name", SETTINGS)
+    def test_of_the_program_hold_after_a_replay(self, name: str) -> None:
+        setting, program = SETTINGS[name]
+        expected = bits(results(program))
+        with remat.budget("64MiB", policy="lru") as run:
+            found = results(program)
+            with setting():
+                evict(run)
+                assert differences(expected, bits(found)) == []
+                assert_differ(name, bits(results(program)), expected)
+        assert run.stats().recomputed > 0
+        assert differences(expected, bits(results(program))) == []
+
+    def test_of_precision_that_were_inherited_are_inherited_again(self) -> None:
+        precision: Any = torch._C._get_fp32_precision_getter
+        with remat.budget("64MiB", policy="lru") as run:
+            found = torch.randn(64, 64) @ torch.randn(64, 64)
+            with precise("mkldnn", "all", "bf16"):
+                evict(run)
+                found.sum().item()
+                assert precision("mkldnn", "matmul") == "bf16"
+            assert precision("mkldnn", "matmul") == "none"
+
+    def test_of_autocast_do_not_reach_replays(self) -> None:
+        def program() -> list[Tensor]:
+            return [torch.randn(64, 64) @ torch.randn(64, 64)]
+
+        expected = bits(results(program))
+        with remat.budget("64MiB", policy="lru") as run:
+            found = results(program)
+            evict(run)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                found[0].numpy()
+            assert differences(expected, bits(found)) == []
+
+
+class TestIndicesReadByRawPointer:
+    def test_places_to_split_at(self) -> None:
+        def program() -> tuple[Tensor, Tensor]:
+            return torch.randn(1000), torch.arange(1, 999) * 1
+
+        x, places = results(program)
+        expected = bits([*torch.tensor_split(x, places), *x.tensor_split(tensor_indices_or_sections=places)])
+        with remat.budget("64MiB", policy="lru") as run:
+            x, places = results(program)
+            evict(run)
+            by_function = torch.tensor_split(x, places)
+        with remat.budget("64MiB", policy="lru") as run:
+            _, places = results(program)
+            evict(run)
+            by_method = x.tensor_split(tensor_indices_or_sections=places)
+        assert differences(expected, bits([*by_function, *by_method])) == []
+
+    def test_sizes_of_packed_batches(self) -> None:
+        gru, x, state = torch.nn.GRU(4, 4), torch.randn(500, 4), torch.zeros(1, 1, 4)
+        sizes = torch.ones(500, dtype=torch.int64)
+
+        def output(sizes: Tensor) -> Tensor:
+            weights = [*gru.parameters()]
+            found: Tensor = torch.gru(x, sizes, state, weights, True, 1, 0.0, False, False)[0]
+            return found
+
+        with torch.no_grad():
+            expected = bits(output(sizes))
+            with remat.budget("64MiB", policy="lru") as run:
+                evictable = sizes * 1
+                evict(run)
+                found = bits(output(evictable))
+        assert differences(expected, found) == []
+
+
+class TestRunningStatistics:
+    """Ops update them beside their results, declared or not; replays must neither lose nor repeat an update."""
+
+    @staticmethod
+    def arguments() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return torch.randn(64, 8, 4), torch.zeros(8) * 1, torch.ones(8) * 1, torch.rand(8) + 0.5
+
+    def test_of_outputs_that_are_given(self) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, weight = self.arguments()
+            outs = [torch.empty(64, 8, 4), torch.empty(8), torch.empty(8)]
+            names = dict(zip(("out", "save_mean", "save_invstd"), outs, strict=True))
+            torch.ops.aten.native_batch_norm.out(x, weight, None, mean, var, True, 0.1, 1e-5, **names)
+            return [*outs, outs[0] * 2, mean, var]
+
+        holds_evicted(program)
+
+    def test_of_an_op_without_a_flag(self) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, weight = self.arguments()
+            found = torch.ops.aten._batch_norm_with_update(x, weight, None, mean, var, 0.1, 1e-5)
+            return [*found, found[0] * 2, mean, var]
+
+        holds_evicted(program)
+
+    def test_of_an_op_that_declares_nothing(self) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, _ = self.arguments()
+            old = mean * 2 + x.mean()
+            found = torch.batch_norm_update_stats(x, mean, var, 0.1)
+            return [old, *found, found[0] + torch.zeros(1000, 1), mean, var]
+
+        holds_evicted(program)
+
+    @pytest.mark.parametrize("momentum", [0.1, 0.0])
+    def test_of_an_op_that_is_used_both_ways(self, momentum: float) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, weight = self.arguments()
+            x.requires_grad_()
+            found = []
+            for training in (False, True, False, True, False):
+                found.append(torch.nn.functional.batch_norm(x, mean, var, weight, None, training, momentum) * 2)
+            (gradient,) = torch.autograd.grad(sum(y.square().sum() for y in found), x)
+            return [*found, gradient, mean, var]
+
+        holds_evicted(program)
+
+    def test_that_an_op_returns_anew(self) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, weight = self.arguments()
+            op = torch.ops.aten._native_batch_norm_legit_functional
+            found = op(x, weight, None, mean, var, True, 0.1, 1e-5)
+            return [*found, found[0] * 2, mean, var]
+
+        holds_evicted(program)
+
+    def test_that_an_op_only_reads(self) -> None:
+        def program() -> list[Tensor]:
+            x, mean, var, weight = self.arguments()
+            found = torch.ops.aten._batch_norm_no_update(x, weight, None, mean + 1, var, 0.1, 1e-5)
+            return [*found, found[0] * 2]
+
+        holds_evicted(program)
+
+    def test_that_were_there_by_chance_are_updated_later(self) -> None:
+        def program() -> list[Tensor]:
+            _, mean, var, weight = self.arguments()
+            found = []
+            for x in (torch.zeros(64, 8, 4), torch.randn(64, 8, 4), torch.randn(64, 8, 4)):
+                found.append(torch.nn.functional.batch_norm(x, mean, var, weight, None, True))
+            return [*found, mean, var]
+
+        holds_evicted(program)
