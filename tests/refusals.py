@@ -20,9 +20,9 @@ BLESS = "REMAT_BLESS" in os.environ
 RELEASE = ".".join(torch.__version__.split(".")[:2])
 
 # Costs are measured times: on a busy machine other storages are evicted, and another op is the first that does not fit.
-# Each raise is of some bytes, so long ladders differ by more steps: beside other work (load 8 on two cores) the longest,
-# of 15 raises, took 19, and one scenario of seventeen took one more than it had.
-RAISES_ALLOWED, LADDERS_ALLOWED = 1, 1 / 3
+# Each raise is of some bytes, so long ladders differ by more steps: the longest took 15, 18, 19, 22 and 23 raises in five
+# runs after other tests and beside other work, and 15 alone. The share of the span that was enough holds them all.
+RAISES_ALLOWED, LADDERS_ALLOWED = 1, 2 / 3
 # Workspaces are those of the kernels that torch picks for the processor. Others take some more of the span.
 SPAN_ALLOWED = 1 / 16
 # A release that nothing is recorded of is compared with the newest one, and has its own kernels.

@@ -475,7 +475,7 @@ impl State {
     }
 
     /// Pins a gradient that autograd is about to leave in a leaf.
-    fn pin_accumulated(
+    pub(super) fn pin_accumulated(
         &mut self,
         py: Python<'_>,
         torch: &Torch,

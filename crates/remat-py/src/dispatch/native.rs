@@ -37,6 +37,8 @@ static ACTIVE: RwLock<Option<Arc<Native>>> = RwLock::new(None);
 enum Route {
     /// Runs as it is: it makes a view.
     Run,
+    /// Runs as it is; autograd leaves gradients in leaves by it, which are pinned.
+    Detach,
     /// Is passed on, and the ops that it is made of come here.
     Decompose,
     /// Is told to the session.
@@ -123,6 +125,7 @@ impl Native {
             found.extract::<(String, usize, usize, u64, Vec<Option<f64>>, Vec<String>)>()?;
         let route = match way.as_str() {
             "run" => Route::Run,
+            "detach" => Route::Detach,
             "decompose" => Route::Decompose,
             // Ops are never undefined, but for those of a library that is being edited: the entries are few and small.
             _ => Route::Session(Box::leak(Box::new(Arity {
@@ -248,6 +251,14 @@ pub(super) unsafe extern "C-unwind" fn fallback(
                 let _excluded = dispatcher.exclude();
                 dispatcher.next(op, keys, stack)
             }
+            Ok(Route::Detach) => {
+                let _excluded = dispatcher.exclude();
+                dispatcher.next(op, keys, stack);
+                let pinned = Gil::with(|py| pin_result(&native, &torch, py, &*stack));
+                if let Some(Err(error)) = pinned {
+                    raise(&torch, error)
+                }
+            }
             Ok(Route::Session(arity)) => {
                 let _excluded = dispatcher.exclude();
                 session(&native, &torch, arity, op, keys, stack)
@@ -258,6 +269,26 @@ pub(super) unsafe extern "C-unwind" fn fallback(
             }
         }
     }
+}
+
+/// Pins the result of a call if it is a gradient that autograd is about to leave in a leaf.
+///
+/// # Safety
+/// The call returned, and its one result is the last value on the stack.
+unsafe fn pin_result(
+    native: &Native,
+    torch: &Torch,
+    py: Python<'_>,
+    stack: &Stack,
+) -> PyResult<()> {
+    let Some(mut held) = native.lock.enter(py) else {
+        return Ok(());
+    };
+    held.state.ops += 1;
+    held.state.executor.drain_deaths(py)?;
+    // SAFETY: as the caller promises.
+    let results = unsafe { stack.last(1) }.unwrap_or(&[]);
+    held.state.pin_accumulated(py, torch, results)
 }
 
 /// The way of a call whose form was looked up.
@@ -317,16 +348,13 @@ unsafe fn session(
             }
         }
         Some(Ok(Way::Python)) => {
-            if known {
-                CANDIDATE.with_borrow_mut(|candidate| {
-                    *candidate = Some(Candidate {
-                        key: stacked.key,
-                        numbers: stacked.numbers.clone(),
-                        positions: stacked.positions.clone(),
-                        arity,
-                    })
-                });
-            }
+            let next = known.then(|| Candidate {
+                key: stacked.key,
+                numbers: stacked.numbers.clone(),
+                positions: stacked.positions.clone(),
+                arity,
+            });
+            CANDIDATE.with_borrow_mut(|candidate| *candidate = next);
             STACKED.set(Some(stacked));
             // SAFETY: as the caller promises.
             unsafe { native.through_python(torch, op, keys, stack) }

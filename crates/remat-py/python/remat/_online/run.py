@@ -48,6 +48,8 @@ class Stats:
     records: int
     #: Storages known now.
     storages: int
+    #: The way by which ops reached the session: ``"native"`` or ``"python"``.
+    dispatch: str
     #: Counters of the arena; ``None`` unless ``pool="arena"``.
     arena: ArenaStats | None = None
 
@@ -131,8 +133,9 @@ class Run:
         if self._final is not None:
             return self._final
         raw = self._mode.stats()
-        names = [name for name in Stats.__dataclass_fields__ if name != "arena"]
-        return Stats(**{name: raw[name] for name in names}, arena=self._arena.stats(raw) if self._arena else None)
+        names = [name for name in Stats.__dataclass_fields__ if name not in ("dispatch", "arena")]
+        arena = self._arena.stats(raw) if self._arena else None
+        return Stats(**{name: raw[name] for name in names}, dispatch=self._dispatch.name, arena=arena)
 
     def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
         """Changes the budget of a device, in bytes, from here on; without ``device`` that of the first device.

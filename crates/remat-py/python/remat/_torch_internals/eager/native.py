@@ -46,6 +46,8 @@ def route(name: str, overload: str) -> tuple[str, int, int, int, list[float | No
     op = getattr(getattr(getattr(torch.ops, space), base), overload or "default")
     described, schema = describe(op), op._schema
     way = {"view": "run", "composite": "decompose"}.get(described["kind"], "session")
+    if way == "run" and described["accumulates"]:
+        way = "detach"
     defaults = [
         float(argument.default_value) if isinstance(argument.default_value, (bool, int, float)) else None
         for argument in schema.arguments

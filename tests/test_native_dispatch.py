@@ -1,0 +1,193 @@
+"""Ops that reach the session without Python: same bits, same decisions, errors, and probes that refuse."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+from process import environment
+
+import remat
+from remat._torch_internals import eager
+
+# Why it cannot be used here, on a release of torch that is too old for it.
+REASON = eager.prepare_native()
+needed = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+@pytest.fixture(params=["native", "python"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    if request.param == "native" and REASON is not None:
+        pytest.skip(REASON)
+    monkeypatch.setenv("REMAT_DISPATCH", request.param)
+    yield request.param
+
+
+def train(steps: int = 8) -> list[float]:
+    """Losses of a small model whose forms repeat; Adam's numbers differ from step to step."""
+    torch.manual_seed(0)
+    body = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)) for _ in range(6)]
+    model = torch.nn.Sequential(*body)
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        hidden = model(torch.randn(128, 64)) * 0.5
+        loss = (hidden[:, ::2] + hidden[:, 1::2]).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def test_bits_and_pressure(way: str) -> None:
+    plain = train()
+    measured = remat.measure(train)
+    with remat.budget(measured.fraction(0.7)) as run:
+        losses = train()
+    assert losses == plain
+    stats = run.stats()
+    assert stats.dispatch == way
+    assert stats.evictions > 0 and stats.peak <= measured.fraction(0.7)
+
+
+@needed
+def test_known_forms_enter_no_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_DISPATCH", "native")
+    x = torch.randn(64, 64)
+    pushed = 0
+    push = eager.push_mode
+
+    def counting(mode: object) -> None:
+        nonlocal pushed
+        pushed += 1
+        push(mode)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(eager, "push_mode", counting)
+    with remat.budget("1GiB") as run:
+        for step in range(20):
+            y = torch.addcmul(x, x, x, value=step + 0.5)
+            del y
+        entered, ops = pushed, run.stats().ops
+        for step in range(20):
+            y = torch.addcmul(x, x, x, value=step + 0.25)
+            del y
+        assert run.stats().ops == ops + 20
+        assert 0 < entered < 10 and pushed == entered
+
+
+def test_numbers_that_differ_are_replayed_as_they_were(way: str) -> None:
+    x = torch.randn(64, 64)
+    plain = [torch.addcmul(x, x, x, value=step + 0.5).double().sum().item() for step in range(24)]
+    with remat.budget(x.untyped_storage().nbytes() * 9, policy="lru") as run:
+        kept = [torch.addcmul(x, x, x, value=step + 0.5) for step in range(24)]
+        sums = [one.double().sum().item() for one in kept]
+        assert run.stats().recomputed > 0
+        del kept
+    assert sums == plain
+
+
+def test_a_refusal_keeps_its_type(way: str) -> None:
+    with remat.budget("1MiB") as run:
+        for _ in range(6):
+            torch.ones(16, 16) + 1
+        kept = [torch.ones(256, 256)]
+        with pytest.raises(remat.BudgetError, match="smallest budget"):
+            for _ in range(8):
+                kept.append(kept[-1] * 2)
+                kept[-1].data_ptr()
+        del kept[1:]
+        assert (torch.ones(16, 16) + 1).sum().item() == 512.0
+        assert run.stats().peak <= 1 << 20
+
+
+def test_an_error_of_torch_passes_and_the_op_is_taken_back(way: str) -> None:
+    a, b = torch.ones(8, 8), torch.ones(8, 8)
+    with remat.budget("64MiB") as run:
+        for _ in range(8):
+            torch.linalg.cholesky(torch.eye(8))
+        records = run.stats().records
+        for _ in range(4):
+            with pytest.raises(torch.linalg.LinAlgError):
+                torch.linalg.cholesky(a - 2 * b)
+        assert torch.linalg.cholesky(torch.eye(8)).sum().item() == 8.0
+        assert run.stats().records <= records + 2
+
+
+def test_threads_and_their_backward_passes(way: str) -> None:
+    found: dict[int, float] = {}
+
+    def work(seed: int) -> None:
+        x = torch.full((64, 64), seed / 7, requires_grad=True)
+        for _ in range(6):
+            x.grad = None
+            (x @ x).tanh().sum().backward()
+        assert x.grad is not None
+        found[seed] = x.grad.sum().item()
+
+    for seed in range(3):
+        work(seed)
+    plain = dict(found)
+    found.clear()
+    with remat.budget("1MiB"):
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert found == plain
+
+
+def test_nothing_is_left_behind(way: str) -> None:
+    with remat.budget("64MiB") as run:
+        torch.ones(8) + 1
+    ops = run.stats().ops
+    compiled = torch.compile
+    torch.ones(8) + 1
+    assert run.stats().ops == ops and torch.compile is compiled
+    assert not torch._C._dispatch_tls_is_dispatch_key_included(torch._C._dispatch_key_parse("Fake"))
+
+
+def test_an_unknown_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_DISPATCH", "rust")
+    with pytest.raises(ValueError, match="REMAT_DISPATCH='rust': expected 'native' or 'python'"):
+        remat.budget("1GiB").__enter__()
+
+
+PROBES = {
+    "platform": "native.sys.platform = 'win32'",
+    "tensor layout": "native._candidates = lambda t: {k: set() for k in ('storage', 'sizes')}",
+    "order of keys": "native._set_of = lambda key: 1",
+    "key in use": "native._is_taken = lambda: True",
+    "key not taken": "taken = iter([False, False]); native._is_taken = lambda: next(taken)",
+    "redispatch": "native._words = lambda address, count: (id(b'0' * 64) + 32,) * count",
+    "library": "native.Path = lambda path: __import__('pathlib').Path('/nowhere/x')",
+    "tags": "native._seen = lambda *a: ('x', [(1, 0)] * 4, None, [])",
+    "reading": "native._shown = lambda tensor: 'another tensor'",
+    "function": "native.torch._C._dispatch_key_parse = None",
+}
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_a_probe_that_fails_refuses(probe: str) -> None:
+    """Each in a process of its own: what was probed is known for as long as the process lives."""
+    program = (
+        f"import remat, torch\nfrom remat._torch_internals.eager import native\n{PROBES[probe]}\n"
+        "try:\n    remat.budget('1GiB').__enter__()\nexcept remat.RematError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment(), "REMAT_DISPATCH": "native"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("REMAT_DISPATCH=native: ") and "unset the variable" in line
+
+
