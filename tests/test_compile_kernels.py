@@ -69,7 +69,7 @@ def test_nothing_is_held_longer_where_a_budget_counts() -> None:
 
 
 def normalized_twice(x: torch.Tensor, *factors: torch.Tensor) -> torch.Tensor:
-    """What the second change would compute again reads what the first one computes again."""
+    """Values that the second change would compute again read some that the first one does."""
     return normalized(normalized(x, *factors), *factors)
 
 

@@ -9,6 +9,7 @@ import pytest
 import remat
 import torch
 from torch import Tensor
+from torch._dynamo.utils import counters
 from torch.utils._python_dispatch import TorchDispatchMode
 
 ASKS: dict[str, Callable[[remat.Run], object]] = {
@@ -68,3 +69,13 @@ def test_between_the_ops_of_an_autograd_function() -> None:
     assert [stats.budget for stats in seen] == [64 << 20, 32 << 20]
     assert 0 <= seen[0].ops < seen[1].ops
     assert x.grad is not None and torch.equal(x.grad, torch.full((1000,), 2.0))
+
+
+def test_compiled_code_has_none_of_remats_own_functions_compiled() -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    compiled, x = torch.compile(lambda x: torch.mm(x.sin().exp(), x).cos() + 1, backend="eager"), torch.ones(8, 8)
+    with remat.budget("64MiB") as run:
+        compiled(x)
+    assert run.stats().ops >= 5
+    assert not counters["frames"]

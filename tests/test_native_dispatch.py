@@ -8,10 +8,9 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import remat
 import torch
 from process import environment
-
-import remat
 from remat._torch_internals import eager
 
 # Why it cannot be used here, on a release of torch that is too old for it.
@@ -189,5 +188,3 @@ def test_a_probe_that_fails_refuses(probe: str) -> None:
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     assert line.startswith("REMAT_DISPATCH=native: ") and "unset the variable" in line
-
-

@@ -17,6 +17,7 @@ from .graph import generators, hooks_aside, leaves
 from .layout import probe_layout
 from .modes import below_autograd, drop_mode, grad_enabled, pop_mode, push_mode, redispatch, set_grad_mode
 from .native import prepare_native, route
+from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
 from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random, rng_state, view
 from .sizes import predict
@@ -73,3 +74,5 @@ __all__ = [
     "use_count",
     "view",
 ]
+
+keep_from_dynamo(value for name, value in list(globals().items()) if name in __all__)
