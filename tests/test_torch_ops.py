@@ -13,6 +13,11 @@ from bits import Bits, bits, differences
 from process import PYTHON, ran
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.masked import masked_tensor
+from torch.testing._internal.two_tensor import TwoTensor
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(nested|quantize).*:UserWarning")
 
@@ -378,5 +383,81 @@ class TestRunningStatistics:
             for x in (torch.zeros(64, 8, 4), torch.randn(64, 8, 4), torch.randn(64, 8, 4)):
                 found.append(torch.nn.functional.batch_norm(x, mean, var, weight, None, True))
             return [*found, mean, var]
+
+        holds_evicted(program)
+
+
+@pytest.fixture
+def mesh() -> Iterator[DeviceMesh]:
+    """A mesh of this process alone."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield init_device_mesh("cpu", (1,))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore:.*(MaskedTensor|nested).*:UserWarning")
+class TestTensorSubclasses:
+    """A subclass that intercepts ops computes with tensors of its own, and these are under the budget."""
+
+    def test_of_two_tensors(self) -> None:
+        def program() -> list[Tensor]:
+            x = TwoTensor(torch.randn(64, 64), torch.randn(64, 64))
+            found = ((x * 2 + x) @ x).view(-1).relu()
+            return [found.a, found.b]
+
+        holds_evicted(program)
+
+    def test_in_training(self) -> None:
+        def program() -> list[Tensor]:
+            model = torch.nn.Linear(64, 64)
+            y = model(TwoTensor(torch.randn(32, 64), torch.randn(32, 64)))
+            y.square().sum().backward()
+            return [part for x in (model.weight.grad, y.detach() * 1) for part in (x.a, x.b)]
+
+        holds_evicted(program)
+
+    def test_of_jagged_tensors(self) -> None:
+        def program() -> list[Tensor]:
+            parts = [torch.randn(30, 64), torch.randn(50, 64)]
+            x = torch.nested.nested_tensor(parts, layout=torch.jagged)
+            linear = torch.nn.functional.linear(x.sin(), torch.randn(64, 64))
+            return [linear.values(), (x * 2).sum(-1).values()]
+
+        expected = bits(results(program))
+        with remat.budget("64MiB") as run:  # each jagged tensor asks for the storage of its values, which pins it
+            found = results(program)
+            assert run.stats().ops > 10
+        assert differences(expected, bits(found)) == []
+
+    def test_of_masked_tensors(self) -> None:
+        def program() -> list[Tensor]:
+            x = masked_tensor(torch.randn(64, 64), torch.rand(64, 64) > 0.5)
+            return [(x * 2).get_data(), x.sum().get_data(), x.sum(0).get_data()]
+
+        holds_evicted(program)
+
+    def test_of_distributed_tensors(self, mesh: DeviceMesh) -> None:
+        def program() -> list[Tensor]:
+            x = distribute_tensor(torch.randn(64, 64), mesh, [Shard(0)])
+            return [((x * 2 + x) @ x).relu().to_local()]
+
+        holds_evicted(program)
+
+    @pytest.mark.parametrize("foreach", [False, True])
+    def test_of_sharded_modules(self, mesh: DeviceMesh, foreach: bool) -> None:
+        def program() -> list[Tensor]:
+            model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+            for module in (*model, model):
+                fully_shard(module, mesh=mesh)
+            optimizer = torch.optim.AdamW(model.parameters(), foreach=foreach)
+            found = []
+            for _ in range(3):
+                found.append(model(torch.randn(256, 64)).relu())
+                found[-1].square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            return [*(x.detach() * 1 for x in found), *(parameter.to_local() for parameter in model.parameters())]
 
         holds_evicted(program)

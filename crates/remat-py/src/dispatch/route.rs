@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::native;
 use super::state::{Outcome, State};
@@ -34,7 +34,12 @@ impl State {
             args,
             kwargs,
         };
-        let outcome = match self.kind_of(&call)? {
+        let kind = self.kind_of(&call)?;
+        let runs = !matches!(kind, Kind::View | Kind::Composite);
+        if !runs && self.has_wrapper(args.as_any())? {
+            return Ok(Outcome::Declined);
+        }
+        let outcome = match kind {
             Kind::View => {
                 self.pin_parameters(&call)?;
                 self.pin_parts(&call)?;
@@ -106,6 +111,22 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Whether a tensor subclass that intercepts ops is among positional arguments.
+    fn has_wrapper(&mut self, values: &Bound<'_, PyAny>) -> PyResult<bool> {
+        for value in values.try_iter()? {
+            let value = value?;
+            let found = if value.is_exact_instance_of::<PyList>() {
+                self.has_wrapper(&value)?
+            } else {
+                self.torch.class_of(&value)? == Class::Wrapper
+            };
+            if found {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Pins arguments that a view keeps reading.

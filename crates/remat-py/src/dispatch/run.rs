@@ -31,7 +31,7 @@ impl State {
         let (stats, unseen) = self.stats_use(call)?;
         let mut walked = walk(&mut self.torch, &mut self.executor, call, stats)?;
         if walked.wrapper {
-            return Ok(Outcome::Redispatch);
+            return Ok(Outcome::Declined);
         }
         let grad = self.grad_mode(py)?;
         walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);

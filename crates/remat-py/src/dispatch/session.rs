@@ -106,6 +106,7 @@ impl Session {
             None => return Ok(func.call(args, kwargs)?.unbind()),
             Some(mut held) => match held.state.dispatch(func, args, kwargs)? {
                 Outcome::Done(result) => return Ok(result),
+                Outcome::Declined => return Ok(py.NotImplemented()),
                 Outcome::Redispatch => {
                     let internals = &held.state.executor.internals;
                     (

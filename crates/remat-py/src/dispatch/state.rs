@@ -47,6 +47,8 @@ pub(super) enum Outcome {
     Done(Py<PyAny>),
     /// The caller runs the call once the lock is free, with the mode active again.
     Redispatch,
+    /// A tensor subclass among the arguments handles the call; what it does is seen with the mode active again.
+    Declined,
 }
 
 impl AsMut<Executor> for State {
