@@ -20,8 +20,8 @@ BLESS = "REMAT_BLESS" in os.environ
 RELEASE = ".".join(torch.__version__.split(".")[:2])
 
 # Costs are measured times: on a busy machine other storages are evicted, and another op is the first that does not fit.
-# Each raise is of some bytes, so long ladders differ by more steps: the longest took 15, 18, 19, 22 and 23 raises in five
-# runs after other tests and beside other work, and 15 alone. The share of the span that was enough holds them all.
+# Each raise is of some bytes, so long ladders differ by more steps: the longest took 15 raises alone, and 18, 19, 22
+# and 23 after other tests and beside other work. The share of the span that was enough holds them all.
 RAISES_ALLOWED, LADDERS_ALLOWED = 1, 2 / 3
 # Workspaces are those of the kernels that torch picks for the processor. Others take some more of the span.
 SPAN_ALLOWED = 1 / 16

@@ -110,6 +110,7 @@ impl Pass<'_> {
             Item::Float(value) => Number::Float(value),
             Item::Int(value) if scalar => Number::Int(value),
             Item::Bool(value) if scalar => Number::Bool(value),
+            // SAFETY: as the caller promises.
             _ => return unsafe { self.item(value, item) },
         };
         self.hash.write_u8(tag_of(number));

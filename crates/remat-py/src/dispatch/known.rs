@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use remat_core::{Bytes, Cost, DeviceId, Finished, OpId, OpSpec, Output, Replay, TensorId};
 
+use super::forms::{Candidate, Known};
 use super::op::{Announced, Prepared, Ran};
 use super::state::State;
 use crate::call::arguments::{Registry, Resolved, Walk};
@@ -16,9 +17,9 @@ use crate::call::form::Form;
 use crate::call::func::{Func, Kind};
 use crate::call::global_state::StateNumber;
 use crate::call::record::{Context, GradMode, Record};
-use crate::call::signature::{Signature, SAMPLES};
-use crate::call::stacked::{Arity, Stacked};
-use crate::call::view::{Arg, Number};
+use crate::call::signature::SAMPLES;
+use crate::call::stacked::Stacked;
+use crate::call::view::Arg;
 use crate::ffi::boxed::{storage_bytes, Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
@@ -27,24 +28,6 @@ use crate::tracking::trace::RanOp;
 
 /// Forms that are known at once; a program whose shapes never repeat must not grow for ever.
 const LIMIT: usize = 100_000;
-
-/// The call that is on its way through Python, and may make its form known.
-pub(super) struct Candidate {
-    pub(super) key: u64,
-    pub(super) numbers: Vec<Number>,
-    /// For each number the position of the argument.
-    pub(super) positions: Vec<u32>,
-    pub(super) arity: &'static Arity,
-}
-
-/// A form whose calls need no Python.
-pub(super) struct Known {
-    func: Arc<Func>,
-    form: Arc<Form>,
-    outputs: Vec<Output>,
-    signature: Signature,
-    grad: GradMode,
-}
 
 /// An op of a known form between its announcement and its results.
 pub(super) struct Running {

@@ -3,6 +3,7 @@
 mod blank;
 mod evictor;
 mod finish;
+mod forms;
 mod known;
 mod lent;
 mod lock;

@@ -10,7 +10,8 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
-use super::known::{Candidate, Running};
+use super::forms::Candidate;
+use super::known::Running;
 use super::lock::{Held, SessionLock};
 use crate::call::stacked::{Arity, Stacked};
 use crate::ffi::boxed::{find_items, Boxed, Stack, Value};
@@ -144,7 +145,7 @@ impl Native {
     /// Hands the call to the dispatch mode.
     ///
     /// # Safety
-    /// As for [`Dispatcher::to_mode`].
+    /// As for [`Dispatcher::through_mode`].
     unsafe fn through_python(&self, torch: &Torch, op: *const Op, keys: u64, stack: *mut Stack) {
         let pushed = Gil::with(|py| self.push.bind(py).call1((&self.mode,)).map(|_| ()));
         if let Some(Err(error)) = pushed {
@@ -153,7 +154,7 @@ impl Native {
         }
         let _popped = Popped(self);
         // SAFETY: as the caller promises; the mode was pushed.
-        unsafe { torch.dispatcher.to_mode(op, keys, stack) }
+        unsafe { torch.dispatcher.through_mode(op, keys, stack) }
     }
 }
 
@@ -220,8 +221,8 @@ pub(super) unsafe extern "C-unwind" fn fallback(
         std::process::abort() // it is set up before any thread includes the key
     };
     let captured = CAPTURE.with_borrow_mut(|capture| match capture {
-        // SAFETY: the dispatcher's own arguments.
         Some(capture) => {
+            // SAFETY: the dispatcher's own arguments.
             unsafe { note(capture, op, stack) };
             true
         }
@@ -473,9 +474,10 @@ pub fn leave_native() {
 /// The probe's view of an op that came to the fallback.
 type Seen = (String, Vec<(u32, u64)>, Option<usize>, Vec<String>);
 
-/// Calls a function and lists the ops that come to the fallback meanwhile: the name, tags and payloads of the arguments,
-/// the offset of a list's items, and the arguments as the fallback reads them. No op reaches a session meanwhile on this
-/// thread. `list` is the position of a list and its items. With `raising` the op is the one that raises from now on.
+/// Calls a function and lists the ops that come to the fallback meanwhile: the name, tags and payloads of the
+/// arguments, the offset of a list's items, and the arguments as the fallback reads them. No op reaches a session
+/// meanwhile on this thread. `list` is the position of a list and its items. With `raising` the op is the one that
+/// raises from now on.
 #[pyfunction]
 #[pyo3(signature = (call, list=None, raising=false))]
 pub fn capture_native(

@@ -8,7 +8,7 @@ use pyo3::types::PyDict;
 use remat_core::{Bytes, Counters};
 use rustc_hash::FxHashMap;
 
-use super::known::{Candidate, Known};
+use super::forms::{Candidate, Known};
 use super::lent::Lent;
 use crate::call::arguments::Torch;
 use crate::call::knowledge::Knowledge;

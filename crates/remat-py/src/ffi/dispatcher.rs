@@ -296,7 +296,7 @@ impl Dispatcher {
     ///
     /// # Safety
     /// As for [`next`](Self::next); this thread has a mode.
-    pub unsafe fn to_mode(&self, op: *const Op, keys: u64, stack: *mut Stack) {
+    pub unsafe fn through_mode(&self, op: *const Op, keys: u64, stack: *mut Stack) {
         let keys = self.keys.python | (keys & (self.keys.python - 1));
         // SAFETY: as for `next`.
         unsafe { (self.redispatch)(std::ptr::null_mut(), op, keys, stack) }

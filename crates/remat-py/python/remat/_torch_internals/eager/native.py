@@ -182,7 +182,7 @@ def _candidates(tensor: torch.Tensor) -> dict[str, set[int]]:
     return {
         "storage": where(words, storage._cdata),
         "sizes": sizes,
-        "offset": where(words, tensor.storage_offset()),
+        "offset": where(words, int(tensor.storage_offset())),
         "dtype": dtype,
         "keys": keys,
         "nbytes": where(inside, storage.nbytes()),
