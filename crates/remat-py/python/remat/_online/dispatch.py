@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -113,8 +114,11 @@ class NativeDispatch:
 def way_for(mode: Any, arena: bool) -> Dispatch:
     """The way that the environment variable ``REMAT_DISPATCH`` asks for, ``python`` by default.
 
-    An arena takes ``python``. Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native``
-    where this build of torch does not allow it.
+    The native way is being built: under pressure it has returned wrong bits in programs that write in place. It is for
+    work on Remat, and warns. An arena takes ``python``.
+
+    Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native`` where this build of torch does
+    not allow it.
     """
     asked = os.environ.get("REMAT_DISPATCH", "python")
     if asked not in WAYS:
@@ -124,4 +128,10 @@ def way_for(mode: Any, arena: bool) -> Dispatch:
     reason = eager.prepare_native()
     if reason is not None:
         raise RematError(f"REMAT_DISPATCH=native: {reason}; unset the variable to use a dispatch mode of Python")
+    warnings.warn(
+        "REMAT_DISPATCH=native is unfinished: inside a tight budget results have differed from the plain program's; "
+        "unset the variable for any use but work on Remat",
+        RuntimeWarning,
+        stacklevel=5,
+    )
     return NativeDispatch(mode)
