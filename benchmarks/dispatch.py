@@ -15,9 +15,8 @@ import warnings
 
 def train(steps: int, budget: str | None) -> tuple[float, float, int]:
     """Milliseconds a step, the loss, and ops a step."""
-    import torch
-
     import remat
+    import torch
 
     torch.manual_seed(0)
     torch.set_num_threads(1)

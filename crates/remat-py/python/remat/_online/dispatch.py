@@ -117,8 +117,8 @@ def way_for(mode: Any, arena: bool) -> Dispatch:
     The native way is being built: under pressure it has returned wrong bits in programs that write in place. It is for
     work on Remat, and warns. An arena takes ``python``.
 
-    Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native`` where this build of torch does
-    not allow it.
+    Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native`` where this build of torch
+    does not allow it.
     """
     asked = os.environ.get("REMAT_DISPATCH", "python")
     if asked not in WAYS:
