@@ -17,6 +17,8 @@ pub(super) struct Candidate {
     pub(super) numbers: Vec<Number>,
     /// For each number the position of the argument.
     pub(super) positions: Vec<u32>,
+    /// Tensors among the arguments.
+    pub(super) tensors: usize,
     pub(super) arity: &'static Arity,
 }
 

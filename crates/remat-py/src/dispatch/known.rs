@@ -74,7 +74,8 @@ impl State {
         if !(settled && plain && simple) || self.executor.arena.is_some() {
             return None;
         }
-        if !place_numbers(walked, candidate) {
+        // Torch hands a number that it wrapped in a tensor to Python as a number: the form would hold its value.
+        if walked.views.len() != candidate.tensors || !place_numbers(walked, candidate) {
             return None;
         }
         let Announced { outputs, results } = Announced::of(walked, signature);

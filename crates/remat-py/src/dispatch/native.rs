@@ -353,6 +353,7 @@ unsafe fn session(
                 key: stacked.key,
                 numbers: stacked.numbers.clone(),
                 positions: stacked.positions.clone(),
+                tensors: stacked.offsets.len(),
                 arity,
             });
             CANDIDATE.with_borrow_mut(|candidate| *candidate = next);
