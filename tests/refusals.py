@@ -20,9 +20,8 @@ BLESS = "REMAT_BLESS" in os.environ
 RELEASE = ".".join(torch.__version__.split(".")[:2])
 
 # Costs are measured times: on a busy machine other storages are evicted, and another op is the first that does not fit.
-# Each raise is of some bytes, so long ladders differ by more steps: the longest took 15 raises alone, and 18, 19, 22
-# and 23 after other tests and beside other work. The share of the span that was enough holds them all.
-RAISES_ALLOWED, LADDERS_ALLOWED, LADDER = 1, 2 / 3, 3
+# In two runs beside other work one scenario of seventeen differed, by one raise and by 0.0034 of the span.
+RAISES_ALLOWED = 1
 # Workspaces are those of the kernels that torch picks for the processor. Others take some more of the span.
 SPAN_ALLOWED = 1 / 16
 # A release that nothing is recorded of is compared with the newest one, and has its own kernels.
@@ -54,7 +53,6 @@ def hold(key: str, raises: int, asked: float, enough: float) -> None:
     of_release = recorded.get(RELEASE) or recorded[max(recorded)]
     times = 1 if RELEASE in recorded else OTHER_RELEASE
     most, largest = of_release.get(key, (0, asked))
-    allowed = times * max(RAISES_ALLOWED, int((most - LADDER) * LADDERS_ALLOWED))
-    assert raises <= most + allowed, f"{key}: refused {raises} times, {most} when it was recorded"
+    assert raises <= most + times * RAISES_ALLOWED, f"{key}: refused {raises} times, {most} when it was recorded"
     ceiling = largest + times * SPAN_ALLOWED
     assert enough <= ceiling, f"{key}: fits at {enough:.3f} of the span, at {largest:.3f} when it was recorded"
