@@ -81,7 +81,7 @@ def _attempt(scenario: Scenario, budget: int, policy: str, profiled: bool) -> Ru
     gc.collect()
     torch.manual_seed(SEED)
     try:
-        with remat.budget(budget, policy=policy) as run:
+        with remat.budget(budget, policy=policy, costs="bytes") as run:
             if profiled:
                 with true_peak() as peak:
                     result = scenario.run()

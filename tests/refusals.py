@@ -19,10 +19,9 @@ RECORDED = Path(__file__).with_name("refusals.json")
 BLESS = "REMAT_BLESS" in os.environ
 RELEASE = ".".join(torch.__version__.split(".")[:2])
 
-# Costs are measured times: on a busy machine other storages are evicted, and another op is the first that does not fit.
-# In two runs beside other work one scenario of seventeen differed, by one raise and by 0.0034 of the span.
+# Costs are reckoned from bytes, so that the clock has no part in it. But workspaces are those of the kernels that torch
+# picks for the processor, and loader workers hand over their batches when they are done.
 RAISES_ALLOWED = 1
-# Workspaces are those of the kernels that torch picks for the processor. Others take some more of the span.
 SPAN_ALLOWED = 1 / 16
 # A release that nothing is recorded of is compared with the newest one, and has its own kernels.
 OTHER_RELEASE = 2

@@ -19,6 +19,8 @@ class Settings(TypedDict):
     follow: Literal["fixed", "accelerator"]
     #: Counted bytes, or an arena whose blocks stay in place or may be copied elsewhere.
     memory: Literal["fungible", "arena", "movable arena"]
+    #: Costs of ops: their times as measured, or reckoned from their bytes.
+    costs: Literal["measured", "bytes"]
 
 class Session:
     def __new__(

@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, Cost, DeviceId, Finished, OpSpec, Output, Replay, TensorId};
+use remat_core::{Bytes, DeviceId, OpSpec, Output, Replay, TensorId};
 
-use super::op::{Prepared, Ran};
+use super::op::{Completed, Prepared, Ran};
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::form::Form;
@@ -16,7 +16,6 @@ use crate::call::invocation::Invocation;
 use crate::call::record::{Context, Record};
 use crate::call::view::{View, BLANK};
 use crate::tracking::storages::{Buffer, LiveId};
-use crate::tracking::trace::RanOp;
 
 /// A blank storage that is being filled.
 #[derive(Clone, Copy)]
@@ -165,26 +164,15 @@ impl State {
         outputs: &[Output],
         ran: &Ran<'_>,
     ) -> PyResult<()> {
-        if let Some(trace) = &mut self.executor.trace {
-            trace.op(&RanOp {
-                name: &call.func.name,
-                inputs: &prepared.walked.inputs,
-                outputs,
-                made: &ran.made,
-                workspace: prepared.signature.workspace.0,
-                workspace_device: prepared.signature.workspace_device,
-                cost: ran.cost,
-                replay: Replay::Allowed,
-                sizes: None,
-            })?;
-        }
-        let finished = self.executor.engine.finish(
-            ran.op,
-            &Finished {
-                cost: Cost(ran.cost),
-                bytes: None,
-            },
-        );
+        let finished = self.tell_engine(&Completed {
+            op: ran.op,
+            inputs: &prepared.walked.inputs,
+            outputs,
+            made: &ran.made,
+            signature: &prepared.signature,
+            cost: ran.cost,
+            sizes: None,
+        })?;
         self.executor.perform(call.py())?;
         finished.map_err(|e| self.executor.refusal(call.py(), &e))
     }

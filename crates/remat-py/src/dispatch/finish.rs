@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use remat_core::{Bytes, Cost, Error, Finished, Output, Replay, TensorId};
 
-use super::op::{Announced, Prepared, Ran};
+use super::op::{Announced, Completed, Prepared, Ran};
 use super::sizes::Parts;
 use super::state::State;
 use crate::call::arguments::Registry;
@@ -47,7 +47,15 @@ impl State {
         let py = ran.result.py();
         // Sizes first: the engine must know them before storages are looked up again.
         let results = self.sort_results(&ran.result, announced, &mut prepared.signature)?;
-        let finished = self.tell_engine(prepared, announced, ran, &results.sizes)?;
+        let finished = self.tell_engine(&Completed {
+            op: ran.op,
+            inputs: &prepared.walked.inputs,
+            outputs: &announced.outputs,
+            made: &ran.made,
+            signature: &prepared.signature,
+            cost: ran.cost,
+            sizes: Some(&results.sizes),
+        })?;
         self.executor.perform(py)?;
         self.take_in_fresh(announced, &results, &ran.made)?;
         let Prepared {
@@ -138,32 +146,27 @@ impl State {
 
     /// Tells the trace and the engine that an op ran. Returns the engine's verdict, which the caller
     /// looks at once the engine's steps are performed.
-    fn tell_engine(
-        &mut self,
-        prepared: &Prepared,
-        announced: &Announced,
-        ran: &Ran<'_>,
-        sizes: &[Bytes],
-    ) -> PyResult<Result<(), Error>> {
+    pub(super) fn tell_engine(&mut self, completed: &Completed<'_>) -> PyResult<Result<(), Error>> {
+        let cost = self.costs.of(&self.executor.engine, completed);
         let executor = &mut self.executor;
         if let Some(trace) = &mut executor.trace {
             trace.op(&RanOp {
                 name: &executor.current,
-                inputs: &prepared.walked.inputs,
-                outputs: &announced.outputs,
-                made: &ran.made,
-                workspace: prepared.signature.room().0,
-                workspace_device: prepared.signature.workspace_device,
-                cost: ran.cost,
+                inputs: completed.inputs,
+                outputs: completed.outputs,
+                made: completed.made,
+                workspace: completed.signature.room().0,
+                workspace_device: completed.signature.workspace_device,
+                cost,
                 replay: Replay::Allowed,
-                sizes: Some(sizes),
+                sizes: completed.sizes,
             })?;
         }
         Ok(executor.engine.finish(
-            ran.op,
+            completed.op,
             &Finished {
-                cost: Cost(ran.cost),
-                bytes: Some(sizes),
+                cost: Cost(cost),
+                bytes: completed.sizes,
             },
         ))
     }

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use remat_core::{Bytes, Cost, DeviceId, Finished, OpId, OpSpec, Output, Replay, TensorId};
+use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
 
 use super::forms::{Candidate, Known};
-use super::op::{Announced, Prepared, Ran};
+use super::op::{sizes_of, Announced, Completed, Prepared, Ran};
 use super::state::State;
 use crate::call::arguments::{Registry, Resolved, Walk};
 use crate::call::form::Form;
@@ -24,7 +24,6 @@ use crate::ffi::boxed::{storage_bytes, Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::tracking::storages::{Contents, LiveId};
-use crate::tracking::trace::RanOp;
 
 /// Forms that are known at once; a program whose shapes never repeat must not grow for ever.
 const LIMIT: usize = 100_000;
@@ -32,7 +31,7 @@ const LIMIT: usize = 100_000;
 /// An op of a known form between its announcement and its results.
 pub(super) struct Running {
     known: Arc<Known>,
-    op: OpId,
+    pub(super) op: OpId,
     inputs: Vec<TensorId>,
     lives: Vec<LiveId>,
     /// Keeps the arguments' storages until the op is recorded. Torch drops its own references once the kernel ran.
@@ -136,7 +135,7 @@ impl State {
         self.set_current(&known.func.name);
         let chain = self.executor.chain(&inputs);
         self.executor.cut_chains(py, chain)?;
-        let replay = self.replay_of_known(&known, &lives);
+        let replay = self.replay_of(&known.outputs, known.grad, &lives, &known.form.written);
         if known.grad == GradMode::On {
             self.executor.storages.note_forward();
         }
@@ -193,26 +192,6 @@ impl State {
         Ok(Some((inputs, lives)))
     }
 
-    fn replay_of_known(&self, known: &Known, lives: &[LiveId]) -> Replay {
-        let all_tiny = known.outputs.iter().all(|output| match output {
-            Output::Fresh { bytes, .. } => bytes.0 <= self.tiny,
-            _ => false,
-        });
-        let storages = &self.executor.storages;
-        let carried =
-            known.grad == GradMode::Off && storages.any_carried(lives, &known.form.written);
-        if all_tiny || carried {
-            Replay::Forbidden
-        } else {
-            Replay::Allowed
-        }
-    }
-
-    /// Tells the engine that the op did not run.
-    pub(super) fn cancel_known(&mut self, py: Python<'_>, running: &Running) -> PyResult<()> {
-        self.executor.cancel(py, running.op)
-    }
-
     /// Takes in the results of a call of a known form.
     ///
     /// # Safety
@@ -223,7 +202,7 @@ impl State {
         torch: &Torch,
         running: Running,
         results: &[Value],
-        stacked: &mut Stacked,
+        stacked: &Stacked,
     ) -> PyResult<()> {
         // SAFETY: as the caller promises.
         let fresh = unsafe { self.fresh_results(py, torch, &running.known, results) };
@@ -233,7 +212,17 @@ impl State {
             return unsafe { self.finish_unusual(py, torch, running, results) };
         }
         let made = self.executor.engine.outputs(running.op).to_vec();
-        self.tell_engine_known(py, &running, &made, &fresh.sizes)?;
+        let signature = &running.known.signature;
+        let finished = self.tell_engine(&Completed {
+            op: running.op,
+            inputs: &running.inputs,
+            outputs: &running.known.outputs,
+            made: &made,
+            signature,
+            cost: signature.cost,
+            sizes: Some(&fresh.sizes),
+        })?;
+        self.executor.perform(py)?;
         for &(k, value, storage) in &fresh.storages {
             let Output::Fresh { device, .. } = running.known.outputs[k as usize] else {
                 continue;
@@ -247,12 +236,12 @@ impl State {
                 .storages
                 .insert_at(&object, storage, contents)?;
         }
-        let signature = &running.known.signature;
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);
         self.executor.ledger.spike(device, workspace);
         for (k, &input) in running.known.form.written.iter().enumerate() {
             self.supersede(py, running.lives[input as usize], made[k])?;
         }
+        finished.map_err(|e| self.executor.refusal(py, &e))?;
         self.check_written(py, torch, &running)?;
         self.keep_known(py, &running, &made, stacked)?;
         if running.known.func.accumulates {
@@ -281,12 +270,8 @@ impl State {
         results: &'a [Value],
     ) -> Fresh<'a> {
         let boxed = torch.boxed;
-        let sizes = known.outputs.iter().map(|output| match output {
-            Output::Fresh { bytes, .. } => *bytes,
-            _ => Bytes(0),
-        });
         let mut fresh = Fresh {
-            sizes: sizes.collect(),
+            sizes: sizes_of(&known.outputs),
             storages: Vec::with_capacity(known.form.results.len()),
             usual: true,
         };
@@ -308,7 +293,7 @@ impl State {
                 // What died while the op ran is not taken out of the table before the engine knows that it ran.
                 let found = self.executor.storages.find_at(storage);
                 let live = found.and_then(|(id, _)| self.executor.storages.live(id));
-                let seen = live.is_some_and(|live| self.executor.storages.is_alive(py, live))
+                let seen = live.is_some_and(|live| live.is_alive(py))
                     || fresh.storages.iter().any(|&(_, _, known)| known == storage);
                 match expected {
                     _ if seen => fresh.usual &= expected.is_none(),
@@ -379,39 +364,6 @@ impl State {
         self.pin_outputs(py, running.op)
     }
 
-    fn tell_engine_known(
-        &mut self,
-        py: Python<'_>,
-        running: &Running,
-        made: &[TensorId],
-        sizes: &[Bytes],
-    ) -> PyResult<()> {
-        let executor = &mut self.executor;
-        let signature = &running.known.signature;
-        if let Some(trace) = &mut executor.trace {
-            trace.op(&RanOp {
-                name: &executor.current,
-                inputs: &running.inputs,
-                outputs: &running.known.outputs,
-                made,
-                workspace: signature.room().0,
-                workspace_device: signature.workspace_device,
-                cost: signature.cost,
-                replay: Replay::Allowed,
-                sizes: Some(sizes),
-            })?;
-        }
-        let finished = executor.engine.finish(
-            running.op,
-            &Finished {
-                cost: Cost(signature.cost),
-                bytes: Some(sizes),
-            },
-        );
-        executor.perform(py)?;
-        finished.map_err(|e| executor.refusal(py, &e))
-    }
-
     /// Takes in anew what an op resized that it declared to write.
     fn check_written(&mut self, py: Python<'_>, torch: &Torch, running: &Running) -> PyResult<()> {
         for &input in &running.known.form.written {
@@ -433,25 +385,21 @@ impl State {
         py: Python<'_>,
         running: &Running,
         made: &[TensorId],
-        stacked: &mut Stacked,
+        stacked: &Stacked,
     ) -> PyResult<()> {
         let known = &running.known;
         if running.replay != Replay::Allowed || known.outputs.is_empty() {
             return Ok(());
         }
+        let context = Context {
+            grad: known.grad,
+            state: running.state,
+            rng: None,
+        };
+        let (form, offsets) = (known.form.clone(), stacked.offsets.clone());
         let record = Record {
-            form: known.form.clone(),
-            offsets: stacked.offsets.clone(),
             numbers: stacked.numbers.clone(),
-            blank: None,
-            context: Context {
-                grad: known.grad,
-                state: running.state,
-                rng: None,
-            },
-            workspace: known.signature.workspace.0,
-            workspace_device: known.signature.workspace_device,
-            holds: Vec::new(),
+            ..Record::of(form, offsets, &known.signature, context)
         };
         self.executor.keep(py, running.op, record, &running.lives)?;
         self.executor.note_chain(made, running.chain);

@@ -202,7 +202,7 @@ impl Drop for Underway<'_> {
     fn drop(&mut self) {
         if let (Some(mut held), Some(running)) = (self.held.take(), self.running.take()) {
             // The error that is on its way tells more than one of taking the op back.
-            let _ = Gil::with(|py| error_aside(py, || held.state.cancel_known(py, &running)));
+            let _ = Gil::with(|py| error_aside(py, || held.state.executor.cancel(py, running.op)));
         }
     }
 }
@@ -339,7 +339,7 @@ unsafe fn session(
             // SAFETY: the results are the last values on the stack.
             let taken = Gil::with(|py| unsafe {
                 let results = (*stack).last(arity.results).unwrap_or(&[]);
-                take_in(torch, py, &mut underway, results, &mut stacked)
+                take_in(torch, py, &mut underway, results, &stacked)
             });
             drop(underway);
             STACKED.set(Some(stacked));
@@ -407,7 +407,7 @@ unsafe fn take_in(
     py: Python<'_>,
     underway: &mut Underway<'_>,
     results: &[Value],
-    stacked: &mut Stacked,
+    stacked: &Stacked,
 ) -> PyResult<()> {
     let (Some(held), Some(running)) = (&mut underway.held, underway.running.take()) else {
         return Ok(());

@@ -61,12 +61,31 @@ impl Announced {
 
     /// The sizes of the outputs, as they are announced.
     pub(super) fn sizes(&self) -> Vec<Bytes> {
-        let sizes = self.outputs.iter().map(|output| match output {
-            Output::Fresh { bytes, .. } => *bytes,
-            _ => Bytes(0),
-        });
-        sizes.collect()
+        sizes_of(&self.outputs)
     }
+}
+
+/// The sizes of outputs, as they are announced.
+pub(super) fn sizes_of(outputs: &[Output]) -> Vec<Bytes> {
+    let sizes = outputs.iter().map(|output| match output {
+        Output::Fresh { bytes, .. } => *bytes,
+        _ => Bytes(0),
+    });
+    sizes.collect()
+}
+
+/// A call that ran, as the engine and the trace are told of it.
+pub(super) struct Completed<'a> {
+    pub(super) op: OpId,
+    pub(super) inputs: &'a [TensorId],
+    pub(super) outputs: &'a [Output],
+    /// The tensors that the engine made for its outputs.
+    pub(super) made: &'a [TensorId],
+    pub(super) signature: &'a Signature,
+    /// In nanoseconds.
+    pub(super) cost: u64,
+    /// True sizes of the outputs; `None` where they are those announced.
+    pub(super) sizes: Option<&'a [Bytes]>,
 }
 
 /// An op that ran, before the engine is told so.

@@ -189,7 +189,13 @@ impl State {
         }
         let chain = self.executor.chain(&prepared.walked.inputs);
         let mut announced = Announced::of(&prepared.walked, &prepared.signature);
-        let replay = self.replay_of(prepared, &announced);
+        let Prepared { walked, grad, .. } = &*prepared;
+        let replay = match prepared.replay {
+            Replay::Forbidden => Replay::Forbidden,
+            Replay::Allowed => {
+                self.replay_of(&announced.outputs, *grad, &walked.lives, &walked.written)
+            }
+        };
         if prepared.grad == GradMode::On {
             self.executor.storages.note_forward();
         }
@@ -235,21 +241,25 @@ impl State {
         Ok(ran.result.unbind())
     }
 
-    /// Whether the engine may replay a call. It may not where all results are tiny, or where a storage is written
-    /// without autograd that was carried into a forward pass.
-    fn replay_of(&self, prepared: &Prepared, announced: &Announced) -> Replay {
-        let walked = &prepared.walked;
-        let all_tiny = announced.outputs.iter().all(|output| match output {
+    /// Whether the engine may replay a call that replays by itself. It may not where all results are tiny, or where a
+    /// storage is written without autograd that was carried into a forward pass.
+    pub(super) fn replay_of(
+        &self,
+        outputs: &[Output],
+        grad: GradMode,
+        lives: &[LiveId],
+        written: &[u32],
+    ) -> Replay {
+        let all_tiny = outputs.iter().all(|output| match output {
             Output::Fresh { bytes, .. } => bytes.0 <= self.tiny,
             _ => false,
         });
         let storages = &self.executor.storages;
-        let carried =
-            prepared.grad == GradMode::Off && storages.any_carried(&walked.lives, &walked.written);
+        let carried = grad == GradMode::Off && storages.any_carried(lives, written);
         if all_tiny || carried {
             Replay::Forbidden
         } else {
-            prepared.replay
+            Replay::Allowed
         }
     }
 

@@ -86,7 +86,8 @@ impl Session {
         // DTR's prototype skips small storages; ours are pinned, so that a kept loss value does not keep
         // a step's lineage. A millionth of the budget each.
         let tiny = (smallest >> 20).min(4096);
-        let state = State::new(executor, Torch::of(torch_internals)?, knowledge, tiny);
+        let mut state = State::new(executor, Torch::of(torch_internals)?, knowledge, tiny);
+        state.costs = settings.costs;
         Ok(Session {
             lock: Arc::new(SessionLock::of(state)),
         })

@@ -11,6 +11,7 @@ use remat_core::{
     Alignment, Arena, Bytes, Config, Memory, Moves, Partition, Policy, ThrashLimit, UnknownPolicy,
 };
 
+use super::costs::{costs, Costs};
 use crate::ffi::arena::{ALIGNMENT, SMALLEST};
 use crate::tracking::devices::Follow;
 use crate::tracking::slack::slack;
@@ -49,6 +50,8 @@ pub(super) struct Settings {
     pub(super) follow: Follow,
     #[pyo3(from_py_with = addresses)]
     memory: Addresses,
+    #[pyo3(from_py_with = costs)]
+    pub(super) costs: Costs,
 }
 
 fn policy(name: &Bound<'_, PyAny>) -> PyResult<Policy> {

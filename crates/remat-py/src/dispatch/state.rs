@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 use remat_core::{Bytes, Counters};
 use rustc_hash::FxHashMap;
 
+use super::costs::Costs;
 use super::forms::{Candidate, Known};
 use super::lent::Lent;
 use crate::call::arguments::Torch;
@@ -20,6 +21,7 @@ pub(super) struct State {
     pub(super) executor: Executor,
     pub(super) torch: Torch,
     pub(super) knowledge: Knowledge,
+    pub(super) costs: Costs,
     /// Storages of so many bytes or fewer are pinned.
     pub(super) tiny: u64,
     /// Storages that the running op declares to write, by address.
@@ -63,6 +65,7 @@ impl State {
             executor,
             torch,
             knowledge,
+            costs: Costs::Measured,
             tiny,
             writing: Arc::new(Mutex::new(Vec::new())),
             lent: Arc::new(Lent::none()),

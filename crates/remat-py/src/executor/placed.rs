@@ -220,7 +220,7 @@ impl Executor {
         let imp = match self.storages.buffer(self.output(op, placement)?) {
             Buffer::Live(id) => {
                 let live = self.storages.live(*id).filter(|live| live.present)?;
-                self.storages.is_alive(py, live).then_some(live.imp)?
+                live.is_alive(py).then_some(live.imp)?
             }
             Buffer::Scratch(storage) => Impl::of(storage.bind(py)).ok()?,
             Buffer::Empty => return None,

@@ -217,7 +217,7 @@ impl Executor {
 
     /// Tells the engine which storages died since the last time.
     pub fn drain_deaths(&mut self, py: Python<'_>) -> PyResult<()> {
-        while let Some(live) = self.storages.next_death() {
+        while let Some(live) = self.storages.next_death(py) {
             let sid = self.storage_of(live.tensor);
             self.storages.set_buffer(sid, Buffer::Empty);
             self.uncount(py, &live)?;

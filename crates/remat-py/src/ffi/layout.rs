@@ -12,8 +12,8 @@
 //! facts prove it, and each call below this module names one of them.
 //!
 //! - *Owned*: a Python reference to the `UntypedStorage` is in scope. It owns the `StorageImpl`.
-//! - *Not dying*: the GIL is held, and the death of the storage is not queued. Python calls the weak reference's
-//!   callback, which queues the death, under the GIL and before the `StorageImpl` is freed.
+//! - *Not dying*: the GIL is held, and the weak reference to the `UntypedStorage` still leads to it. Python clears weak
+//!   references under the GIL and before the `StorageImpl` is freed.
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyWeakrefReference;
+use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
 use remat_core::{DeviceId, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
@@ -40,10 +40,10 @@ pub struct Contents {
 /// A torch storage that the program holds.
 pub struct Live {
     /// Weak reference to the `UntypedStorage`.
-    weak: Py<PyAny>,
+    weak: Py<PyWeakrefReference>,
     /// Address of the `UntypedStorage` object, its key.
     object: usize,
-    /// Address of the C++ storage, which lives until the death of the object has been queued.
+    /// Address of the C++ storage, which lives until the weak reference is cleared.
     pub imp: Impl,
     /// A strong reference while recorded ops read the storage as a constant: no replay could bring it back once the
     /// program dropped it.
@@ -141,9 +141,14 @@ impl Storages {
     }
 
     /// The live storage behind a Python object, if it is known.
+    ///
+    /// A storage that died since deaths were last seen to is not the one behind the object: a new object may have taken
+    /// its address.
     #[inline]
     pub fn find(&self, storage: &Bound<'_, PyAny>) -> Option<LiveId> {
-        self.by_object.get(&(storage.as_ptr() as usize)).copied()
+        let id = *self.by_object.get(&(storage.as_ptr() as usize))?;
+        let alive = self.live(id)?.is_alive(storage.py());
+        alive.then_some(id)
     }
 
     /// The live storage at a C++ address and the tensor whose value it has, if it is known. The caller has taken all
@@ -173,9 +178,7 @@ impl Storages {
             bytes,
             device,
         } = contents;
-        let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(py))?
-            .into_any()
-            .unbind();
+        let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(py))?.unbind();
         let weak_key = weak.as_ptr() as usize;
         let live = Live {
             weak,
@@ -212,16 +215,22 @@ impl Storages {
     }
 
     /// Removes the next storage that died from the table. The caller clears its buffer.
-    pub fn next_death(&mut self) -> Option<Live> {
+    pub fn next_death(&mut self, py: Python<'_>) -> Option<Live> {
         loop {
             let weak = self
                 .queue
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .pop()?;
-            let Some(id) = self.by_weak.remove(&weak) else {
+            let Some(&id) = self.by_weak.get(&weak) else {
                 continue;
             };
+            // The queue outlives weak references: where a storage that the table forgot has died, a storage of now may
+            // have its weak reference at that address.
+            if self.live(id).is_some_and(|live| live.is_alive(py)) {
+                continue;
+            }
+            self.by_weak.remove(&weak);
             if let Some(live) = self.lives[id as usize].take() {
                 self.remove_addresses(id, &live);
                 self.held -= live.bytes;
@@ -323,20 +332,10 @@ impl Storages {
             .filter_map(|(i, l)| l.as_ref().map(|l| (i as LiveId, l)))
     }
 
-    /// Every storage in the table whose death is not queued. As long as the GIL is not released, each of them is alive
-    /// in C++ too, so its [`imp`](Live::imp) may be followed.
-    pub fn alive(&self, _gil: Python<'_>) -> impl Iterator<Item = (LiveId, &Live)> {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let dying = queue.clone(); // empty nearly always: no allocation
-        drop(queue);
-        self.all()
-            .filter(move |(_, live)| !dying.contains(&live.weak_key()))
-    }
-
-    /// Whether a storage is alive, as in [`alive`](Self::alive).
-    pub fn is_alive(&self, _gil: Python<'_>, live: &Live) -> bool {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        !queue.contains(&live.weak_key())
+    /// Every storage in the table that is alive. As long as the GIL is not released, each of them is alive in C++ too,
+    /// so its [`imp`](Live::imp) may be followed.
+    pub fn alive<'a>(&'a self, gil: Python<'a>) -> impl Iterator<Item = (LiveId, &'a Live)> {
+        self.all().filter(move |(_, live)| live.is_alive(gil))
     }
 
     /// Every scratch storage, with the engine storage whose bytes it has.
@@ -395,6 +394,11 @@ impl Live {
         self.weak.as_ptr() as usize
     }
 
+    /// Whether the storage object has not died.
+    pub fn is_alive(&self, py: Python<'_>) -> bool {
+        self.weak.bind(py).upgrade().is_some()
+    }
+
     /// Address of the `UntypedStorage` object.
     pub fn address(&self) -> usize {
         self.object
@@ -402,10 +406,9 @@ impl Live {
 
     /// The storage object, unless it died.
     pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let object = self.weak.bind(py).call0()?;
-        if object.is_none() {
+        let Some(object) = self.weak.bind(py).upgrade() else {
             return Ok(None);
-        }
+        };
         // In older torch the new reference owns the storage only after this call.
         let base = object.get_type();
         let fix = FIX_WEAKREF.get_or_try_init(py, || {

@@ -16,7 +16,7 @@ from .. import _native
 from .._errors import RematError
 from .._memory.budgets import Budget, DeviceBudget, budgets_of
 from .arena import Arena
-from .pool import DEFAULT_POLICIES, check_pool
+from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool
 from .run import Run, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,6 +40,9 @@ class budget:
       already and lie outside of it; evictions there free blocks side by side (Zhang et al. 2023, Coop). The allocator
       must be preloaded: ``remat run --pool arena``, or ``LD_PRELOAD`` with :func:`remat.arena_library`.
 
+    - ``costs`` says what an op costs that is weighed for eviction: its time as ``"measured"``, or as reckoned from the
+      ``"bytes"`` of its arguments and results, so that two runs of a program evict the same.
+
     Raises ``ValueError`` for a budget or policy that makes no sense, :class:`remat.RematError` for nested budgets.
     Raises :class:`remat.BudgetError` when the tensors that exist already do not fit or, later, when an op does not.
 
@@ -61,8 +64,10 @@ class budget:
         seed: int = 0,
         thrash_limit: float | None = None,
         pool: str = "fungible",
+        costs: Costs = "measured",
     ) -> None:
         check_pool(pool)
+        check_costs(costs)
         policy = policy or DEFAULT_POLICIES[pool]
         _native.check_policy(policy)
         if thrash_limit is not None and not thrash_limit > 0:
@@ -71,7 +76,7 @@ class budget:
         if pool == "arena":
             _check_arena(budgets)
         self._budget, self._device, self._pool = budget, device, pool
-        self._settings = Settings(policy, seed, thrash_limit, trace)
+        self._settings = Settings(policy, seed, thrash_limit, trace, costs)
         self._run: Run | None = None
 
     def _following_accelerator(self) -> budget:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import torch
 
 from .._memory.budgets import budgets_of
-from .pool import DEFAULT_POLICIES, POOLS
+from .choices import DEFAULT_POLICIES, POOLS
 from .run import Run, Settings, Stats
 
 T = TypeVar("T")

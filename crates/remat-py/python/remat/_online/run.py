@@ -17,6 +17,7 @@ from .._memory.budgets import Budget, DeviceBudget, bytes_of, device_of
 from .._memory.tensors import live_tensors
 from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
+from .choices import Costs
 from .dispatch import way_for
 from .escape import Escapes
 
@@ -75,6 +76,8 @@ class Settings:
     thrash_limit: float | None = None
     #: File that the run is recorded in.
     trace: str | os.PathLike[str] | None = None
+    #: The origin of an op's cost.
+    costs: Costs = "measured"
     #: Whether the budget moves to the first accelerator that the program uses.
     follows_accelerator: bool = False
 
@@ -93,6 +96,7 @@ def _native_settings(settings: Settings, arena: Arena | None) -> _native.Setting
         "policy": settings.policy,
         "seed": settings.seed,
         "thrash_limit": settings.thrash_limit,
+        "costs": settings.costs,
         "trace": settings.trace,
         "follow": "accelerator" if settings.follows_accelerator else "fixed",
         "memory": "fungible" if arena is None else "movable arena" if alone else "arena",

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
-from .pool import DEFAULT_POLICIES, POOLS
+from .choices import COSTS, DEFAULT_POLICIES, POOLS
 
 if TYPE_CHECKING:
     from .budget import budget
@@ -53,6 +53,12 @@ def parser() -> argparse.ArgumentParser:
         choices=POOLS,
         default=POOLS[0],
         help="what bounds memory: counted bytes (default), or on the CPU one arena of so many bytes",
+    )
+    p.add_argument(
+        "--costs",
+        choices=COSTS,
+        default=COSTS[0],
+        help="what an op costs: its time as measured (default), or reckoned from its bytes, for two runs to evict the same",
     )
     p.add_argument("script", help="the script to run")
     p.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
@@ -158,6 +164,7 @@ def _budget(options: argparse.Namespace) -> budget:
         seed=options.seed,
         thrash_limit=options.thrash_limit,
         pool=options.pool,
+        costs=options.costs,
     )
     names_device = isinstance(asked, dict) or options.device is not None
     return context if names_device or options.pool == "arena" else context._following_accelerator()

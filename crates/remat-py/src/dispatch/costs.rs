@@ -1,0 +1,58 @@
+//! The costs that the engine weighs evictions by.
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use remat_core::{Engine, Output};
+
+use super::op::Completed;
+
+/// Nanoseconds that an op takes beside its bytes, where costs are reckoned.
+const CALL: u64 = 1_000;
+
+/// Bytes that an op reads or writes in a nanosecond, where costs are reckoned.
+const BYTES_PER_NANOSECOND: u64 = 8;
+
+/// The origin of an op's cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Costs {
+    /// Its time, as measured.
+    Measured,
+    /// The bytes of its arguments and results. Two runs of a program then decide alike, whatever else the machine does.
+    OfBytes,
+}
+
+/// Reads the setting as Python gives it.
+pub(super) fn costs(text: &Bound<'_, PyAny>) -> PyResult<Costs> {
+    match text.extract::<String>()?.as_str() {
+        "measured" => Ok(Costs::Measured),
+        "bytes" => Ok(Costs::OfBytes),
+        other => Err(PyValueError::new_err(format!(
+            "costs {other:?}: expected \"measured\" or \"bytes\""
+        ))),
+    }
+}
+
+impl Costs {
+    /// The cost of an op that ran, in nanoseconds.
+    pub(super) fn of(self, engine: &Engine, completed: &Completed<'_>) -> u64 {
+        match self {
+            Costs::Measured => completed.cost,
+            Costs::OfBytes => CALL + bytes(engine, completed) / BYTES_PER_NANOSECOND,
+        }
+    }
+}
+
+/// The bytes of an op's arguments, and of the results that it allocated.
+fn bytes(engine: &Engine, completed: &Completed<'_>) -> u64 {
+    let storages = completed.inputs.iter().filter_map(|&t| engine.storage(t));
+    let read: u64 = storages.map(|storage| engine.bytes(storage).0).sum();
+    let announced = |output: &Output| match output {
+        Output::Fresh { bytes, .. } => bytes.0,
+        _ => 0,
+    };
+    let written: u64 = match completed.sizes {
+        Some(sizes) => sizes.iter().map(|size| size.0).sum(),
+        None => completed.outputs.iter().map(announced).sum(),
+    };
+    read + written
+}
