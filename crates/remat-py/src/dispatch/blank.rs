@@ -7,7 +7,8 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use remat_core::{Bytes, DeviceId, OpSpec, Output, Replay, TensorId};
 
-use super::op::{Completed, Prepared, Ran};
+use super::costs::Completed;
+use super::op::{Prepared, Ran};
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::form::Form;

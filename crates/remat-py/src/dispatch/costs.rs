@@ -1,16 +1,30 @@
-//! The costs that the engine weighs evictions by.
+//! The report on an op that ran, and the costs by which the engine weighs evictions.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use remat_core::{Engine, Output};
+use remat_core::{Bytes, Engine, OpId, Output, TensorId};
 
-use super::op::Completed;
+use crate::call::signature::Signature;
 
 /// Nanoseconds that an op takes beside its bytes, where costs are reckoned.
 const CALL: u64 = 1_000;
 
 /// Bytes that an op reads or writes in a nanosecond, where costs are reckoned.
 const BYTES_PER_NANOSECOND: u64 = 8;
+
+/// A call that ran, as the engine and the trace are told of it.
+pub(super) struct Completed<'a> {
+    pub(super) op: OpId,
+    pub(super) inputs: &'a [TensorId],
+    pub(super) outputs: &'a [Output],
+    /// The tensors that the engine made for its outputs.
+    pub(super) made: &'a [TensorId],
+    pub(super) signature: &'a Signature,
+    /// In nanoseconds.
+    pub(super) cost: u64,
+    /// True sizes of the outputs; `None` where they are those announced.
+    pub(super) sizes: Option<&'a [Bytes]>,
+}
 
 /// The origin of an op's cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

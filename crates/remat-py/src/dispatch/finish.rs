@@ -3,7 +3,8 @@
 use pyo3::prelude::*;
 use remat_core::{Bytes, Cost, Error, Finished, Output, Replay, TensorId};
 
-use super::op::{Announced, Completed, Prepared, Ran};
+use super::costs::Completed;
+use super::op::{Announced, Prepared, Ran};
 use super::sizes::Parts;
 use super::state::State;
 use crate::call::arguments::Registry;

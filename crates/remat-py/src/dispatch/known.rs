@@ -9,8 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
 
+use super::costs::Completed;
 use super::forms::{Candidate, Known};
-use super::op::{sizes_of, Announced, Completed, Prepared, Ran};
+use super::op::{sizes_of, Announced, Prepared, Ran};
 use super::state::State;
 use crate::call::arguments::{Registry, Resolved, Walk};
 use crate::call::form::Form;

@@ -74,20 +74,6 @@ pub(super) fn sizes_of(outputs: &[Output]) -> Vec<Bytes> {
     sizes.collect()
 }
 
-/// A call that ran, as the engine and the trace are told of it.
-pub(super) struct Completed<'a> {
-    pub(super) op: OpId,
-    pub(super) inputs: &'a [TensorId],
-    pub(super) outputs: &'a [Output],
-    /// The tensors that the engine made for its outputs.
-    pub(super) made: &'a [TensorId],
-    pub(super) signature: &'a Signature,
-    /// In nanoseconds.
-    pub(super) cost: u64,
-    /// True sizes of the outputs; `None` where they are those announced.
-    pub(super) sizes: Option<&'a [Bytes]>,
-}
-
 /// An op that ran, before the engine is told so.
 pub(super) struct Ran<'py> {
     pub(super) op: OpId,

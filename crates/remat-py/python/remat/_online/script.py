@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
         "--costs",
         choices=COSTS,
         default=COSTS[0],
-        help="what an op costs: its time as measured (default), or reckoned from its bytes, for two runs to evict the same",
+        help="what an op costs: its time as measured (default), or a reckoning by its bytes, so that runs are alike",
     )
     p.add_argument("script", help="the script to run")
     p.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
