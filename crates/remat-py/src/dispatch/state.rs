@@ -123,6 +123,7 @@ impl State {
         d.set_item("most_free_after", c.most_free_after)?;
         d.set_item("moved_bytes", c.moved_bytes)?;
         d.set_item("searches", c.searches)?;
+        d.set_item("metadata_accesses", c.metadata_accesses)?;
         d.set_item("search_seconds", engine.search_time() as f64 / 1e9)?;
         d.set_item("evicted_bytes", c.evicted_bytes)?;
         d.set_item("unused_evicted_bytes", c.unused_evicted_bytes)?;
