@@ -5,18 +5,14 @@ use crate::failure::Failure;
 use crate::log::Log;
 use crate::{memory, selective};
 use remat_sim::{Eviction, Setting};
-use std::path::PathBuf;
 
 impl Replays {
     /// Checks what was asked for, and reads the logs.
-    pub(crate) fn logs(
-        &self,
-        paths: &[PathBuf],
-        policies: &[Eviction],
-    ) -> Result<Vec<Log>, Failure> {
+    pub(crate) fn read_logs(&self, policies: &[Eviction]) -> Result<Vec<Log>, Failure> {
         memory::check(&self.pool, policies)?;
         selective::check(self.dealloc, policies)?;
-        let logs = paths
+        let logs = self
+            .logs
             .iter()
             .map(|path| Log::read(path))
             .collect::<Result<Vec<Log>, Failure>>()?;

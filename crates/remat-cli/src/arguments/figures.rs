@@ -44,7 +44,14 @@ pub(crate) struct Figures {
     ///
     /// Timed is one plan, on one core: tables and the sequence read off them, in 500 slots, for budgets of a third, a
     /// half and two thirds of what keeping everything takes.
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "60", value_parser = seconds)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "60",
+        value_parser = seconds
+    )]
     pub(crate) growth: Option<f64>,
 }
 

@@ -4,7 +4,6 @@ use super::replays::Replays;
 use clap::Args;
 use remat_core::{Bytes, Policy};
 use remat_sim::Eviction;
-use std::path::PathBuf;
 
 /// Arguments of `remat min-budget`.
 #[derive(Debug, Args)]
@@ -14,12 +13,9 @@ Examples:
   remat min-budget *.log --policy coop,dte,dtr --pool arena
   remat min-budget step.trace.zst --policy coop --pool arena --json | jq .min_budget
 
-With --json each log and policy is a line: sizes in bytes; min_budget is null if not even four times the memory without a
-limit does, unmet is the largest budget known not to do.")]
+With --json each log and policy is a line: sizes in bytes; min_budget is null if not even four times the memory
+without a limit does, unmet is the largest budget known not to do.")]
 pub(crate) struct MinBudget {
-    /// Traces and DTR logs to replay, `-` for standard input.
-    #[arg(required = true, value_name = "LOG")]
-    pub(crate) logs: Vec<PathBuf>,
     /// Eviction policies, by name (see `remat policies`).
     #[arg(
         long = "policy",

@@ -5,10 +5,14 @@ use super::jobs::Jobs;
 use super::number::positive;
 use super::pool::PoolOptions;
 use clap::Args;
+use std::path::PathBuf;
 
 /// Arguments of all commands that replay logs.
 #[derive(Debug, Args)]
 pub(crate) struct Replays {
+    /// Traces and DTR logs to replay, `-` for standard input.
+    #[arg(required = true, value_name = "LOG")]
+    pub(crate) logs: Vec<PathBuf>,
     /// Treatment of tensors that the program lets go of.
     #[arg(long, value_enum, default_value = "eager")]
     pub(crate) dealloc: Deallocation,

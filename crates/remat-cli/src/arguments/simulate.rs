@@ -5,7 +5,6 @@ use super::replays::Replays;
 use clap::Args;
 use remat_core::Bytes;
 use remat_sim::Eviction;
-use std::path::PathBuf;
 
 /// Arguments of `remat simulate`.
 #[derive(Debug, Args)]
@@ -24,15 +23,11 @@ cost of the step; clock starts at 1 and goes on by the cost of each op run, rema
 that was recomputed. metadata_accesses counts storages looked at while deciding (DTR appendix D.3).
 
 With --pool arena each line has more. A shortage is a block that was not to be had without evicting. fragmentation is
-the part of the arena that is free once such a block was taken, searches the searches for what to evict, search_ns_mean their
-wall time for a shortage; unused_evicted_bytes were evicted for a block that does not cover them,
-moved_bytes copied elsewhere (--moves). cutoff_budget is the
-largest budget in which anything is evicted, min_budget the smallest that does, both to a 4096th of the memory
-without a limit (see `remat min-budget`).")]
+the part of the arena that is free once such a block was taken, searches the searches for what to evict,
+search_ns_mean their wall time for a shortage; unused_evicted_bytes were evicted for a block that does not cover them,
+moved_bytes copied elsewhere (--moves). cutoff_budget is the largest budget in which anything is evicted, min_budget
+the smallest that does, both to a 4096th of the memory without a limit (see `remat min-budget`).")]
 pub(crate) struct Simulate {
-    /// Traces and DTR logs to replay, `-` for standard input.
-    #[arg(required = true, value_name = "LOG")]
-    pub(crate) logs: Vec<PathBuf>,
     /// Eviction policies, by name (see `remat policies`).
     #[arg(
         long = "policy",

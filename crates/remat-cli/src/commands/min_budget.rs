@@ -11,7 +11,7 @@ use remat_sim::{Eviction, Probe, Smallest};
 const RUNS: u64 = 13;
 
 pub(crate) fn run(search: &MinBudget) -> Result<(), Failure> {
-    let logs = search.replays.logs(&search.logs, &search.policies)?;
+    let logs = search.replays.read_logs(&search.policies)?;
     let cases: Vec<(&Log, Eviction)> = logs
         .iter()
         .flat_map(|log| search.policies.iter().map(move |&policy| (log, policy)))

@@ -10,12 +10,13 @@ use std::path::PathBuf;
 GRAPH.json:
   {\"nodes\": [
     {\"name\": \"x\", \"bytes\": 4096},
-    {\"name\": \"y\", \"bytes\": 4096, \"inputs\": [\"x\"], \"op\": \"tanh\", \"fusible\": true, \"compute_bound\": false,
-     \"random\": false, \"reduction\": false, \"cost\": 1500}, ...],
+    {\"name\": \"y\", \"bytes\": 4096, \"inputs\": [\"x\"], \"op\": \"tanh\", \"fusible\": true,
+     \"compute_bound\": false, \"random\": false, \"reduction\": false, \"cost\": 1500}, ...],
    \"inputs\": [\"x\"], \"tangents\": [\"g\"], \"forward_outputs\": [\"y\"], \"backward_outputs\": [\"dx\"]}
-  cost is in nanoseconds. Left out, flags are false, and numbers 0. Beside these: \"savable\": false for tuples (their results
-  are nodes of op \"getitem\") and \"recomputable\": false are wishes; \"view_of\" names the input whose memory a
-  node shares; \"group\" is the number of its fusion group; \"workspace\" is what an op takes while it runs, in bytes;
+  cost is in nanoseconds. Left out, flags are false, and numbers 0. Beside these: \"savable\": false for tuples
+  (their results are nodes of op \"getitem\") and \"recomputable\": false are wishes; \"view_of\" names the input
+  whose memory a node shares; \"group\" is the number of its fusion group; \"workspace\" is what an op takes
+  while it runs, in bytes;
   \"heavy\" is true where several kernels would rather read a value than compute it each;
   \"written\" says whether a kernel writes a value that is neither saved nor an output, where the compiler is known to.
 

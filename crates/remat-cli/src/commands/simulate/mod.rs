@@ -12,7 +12,7 @@ use remat_sim::{Budget, Outcome, Setting};
 
 pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
     let replays = &simulation.replays;
-    let logs = replays.logs(&simulation.logs, &simulation.policies)?;
+    let logs = replays.read_logs(&simulation.policies)?;
     let settings: Vec<Setting> = settings(simulation);
     let cases: Vec<(&Log, Setting)> = logs
         .iter()
