@@ -67,6 +67,20 @@ def test_numbers_that_torch_wraps_are_replayed_as_they_were(way: str) -> None:
     assert run.stats().recomputed > 0
 
 
+def test_numbers_that_torch_wraps_are_other_forms_than_tensors_without_dimensions(way: str) -> None:
+    x, scalar = torch.arange(4096), torch.tensor(1.5, dtype=torch.float64)
+    factors = [2, scalar, 1.5, True, torch.tensor(2), scalar * 2, 2.5, 3]
+
+    def products() -> list[tuple[torch.dtype, float]]:
+        kept = [x * factor for _ in range(8) for factor in factors]
+        return [(product.dtype, product.double().sum().item()) for product in kept]
+
+    plain, measured = products(), remat.measure(products)
+    with remat.budget(measured.fraction(0.5), policy="lru") as run:
+        assert products() == plain
+    assert run.stats().recomputed > 0
+
+
 @needed
 def test_it_says_that_it_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_DISPATCH", "native")
@@ -187,7 +201,12 @@ PROBES = {
     "key not taken": "taken = iter([False, False]); native._is_taken = lambda: next(taken)",
     "redispatch": "native._words = lambda address, count: (id(b'0' * 64) + 32,) * count",
     "library": "native.Path = lambda path: __import__('pathlib').Path('/nowhere/x')",
-    "tags": "native._seen = lambda *a: ('x', [(1, 0)] * 4, None, [])",
+    "tags": "native._seen = lambda *a, **k: {'raw': [(1, 0)] * 4, 'header': None}",
+    "wrapped numbers": "native._wrapped = lambda dtype: 1 << 40",
+    "raising": """
+capture = native._native.capture_native
+native._native.capture_native = lambda *a, **k: [] if k.get("raising") else capture(*a, **k)
+""",
     "reading": "native._shown = lambda tensor: 'another tensor'",
     "function": "native.torch._C._dispatch_key_parse = None",
 }

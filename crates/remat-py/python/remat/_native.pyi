@@ -102,8 +102,25 @@ def register_native(keys: dict[str, int], libraries: dict[str, str], redispatch:
 def describe_boxed(boxed: dict[str, int]) -> None: ...
 def include_native(on: bool) -> None: ...
 def leave_native() -> None: ...
+
+class Seen(TypedDict):
+    """An op that came to the native fallback during a probe; known to type checkers alone."""
+
+    name: str
+    #: Tags and payloads of the arguments.
+    raw: list[tuple[int, int]]
+    #: The offset of a list's items.
+    header: int | None
+    #: The arguments as the fallback reads them.
+    read: list[str]
+    #: The first words of a tensor.
+    words: list[int]
+
 def capture_native(
-    call: Callable[[], object], list: tuple[int, list[int]] | None = None, raising: bool = False
-) -> list[tuple[str, list[tuple[int, int]], int | None, list[str]]]: ...
+    call: Callable[[], object],
+    list: tuple[int, list[int]] | None = None,
+    tensor: int | None = None,
+    raising: bool = False,
+) -> list[Seen]: ...
 def raise_native() -> None: ...
 def guard_storage(layout: tuple[int, int], storage: torch.UntypedStorage, up: bool) -> None: ...
