@@ -183,10 +183,10 @@ impl Pass<'_> {
         let boxed = self.boxed;
         self.tensors += 1;
         // SAFETY: the caller promises that the tensor is alive.
-        let (keys, dtype, offset, storage, [sizes, strides]) = unsafe {
+        let (keys, kind, offset, storage, [sizes, strides]) = unsafe {
             (
                 tensor.keys(boxed),
-                tensor.dtype(boxed),
+                tensor.kind(boxed),
                 tensor.offset(boxed),
                 tensor.storage(boxed),
                 tensor.geometry(boxed),
@@ -211,7 +211,7 @@ impl Pass<'_> {
         self.out.offsets.push(offset);
         self.hash.write_u8(7);
         self.hash.write_u64(keys);
-        self.hash.write_u64(dtype);
+        self.hash.write_u32(kind);
         self.hash.write_usize(input);
         self.hash.write_usize(sizes.len());
         for &extent in sizes.iter().chain(strides) {

@@ -256,6 +256,15 @@ impl Tensor {
         unsafe { self.word(boxed.keys) }
     }
 
+    /// The dtype and the device.
+    ///
+    /// # Safety
+    /// As for [`keys`](Self::keys).
+    pub unsafe fn kind(self, boxed: &Boxed) -> u32 {
+        // SAFETY: as the caller promises. Behind both lie flags that strides tell too, and bits that nobody sets.
+        unsafe { self.dtype(boxed) as u32 }
+    }
+
     /// The word with the dtype, the device and properties of the layout.
     ///
     /// # Safety
