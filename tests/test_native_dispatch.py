@@ -82,6 +82,22 @@ def test_numbers_that_torch_wraps_are_other_forms_than_tensors_without_dimension
 
 
 @needed
+def test_both_ways_count_the_same_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    x, counted = torch.randn(32, 64), []
+    for way in ("native", "python"):
+        monkeypatch.setenv("REMAT_DISPATCH", way)
+        with remat.budget(1 << 30) as run:
+            for _ in range(6):
+                optimizer.zero_grad()
+                (model(x)[:, 1:].t() * 2).square().mean().backward()
+                optimizer.step()
+        counted.append(run.stats().ops)
+    assert counted[0] == counted[1]
+
+
+@needed
 def test_it_says_that_it_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_DISPATCH", "native")
     with pytest.warns(RuntimeWarning, match="only a part of the tests"), remat.budget("1GiB"):

@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use pyo3::prelude::*;
@@ -250,6 +251,7 @@ pub(super) unsafe extern "C-unwind" fn fallback(
         match route {
             Ok(Route::Decompose) => dispatcher.next(op, keys, stack),
             Ok(Route::Run) => {
+                native.lock.passed.fetch_add(1, Ordering::Relaxed);
                 let _excluded = dispatcher.exclude();
                 dispatcher.next(op, keys, stack)
             }
