@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -13,7 +12,8 @@ import torch
 from true_peak import true_peak
 
 from .comparison import Outcome, difference, outcome
-from .items import Item
+from .databases import programs
+from .item import Item
 from .pressure import PRESSURES, REFUSALS, PassThrough, Program, nothing
 
 SEED = 1234
@@ -184,7 +184,7 @@ def check(item: Item, samples: int) -> Verdict:
         return Verdict(item.name, state, reason, checked, counts.evictions, counts.recomputed)
 
     try:
-        for program in _sampled(item):
+        for program in programs(item):
             gc.collect()
             try:
                 expected, repeatable = _references(program)
@@ -205,13 +205,3 @@ def check(item: Item, samples: int) -> Verdict:
     if counts.notes:
         return verdict(State.ANY_MODE, counts.notes[0])
     return verdict(State.IDENTICAL)
-
-
-def _sampled(item: Item) -> Iterator[Program]:
-    """The programs of an item; a database that cannot make its samples ends them."""
-    programs = item.programs()
-    while True:
-        try:
-            yield next(programs)
-        except StopIteration:
-            return

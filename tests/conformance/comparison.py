@@ -38,9 +38,8 @@ class _Reader:
         if tensor.is_quantized:
             return (*known, self._tensor(tensor.int_repr()))
         if tensor.layout is not torch.strided:
-            return (*known, tensor.detach().is_coalesced() if tensor.layout is torch.sparse_coo else None) + tuple(
-                self._tensor(part) for part in _parts(tensor.detach())
-            )
+            coalesced = tensor.detach().is_coalesced() if tensor.layout is torch.sparse_coo else None
+            return (*known, coalesced, *(self._tensor(part) for part in _parts(tensor.detach())))
         if tensor.device.type != "cpu" or tensor._is_zerotensor():
             return (*known, str(tensor.device), tensor._is_zerotensor())
         storage = self._storages.setdefault(tensor.untyped_storage()._cdata, len(self._storages))
