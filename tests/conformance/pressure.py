@@ -17,7 +17,7 @@ Program = Callable[[Moment], Any]
 AT_FIRST = 1 << 19
 """Below a MiB, an op of few bytes is replayed as any other."""
 AMPLE = 1 << 32
-REFUSALS = 60
+REFUSALS = 200
 
 
 def nothing() -> None:

@@ -55,7 +55,7 @@ def gradients(outputs: Any, inputs: Any, again: bool = False) -> list[Tensor | N
     ends, starts = differentiable(outputs), differentiable(inputs)
     if not ends or not starts:
         return []
-    weights = [end.detach() * 0.5 + 1 for end in ends]
+    weights = [end.detach() * 0.5 + 1 if end.layout is torch.strided else end.detach() * 0.5 for end in ends]
     return list(torch.autograd.grad(ends, starts, weights, create_graph=again, allow_unused=True))
 
 
