@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import re
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -137,27 +136,16 @@ def _check_smallest(program: Program, expected: Outcome, counts: _Counts) -> Non
             _in_budget(program, asked, counts, profiled=False)
             found, highest = _in_budget(program, asked, counts, profiled=True)
             break
-        except RuntimeError as error:
-            enough = _enough(error)
+        except remat.BudgetError as refused:
             refusals += 1
-            if enough is None:
-                raise
-            if enough <= asked or refusals > REFUSALS:
-                raise Unlike(f"smallest budget: {refusals} refusals, the last: {_said(error)}") from None
-            asked = enough
+            if refused.smallest <= asked or refusals > REFUSALS:
+                raise Unlike(f"smallest budget: {refusals} refusals, the last: {_said(refused)}") from None
+            asked = refused.smallest
     if highest > asked:
         raise Unlike(f"smallest budget: the allocator saw {highest - asked} bytes more than {asked}")
     wrong = difference(expected, found)
     if wrong and (isinstance(other := _any_mode(program), str) or difference(other, found)):
         raise Unlike(f"smallest budget: {wrong}")
-
-
-def _enough(error: RuntimeError) -> int | None:
-    """The budget that a refusal calls sufficient. An interpreter of TorchScript puts it into an error of its own."""
-    if isinstance(error, remat.BudgetError):
-        return error.smallest
-    told = re.search(r"BudgetError: .* the smallest budget known to work here is .*\((\d+) bytes\)", str(error))
-    return int(told[1]) if told else None
 
 
 def _in_budget(program: Program, asked: int, counts: _Counts, profiled: bool) -> tuple[Outcome, int]:

@@ -52,6 +52,7 @@ def parse_bytes(text: str) -> int:
     """Bytes in a text such as ``6GiB``, ``512MB`` or ``1.5g``."""
 
 def format_bytes(bytes: int) -> str: ...
+def budget_that_holds(bytes: int) -> int: ...
 def plan_chain(chain_json: str, budget: int, strategy: str, slots: str) -> str:
     """The best plan of a chain within so many bytes, as JSON; ``slots`` is a number or ``exact``.
 
