@@ -14,7 +14,7 @@ from true_peak import true_peak
 from .comparison import Outcome, difference, outcome
 from .databases import programs
 from .item import Item
-from .pressure import PRESSURES, REFUSALS, PassThrough, Program, nothing
+from .pressure import PRESSURES, REFUSALS, SMALL_STEPS, PassThrough, Program, nothing
 
 SEED = 1234
 PERTURB = -6
@@ -140,7 +140,7 @@ def _check_smallest(program: Program, expected: Outcome, counts: _Counts) -> Non
             refusals += 1
             if refused.smallest <= asked or refusals > REFUSALS:
                 raise Unlike(f"smallest budget: {refusals} refusals, the last: {_said(refused)}") from None
-            asked = refused.smallest
+            asked = max(refused.smallest, asked + asked // 100 if refusals > SMALL_STEPS else 0)
     if highest > asked:
         raise Unlike(f"smallest budget: the allocator saw {highest - asked} bytes more than {asked}")
     wrong = difference(expected, found)

@@ -12,6 +12,7 @@ from torch import Tensor
 from .pressure import Moment, Program
 
 STEPS = 3
+"""One only where a step runs its closure many times."""
 ROWS, COLUMNS = 24, 16
 
 
@@ -53,7 +54,7 @@ def _trained(info: Any, dtype: torch.dtype, kwargs: dict[str, Any], moment: Mome
         return loss
 
     losses = []
-    for _ in range(STEPS):
+    for _ in range(1 if info.step_requires_closure else STEPS):
         moment()
         losses.append(optimizer.step(closure).detach())
     moment()

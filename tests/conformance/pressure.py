@@ -18,6 +18,8 @@ AT_FIRST = 1 << 19
 """Below a MiB, an op of few bytes is replayed as any other."""
 AMPLE = 1 << 32
 REFUSALS = 200
+SMALL_STEPS = 40
+"""After so many refusals, each further budget is larger by at least a hundredth."""
 
 
 def nothing() -> None:
