@@ -34,15 +34,18 @@ def drop_mode(mode: TorchDispatchMode) -> None:
 
 @contextmanager
 def below_autograd() -> Iterator[None]:
-    """As inside a dispatch mode: no autograd, no autocast, no version counting."""
-    guard = torch._C._AutoDispatchBelowAutograd()
+    """As inside a dispatch mode: no autograd, no autocast, no version counting, and out of sight of all modes.
+
+    A mode that the program entered inside of the budget must not see replays that are no part of an op.
+    """
+    guard, hidden = torch._C._AutoDispatchBelowAutograd(), torch._C._DisableTorchDispatch()
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
     try:
         with torch._C._ExcludeDispatchKeyGuard(keys):
             yield
     finally:
-        del guard
+        del hidden, guard
 
 
 def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
