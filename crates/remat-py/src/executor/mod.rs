@@ -1,5 +1,6 @@
 //! The engine, and the execution of its steps: evictions, replays, moves, and blocks of the arena.
 
+mod accelerators;
 mod constants;
 mod perform;
 mod placed;
@@ -8,6 +9,7 @@ mod replay;
 mod state;
 mod unreferenced;
 
+pub use accelerators::Accelerators;
 pub use placed::{is_exhausted, replaying};
 pub use state::Executor;
 pub use unreferenced::Yield;

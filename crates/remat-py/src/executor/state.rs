@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use remat_core::{DeviceId, Engine, Error, Observed, OpId, Placement, Step, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
+use super::accelerators::Accelerators;
 use crate::call::func::Func;
 use crate::call::global_state::GlobalState;
 use crate::call::record::Record;
@@ -46,6 +47,8 @@ pub struct Executor {
     pub devices: Vec<Device>,
     /// The session's own account of bytes.
     pub ledger: Ledger,
+    /// The devices among them that work beside the processor.
+    pub accelerators: Accelerators,
     /// Chains of ops behind storages.
     pub lineage: Lineage,
     /// Torch, as reached through Python.
@@ -86,6 +89,7 @@ impl Executor {
         engine: Engine,
         internals: TorchInternals,
         global_state: GlobalState,
+        accelerators: Accelerators,
         trace: Option<Trace>,
     ) -> PyResult<Executor> {
         let own = internals
@@ -102,6 +106,7 @@ impl Executor {
             records: Vec::new(),
             funcs: FxHashMap::default(),
             devices: Vec::new(),
+            accelerators,
             budget_device: DeviceId(0),
             arena: None,
             performing: false,
@@ -201,7 +206,7 @@ impl Executor {
                 let kept = given - budget.0.min(given);
                 let smallest = match self.arena {
                     Some(_) if *device == PLACED => smallest.0 + kept,
-                    _ => with_slack(smallest.0),
+                    _ => with_slack(smallest.0 + self.beside(*device)),
                 };
                 raised(self.internals.budget_error.bind(py).call1((
                     &self.current,

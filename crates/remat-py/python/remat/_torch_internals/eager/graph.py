@@ -9,14 +9,13 @@ from typing import Any
 import torch
 
 from .ops import AccumulateGrad
-from .replays import generators_of
+from .replays import default_generator
 
 
 def generators(device: torch.device) -> list[torch.Generator]:
     """The default generators that code on a device may draw from: the CPU's and its own."""
-    return generators_of((), None) + (
-        generators_of((torch.empty(0, device=device),), None) if device.type == "cuda" else []
-    )
+    on_cpu = torch.device("cpu")
+    return [default_generator(on_cpu)] + ([default_generator(device)] if device.type != "cpu" else [])
 
 
 @contextmanager

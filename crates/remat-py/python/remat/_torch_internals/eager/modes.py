@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,14 +34,19 @@ def drop_mode(mode: TorchDispatchMode) -> None:
             _push_mode(other)
 
 
+@functools.cache
+def _autocast() -> Any:
+    """The dispatch keys of autocast, of all kinds of devices."""
+    found = [key for name, key in torch._C.DispatchKey.__members__.items() if name.startswith("Autocast")]
+    return functools.reduce(operator.or_, map(torch._C.DispatchKeySet, found))
+
+
 @contextmanager
 def below_autograd() -> Iterator[None]:
     """As inside a dispatch mode: no autograd, no autocast, no version counting."""
     guard = torch._C._AutoDispatchBelowAutograd()
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
     try:
-        with torch._C._ExcludeDispatchKeyGuard(keys):
+        with torch._C._ExcludeDispatchKeyGuard(_autocast()):
             yield
     finally:
         del guard
