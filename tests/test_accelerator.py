@@ -20,7 +20,7 @@ class Device:
 
     def __init__(self, built: Path) -> None:
         self._built = built
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the process's end)
         self._process: subprocess.Popen[str] | None = None
 
     def run(self, case: str) -> str:

@@ -31,7 +31,7 @@ def library() -> Path:
         *(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}", f"-I{parts / 'include'}"),
         *(str(SOURCES / "standin.cpp"), f"-L{parts / 'lib'}", "-ltorch_cpu", "-lc10", f"-Wl,-rpath,{parts / 'lib'}"),
     ]
-    text = "".join(path.read_text() for path in sorted(SOURCES.glob("*.h")) + [SOURCES / "standin.cpp"])
+    text = "".join(path.read_text() for path in (*sorted(SOURCES.glob("*.h")), SOURCES / "standin.cpp"))
     names = (text, torch.__version__, sysconfig.get_platform(), *command)
     built = KEPT / hashlib.sha256("\0".join(names).encode()).hexdigest()[:16] / "standin.so"
     if not built.exists():

@@ -1,12 +1,16 @@
-"""What holds on accelerators, seen on the stand-in. `test_accelerator.py` runs each function in a process that has it."""
+"""Budgets on accelerators, seen on the stand-in; `test_accelerator.py` runs each case in a process that has it."""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import remat
 import torch
+from torch.nn.parallel import parallel_apply
 
 from . import standin
-from .programs import attention, budgeted, convolutions, data, perceptron, plain
+from .programs import DEVICES, attention, budgeted, convolutions, data, perceptron, plain
 
 NETWORKS = {"perceptron": perceptron, "convolutions": convolutions, "attention": attention}
 
@@ -125,6 +129,152 @@ def devices_that_are_not_there_are_refused() -> None:
             raise AssertionError(f"{budget} was not refused")
 
 
+def costs_are_times_on_the_device() -> None:
+    """Launching an op takes no time worth the name; the device takes the time that the test gave it."""
+    standin.set_duration("aten::tanh", 7_000_000)
+    standin.set_duration("aten::sinh", 3_000_000)
+    with tempfile.TemporaryDirectory() as there:
+        path = Path(there) / "run.trace"
+        with remat.budget("1GiB", device="standin", trace=path):
+            x = torch.ones(1000, device="standin")
+            for _ in range(5):
+                y = x.tanh().sinh()
+        lines = path.read_text().splitlines()
+    assert sum('"aten.tanh.default"' in line and '"c":7000000}' in line for line in lines) == 5
+    assert sum('"aten.sinh.default"' in line and '"c":3000000}' in line for line in lines) == 5
+    assert y.sum().item() > 0
+
+
+def ops_of_known_cost_are_not_waited_for() -> None:
+    stream = torch.accelerator.current_stream()
+    x = torch.ones(777, device="standin")
+    with remat.budget("1GiB", device="standin"):
+        for _ in range(5):
+            y = x + 1
+        before = standin.launched(stream)
+        y = x + 1
+        assert standin.launched(stream) > before
+        assert not standin.was_done(stream, standin.launched(stream))
+    assert y.sum().item() == 2 * 777
+
+
+def a_stream_that_reads_is_waited_for_before_its_bytes_are_taken() -> None:
+    """A stream still reads a tensor when that is evicted, and another stream gets its block."""
+
+    def program() -> list[torch.Tensor]:
+        main, side = torch.accelerator.current_stream(), torch.Stream("standin")
+        x = torch.linspace(0, 1, 1 << 16, device="standin")
+        values = [x.sin()]
+        side.wait_stream(main)
+        with side:
+            read = values[0] * 2
+        for _ in range(12):  # on the main stream, which takes the block of what is evicted
+            values.append(values[-1].cos())
+        main.synchronize()  # its work is done first
+        side.synchronize()
+        main.wait_stream(side)
+        return [read, *values]
+
+    reference = plain(program)
+    stats = budgeted(program, {"standin:0": reference.at(0.4)}, reference)
+    assert stats.recomputed > 0
+
+
+def a_stream_reads_what_another_brought_back() -> None:
+    """The program ordered its streams once. A tensor is evicted and brought back on one, and then read on the other."""
+
+    def program() -> list[torch.Tensor]:
+        main, side = torch.accelerator.current_stream(), torch.Stream("standin")
+        first = torch.linspace(0, 1, 1 << 16, device="standin").sin()
+        with side:
+            side.wait_stream(main)
+            warm = first + 1
+        values = [first]
+        for _ in range(12):
+            values.append(values[-1].cos())
+        again = first * 3  # brings it back on the main stream
+        with side:
+            read = first * 2
+        side.synchronize()  # before any work of the main stream is asked for
+        main.wait_stream(side)
+        return [warm, again, read, *values]
+
+    reference = plain(program)
+    stats = budgeted(program, {"standin:0": reference.at(0.4)}, reference)
+    assert stats.recomputed > 0
+
+
+def blocks_that_the_program_records_wait_for_their_stream() -> None:
+    """`record_stream` keeps a freed block from others until the stream is done, evicted tensors' blocks too."""
+
+    def program() -> list[torch.Tensor]:
+        main, side = torch.accelerator.current_stream(), torch.Stream("standin")
+        reads = []
+        for step in range(6):
+            x = torch.full((1 << 16,), float(step), device="standin").exp()
+            side.wait_stream(main)
+            with side:
+                reads.append(x.mul(2).sum())
+            x.record_stream(side)
+            del x
+        main.synchronize()
+        main.wait_stream(side)
+        return reads
+
+    reference = plain(program)
+    budgeted(program, {"standin:0": reference.at(0.9)}, reference)
+
+
+def a_model_on_two_devices() -> None:
+    """Halves of a model on two devices, with copies between them, a budget for each and the CPU's as well."""
+
+    def program() -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        front = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Tanh()) for _ in range(8)))
+        back = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(8)))
+        front, back = front.to("standin:0"), back.to("standin:1")
+        parameters = [*front.parameters(), *back.parameters()]
+        optimizer = torch.optim.SGD(parameters, lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            back(front(data(512, 64).to("standin:0")).to("standin:1")).square().mean().backward()
+            optimizer.step()
+        return parameters
+
+    reference = plain(program)
+    budgets = {"standin:1": reference.at(0.7, "standin:1"), "standin:0": reference.at(0.7), "cpu": 1 << 30}
+    assert budgeted(program, budgets, reference).recomputed > 0
+
+
+def factories_go_by_the_current_device() -> None:
+    with remat.budget({"standin:0": "1GiB", "standin:1": "1GiB"}):
+        made = []
+        for index in (0, 1, 0, 1):
+            with torch.accelerator.device_index(index):
+                made.append(torch.ones(100, device="standin").exp())
+        assert [tensor.device.index for tensor in made] == [0, 1, 0, 1]
+    assert torch.stack([tensor.cpu() for tensor in made]).unique().numel() == 1
+
+
+def replicas_in_threads() -> None:
+    """Two replicas of a model, each on a device and in a thread of its own, as data parallelism runs them."""
+
+    def program() -> list[torch.Tensor]:
+        replicas = []
+        for name in DEVICES:
+            torch.manual_seed(3)
+            layers = (torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(8))
+            replicas.append(torch.nn.Sequential(*layers).to(name))
+        batches = [part.to(name) for part, name in zip(data(1024, 64).chunk(2), DEVICES, strict=True)]
+        outputs = parallel_apply(replicas, batches, devices=[0, 1])
+        sum(output.square().mean().to("standin:0") for output in outputs).backward()
+        return [parameter.grad for replica in replicas for parameter in replica.parameters()]
+
+    reference = plain(program)
+    budgets = {name: reference.at(0.7, name) for name in DEVICES}
+    assert budgeted(program, budgets, reference).recomputed > 0
+
+
 CASES = {
     **{
         f"a budget is held with the same bits: {network} at {fraction}": (
@@ -143,6 +293,14 @@ CASES = {
             each_device_has_its_budget,
             large_blocks_count_as_the_allocator_cuts_them,
             workspace_is_measured_by_statistics,
+            costs_are_times_on_the_device,
+            ops_of_known_cost_are_not_waited_for,
+            a_stream_that_reads_is_waited_for_before_its_bytes_are_taken,
+            a_stream_reads_what_another_brought_back,
+            blocks_that_the_program_records_wait_for_their_stream,
+            a_model_on_two_devices,
+            factories_go_by_the_current_device,
+            replicas_in_threads,
             a_budget_too_small_is_refused,
             devices_that_are_not_there_are_refused,
         )

@@ -420,6 +420,10 @@ inline Tensor copy_from(const Tensor& self, const Tensor& to, bool) {
   return to;
 }
 
+inline void record_stream(Tensor& self, c10::Stream stream) {
+  Allocator::get().recordStream(self.storage().data_ptr(), stream);
+}
+
 inline at::Scalar local_scalar(const Tensor& self) {
   Queue& stream = current_queue(self.device().index());
   stream.wait(stream.launched());

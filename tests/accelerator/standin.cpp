@@ -28,6 +28,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Storage_storage_offset", &set_storage_);
   m.impl("_copy_from", &copy_from);
   m.impl("_local_scalar_dense", &local_scalar);
+  m.impl("record_stream", &record_stream);
   m.impl("native_dropout", &dropout);
   m.impl("convolution_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution>());
   m.impl("convolution_backward_overrideable", torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());

@@ -16,10 +16,11 @@ use super::state::{Outcome, State};
 use crate::call::arguments::{Registry, Torch};
 use crate::call::global_state::GlobalState;
 use crate::call::knowledge::Knowledge;
-use crate::executor::{Accelerators, Executor};
+use crate::executor::Executor;
 use crate::ffi::errors::{as_torch_raises, remat_error};
 use crate::ffi::layout::Layout;
 use crate::ffi::torch_internals::TorchInternals;
+use crate::tracking::accelerators::Accelerators;
 use crate::tracking::trace::Trace;
 
 /// A budget in force: a torch dispatch mode whose decisions the engine makes.

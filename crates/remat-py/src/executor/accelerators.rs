@@ -1,5 +1,5 @@
-//! What the executor does for devices that work beside the processor: it orders their streams, and leaves room in their
-//! budgets for what their allocators give out beside the session's storages.
+//! The executor's care for devices that work beside the processor: it orders their streams, and leaves room in their
+//! budgets for the bytes that their allocators give out beside the session's storages.
 
 use std::hash::Hasher;
 
@@ -8,6 +8,7 @@ use remat_core::{Bytes, DeviceId, OpSpec, Output};
 use rustc_hash::FxHasher;
 
 use super::state::Executor;
+use crate::tracking::accelerators::Accelerator;
 use crate::tracking::slack::slack;
 use crate::tracking::storages::LiveId;
 
@@ -17,76 +18,6 @@ const LARGE: u64 = 1 << 20;
 /// A block that is given back lowers what is kept by this part of the difference with each op: allocations of the same
 /// sizes come again, and may get larger blocks again.
 const DECAY: u64 = 64;
-
-/// A device that works beside the processor.
-struct Accelerator {
-    id: DeviceId,
-    /// `clock() -> stop`, `stop() -> int`: nanoseconds of the device's time.
-    clock: Py<PyAny>,
-    /// `allocated() -> int`: bytes of the blocks that its allocator gave out. `None` for one without statistics.
-    allocated: Option<Py<PyAny>>,
-    /// Bytes kept for blocks that are not those of the session's storages, and for what these are larger than asked for.
-    beside: u64,
-}
-
-/// The accelerators of a session.
-pub struct Accelerators {
-    /// `clock_of(device)`; `None` for the processor itself.
-    clock_of: Py<PyAny>,
-    /// `statistics_of(device)`; `None` for allocators without statistics.
-    statistics_of: Py<PyAny>,
-    /// The streams of all of them.
-    streams: Py<PyAny>,
-    /// `current_index() -> int`: the accelerator's current device.
-    current_index: Option<Py<PyAny>>,
-    /// Devices of the session that were looked at.
-    met: usize,
-    here: Vec<Accelerator>,
-}
-
-impl Accelerators {
-    /// Looks the functions up in the Python module `torch_internals`. No device is known yet.
-    ///
-    /// # Errors
-    /// `AttributeError` for a function that the module lacks.
-    pub fn of(module: &Bound<'_, PyAny>) -> PyResult<Accelerators> {
-        let here = module.call_method0("accelerator_here")?;
-        let current_index = module.getattr("current_index")?.unbind();
-        Ok(Accelerators {
-            clock_of: module.getattr("clock_of")?.unbind(),
-            statistics_of: module.getattr("statistics_of")?.unbind(),
-            streams: module.call_method0("Streams")?.unbind(),
-            current_index: (!here.is_none()).then_some(current_index),
-            met: 0,
-            here: Vec::new(),
-        })
-    }
-
-    fn find(&self, id: DeviceId) -> Option<&Accelerator> {
-        self.here.iter().find(|accelerator| accelerator.id == id)
-    }
-
-    fn meet(&mut self, device: &Bound<'_, PyAny>, id: DeviceId) -> PyResult<()> {
-        let py = device.py();
-        let clock = self.clock_of.bind(py).call1((device,))?;
-        if clock.is_none() {
-            return Ok(());
-        }
-        let statistics = self.statistics_of.bind(py).call1((device,))?;
-        let allocated = match statistics.is_none() {
-            true => None,
-            false => Some(statistics.getattr("allocated")?.unbind()),
-        };
-        self.streams.bind(py).call_method1("meet", (device,))?;
-        self.here.push(Accelerator {
-            id,
-            clock: clock.unbind(),
-            allocated,
-            beside: 0,
-        });
-        Ok(())
-    }
-}
 
 impl Executor {
     /// A hash of the devices of a call's storages; of the current one for a call without any, which may go by it.

@@ -9,7 +9,6 @@ mod replay;
 mod state;
 mod unreferenced;
 
-pub use accelerators::Accelerators;
 pub use placed::{is_exhausted, replaying};
 pub use state::Executor;
 pub use unreferenced::Yield;

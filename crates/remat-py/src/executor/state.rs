@@ -7,7 +7,6 @@ use pyo3::prelude::*;
 use remat_core::{DeviceId, Engine, Error, Observed, OpId, Placement, Step, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
-use super::accelerators::Accelerators;
 use crate::call::func::Func;
 use crate::call::global_state::GlobalState;
 use crate::call::record::Record;
@@ -15,6 +14,7 @@ use crate::ffi::arena::Arena;
 use crate::ffi::errors::{raised, remat_error};
 use crate::ffi::layout::Impl;
 use crate::ffi::torch_internals::TorchInternals;
+use crate::tracking::accelerators::Accelerators;
 use crate::tracking::devices::{Device, Follow, PLACED};
 use crate::tracking::ledger::Ledger;
 use crate::tracking::lineage::Lineage;

@@ -15,8 +15,8 @@ from .resident import resident
 def step_peak(step: Callable[[], Any], device: torch.device | None = None) -> int:
     """Runs ``step`` and returns the peak of the device's allocator in bytes, with those that were there before.
 
-    Raises ``RematError`` on the CPU while a profiler of the program's own is active, and on accelerators whose allocators
-    keep no statistics.
+    Raises ``RematError`` on the CPU while a profiler of the program's own is active, and on accelerators whose
+    allocators keep no statistics.
     """
     device = device or eager.usual_device()
     gc.collect()

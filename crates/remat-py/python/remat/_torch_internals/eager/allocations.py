@@ -17,8 +17,8 @@ _T = TypeVar("_T")
 def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, int | None]:
     """Runs an op and measures its workspace: the most bytes that it allocated on top of those that it leaves.
 
-    ``None`` where it cannot be measured: while a profiler of the program's own is active on the CPU, and on accelerators
-    whose allocators keep no statistics.
+    ``None`` where it cannot be measured: on the CPU while a profiler of the program's own is active, and on
+    accelerators whose allocators keep no statistics.
     """
     kwargs = kwargs or {}
     device = home(args, kwargs)

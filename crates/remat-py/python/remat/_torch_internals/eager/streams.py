@@ -1,8 +1,8 @@
 """The order of streams, where memory changes hands that a program does not know of.
 
-A program orders its streams by what it reads and writes. Evictions and replays add to that: the bytes of an evicted tensor
-are taken by other tensors although a stream may read them yet, and a replay writes a tensor that a stream may read that
-never waited for it. So after each of them all streams of the device on which ops ran wait for one another.
+A program orders its streams by what it reads and writes. Evictions and replays add to that: the bytes of an evicted
+tensor are taken by other tensors although a stream may read them yet, and a replay writes a tensor that a stream may
+read that never waited for it. So around them all streams of a device on which ops ran wait for one another.
 """
 
 from __future__ import annotations
