@@ -167,7 +167,7 @@ def a_stream_that_reads_is_waited_for_before_its_bytes_are_taken() -> None:
         values = [x.sin()]
         side.wait_stream(main)
         with side:
-            read = values[0] * 2
+            read = values[0].sum()  # so small that it stays
         for _ in range(12):  # on the main stream, which takes the block of what is evicted
             values.append(values[-1].cos())
         main.synchronize()  # its work is done first
@@ -175,7 +175,7 @@ def a_stream_that_reads_is_waited_for_before_its_bytes_are_taken() -> None:
         main.wait_stream(side)
         return [read, *values]
 
-    reference = plain(program)
+    reference = plain(program, measured=4)
     stats = budgeted(program, {"standin:0": reference.at(0.4)}, reference)
     assert stats.recomputed > 0
 
@@ -194,35 +194,35 @@ def a_stream_reads_what_another_brought_back() -> None:
             values.append(values[-1].cos())
         again = first * 3  # brings it back on the main stream
         with side:
-            read = first * 2
+            read = first.sum()
         side.synchronize()  # before any work of the main stream is asked for
         main.wait_stream(side)
         return [warm, again, read, *values]
 
-    reference = plain(program)
+    reference = plain(program, measured=4)
     stats = budgeted(program, {"standin:0": reference.at(0.4)}, reference)
     assert stats.recomputed > 0
 
 
-def blocks_that_the_program_records_wait_for_their_stream() -> None:
-    """`record_stream` keeps a freed block from others until the stream is done, evicted tensors' blocks too."""
+def streams_that_the_program_records_stay_recorded() -> None:
+    """`record_stream` keeps a block from others until the stream is done. It is an op, and the tensor comes again."""
 
     def program() -> list[torch.Tensor]:
         main, side = torch.accelerator.current_stream(), torch.Stream("standin")
-        reads = []
-        for step in range(6):
-            x = torch.full((1 << 16,), float(step), device="standin").exp()
+        values, reads = [], []
+        for step in range(12):
+            values.append(torch.full((1 << 16,), float(step), device="standin").exp())
             side.wait_stream(main)
             with side:
-                reads.append(x.mul(2).sum())
-            x.record_stream(side)
-            del x
+                reads.append(values[-1].sum())
+            values[-1].record_stream(side)
         main.synchronize()
         main.wait_stream(side)
-        return reads
+        return [*reads, *values]
 
-    reference = plain(program)
-    budgeted(program, {"standin:0": reference.at(0.9)}, reference)
+    reference = plain(program, measured=4)
+    stats = budgeted(program, {"standin:0": reference.at(0.5)}, reference)
+    assert stats.evictions > 0
 
 
 def a_model_on_two_devices() -> None:
@@ -297,7 +297,7 @@ CASES = {
             ops_of_known_cost_are_not_waited_for,
             a_stream_that_reads_is_waited_for_before_its_bytes_are_taken,
             a_stream_reads_what_another_brought_back,
-            blocks_that_the_program_records_wait_for_their_stream,
+            streams_that_the_program_records_stay_recorded,
             a_model_on_two_devices,
             factories_go_by_the_current_device,
             replicas_in_threads,
