@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from ..._errors import RematError
+from .devices import on_accelerator
 from .statistics import Watch, statistics_of
 from .tensors import home
 
@@ -22,8 +23,7 @@ def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
     """
     kwargs = kwargs or {}
     device = home(args, kwargs)
-    measurable = statistics_of(device) is not None if device.type != "cpu" else not torch.autograd._profiler_enabled()
-    if not measurable:
+    if not (statistics_of(device) if on_accelerator(device) else not torch.autograd._profiler_enabled()):
         return call(*args, **kwargs), None
     result, left, peak = allocations(lambda: call(*args, **kwargs), device)
     return result, max(0, peak - max(left, 0))
@@ -35,7 +35,7 @@ def allocations(call: Callable[[], _T], device: torch.device) -> tuple[_T, int, 
     Raises ``RematError`` on the CPU while a profiler of the program's own is active, for torch has but one, and on
     accelerators whose allocators keep no statistics.
     """
-    if device.type != "cpu":
+    if on_accelerator(device):
         return _allocations_on(device, call)
     if torch.autograd._profiler_enabled():
         raise RematError("bytes cannot be measured while a profiler is active: measure before it starts")
@@ -69,7 +69,7 @@ class Allocations:
     @classmethod
     def start(cls, device: torch.device) -> Allocations | None:
         """Counts from here on; ``None`` where that cannot be measured (see :func:`measured_call`)."""
-        if device.type != "cpu":
+        if on_accelerator(device):
             statistics = statistics_of(device)
             return None if statistics is None else cls(statistics.watch())
         if torch.autograd._profiler_enabled():

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .devices import device_module, index_of, synchronizer
+from .devices import device_module, index_of, on_accelerator, synchronizer
 
 #: Starts a measurement; the function that it returns ends it and gives the nanoseconds.
 Clock = Callable[[], Callable[[], int]]
@@ -21,7 +21,7 @@ def clock_of(device: torch.device) -> Clock | None:
     Two events of the current stream measure the work between them. Nothing needs to wait before the first; the second
     is waited for. Where a device has no events with times, all its work is waited for before and after.
     """
-    return None if device.type == "cpu" else _clock(device.type, index_of(device))
+    return _clock(device.type, index_of(device)) if on_accelerator(device) else None
 
 
 @functools.cache

@@ -43,6 +43,14 @@ def accelerator_here() -> torch.device | None:
     return torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
 
 
+def on_accelerator(device: torch.device) -> bool:
+    """Whether a device is one of the machine's accelerator: not the CPU, and not one without memory (meta)."""
+    if device.type in ("cpu", "meta"):
+        return False
+    accelerator = accelerator_here()
+    return accelerator is not None and accelerator.type == device.type
+
+
 def device_in_use() -> torch.device:
     """The current device of the accelerator if the program uses that, else the CPU."""
     accelerator = accelerator_here()
@@ -86,7 +94,7 @@ def device_of(storage: torch.UntypedStorage) -> tuple[str, torch.device] | None:
 
 def synchronizer(device: torch.device) -> Callable[[], None] | None:
     """The function that waits for a device; ``None`` where the device computes at once."""
-    if device.type == "cpu":
+    if not on_accelerator(device):
         return None
     index = index_of(device)
     return lambda: torch.accelerator.synchronize(index)

@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
+from .devices import on_accelerator
 from .ops import AccumulateGrad
 from .replays import default_generator
 
 
 def generators(device: torch.device) -> list[torch.Generator]:
     """The default generators that code on a device may draw from: the CPU's and its own."""
-    on_cpu = torch.device("cpu")
-    return [default_generator(on_cpu)] + ([default_generator(device)] if device.type != "cpu" else [])
+    of_cpu = default_generator(torch.device("cpu"))
+    return [of_cpu, default_generator(device)] if on_accelerator(device) else [of_cpu]
 
 
 @contextmanager

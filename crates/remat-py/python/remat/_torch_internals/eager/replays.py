@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..._errors import BudgetError
-from .devices import device_module, index_of
+from .devices import device_module, index_of, on_accelerator
 from .tensors import home
 
 
@@ -41,7 +41,7 @@ def generators_of(args: Any, kwargs: dict[str, Any] | None) -> list[torch.Genera
 
 def default_generator(device: torch.device) -> Any:
     """The generator that ops on a device draw from."""
-    if device.type == "cpu":
+    if not on_accelerator(device):
         return torch.default_generator
     module, index = device_module(device), index_of(device)
     generators = getattr(module, "default_generators", ())

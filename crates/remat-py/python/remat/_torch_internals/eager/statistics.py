@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .devices import blank_storage, device_module, index_of
+from .devices import blank_storage, device_module, index_of, on_accelerator
 
 
 @dataclass(eq=False)
@@ -65,7 +65,7 @@ class Watch:
 
 def statistics_of(device: torch.device) -> Statistics | None:
     """The statistics of a device; ``None`` for the CPU, and for accelerators that keep none."""
-    return None if device.type == "cpu" else _statistics(device.type, index_of(device))
+    return _statistics(device.type, index_of(device)) if on_accelerator(device) else None
 
 
 @functools.cache
@@ -100,7 +100,7 @@ def _of_module(kind: str, index: int) -> Statistics | None:
 
 def block_size(device: torch.device) -> int:
     """Bytes of the smallest block that a device's allocator gives out; sizes are multiples of it. 1 for the CPU."""
-    return 1 if device.type == "cpu" else _block_size(device.type, index_of(device))
+    return _block_size(device.type, index_of(device)) if on_accelerator(device) else 1
 
 
 @functools.cache
