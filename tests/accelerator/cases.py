@@ -7,10 +7,23 @@ from pathlib import Path
 
 import remat
 import torch
+from bits import bits, differences
+from remat._memory.step_peak import step_peak
 from torch.nn.parallel import parallel_apply
 
 from . import standin
-from .programs import DEVICES, attention, budgeted, convolutions, data, perceptron, plain
+from .programs import (
+    DEVICES,
+    attention,
+    budgeted,
+    convolutions,
+    data,
+    host,
+    perceptron,
+    plain,
+    restart,
+    seeded,
+)
 
 NETWORKS = {"perceptron": perceptron, "convolutions": convolutions, "attention": attention}
 
@@ -127,6 +140,54 @@ def devices_that_are_not_there_are_refused() -> None:
             assert "standin" in str(error)
         else:
             raise AssertionError(f"{budget} was not refused")
+
+
+def a_budget_follows_to_the_accelerator() -> None:
+    """A budget of `remat run` names no device. It moves with the first op there, not to tensors without memory."""
+    with remat.budget("64MiB", device="cpu")._following_accelerator() as run:
+        on_meta = torch.ones(1 << 16, device="meta") + 1
+        here = torch.ones(1024)
+        assert on_meta.is_meta and run.stats().peak == here.nbytes
+        there = torch.ones(1 << 10, device="standin")
+        for _ in range(3):
+            there = there + 1
+        assert run.stats().budget == 64 << 20 and run.stats().peak == 2 * there.nbytes
+    assert remat.measure(lambda: torch.ones(1 << 10, device="standin")).peak >= 1 << 12
+
+
+def the_programs_own_peak_is_told_by_watches() -> None:
+    """Measuring workspace restarts torch's peak. `step_peak` and the plans of chains do not lose what was before."""
+
+    def step() -> None:
+        x = torch.ones(1 << 20, device="standin")
+        del x
+        with remat.budget("64MiB", device="standin"):
+            torch.ones(1 << 10, device="standin").erfinv()
+
+    assert step_peak(step, torch.device("standin:0")) >= 4 << 20
+
+
+def a_planned_chain_keeps_its_budget() -> None:
+    """Stages are measured by the allocator's statistics and timed on the device; random numbers come again."""
+    layers = [(torch.nn.Linear(128, 128), torch.nn.GELU(), torch.nn.Dropout(0.1)) for _ in range(6)]
+    model = torch.nn.Sequential(*(torch.nn.Sequential(*layer) for layer in layers)).to("standin:0")
+    batch = data(1024, 128).to("standin:0")
+
+    def step(module: torch.nn.Module) -> list[torch.Tensor]:
+        module.zero_grad()
+        module(batch).square().mean().backward()
+        return [parameter.grad for parameter in module.parameters()]
+
+    reference = plain(lambda: step(model))
+    budget = reference.at(0.6)
+    model.zero_grad()
+    chain = remat.Checkpointable(model, batch, budget=budget)
+    step(chain)  # its gradients are there from then on
+    seeded()
+    restart()
+    found = host(step(chain))
+    assert restart()["standin:0"] <= budget
+    assert differences(reference.bits[: len(found)], bits(found)) == []
 
 
 def costs_are_times_on_the_device() -> None:
@@ -293,6 +354,9 @@ CASES = {
             each_device_has_its_budget,
             large_blocks_count_as_the_allocator_cuts_them,
             workspace_is_measured_by_statistics,
+            a_budget_follows_to_the_accelerator,
+            the_programs_own_peak_is_told_by_watches,
+            a_planned_chain_keeps_its_budget,
             costs_are_times_on_the_device,
             ops_of_known_cost_are_not_waited_for,
             a_stream_that_reads_is_waited_for_before_its_bytes_are_taken,

@@ -145,7 +145,7 @@ impl Executor {
             device: device.clone().unbind(),
         });
         let id = DeviceId((self.devices.len() - 1) as u8);
-        if self.follow == Follow::Accelerator && name != "cpu" {
+        if self.follow == Follow::Accelerator && name != "cpu" && !name.starts_with("meta") {
             // The script turned out to use an accelerator: the budget is of that.
             self.follow = Follow::Fixed;
             let budget = self.engine.budget(self.budget_device);
