@@ -15,9 +15,14 @@ use crate::tracking::storages::LiveId;
 /// Blocks larger than this may be larger than what was asked for, by as much: the rule of torch's caching allocators.
 const LARGE: u64 = 1 << 20;
 
-/// A block that is given back lowers what is kept by this part of the difference with each op: allocations of the same
-/// sizes come again, and may get larger blocks again.
+/// With each op, the bytes that are kept fall by this part of the difference to those that are needed: allocations of
+/// the same sizes come again, and may get larger blocks again.
 const DECAY: u64 = 64;
+
+/// A number of bytes that falls towards another one.
+fn decayed(bytes: u64, towards: u64) -> u64 {
+    bytes - bytes.saturating_sub(towards).div_ceil(DECAY)
+}
 
 impl Executor {
     /// A hash of the devices of a call's storages; of the current one for a call without any, which may go by it.
@@ -78,7 +83,10 @@ impl Executor {
         };
         let allocated: u64 = allocated.bind(py).call0()?.extract()?;
         let now = allocated.saturating_sub(self.ledger.used(id));
-        let keep = now.max(kept - kept.saturating_sub(now).div_ceil(DECAY));
+        let accelerator = &mut self.accelerators.here[at];
+        let rise = now - now.min(accelerator.seen.replace(now).unwrap_or(now));
+        accelerator.rise = rise.max(decayed(accelerator.rise, 0));
+        let keep = (now + accelerator.rise).max(decayed(kept, now));
         if keep == kept {
             return Ok(());
         }

@@ -13,6 +13,10 @@ pub struct Accelerator {
     pub allocated: Option<Py<PyAny>>,
     /// Bytes kept for blocks that are not those of the session's storages, and for what these are larger than asked for.
     pub beside: u64,
+    /// Bytes of such blocks before the last op.
+    pub seen: Option<u64>,
+    /// The most by which they grew from one op to the next, of late.
+    pub rise: u64,
 }
 
 /// The accelerators of a session.
@@ -76,6 +80,8 @@ impl Accelerators {
             clock: clock.unbind(),
             allocated,
             beside: 0,
+            seen: None,
+            rise: 0,
         });
         Ok(())
     }
