@@ -14,6 +14,31 @@ use crate::tracking::devices::PLACED;
 /// An op's result, and its cost in nanoseconds.
 type Timed<'py> = (Bound<'py, PyAny>, u64);
 
+/// A measurement of time under way.
+enum Started {
+    /// By the processor's clock, as the processor runs the op.
+    Here(Instant),
+    /// By the clock of the device that runs it: the function that ends the measurement.
+    OnDevice(Py<PyAny>),
+}
+
+impl Started {
+    fn of(py: Python<'_>, clock: Option<Py<PyAny>>) -> PyResult<Started> {
+        Ok(match clock {
+            Some(clock) => Started::OnDevice(clock.call0(py)?),
+            None => Started::Here(Instant::now()),
+        })
+    }
+
+    /// Nanoseconds since then.
+    fn elapsed(self, py: Python<'_>) -> PyResult<u64> {
+        match self {
+            Started::Here(instant) => Ok(instant.elapsed().as_nanos() as u64),
+            Started::OnDevice(stop) => stop.call0(py)?.extract(py),
+        }
+    }
+}
+
 impl State {
     /// The state of the generators that a random op draws from.
     pub(super) fn rng_state(&mut self, call: &Invocation<'_, '_>) -> PyResult<Py<PyAny>> {
@@ -68,8 +93,8 @@ impl State {
         signature: &mut Signature,
     ) -> PyResult<Timed<'py>> {
         let py = call.py();
+        let started = Started::of(py, self.executor.clock(py, signature.workspace_device))?;
         let internals = &self.executor.internals;
-        let started = Instant::now();
         let (result, workspace): (Bound<'py, PyAny>, Option<u64>) = internals
             .measured_call
             .bind(py)
@@ -80,7 +105,7 @@ impl State {
             signature.workspace = Bytes(workspace + self.rng_bytes(call));
             signature.measured = true;
         }
-        Ok((result, started.elapsed().as_nanos() as u64))
+        Ok((result, started.elapsed(py)?))
     }
 
     /// Runs the op, and times it until the cost of its signature is frozen.
@@ -94,11 +119,9 @@ impl State {
             let result = self.lending(py, || call.call())?;
             return Ok((result, signature.cost));
         }
-        self.synchronize(py)?;
-        let started = Instant::now();
+        let started = Started::of(py, self.executor.clock(py, signature.workspace_device))?;
         let result = self.lending(py, || call.call())?;
-        self.synchronize(py)?;
-        signature.sample(started.elapsed().as_nanos() as u64);
+        signature.sample(started.elapsed(py)?);
         Ok((result, signature.cost))
     }
 
@@ -108,13 +131,6 @@ impl State {
             self.executor.internals.rng_bytes
         } else {
             0
-        }
-    }
-
-    fn synchronize(&self, py: Python<'_>) -> PyResult<()> {
-        match &self.executor.internals.synchronize {
-            Some(synchronize) => synchronize.bind(py).call0().map(|_| ()),
-            None => Ok(()),
         }
     }
 }

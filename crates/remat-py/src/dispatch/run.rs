@@ -37,6 +37,7 @@ impl State {
         walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let state = self.executor.global_state.current(py)?;
         walked.signature ^= u64::from(state.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        walked.signature ^= self.executor.devices_of(py, &walked.lives)?;
         self.write_aliases(&mut walked);
         let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
         if walked.parameters && grad == GradMode::On {
@@ -357,6 +358,9 @@ impl State {
                 .is_some_and(|s| engine.is_pinned(s))
         });
         self.executor.drop_unreferenced_if_many(py)?;
+        self.executor.look_at_accelerators(py)?;
+        let workspace = self.executor.workspace_in_blocks(spec);
+        let spec = &OpSpec { workspace, ..*spec };
         let started = Instant::now();
         let mut begun = self.executor.engine.begin(spec);
         if matches!(begun, Err(Error::Budget { .. }))

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use remat_core::{Bytes, DeviceId, Engine};
+use remat_core::{DeviceId, Engine};
 
 use super::evictor;
 use super::lock::{Held, SessionLock};
@@ -20,7 +20,7 @@ use crate::executor::Executor;
 use crate::ffi::errors::{as_torch_raises, remat_error};
 use crate::ffi::layout::Layout;
 use crate::ffi::torch_internals::TorchInternals;
-use crate::tracking::slack::slack;
+use crate::tracking::accelerators::Accelerators;
 use crate::tracking::trace::Trace;
 
 /// A budget in force: a torch dispatch mode whose decisions the engine makes.
@@ -59,9 +59,9 @@ impl Session {
         settings: Settings,
     ) -> PyResult<Session> {
         let py = torch_internals.py();
-        let Some((reported, _, _)) = budgets.first() else {
+        if budgets.is_empty() {
             return Err(PyValueError::new_err("a session needs a budget"));
-        };
+        }
         let layout = Layout {
             data_ptr: layout.0,
             guard: layout.1,
@@ -71,10 +71,11 @@ impl Session {
             Some(path) => Some(Trace::create(path, &names().collect::<Vec<_>>())?),
             None => None,
         };
-        let internals = TorchInternals::of(torch_internals, layout, reported)?;
+        let internals = TorchInternals::of(torch_internals, layout)?;
         let engine = Engine::new(settings.config(&budgets));
         let global_state = GlobalState::of(torch_internals)?;
-        let mut executor = Executor::new(py, engine, internals, global_state, trace)?;
+        let accelerators = Accelerators::of(torch_internals)?;
+        let mut executor = Executor::new(py, engine, internals, global_state, accelerators, trace)?;
         for (i, (name, device, bytes)) in budgets.iter().enumerate() {
             executor.device_id(name, device)?;
             executor.set_given(DeviceId(i as u8), *bytes);
@@ -266,9 +267,10 @@ impl Session {
         }
         executor.drain_deaths(py)?;
         executor.set_given(DeviceId(device), bytes);
+        let left = bytes.map(|bytes| executor.left_of(bytes, DeviceId(device)));
         executor
             .engine
-            .set_budget(DeviceId(device), bytes.map(|b| Bytes(b - slack(b))))
+            .set_budget(DeviceId(device), left)
             .map_err(|e| executor.refusal(py, &e))?;
         executor.perform(py)?;
         executor.collect();

@@ -1,5 +1,6 @@
 //! The engine, and the execution of its steps: evictions, replays, moves, and blocks of the arena.
 
+mod accelerators;
 mod constants;
 mod perform;
 mod placed;

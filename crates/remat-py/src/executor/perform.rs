@@ -18,6 +18,7 @@ impl Executor {
         steps.extend_from_slice(self.engine.steps());
         self.placements.clear();
         self.placements.extend_from_slice(self.engine.placements());
+        self.order_streams(py)?;
         self.performing = true;
         let mut outcome = Ok(());
         for (done, step) in steps.iter().enumerate() {
@@ -37,7 +38,13 @@ impl Executor {
         }
         self.performing = false;
         self.placements.clear();
+        let replayed = steps
+            .iter()
+            .any(|step| matches!(step, Step::Recompute { .. }));
         self.steps = steps;
+        if replayed {
+            self.order_streams(py)?;
+        }
         outcome
     }
 

@@ -14,6 +14,7 @@ use crate::ffi::arena::Arena;
 use crate::ffi::errors::{raised, remat_error};
 use crate::ffi::layout::Impl;
 use crate::ffi::torch_internals::TorchInternals;
+use crate::tracking::accelerators::Accelerators;
 use crate::tracking::devices::{Device, Follow, PLACED};
 use crate::tracking::ledger::Ledger;
 use crate::tracking::lineage::Lineage;
@@ -46,6 +47,8 @@ pub struct Executor {
     pub devices: Vec<Device>,
     /// The session's own account of bytes.
     pub ledger: Ledger,
+    /// The devices among them that work beside the processor.
+    pub accelerators: Accelerators,
     /// Chains of ops behind storages.
     pub lineage: Lineage,
     /// Torch, as reached through Python.
@@ -86,6 +89,7 @@ impl Executor {
         engine: Engine,
         internals: TorchInternals,
         global_state: GlobalState,
+        accelerators: Accelerators,
         trace: Option<Trace>,
     ) -> PyResult<Executor> {
         let own = internals
@@ -102,6 +106,7 @@ impl Executor {
             records: Vec::new(),
             funcs: FxHashMap::default(),
             devices: Vec::new(),
+            accelerators,
             budget_device: DeviceId(0),
             arena: None,
             performing: false,
@@ -140,7 +145,7 @@ impl Executor {
             device: device.clone().unbind(),
         });
         let id = DeviceId((self.devices.len() - 1) as u8);
-        if self.follow == Follow::Accelerator && name != "cpu" {
+        if self.follow == Follow::Accelerator && name != "cpu" && !name.starts_with("meta") {
             // The script turned out to use an accelerator: the budget is of that.
             self.follow = Follow::Fixed;
             let budget = self.engine.budget(self.budget_device);
@@ -201,7 +206,7 @@ impl Executor {
                 let kept = given - budget.0.min(given);
                 let smallest = match self.arena {
                     Some(_) if *device == PLACED => smallest.0 + kept,
-                    _ => with_slack(smallest.0),
+                    _ => with_slack(smallest.0 + self.beside(*device)),
                 };
                 raised(self.internals.budget_error.bind(py).call1((
                     &self.current,

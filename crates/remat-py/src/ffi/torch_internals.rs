@@ -48,21 +48,18 @@ pub struct TorchInternals {
     pub rng_state: Py<PyAny>,
     /// `accumulating() -> bool`: whether autograd is about to leave a gradient in a leaf.
     pub accumulating: Py<PyAny>,
-    /// Waits until the device of the first budget is done; `None` for devices that compute at once.
-    pub synchronize: Option<Py<PyAny>>,
     /// Bytes that saving and restoring a generator's state takes.
     pub rng_bytes: u64,
 }
 
 impl TorchInternals {
-    /// Looks the functions up. `device` names the device of the first budget.
+    /// Looks the functions up.
     ///
     /// # Errors
     /// `AttributeError` for a function that the module lacks.
-    pub fn of(module: &Bound<'_, PyAny>, layout: Layout, device: &str) -> PyResult<TorchInternals> {
+    pub fn of(module: &Bound<'_, PyAny>, layout: Layout) -> PyResult<TorchInternals> {
         let get = |name: &str| -> PyResult<Py<PyAny>> { Ok(module.getattr(name)?.unbind()) };
         let base = module.getattr("TensorBase")?;
-        let synchronize = module.call_method1("synchronizer", (device,))?;
         Ok(TorchInternals {
             layout,
             view: get("view")?,
@@ -85,7 +82,6 @@ impl TorchInternals {
             own_frames_dropped: get("own_frames_dropped")?,
             rng_state: get("rng_state")?,
             accumulating: get("accumulating")?,
-            synchronize: (!synchronize.is_none()).then(|| synchronize.unbind()),
             rng_bytes: module.getattr("RNG_BYTES")?.extract()?,
         })
     }

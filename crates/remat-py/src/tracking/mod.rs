@@ -1,5 +1,6 @@
 //! The session's knowledge of the program's memory: torch's storages, bytes, devices, chains of ops, and the trace.
 
+pub mod accelerators;
 pub mod devices;
 pub mod held_constants;
 pub mod ledger;

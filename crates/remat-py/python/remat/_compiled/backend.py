@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from .._memory.budgets import Budget, bytes_of
-from .._torch_internals import compiler
+from .._torch_internals import compiler, eager
 from .budget.limit import Limit
 from .budget.search import NoRoom
 from .capture.cut import choose
@@ -152,7 +152,7 @@ def _handle(model: Callable[..., Any], fresh: Callable[[], Any], report: Report,
 
 def _device_of(model: Any) -> torch.device:
     parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
-    return parameters[0].device if parameters else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return parameters[0].device if parameters else eager.usual_device()
 
 
 def backend(gm: torch.fx.GraphModule, inputs: Any, **kwargs: Any) -> Any:

@@ -45,7 +45,7 @@ def budgets_of(budget: Budget | Mapping[str, Budget] | None, device: str | torch
             raise ValueError("no budget given: expected e.g. {'cuda': '6GiB'}")
         pairs = [(device_of(name), amount) for name, amount in budget.items()]
     else:
-        pairs = [(device_of(device) if device is not None else _default_device(), budget)]
+        pairs = [(device_of(device) if device is not None else eager.device_in_use(), budget)]
     return [DeviceBudget(eager.device_name(where), where, _bounded(amount, where)) for where, amount in pairs]
 
 
@@ -60,12 +60,6 @@ def device_of(asked: str | torch.device) -> torch.device:
     if name not in there:
         raise ValueError(f"device {str(asked)!r} is not there: expected one of {', '.join(there)}")
     return device
-
-
-def _default_device() -> torch.device:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        return torch.device("cuda", torch.cuda.current_device())
-    return torch.device("cpu")
 
 
 def _bounded(amount: Budget | None, device: torch.device) -> int | None:
@@ -83,6 +77,4 @@ def _physical_memory(device: torch.device) -> int:
     """Bytes of memory that a device has."""
     if device.type == "cpu":
         return int(os.sysconf("SC_PHYS_PAGES")) * int(os.sysconf("SC_PAGE_SIZE"))
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return 1 << 62
+    return eager.physical_memory(device) or 1 << 62

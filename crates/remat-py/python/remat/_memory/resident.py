@@ -15,8 +15,9 @@ def resident(device: torch.device, hidden: Iterable[dict[int, int]] = ()) -> int
 
     ``hidden`` adds storages that Python may not see, such as those that a compiled graph keeps: bytes by storage.
     """
-    if device.type == "cuda":
-        return int(torch.cuda.memory_allocated(device))
+    statistics = eager.statistics_of(device)
+    if statistics is not None:
+        return statistics.allocated()
     found = {storage: size for part in hidden for storage, size in part.items()}
     for tensor in live_tensors():
         real = eager.TensorBase.untyped_storage(tensor).device.type == device.type  # the compiler's have no memory

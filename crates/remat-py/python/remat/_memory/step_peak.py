@@ -15,9 +15,10 @@ from .resident import resident
 def step_peak(step: Callable[[], Any], device: torch.device | None = None) -> int:
     """Runs ``step`` and returns the peak of the device's allocator in bytes, with those that were there before.
 
-    Raises ``RematError`` on the CPU while a profiler of the program's own is active.
+    Raises ``RematError`` on the CPU while a profiler of the program's own is active, and on accelerators whose
+    allocators keep no statistics.
     """
-    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or eager.usual_device()
     gc.collect()
     base = resident(device)
     _, _, peak = eager.allocations(step, device)

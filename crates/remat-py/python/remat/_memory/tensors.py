@@ -41,6 +41,6 @@ def distinct_bytes(values: Iterable[torch.Tensor], besides: Iterable[torch.Tenso
 
 
 def allocated_bytes(tensor: torch.Tensor) -> int:
-    """Bytes that the allocator gave out for a tensor's storage: CUDA's blocks are of 512 bytes."""
-    size = int(eager.TensorBase.untyped_storage(tensor).nbytes())
-    return -(-size // 512) * 512 if tensor.device.type == "cuda" else size
+    """Bytes that the allocator gave out for a tensor's storage, in whole blocks: CUDA's are of 512 bytes."""
+    size, block = int(eager.TensorBase.untyped_storage(tensor).nbytes()), eager.block_size(tensor.device)
+    return -(-size // block) * block

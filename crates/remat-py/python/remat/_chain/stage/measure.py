@@ -232,7 +232,7 @@ def _real_sum(tensor: torch.Tensor) -> torch.Tensor:
 
 def _timed(stage: Stage, entry: Any, given: Any, device: torch.device) -> tuple[float, float]:
     """Seconds of a forward pass that saves all, and of its backward pass."""
-    wait = eager.synchronizer(eager.device_name(device)) or (lambda: None)
+    wait = eager.synchronizer(device) or (lambda: None)
     torch.clear_autocast_cache()
     wait()
     began = perf_counter()

@@ -228,7 +228,9 @@ def on_zeros(call: Call, run: Callable[[Any, tuple[Any, ...], dict[str, Any]], t
     with torch.no_grad():
         args, kwargs = pytree.tree_map(_zeros, (call.args, call.kwargs))
         devices = {leaf.device for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
-        with torch.random.fork_rng([device for device in devices if device.type == "cuda"]):
+        accelerated = [device for device in devices if device.type != "cpu"]
+        kind = accelerated[0].type if accelerated else "cuda"  # as torch itself takes it without devices
+        with torch.random.fork_rng([device for device in accelerated if device.type == kind], device_type=kind):
             return run(call.op, args, kwargs)[1]
 
 

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import flop_registry
 
 # Arithmetic operations, and bytes, in a nanosecond. Only their ratio decides which ops are recomputed first. It is
 # fixed, so that plans do not change from run to run.
-_RATES = {"cpu": (100.0, 10.0), "cuda": (50_000.0, 1_500.0)}
+_RATES_OF_CPU, _RATES_OF_ACCELERATOR = (100.0, 10.0), (50_000.0, 1_500.0)
 # Names of torch's function that estimates a size, the newest first.
 _NAMES = ("optimization_hint", "size_hint", "hint_int")
 _HINT: Any = next(getattr(partitioners, name) for name in _NAMES if hasattr(partitioners, name))
@@ -22,7 +22,8 @@ def nanoseconds(node: fx.Node, read_bytes: int, written_bytes: int) -> int:
     """The time of an op by its arithmetic, or by the bytes that it reads and writes, whichever is longer."""
     value = node.meta.get("val")
     first = next((leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)), None)
-    operations_rate, bytes_rate = _RATES.get(first.device.type if first is not None else "cpu", _RATES["cpu"])
+    on_cpu = first is None or first.device.type in ("cpu", "meta")
+    operations_rate, bytes_rate = _RATES_OF_CPU if on_cpu else _RATES_OF_ACCELERATOR
     return round(max(_operations(node) / operations_rate, (read_bytes + written_bytes) / bytes_rate))
 
 

@@ -10,7 +10,20 @@ from __future__ import annotations
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .allocations import Allocations, allocations, measured_call
-from .devices import blank_storage, device_name, device_of, devices, empty_storage, synchronizer
+from .clocks import clock_of
+from .devices import (
+    accelerator_here,
+    blank_storage,
+    current_index,
+    device_in_use,
+    device_name,
+    device_of,
+    devices,
+    empty_storage,
+    physical_memory,
+    synchronizer,
+    usual_device,
+)
 from .forms import QUANTIZED, any_nested, form
 from .global_state import GETTERS, SETTERS, enter_state, state_number
 from .graph import generators, hooks_aside, leaves
@@ -21,6 +34,8 @@ from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
 from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random, rng_state, view
 from .sizes import predict
+from .statistics import block_size, statistics_of
+from .streams import Streams
 from .tensors import TensorBase, flatten, flatten_tree, part_storages, parts, storage_id, unflatten_tree, use_count
 
 __all__ = [
@@ -29,17 +44,23 @@ __all__ = [
     "RNG_BYTES",
     "SETTERS",
     "Allocations",
+    "Streams",
     "TensorBase",
     "TorchDispatchMode",
+    "accelerator_here",
     "accumulating",
     "allocations",
     "any_nested",
     "below_autograd",
     "blank_storage",
+    "block_size",
     "budget_error",
     "classify",
+    "clock_of",
     "contents",
+    "current_index",
     "describe",
+    "device_in_use",
     "device_name",
     "device_of",
     "devices",
@@ -57,6 +78,7 @@ __all__ = [
     "own_frames_dropped",
     "part_storages",
     "parts",
+    "physical_memory",
     "pop_mode",
     "predict",
     "prepare_native",
@@ -68,10 +90,12 @@ __all__ = [
     "route",
     "set_grad_mode",
     "state_number",
+    "statistics_of",
     "storage_id",
     "synchronizer",
     "unflatten_tree",
     "use_count",
+    "usual_device",
     "view",
 ]
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
+from .devices import on_accelerator
 from .ops import AccumulateGrad
-from .replays import generators_of
+from .replays import default_generator
 
 
 def generators(device: torch.device) -> list[torch.Generator]:
     """The default generators that code on a device may draw from: the CPU's and its own."""
-    return generators_of((), None) + (
-        generators_of((torch.empty(0, device=device),), None) if device.type == "cuda" else []
-    )
+    of_cpu = default_generator(torch.device("cpu"))
+    return [of_cpu, default_generator(device)] if on_accelerator(device) else [of_cpu]
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +34,13 @@ def drop_mode(mode: TorchDispatchMode) -> None:
             _push_mode(other)
 
 
+@functools.cache
+def _autocast() -> Any:
+    """The dispatch keys of autocast, of all kinds of devices."""
+    found = [key for name, key in torch._C.DispatchKey.__members__.items() if name.startswith("Autocast")]
+    return functools.reduce(operator.or_, map(torch._C.DispatchKeySet, found))
+
+
 @contextmanager
 def below_autograd() -> Iterator[None]:
     """As inside a dispatch mode: no autograd, no autocast, no version counting, and out of sight of all modes.
@@ -39,10 +48,8 @@ def below_autograd() -> Iterator[None]:
     A mode that the program entered inside of the budget must not see replays that are no part of an op.
     """
     guard, hidden = torch._C._AutoDispatchBelowAutograd(), torch._C._DisableTorchDispatch()
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-    keys = keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)
     try:
-        with torch._C._ExcludeDispatchKeyGuard(keys):
+        with torch._C._ExcludeDispatchKeyGuard(_autocast()):
             yield
     finally:
         del hidden, guard

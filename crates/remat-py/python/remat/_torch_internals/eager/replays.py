@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..._errors import BudgetError
+from .devices import device_module, index_of, on_accelerator
 from .tensors import home
 
 
@@ -35,11 +36,35 @@ def generators_of(args: Any, kwargs: dict[str, Any] | None) -> list[torch.Genera
     explicit = [v for v in (*args, *(kwargs or {}).values()) if isinstance(v, torch.Generator)]
     if explicit:
         return explicit
-    device = home(args, kwargs or {})
-    if device.type == "cuda":
-        index = device.index if device.index is not None else torch.cuda.current_device()
-        return [torch.cuda.default_generators[index]]
-    return [torch.default_generator]
+    return [default_generator(home(args, kwargs or {}))]
+
+
+def default_generator(device: torch.device) -> Any:
+    """The generator that ops on a device draw from."""
+    if not on_accelerator(device):
+        return torch.default_generator
+    module, index = device_module(device), index_of(device)
+    generators = getattr(module, "default_generators", ())
+    if generators:
+        return generators[index]
+    internals: Any = torch._C
+    if hasattr(internals, "_accelerator_getDefaultGenerator"):
+        return internals._accelerator_getDefaultGenerator(index)
+    return _ModuleGenerator(module, index)
+
+
+class _ModuleGenerator:
+    """The generator of a device whose module shows only its state, as ``torch.mps`` did."""
+
+    def __init__(self, module: Any, index: int) -> None:
+        self._module, self._at = module, (index,) if index else ()
+
+    def get_state(self) -> torch.Tensor:
+        state: torch.Tensor = self._module.get_rng_state(*self._at)
+        return state
+
+    def set_state(self, state: torch.Tensor) -> None:
+        self._module.set_rng_state(state, *self._at)
 
 
 def rng_state(args: Any, kwargs: dict[str, Any] | None) -> list[tuple[torch.Generator, bytes]]:
