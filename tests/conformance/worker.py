@@ -40,8 +40,10 @@ def _checked(name: str, check: Check) -> Verdict:
 
 
 def _prepare(errors: BinaryIO) -> None:
-    """What is printed goes to a file, and what torch loads lazily is loaded and set aside: the scans for live tensors
-    need not see it."""
+    """Sends output to a file, and loads and sets aside all that torch loads lazily.
+
+    Scans for live tensors need not see that.
+    """
     ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     for stream in (1, 2):

@@ -11,7 +11,8 @@ pub struct Accelerator {
     pub clock: Py<PyAny>,
     /// `allocated() -> int`: bytes of the blocks that its allocator gave out. `None` for one without statistics.
     pub allocated: Option<Py<PyAny>>,
-    /// Bytes kept for blocks that are not those of the session's storages, and for what these are larger than asked for.
+    /// Bytes kept for blocks that are not those of the session's storages, and for what these are larger than asked
+    /// for.
     pub beside: u64,
     /// Bytes of such blocks before the last op.
     pub seen: Option<u64>,
