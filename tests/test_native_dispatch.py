@@ -100,7 +100,7 @@ def test_both_ways_count_the_same_ops(monkeypatch: pytest.MonkeyPatch) -> None:
 @needed
 def test_it_says_that_it_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_DISPATCH", "native")
-    with pytest.warns(RuntimeWarning, match="only a part of the tests"), remat.budget("1GiB"):
+    with pytest.warns(RuntimeWarning, match="torch 2.15 alone"), remat.budget("1GiB"):
         torch.ones(1)
 
 

@@ -114,8 +114,8 @@ class NativeDispatch:
 def way_for(mode: Any, arena: bool) -> Dispatch:
     """The way that the environment variable ``REMAT_DISPATCH`` asks for, ``python`` by default.
 
-    The native way is being built: only a part of the tests was run with it. It is for work on Remat, and warns. An
-    arena takes ``python``.
+    The native way is being built, and ran with torch 2.15 alone. It is for work on Remat, and warns. An arena takes
+    ``python``.
 
     Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native`` where this build of torch
     does not allow it.
@@ -129,7 +129,7 @@ def way_for(mode: Any, arena: bool) -> Dispatch:
     if reason is not None:
         raise RematError(f"REMAT_DISPATCH=native: {reason}; unset the variable to use a dispatch mode of Python")
     warnings.warn(
-        "REMAT_DISPATCH=native is unfinished: only a part of the tests was run with it; "
+        "REMAT_DISPATCH=native is unfinished: it ran with torch 2.15 alone; "
         "unset the variable for any use but work on Remat",
         RuntimeWarning,
         stacklevel=5,
