@@ -213,6 +213,8 @@ PROBES = {
     "platform": "native.sys.platform = 'win32'",
     "tensor layout": "native._candidates = lambda t: {k: set() for k in ('storage', 'sizes')}",
     "order of keys": "native._set_of = lambda key: 1",
+    "disabled modes": "native._check_modes.__globals__['_C'] = type('C', (), {\n"
+    "    '__getattr__': lambda self, name: (lambda key: False) if 'tls_is' in name else getattr(torch._C, name)})()",
     "key in use": "native._is_taken = lambda: True",
     "key not taken": "taken = iter([False, False]); native._is_taken = lambda: next(taken)",
     "redispatch": "native._words = lambda address, count: (id(b'0' * 64) + 32,) * count",

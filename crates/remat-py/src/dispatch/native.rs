@@ -230,7 +230,9 @@ pub(super) unsafe extern "C-unwind" fn fallback(
         }
         None => false,
     });
-    let native = if captured { None } else { active() };
+    // What no dispatch mode sees is none of the session's business.
+    let aside = captured || dispatcher.modes_are_disabled();
+    let native = if aside { None } else { active() };
     let (Some(native), Some(boxed)) = (native, dispatcher::boxed()) else {
         let _excluded = dispatcher.exclude();
         // SAFETY: the dispatcher's own arguments.

@@ -66,7 +66,9 @@ pub struct Dispatcher {
 pub struct Keys {
     /// The number of the fallback's own key.
     own: u16,
-    /// The keys below it.
+    /// The number of the key of Python's dispatch modes.
+    modes: u16,
+    /// The keys below the fallback's.
     below: u64,
     /// The key of Python's dispatch modes.
     python: u64,
@@ -265,6 +267,12 @@ impl Dispatcher {
             dispatcher: self,
             before,
         }
+    }
+
+    /// Whether dispatch modes do not see this thread's ops at present.
+    pub fn modes_are_disabled(&self) -> bool {
+        // SAFETY: reads a flag of this thread.
+        unsafe { (self.is_excluded)(self.keys.modes) }
     }
 
     /// Whether autograd records ops on this thread.

@@ -68,7 +68,9 @@ def _set_up() -> None:
         "python": str(library / "libtorch_python.so"),
     }
     layout = _tensor_layout()
-    _native.register_native(_keys(), libraries, _redispatch())
+    keys = _keys()
+    _check_modes(keys["modes"])
+    _native.register_native(keys, libraries, _redispatch())
     if not _is_taken():
         raise Unsuited(f"the fallback did not come to the key {_KEY}")
     data, _ = probe_layout()
@@ -108,6 +110,7 @@ def _keys() -> dict[str, int]:
         odd |= _bit_of(name)
     return {
         "own": own,
+        "modes": int(_C.DispatchKey.Python),
         "below": below,
         "python": python,
         "aside": python | (meta & ~dense),
@@ -236,6 +239,17 @@ def _wrapped(dtype: int) -> int:
     if bit.bit_count() != 1 or wrapped != [bit] * 3 or plain != [0] * 3:
         raise _unexpected("numbers that become tensors")
     return bit
+
+
+def _check_modes(key: int) -> None:
+    """Whether torch excludes the key of dispatch modes where it disables them."""
+    hidden = _C._DisableTorchDispatch()
+    try:
+        excluded = _C._dispatch_tls_is_dispatch_key_excluded(_C.DispatchKey(key))
+    finally:
+        del hidden
+    if not excluded or _C._dispatch_tls_is_dispatch_key_excluded(_C.DispatchKey(key)):
+        raise _unexpected("the way to disable dispatch modes")
 
 
 def _check_reading() -> None:
