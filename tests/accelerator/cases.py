@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from pathlib import Path
 
@@ -105,6 +106,28 @@ def large_blocks_count_as_the_allocator_cuts_them() -> None:
     reference = plain(program)
     stats = budgeted(program, {"standin:0": reference.at(0.75)}, reference)
     assert stats.evictions > 0
+
+
+def replays_get_larger_blocks_within_the_budget(seed: int) -> None:
+    """Tensors of irregular sizes: what comes again seldom finds a block of its size, and takes a larger one."""
+
+    def program() -> list[torch.Tensor]:
+        draw = random.Random(seed)
+        values = [torch.full((draw.randrange(200_000, 1_500_000),), 0.5, device="standin") for _ in range(8)]
+        for _ in range(60):
+            i = draw.randrange(len(values))
+            if draw.random() < 0.3:
+                first, second = draw.randrange(100_000, 200_000), draw.randrange(100_000, 900_000)
+                values[i] = torch.cat([values[i][:first], draw.choice(values)[:second]])
+            else:
+                values[i] = values[i].sin()
+            if draw.random() < 0.2:
+                values.append(values[i].cos())
+        return [value.sum() for value in values]
+
+    reference = plain(program)
+    for fraction in (0.8, 0.6, 0.45):
+        assert budgeted(program, {"standin:0": reference.at(fraction)}, reference).recomputed > 0
 
 
 def workspace_is_measured_by_statistics() -> None:
@@ -344,6 +367,10 @@ CASES = {
         )
         for network in NETWORKS
         for fraction in (0.8, 0.65)
+    },
+    **{
+        f"replays get larger blocks within the budget: {seed}": (replays_get_larger_blocks_within_the_budget, (seed,))
+        for seed in (2, 5, 6)
     },
     **{
         case.__name__.replace("_", " "): (case, ())

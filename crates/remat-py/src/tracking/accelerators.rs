@@ -17,6 +17,8 @@ pub struct Accelerator {
     pub seen: Option<u64>,
     /// The most by which they grew from one op to the next, of late.
     pub rise: u64,
+    /// Whether a replay was given up because blocks grew further than that.
+    pub short: bool,
 }
 
 /// The accelerators of a session.
@@ -82,6 +84,7 @@ impl Accelerators {
             beside: 0,
             seen: None,
             rise: 0,
+            short: false,
         });
         Ok(())
     }
