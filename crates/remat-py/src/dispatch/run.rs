@@ -387,7 +387,10 @@ impl State {
         let op = begun.map_err(|e| self.executor.refusal(py, &e))?;
         if !self.executor.engine.steps().is_empty() {
             self.executor.decide_ns += started.elapsed().as_nanos() as u64;
-            self.executor.perform(py)?;
+            self.executor.accelerators.checking = true;
+            let performed = self.executor.perform(py);
+            self.executor.accelerators.checking = false;
+            performed?;
             let needed = Bytes(workspace.0 + fresh(spec).sum::<u64>());
             let checked = self
                 .executor

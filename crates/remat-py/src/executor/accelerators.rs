@@ -136,10 +136,8 @@ impl Executor {
 
     /// Whether the last check found blocks too large; the next asks anew.
     pub fn take_short(&mut self) -> bool {
-        let here = self.accelerators.here.iter_mut();
-        here.fold(false, |any, accelerator| {
-            std::mem::take(&mut accelerator.short) || any
-        })
+        let mut here = self.accelerators.here.iter_mut();
+        here.any(|accelerator| std::mem::take(&mut accelerator.short))
     }
 
     /// The part of a device's budget that is for the session's storages and ops.

@@ -78,7 +78,8 @@ impl Executor {
         record: &Record,
         mutation: Mutation,
     ) -> PyResult<()> {
-        if mutation == Mutation::Copy || record.form.written.is_empty() {
+        let allocates = mutation == Mutation::Copy || record.form.written.is_empty();
+        if self.accelerators.checking && allocates {
             let made = self.storages_of(self.engine.outputs(op));
             let made: u64 = made.iter().map(|&sid| self.engine.bytes(sid).0).sum();
             let needed = Bytes(made + record.workspace);

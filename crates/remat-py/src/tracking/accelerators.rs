@@ -11,7 +11,7 @@ pub struct Accelerator {
     pub clock: Py<PyAny>,
     /// `allocated() -> int`: bytes of the blocks that its allocator gave out. `None` for one without statistics.
     pub allocated: Option<Py<PyAny>>,
-    /// Bytes kept for blocks that are not those of the session's storages, and for what these are larger than asked for.
+    /// Bytes kept for blocks of others than the session's storages, and for what these are larger than asked for.
     pub beside: u64,
     /// Bytes of such blocks before the last op.
     pub seen: Option<u64>,
@@ -33,6 +33,8 @@ pub struct Accelerators {
     pub current_index: Option<Py<PyAny>>,
     /// Devices of the session that were looked at.
     pub met: usize,
+    /// Whether the steps under way are those of a plan that can be made anew where blocks are larger than foreseen.
+    pub checking: bool,
     /// Those that were met.
     pub here: Vec<Accelerator>,
 }
@@ -51,6 +53,7 @@ impl Accelerators {
             streams: module.call_method0("Streams")?.unbind(),
             current_index: (!here.is_none()).then_some(current_index),
             met: 0,
+            checking: false,
             here: Vec::new(),
         })
     }
