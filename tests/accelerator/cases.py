@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from pathlib import Path
@@ -213,6 +214,26 @@ def a_planned_chain_keeps_its_budget() -> None:
     assert differences(reference.bits[: len(found)], bits(found)) == []
 
 
+def forked_children_leave_the_device_alone() -> None:
+    """Real accelerators raise in the child of a fork, such as the worker of a data loader."""
+
+    def raises(*_: object) -> torch.Stream:
+        raise RuntimeError("the device was used in the child of a fork")
+
+    with remat.budget("64MiB", device="standin"):
+        x = torch.ones(1 << 10, device="standin") + 1
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                torch.accelerator.current_stream = torch.accelerator.current_device_index = raises
+                code = 0 if torch.ones(1 << 10).exp().numel() else 2
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+    assert x.sum().item() == 2 << 10
+
+
 def costs_are_times_on_the_device() -> None:
     """Launching an op takes no time worth the name; the device takes the time that the test gave it."""
     standin.set_duration("aten::tanh", 7_000_000)
@@ -384,6 +405,7 @@ CASES = {
             a_budget_follows_to_the_accelerator,
             the_programs_own_peak_is_told_by_watches,
             a_planned_chain_keeps_its_budget,
+            forked_children_leave_the_device_alone,
             costs_are_times_on_the_device,
             ops_of_known_cost_are_not_waited_for,
             a_stream_that_reads_is_waited_for_before_its_bytes_are_taken,

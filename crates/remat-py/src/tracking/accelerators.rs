@@ -63,6 +63,13 @@ impl Accelerators {
         self.here.iter().find(|accelerator| accelerator.id == id)
     }
 
+    /// Leaves all accelerators alone from here on: the child of a fork cannot use them.
+    pub fn leave(&mut self) {
+        self.here.clear();
+        self.current_index = None;
+        self.met = usize::MAX;
+    }
+
     /// Takes in a device of the session, unless it is the processor itself.
     ///
     /// # Errors
