@@ -67,6 +67,36 @@ def test_numbers_that_torch_wraps_are_replayed_as_they_were(way: str) -> None:
     assert run.stats().recomputed > 0
 
 
+def test_numbers_that_torch_wraps_are_other_forms_than_tensors_without_dimensions(way: str) -> None:
+    x, scalar = torch.arange(4096), torch.tensor(1.5, dtype=torch.float64)
+    factors = [2, scalar, 1.5, True, torch.tensor(2), scalar * 2, 2.5, 3]
+
+    def products() -> list[tuple[torch.dtype, float]]:
+        kept = [x * factor for _ in range(8) for factor in factors]
+        return [(product.dtype, product.double().sum().item()) for product in kept]
+
+    plain, measured = products(), remat.measure(products)
+    with remat.budget(measured.fraction(0.5), policy="lru") as run:
+        assert products() == plain
+    assert run.stats().recomputed > 0
+
+
+@needed
+def test_both_ways_count_the_same_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    x, counted = torch.randn(32, 64), []
+    for way in ("native", "python"):
+        monkeypatch.setenv("REMAT_DISPATCH", way)
+        with remat.budget(1 << 30) as run:
+            for _ in range(6):
+                optimizer.zero_grad()
+                (model(x)[:, 1:].t() * 2).square().mean().backward()
+                optimizer.step()
+        counted.append(run.stats().ops)
+    assert counted[0] == counted[1]
+
+
 @needed
 def test_it_says_that_it_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_DISPATCH", "native")
@@ -187,7 +217,12 @@ PROBES = {
     "key not taken": "taken = iter([False, False]); native._is_taken = lambda: next(taken)",
     "redispatch": "native._words = lambda address, count: (id(b'0' * 64) + 32,) * count",
     "library": "native.Path = lambda path: __import__('pathlib').Path('/nowhere/x')",
-    "tags": "native._seen = lambda *a: ('x', [(1, 0)] * 4, None, [])",
+    "tags": "native._seen = lambda *a, **k: {'raw': [(1, 0)] * 4, 'header': None}",
+    "wrapped numbers": "native._wrapped = lambda dtype: 1 << 40",
+    "raising": """
+capture = native._native.capture_native
+native._native.capture_native = lambda *a, **k: [] if k.get("raising") else capture(*a, **k)
+""",
     "reading": "native._shown = lambda tensor: 'another tensor'",
     "function": "native.torch._C._dispatch_key_parse = None",
 }

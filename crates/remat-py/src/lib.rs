@@ -40,6 +40,12 @@ fn format_bytes(bytes: u64) -> String {
     remat_core::Bytes(bytes).to_string()
 }
 
+/// The smallest budget that holds so many bytes beside the part that is kept back.
+#[pyfunction]
+fn budget_that_holds(bytes: u64) -> u64 {
+    tracking::slack::with_slack(bytes)
+}
+
 /// Names of all eviction policies.
 #[pyfunction]
 fn policies() -> Vec<String> {
@@ -98,6 +104,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<tracking::storages::Deaths>()?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(format_bytes, m)?)?;
+    m.add_function(wrap_pyfunction!(budget_that_holds, m)?)?;
     m.add_function(wrap_pyfunction!(policies, m)?)?;
     m.add_function(wrap_pyfunction!(check_policy, m)?)?;
     m.add_function(wrap_pyfunction!(cli, m)?)?;

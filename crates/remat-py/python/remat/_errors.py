@@ -13,6 +13,8 @@ class RematError(RuntimeError):
     """Remat cannot do something; the message names it and says how to go on."""
 
 
+_INTERPRETED = "The following operation failed in the TorchScript interpreter."
+_latest: tuple[str, int, int, int, str, str | None] | None = None
 _kept: ContextVar[list[BudgetError] | None] = ContextVar("remat_refusals", default=None)
 
 
@@ -47,6 +49,8 @@ class BudgetError(RematError, MemoryError):
             "an arena that has room for it here is one of" if in_arena else "the smallest budget known to work here is"
         )
         super().__init__(f"{op} does not fit on {device}: {why}; {way_out} {fmt(smallest)} ({smallest} bytes)")
+        global _latest
+        _latest = self.__reduce__()[1]
         kept = _kept.get()
         if kept is not None:
             kept.append(self)
@@ -81,3 +85,21 @@ def refusals_reraised() -> Iterator[None]:
     finally:
         _kept.reset(token)
         kept.clear()
+
+
+def refusals_forgotten() -> None:
+    """A run begins: refusals of earlier ones explain no error of it."""
+    global _latest
+    _latest = None
+
+
+def refusal_behind(error: BaseException | None) -> BudgetError | None:
+    """The refusal that TorchScript's interpreter turned into an error without a text.
+
+    Torch takes some ops apart in it, in forward mode.
+    """
+    if type(error) is not RuntimeError or _latest is None:
+        return None
+    told = str(error)
+    without_text = told.startswith(_INTERPRETED) and told.endswith("\nRuntimeError: \n")
+    return BudgetError(*_latest) if without_text else None

@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use rustc_hash::FxHasher;
 
 use super::view::Number;
-use crate::ffi::boxed::{Boxed, Item, Tensor, Value};
+use crate::ffi::boxed::{Boxed, Item, Tensor, Value, Wrapped};
 use crate::ffi::dispatcher::{Dispatcher, Torch};
 
 /// A schema, as far as the pass needs it.
@@ -103,10 +103,15 @@ impl Stacked {
 
 impl Pass<'_> {
     unsafe fn argument(&mut self, arity: &Arity, position: usize, value: &Value) -> bool {
-        // SAFETY: as the caller promises, here and below.
+        // SAFETY: as the caller promises.
         let item = unsafe { self.boxed.read(value) };
         let scalar = position < 64 && arity.scalars >> position & 1 == 1;
         let number = match item {
+            // SAFETY: as the caller promises, here and below.
+            Item::Tensor(tensor) if unsafe { tensor.wraps(self.boxed) } => {
+                // SAFETY: it wraps a number.
+                return self.wrapped(position, unsafe { tensor.number(self.boxed) });
+            }
             Item::Float(value) => Number::Float(value),
             Item::Int(value) if scalar => Number::Int(value),
             Item::Bool(value) if scalar => Number::Bool(value),
@@ -122,6 +127,21 @@ impl Pass<'_> {
             self.out.numbers.push(number);
             self.out.positions.push(position as u32);
         }
+        true
+    }
+
+    /// A number that torch wrapped in a tensor, and hands to Python as a number. Its value cannot change a size.
+    fn wrapped(&mut self, position: usize, wrapped: Wrapped) -> bool {
+        let number = match wrapped {
+            Wrapped::Float(value) => Number::Float(value),
+            Wrapped::Int(value) => Number::Int(value),
+            Wrapped::Bool(value) => Number::Bool(value),
+            Wrapped::Other => return false,
+        };
+        self.hash.write_u8(8);
+        self.hash.write_u8(tag_of(number));
+        self.out.numbers.push(number);
+        self.out.positions.push(position as u32);
         true
     }
 
@@ -163,10 +183,10 @@ impl Pass<'_> {
         let boxed = self.boxed;
         self.tensors += 1;
         // SAFETY: the caller promises that the tensor is alive.
-        let (keys, dtype, offset, storage, [sizes, strides]) = unsafe {
+        let (keys, kind, offset, storage, [sizes, strides]) = unsafe {
             (
                 tensor.keys(boxed),
-                tensor.dtype(boxed),
+                tensor.kind(boxed),
                 tensor.offset(boxed),
                 tensor.storage(boxed),
                 tensor.geometry(boxed),
@@ -176,7 +196,10 @@ impl Pass<'_> {
             self.out.aside = true;
             return false;
         }
-        if storage == 0 || self.dispatcher.odd(keys) {
+        // In a list: Python is given a number there, which has no place in the form.
+        // SAFETY: as above.
+        let wraps = unsafe { tensor.wraps(boxed) };
+        if wraps || storage == 0 || self.dispatcher.odd(keys) {
             return false;
         }
         let known = self.out.storages.iter().position(|&known| known == storage);
@@ -188,7 +211,7 @@ impl Pass<'_> {
         self.out.offsets.push(offset);
         self.hash.write_u8(7);
         self.hash.write_u64(keys);
-        self.hash.write_u64(dtype);
+        self.hash.write_u32(kind);
         self.hash.write_usize(input);
         self.hash.write_usize(sizes.len());
         for &extent in sizes.iter().chain(strides) {

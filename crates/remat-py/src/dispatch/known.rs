@@ -13,7 +13,7 @@ use super::costs::Completed;
 use super::forms::{Candidate, Known};
 use super::op::{sizes_of, Announced, Prepared, Ran};
 use super::state::State;
-use crate::call::arguments::{Registry, Resolved, Walk};
+use crate::call::arguments::{Class, Registry, Resolved, Walk};
 use crate::call::form::Form;
 use crate::call::func::{Func, Kind};
 use crate::call::global_state::StateNumber;
@@ -134,6 +134,10 @@ impl State {
         let state = self.executor.global_state.current(py)?;
         self.ops += 1;
         self.set_current(&known.func.name);
+        if known.grad == GradMode::On {
+            // SAFETY: as the caller promises.
+            unsafe { self.pin_parameters_of(py, torch, stacked, &lives)? };
+        }
         let chain = self.executor.chain(&inputs);
         self.executor.cut_chains(py, chain)?;
         let replay = self.replay_of(&known.outputs, known.grad, &lives, &known.form.written);
@@ -160,6 +164,31 @@ impl State {
             state,
             replay,
         }))
+    }
+
+    /// Pins the parameters among the arguments of a call that autograd records. A storage is asked once.
+    ///
+    /// # Safety
+    /// As for [`begin_known`](Self::begin_known).
+    unsafe fn pin_parameters_of(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        stacked: &Stacked,
+        lives: &[LiveId],
+    ) -> PyResult<()> {
+        for (&id, &tensor) in lives.iter().zip(&stacked.tensors) {
+            let live = self.executor.storages.live_mut(id);
+            if live.is_none_or(|live| std::mem::replace(&mut live.classified, true)) {
+                continue;
+            }
+            // SAFETY: the caller promises that the value is alive.
+            let object = unsafe { torch.dispatcher.wrap(py, &*tensor)? };
+            if self.torch.class_of(&object)? == Class::Parameter {
+                self.executor.pin(py, id)?;
+            }
+        }
+        Ok(())
     }
 
     /// The tensors and live storages of a call's arguments. Storages that are new become constants.

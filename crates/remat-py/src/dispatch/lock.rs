@@ -19,6 +19,8 @@ pub(super) struct SessionLock {
     pub(super) settings_changed: Arc<AtomicBool>,
     /// The state while an op runs, as in the state.
     lent: Arc<Lent<State>>,
+    /// Ops that ran natively without entering the session, as in the state.
+    pub(super) passed: Arc<AtomicU64>,
 }
 
 /// A number for the calling thread; never 0.
@@ -49,6 +51,7 @@ impl SessionLock {
             writing: state.writing.clone(),
             settings_changed: state.executor.global_state.changed(),
             lent: state.lent.clone(),
+            passed: state.passed.clone(),
             state: Mutex::new(state),
         }
     }

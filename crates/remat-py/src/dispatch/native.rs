@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use pyo3::prelude::*;
@@ -14,7 +15,7 @@ use super::forms::Candidate;
 use super::known::Running;
 use super::lock::{Held, SessionLock};
 use crate::call::stacked::{Arity, Stacked};
-use crate::ffi::boxed::{find_items, Boxed, Stack, Value};
+use crate::ffi::boxed::{find_items, words, Boxed, Stack, Value};
 use crate::ffi::dispatcher::{self, Keys, Libraries, Op, Torch};
 use crate::ffi::gil::Gil;
 
@@ -27,7 +28,7 @@ pub struct Native {
     push: Py<PyAny>,
     /// `pop_mode()`.
     pop: Py<PyAny>,
-    /// `route(name, overload) -> dict`.
+    /// `route(name, overload)`: an op's way and its schema, as a tuple.
     route: Py<PyAny>,
 }
 
@@ -61,6 +62,7 @@ thread_local! {
 /// A capture of the ops that the probe calls.
 struct Capture {
     list: Option<(usize, Vec<i64>)>,
+    tensor: Option<usize>,
     raising: bool,
     seen: Vec<Seen>,
 }
@@ -249,6 +251,7 @@ pub(super) unsafe extern "C-unwind" fn fallback(
         match route {
             Ok(Route::Decompose) => dispatcher.next(op, keys, stack),
             Ok(Route::Run) => {
+                native.lock.passed.fetch_add(1, Ordering::Relaxed);
                 let _excluded = dispatcher.exclude();
                 dispatcher.next(op, keys, stack)
             }
@@ -434,9 +437,14 @@ unsafe fn note(capture: &mut Capture, op: *const Op, stack: *const Stack) {
             values.iter().map(|value| boxed.show(value)).collect()
         });
         let raw = values.iter().map(Value::raw).collect();
-        capture
-            .seen
-            .push((format!("{name}.{overload}"), raw, header, read));
+        let tensor = capture.tensor.and_then(|at| values.get(at));
+        capture.seen.push(Seen {
+            name: format!("{name}.{overload}"),
+            raw,
+            header,
+            read,
+            words: tensor.map_or_else(Vec::new, |value| words(value).to_vec()),
+        });
         if capture.raising {
             let _ = RAISES.set(*op);
         }
@@ -473,21 +481,34 @@ pub fn leave_native() {
 }
 
 /// The probe's view of an op that came to the fallback.
-type Seen = (String, Vec<(u32, u64)>, Option<usize>, Vec<String>);
+#[derive(IntoPyObject)]
+pub struct Seen {
+    /// The op.
+    name: String,
+    /// Tags and payloads of the arguments.
+    raw: Vec<(u32, u64)>,
+    /// The offset of a list's items.
+    header: Option<usize>,
+    /// The arguments as the fallback reads them.
+    read: Vec<String>,
+    /// The first words of a tensor.
+    words: Vec<u64>,
+}
 
-/// Calls a function and lists the ops that come to the fallback meanwhile: the name, tags and payloads of the
-/// arguments, the offset of a list's items, and the arguments as the fallback reads them. No op reaches a session
-/// meanwhile on this thread. `list` is the position of a list and its items. With `raising` the op is the one that
-/// raises from now on.
+/// Calls a function and lists the ops that come to the fallback meanwhile. No op reaches a session meanwhile on this
+/// thread. `list` is the position of a list and its items, `tensor` that of a tensor. With `raising` the op is the one
+/// that raises from now on.
 #[pyfunction]
-#[pyo3(signature = (call, list=None, raising=false))]
+#[pyo3(signature = (call, list=None, tensor=None, raising=false))]
 pub fn capture_native(
     call: &Bound<'_, PyAny>,
     list: Option<(usize, Vec<i64>)>,
+    tensor: Option<usize>,
     raising: bool,
 ) -> PyResult<Vec<Seen>> {
     let capture = Capture {
         list,
+        tensor,
         raising,
         seen: Vec::new(),
     };

@@ -143,13 +143,13 @@ impl Session {
     }
 
     /// Makes room for a storage of so many bytes on the device of `like`, which is about to be made without an op.
-    fn make_room(&self, like: &Bound<'_, PyAny>, bytes: u64) -> PyResult<()> {
+    fn make_room(&self, like: &Bound<'_, PyAny>, bytes: u64, what: &str) -> PyResult<()> {
         let py = like.py();
         let Some(mut held) = self.lock.enter(py) else {
             return Ok(());
         };
         let executor = &mut held.state.executor;
-        executor.current = "copying a storage".into();
+        executor.current = what.into();
         executor.drain_deaths(py)?;
         let Some(device) = executor.device_of(like)? else {
             return Ok(());

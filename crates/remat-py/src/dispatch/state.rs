@@ -1,5 +1,6 @@
 //! Everything that a session owns, behind one lock.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -32,8 +33,10 @@ pub(super) struct State {
     pub(super) known: FxHashMap<u64, Arc<Known>>,
     /// The call that is on its way through Python and may make its form known.
     pub(super) candidate: Option<Candidate>,
-    /// Ops that the program ran.
+    /// Ops that the program ran, but for those that [passed](Self::passed).
     pub(super) ops: u64,
+    /// Ops that ran natively without entering the session: they make views.
+    pub(super) passed: Arc<AtomicU64>,
     pub(super) started: Instant,
     /// The engine's counters when the budget was left.
     pub(super) counters_at_end: Option<Counters>,
@@ -72,6 +75,7 @@ impl State {
             known: FxHashMap::default(),
             candidate: None,
             ops: 0,
+            passed: Arc::new(AtomicU64::new(0)),
             started: Instant::now(),
             counters_at_end: None,
             in_use_before: None,
@@ -112,7 +116,7 @@ impl State {
         d.set_item("engine_memory", engine.memory(budget_device).0)?;
         d.set_item("evictions", c.evictions)?;
         d.set_item("recomputed", c.replays)?;
-        d.set_item("ops", self.ops)?;
+        d.set_item("ops", self.ops + self.passed.load(Ordering::Relaxed))?;
         d.set_item("seconds", self.started.elapsed().as_secs_f64())?;
         d.set_item("recompute_seconds", executor.replay_ns as f64 / 1e9)?;
         d.set_item("decide_seconds", executor.decide_ns as f64 / 1e9)?;

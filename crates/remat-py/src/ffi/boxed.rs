@@ -41,8 +41,12 @@ pub struct Boxed {
     dtype: usize,
     /// In `TensorImpl`, of the set of dispatch keys.
     keys: usize,
+    /// In the word with the dtype, the bit of numbers that torch wrapped in a tensor.
+    wrapped: u64,
     /// In `StorageImpl`, of the size in bytes.
     nbytes: usize,
+    /// In `StorageImpl`, of the pointer to the data.
+    data: usize,
 }
 
 /// `c10::IValue`.
@@ -65,6 +69,19 @@ pub struct Stack {
 /// Address of a `c10::TensorImpl` that has a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tensor(usize);
+
+/// A number that torch wrapped in a tensor: `x * 2` comes to the dispatcher as the product of two tensors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wrapped {
+    /// A Python `float`.
+    Float(f64),
+    /// A Python `int`.
+    Int(i64),
+    /// A Python `bool`.
+    Bool(bool),
+    /// A number of another type.
+    Other,
+}
 
 /// A value on the stack.
 #[derive(Clone, Copy, Debug)]
@@ -200,6 +217,9 @@ impl Boxed {
                     let items = items.iter().map(|item| self.show(item));
                     format!("list [{}]", items.collect::<Vec<_>>().join(", "))
                 }
+                Item::Tensor(tensor) if tensor.wraps(self) => {
+                    format!("wrapped {:?}", tensor.number(self))
+                }
                 Item::Tensor(tensor) => {
                     let ([sizes, strides], storage) = (tensor.geometry(self), tensor.storage(self));
                     let bytes = if storage == 0 {
@@ -236,6 +256,15 @@ impl Tensor {
         unsafe { self.word(boxed.keys) }
     }
 
+    /// The dtype and the device.
+    ///
+    /// # Safety
+    /// As for [`keys`](Self::keys).
+    pub unsafe fn kind(self, boxed: &Boxed) -> u32 {
+        // SAFETY: as the caller promises. Behind both lie flags that strides tell too, and bits that nobody sets.
+        unsafe { self.dtype(boxed) as u32 }
+    }
+
     /// The word with the dtype, the device and properties of the layout.
     ///
     /// # Safety
@@ -243,6 +272,38 @@ impl Tensor {
     pub unsafe fn dtype(self, boxed: &Boxed) -> u64 {
         // SAFETY: as the caller promises; the probe found the offset.
         unsafe { self.word(boxed.dtype) }
+    }
+
+    /// Whether the tensor is a number that torch wrapped.
+    ///
+    /// # Safety
+    /// As for [`keys`](Self::keys).
+    pub unsafe fn wraps(self, boxed: &Boxed) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.dtype(boxed) & boxed.wrapped != 0 }
+    }
+
+    /// The number that torch wrapped.
+    ///
+    /// # Safety
+    /// As for [`keys`](Self::keys), and the tensor [wraps](Self::wraps) a number.
+    pub unsafe fn number(self, boxed: &Boxed) -> Wrapped {
+        /// Torch's numbers of the types.
+        const INT: u64 = 4;
+        const FLOAT: u64 = 7;
+        const BOOL: u64 = 11;
+        // SAFETY: as the caller promises. Torch wraps a number in a tensor of one element, at the beginning of a
+        // storage in main memory. The probe compared numbers of each type.
+        unsafe {
+            let dtype = self.dtype(boxed) & 0xffff;
+            let data = *((self.storage(boxed) + boxed.data) as *const *const u8);
+            match dtype {
+                FLOAT => Wrapped::Float(data.cast::<f64>().read()),
+                INT => Wrapped::Int(data.cast::<i64>().read()),
+                BOOL => Wrapped::Bool(data.read() != 0),
+                _ => Wrapped::Other,
+            }
+        }
     }
 
     /// The offset in elements.
@@ -286,6 +347,18 @@ impl Tensor {
             ]
         }
     }
+}
+
+/// Words of a `TensorImpl` that the probe looks at; every build since 2.6 has more.
+pub const PROBED_WORDS: usize = 23;
+
+/// The first words of a value's tensor, for the probe.
+///
+/// # Safety
+/// The value is a tensor and alive.
+pub unsafe fn words(value: &Value) -> [u64; PROBED_WORDS] {
+    // SAFETY: the caller promises a tensor, which has at least as many words.
+    unsafe { (value.payload as *const [u64; PROBED_WORDS]).read() }
 }
 
 /// The offset, in a list at this address, of the vector of its items, which are the integers expected.

@@ -1,9 +1,16 @@
 //! The part of a budget that is kept for memory that torch allocates where no op is dispatched.
 
+/// Bytes of the numbers that torch makes tensors of while an op runs.
+const NUMBERS: u64 = 64;
+
 /// Bytes kept back of a budget: for values from Python lists, generator states and small buffers of torch's own. The
 /// session sees those only when an op first meets them.
 pub fn slack(budget: u64) -> u64 {
-    (budget / 256).clamp(16 << 10, 1 << 20).min(budget / 8)
+    let least = NUMBERS.min(budget);
+    (budget / 256)
+        .clamp(16 << 10, 1 << 20)
+        .min(budget / 8)
+        .max(least)
 }
 
 /// The smallest budget that leaves so many bytes beside its slack.

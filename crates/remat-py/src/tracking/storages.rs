@@ -64,6 +64,8 @@ pub struct Live {
     pub blank: bool,
     /// Whether the program took its bytes away (`resize_(0)`). Access then raises, where plain torch would crash.
     pub freed: bool,
+    /// Whether a native call that autograd records has read it, and found out whether it is a parameter's.
+    pub classified: bool,
     /// A number that no other storage of the session has; ids are used again.
     pub serial: u64,
 }
@@ -193,6 +195,7 @@ impl Storages {
             outside: None,
             blank: false,
             freed: false,
+            classified: false,
             serial: self.serial,
         };
         self.serial += 1;

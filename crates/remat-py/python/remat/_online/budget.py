@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from .. import _native
-from .._errors import RematError
+from .._errors import RematError, refusal_behind, refusals_forgotten
 from .._memory.budgets import Budget, DeviceBudget, budgets_of
 from .arena import Arena
 from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool
@@ -89,6 +89,7 @@ class budget:
         if self._run is not None:
             raise RematError("this budget is active already: budgets do not nest")
         budgets = budgets_of(self._budget, self._device)
+        refusals_forgotten()
         run = Run(budgets, self._settings, Arena() if self._pool == "arena" else None)
         run._start()
         self._run = run
@@ -100,6 +101,9 @@ class budget:
         run, self._run = self._run, None
         if run is not None:
             run._stop()
+        refusal = refusal_behind(value)
+        if refusal is not None:
+            raise refusal from value
 
     def __call__(self, function: F) -> F:
         @functools.wraps(function)

@@ -37,6 +37,8 @@ _INDEXED: list[tuple[Any, str]] = [
     *((owner, name) for owner in (torch, torch._VF) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")),
 ]
 
+_STATE_BYTES = torch.get_rng_state().nbytes
+
 Expose = Callable[[torch.UntypedStorage], None]
 
 
@@ -150,7 +152,7 @@ class Escapes:
         def clone(storage: torch.UntypedStorage) -> torch.UntypedStorage:
             self._expose(storage)
             with eager.below_autograd():
-                session.make_room(storage, storage.nbytes())
+                session.make_room(storage, storage.nbytes(), "copying a storage")
             copy = original(storage)
             session.adopt(copy)
             return copy
@@ -158,10 +160,12 @@ class Escapes:
         self._replace(torch.UntypedStorage, "clone", clone)
 
     def _patch_state(self, owner: Any) -> None:
-        original, session = owner.get_rng_state, self._session
+        original, session, place = owner.get_rng_state, self._session, torch.UntypedStorage(0)
 
         @functools.wraps(original)
         def get_rng_state() -> torch.Tensor:
+            with eager.below_autograd():
+                session.make_room(place, _STATE_BYTES, "reading the state of the random numbers")
             state = original()
             session.adopt(eager.TensorBase.untyped_storage(state))
             return state

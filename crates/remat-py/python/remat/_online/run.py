@@ -180,9 +180,9 @@ class Run:
             if name in totals:
                 totals[name] += storage.nbytes()
         for name, _, size in self._budgets:
-            if size is not None and totals[name] > size:
-                total = totals[name]
-                raise BudgetError("tensors that exist already (parameters, data)", total, total, size, name)
+            least = totals[name] if self._arena is not None else _native.budget_that_holds(totals[name])
+            if size is not None and least > size:
+                raise BudgetError("tensors that exist already (parameters, data)", least, least, size, name)
         self.base = totals[self._budgets[0].name]
         if self._arena is not None:
             self._open_arena(self._arena)

@@ -43,13 +43,16 @@ def _autocast() -> Any:
 
 @contextmanager
 def below_autograd() -> Iterator[None]:
-    """As inside a dispatch mode: no autograd, no autocast, no version counting."""
-    guard = torch._C._AutoDispatchBelowAutograd()
+    """As inside a dispatch mode: no autograd, no autocast, no version counting, and out of sight of all modes.
+
+    A mode that the program entered inside of the budget must not see replays that are no part of an op.
+    """
+    guard, hidden = torch._C._AutoDispatchBelowAutograd(), torch._C._DisableTorchDispatch()
     try:
         with torch._C._ExcludeDispatchKeyGuard(_autocast()):
             yield
     finally:
-        del guard
+        del hidden, guard
 
 
 def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:

@@ -10,12 +10,14 @@ import ctypes
 import functools
 import struct
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ... import _native
+from .layout import probe_layout
 from .ops import describe
 from .replays import own_frames_dropped
 from .tensors import untyped_storage
@@ -69,7 +71,8 @@ def _set_up() -> None:
     _native.register_native(_keys(), libraries, _redispatch())
     if not _is_taken():
         raise Unsuited(f"the fallback did not come to the key {_KEY}")
-    _native.describe_boxed({**layout, **_tags()})
+    data, _ = probe_layout()
+    _native.describe_boxed({**layout, **_tags(), "data": data, "wrapped": _wrapped(layout["dtype"])})
     _check_reading()
     _define_raising()
 
@@ -189,10 +192,12 @@ def _candidates(tensor: torch.Tensor) -> dict[str, set[int]]:
     }
 
 
-def _seen(call: Any, name: str, items: tuple[int, list[int]] | None = None) -> Any:
+def _seen(
+    call: Callable[[], object], name: str, items: tuple[int, list[int]] | None = None, tensor: int | None = None
+) -> _native.Seen:
     """The first op that came to the fallback while a function was called, which must be this one."""
-    seen = _native.capture_native(call, items)
-    if not seen or seen[0][0] != name:
+    seen = _native.capture_native(call, items, tensor)
+    if not seen or seen[0]["name"] != name:
         raise _unexpected(f"the way of {name}")
     return seen[0]
 
@@ -201,20 +206,36 @@ def _tags() -> dict[str, int]:
     """Tags of boxed values, and the place of a list's items."""
     x = torch.ones(2, 3, 4)
     aten = torch.ops.aten
-    name, values, header, _ = _seen(lambda: aten.sum.dim_IntList(x, [0, 2], True), "aten::sum.dim_IntList", (1, [0, 2]))
+    seen = _seen(lambda: aten.sum.dim_IntList(x, [0, 2], True), "aten::sum.dim_IntList", (1, [0, 2]))
+    values, header = seen["raw"], seen["header"]
     if header is None or len(values) != 4 or values[0][1] != x._cdata or values[2][1] & 0xFF != 1:
-        raise _unexpected(f"the stack of {name}")
+        raise _unexpected("the stack of aten::sum")
     tags = {"tensor": values[0][0], "list": values[1][0], "boolean": values[2][0], "none": values[3][0]}
-    _, slope, _, _ = _seen(lambda: aten.leaky_relu(x, 0.125), "aten::leaky_relu.")
-    _, whole, _, _ = _seen(lambda: aten.cumsum(x, 1), "aten::cumsum.")
+    slope = _seen(lambda: aten.leaky_relu(x, 0.125), "aten::leaky_relu.")["raw"]
+    whole = _seen(lambda: aten.cumsum(x, 1), "aten::cumsum.")["raw"]
     if struct.unpack("<d", struct.pack("<Q", slope[1][1]))[0] != 0.125 or whole[1][1] != 1:
         raise _unexpected("numbers on the stack")
     tags |= {"float": slope[1][0], "int": whole[1][0]}
-    tags["string"] = _seen(lambda: aten.gelu(x, approximate="tanh"), "aten::gelu.")[1][1][0]
-    tags["device"] = _seen(lambda: aten.empty([2], device="cpu"), "aten::empty.memory_format")[1][3][0]
+    tags["string"] = _seen(lambda: aten.gelu(x, approximate="tanh"), "aten::gelu.")["raw"][1][0]
+    tags["device"] = _seen(lambda: aten.empty([2], device="cpu"), "aten::empty.memory_format")["raw"][3][0]
     if len(set(tags.values())) != len(tags):
         raise _unexpected("the tags of values")
     return {**tags, "header": header}
+
+
+def _wrapped(dtype: int) -> int:
+    """In the word with the dtype, the bit of numbers that torch wrapped in a tensor, as in ``x * 2``."""
+    x = torch.ones(3)
+
+    def word(other: Any) -> int:
+        return _seen(lambda: x * other, "aten::mul.Tensor", tensor=1)["words"][dtype // 8]
+
+    bit = word(2.5) ^ word(torch.tensor(2.5, dtype=torch.float64))
+    wrapped = [word(number) & bit for number in (2.5, 2, True)]
+    plain = [word(torch.tensor(number)) & bit for number in (2.5, 2, True)]
+    if bit.bit_count() != 1 or wrapped != [bit] * 3 or plain != [0] * 3:
+        raise _unexpected("numbers that become tensors")
+    return bit
 
 
 def _check_reading() -> None:
@@ -228,10 +249,14 @@ def _check_reading() -> None:
         (lambda: aten.leaky_relu(x, -0.5), [_shown(x), "float -0.5"]),
         (lambda: aten.resolve_conj(y).data_ptr() and aten.clone(y), [_shown(y), "none"]),
         (lambda: aten.stack([x, x], -1), [f"list [{_shown(x)}, {_shown(x)}]", "int -1"]),
+        (lambda: x * -0.5, [_shown(x), "wrapped Float(-0.5)"]),
+        (lambda: x * 2**40, [_shown(x), f"wrapped Int({2**40})"]),
+        (lambda: x * True, [_shown(x), "wrapped Bool(true)"]),
+        (lambda: x * 1j, [_shown(x), "wrapped Other"]),
     ]
     for call, expected in cases:
         seen = _native.capture_native(call)
-        if not any(values == expected for *_, values in seen):
+        if not any(values["read"] == expected for values in seen):
             raise _unexpected("values on the stack")
 
 
@@ -253,7 +278,10 @@ def _define_raising() -> None:
     _library = torch.library.Library("remat_native", "FRAGMENT")
     _library.define("raise_error() -> ()")
     _library.impl("raise_error", _raise_error, "CompositeExplicitAutograd")
-    _native.capture_native(torch.ops.remat_native.raise_error.default, None, True)
+    name = "remat_native::raise_error."
+    seen = _native.capture_native(torch.ops.remat_native.raise_error.default, raising=True)
+    if [op["name"] for op in seen] != [name]:
+        raise _unexpected(f"the way of {name}")
 
 
 def _raise_error() -> None:

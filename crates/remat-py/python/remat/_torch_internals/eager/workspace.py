@@ -12,9 +12,11 @@ from .tensors import tensors_of
 _NO_WORKSPACE = {
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
     "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "arange", "fill_", "zero_", "clone", "relu",
-    "threshold_backward", "native_dropout_backward", "bernoulli_", "normal_", "uniform_", "exponential_",
+    "threshold_backward", "bernoulli_", "normal_", "uniform_", "exponential_",
     "_local_scalar_dense", "lift_fresh", "is_same_size", "scalar_tensor", "detach",
 }  # fmt: skip
+# Torch tags them as pointwise, and they make tensors on the way: `isinf` that of absolute values.
+_WITH_COPIES = {"isinf", "mvlgamma", "mvlgamma_"}
 _HEAVY = (
     *("conv", "attention", "rnn", "lstm", "gru"),
     *("fft", "linalg", "sort", "topk", "index_put", "embedding"),
@@ -35,7 +37,7 @@ def estimate_workspace(
         return (RNG_BYTES, True) if torch.Tag.nondeterministic_seeded in overload.tags else (0, True)
     tensors = tensors_of(args) + tensors_of(kwargs)
     dtypes = {t.dtype for t in tensors if t.dim() > 0}
-    pointwise = torch.Tag.pointwise in overload.tags and not base.startswith("_foreach")
+    pointwise = torch.Tag.pointwise in overload.tags and not base.startswith("_foreach") and base not in _WITH_COPIES
     if pointwise and _in_one_dtype(dtypes, made):
         return 0, True
     both = in_bytes + out_bytes

@@ -1,0 +1,1 @@
+"""Torch's own databases of ops, modules and optimizers, run under Remat and compared with plain eager."""
