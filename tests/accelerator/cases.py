@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import tempfile
 from pathlib import Path
 
@@ -107,6 +109,28 @@ def large_blocks_count_as_the_allocator_cuts_them() -> None:
     assert stats.evictions > 0
 
 
+def replays_get_larger_blocks_within_the_budget(seed: int) -> None:
+    """Tensors of irregular sizes: what comes again seldom finds a block of its size, and takes a larger one."""
+
+    def program() -> list[torch.Tensor]:
+        draw = random.Random(seed)
+        values = [torch.full((draw.randrange(200_000, 1_500_000),), 0.5, device="standin") for _ in range(8)]
+        for _ in range(60):
+            i = draw.randrange(len(values))
+            if draw.random() < 0.3:
+                first, second = draw.randrange(100_000, 200_000), draw.randrange(100_000, 900_000)
+                values[i] = torch.cat([values[i][:first], draw.choice(values)[:second]])
+            else:
+                values[i] = values[i].sin()
+            if draw.random() < 0.2:
+                values.append(values[i].cos())
+        return [value.sum() for value in values]
+
+    reference = plain(program)
+    for fraction in (0.8, 0.6, 0.45):
+        assert budgeted(program, {"standin:0": reference.at(fraction)}, reference).recomputed > 0
+
+
 def workspace_is_measured_by_statistics() -> None:
     """A product works on packed copies of its operands: 128 KiB beside the operands and the result."""
     a, b = torch.ones(128, 128, device="standin"), torch.ones(128, 128, device="standin")
@@ -188,6 +212,26 @@ def a_planned_chain_keeps_its_budget() -> None:
     found = host(step(chain))
     assert restart()["standin:0"] <= budget
     assert differences(reference.bits[: len(found)], bits(found)) == []
+
+
+def forked_children_leave_the_device_alone() -> None:
+    """Real accelerators raise in the child of a fork, such as the worker of a data loader."""
+
+    def raises(*_: object) -> torch.Stream:
+        raise RuntimeError("the device was used in the child of a fork")
+
+    with remat.budget("64MiB", device="standin"):
+        x = torch.ones(1 << 10, device="standin") + 1
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                torch.accelerator.current_stream = torch.accelerator.current_device_index = raises
+                code = 0 if torch.ones(1 << 10).exp().numel() else 2
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+    assert x.sum().item() == 2 << 10
 
 
 def costs_are_times_on_the_device() -> None:
@@ -346,6 +390,10 @@ CASES = {
         for fraction in (0.8, 0.65)
     },
     **{
+        f"replays get larger blocks within the budget: {seed}": (replays_get_larger_blocks_within_the_budget, (seed,))
+        for seed in (2, 5, 6)
+    },
+    **{
         case.__name__.replace("_", " "): (case, ())
         for case in (
             the_device_works_late,
@@ -357,6 +405,7 @@ CASES = {
             a_budget_follows_to_the_accelerator,
             the_programs_own_peak_is_told_by_watches,
             a_planned_chain_keeps_its_budget,
+            forked_children_leave_the_device_alone,
             costs_are_times_on_the_device,
             ops_of_known_cost_are_not_waited_for,
             a_stream_that_reads_is_waited_for_before_its_bytes_are_taken,

@@ -15,7 +15,7 @@ use crate::call::func::Kind;
 use crate::call::invocation::Invocation;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Predicted, Signature};
-use crate::executor::Yield;
+use crate::executor::{fresh, Yield};
 use crate::ffi::fastcall::call_one;
 use crate::ffi::layout::Guard;
 use crate::tracking::storages::{Buffer, LiveId};
@@ -358,6 +358,22 @@ impl State {
                 .is_some_and(|s| engine.is_pinned(s))
         });
         self.executor.drop_unreferenced_if_many(py)?;
+        let op = loop {
+            match self.begin_once(py, spec) {
+                // Each time more room is left for blocks, until the plan fits or is refused.
+                Err(_) if self.executor.take_short() => {}
+                begun => break begun?,
+            }
+        };
+        if detaches {
+            self.executor.hold_all_pinned(py)?;
+        }
+        self.executor.running = Some(op);
+        Ok(op)
+    }
+
+    /// Announces an op and performs the engine's steps. Fails where blocks turn out larger than planned.
+    fn begin_once(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
         self.executor.look_at_accelerators(py)?;
         let workspace = self.executor.workspace_in_blocks(spec);
         let spec = &OpSpec { workspace, ..*spec };
@@ -371,12 +387,19 @@ impl State {
         let op = begun.map_err(|e| self.executor.refusal(py, &e))?;
         if !self.executor.engine.steps().is_empty() {
             self.executor.decide_ns += started.elapsed().as_nanos() as u64;
-            self.executor.perform(py)?;
+            self.executor.accelerators.checking = true;
+            let performed = self.executor.perform(py);
+            self.executor.accelerators.checking = false;
+            performed?;
+            let needed = Bytes(workspace.0 + fresh(spec).sum::<u64>());
+            let checked = self
+                .executor
+                .check_blocks(py, needed, spec.workspace_device);
+            if let Err(error) = checked {
+                self.executor.cancel(py, op)?;
+                return Err(error);
+            }
         }
-        if detaches {
-            self.executor.hold_all_pinned(py)?;
-        }
-        self.executor.running = Some(op);
         Ok(op)
     }
 }

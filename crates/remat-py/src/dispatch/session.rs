@@ -245,6 +245,7 @@ impl Session {
         // The file is the parent's: the bytes buffered here must not be written twice.
         std::mem::forget(executor.trace.take());
         executor.arena = None;
+        executor.accelerators.leave();
         for device in 0..executor.devices.len() {
             let lifted = executor.engine.set_budget(DeviceId(device as u8), None);
             lifted.map_err(|e| executor.refusal(py, &e))?;

@@ -3,6 +3,7 @@
 
 use std::hash::Hasher;
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use remat_core::{Bytes, DeviceId, OpSpec, Output};
 use rustc_hash::FxHasher;
@@ -22,6 +23,14 @@ const DECAY: u64 = 64;
 /// A number of bytes that falls towards another one.
 fn decayed(bytes: u64, towards: u64) -> u64 {
     bytes - bytes.saturating_sub(towards).div_ceil(DECAY)
+}
+
+/// Bytes of an op's results in storages of their own, on the device of its workspace.
+pub fn fresh<'a>(spec: &'a OpSpec<'_>) -> impl Iterator<Item = u64> + 'a {
+    spec.outputs.iter().filter_map(|output| match output {
+        Output::Fresh { bytes, device } if *device == spec.workspace_device => Some(bytes.0),
+        _ => None,
+    })
 }
 
 impl Executor {
@@ -99,6 +108,38 @@ impl Executor {
         Ok(())
     }
 
+    /// Checks that bytes which are about to be allocated fit into a device's budget, as its allocator sees it. Storages
+    /// that were brought back since the plan was made may lie in larger blocks than their first ones.
+    ///
+    /// # Errors
+    /// A `RuntimeError` where they do not fit. The plan is then made anew, with room for such blocks.
+    pub fn check_blocks(&mut self, py: Python<'_>, bytes: Bytes, on: DeviceId) -> PyResult<()> {
+        let given = self.given(on);
+        let here = &mut self.accelerators.here;
+        let Some(accelerator) = here.iter_mut().find(|accelerator| accelerator.id == on) else {
+            return Ok(());
+        };
+        let (Some(given), Some(allocated)) = (given, &accelerator.allocated) else {
+            return Ok(());
+        };
+        let allocated: u64 = allocated.bind(py).call0()?.extract()?;
+        let short = (allocated + bytes.0).saturating_sub(given);
+        if short == 0 {
+            return Ok(());
+        }
+        accelerator.rise += short;
+        accelerator.short = true;
+        Err(PyRuntimeError::new_err(
+            "remat: blocks are larger than planned",
+        ))
+    }
+
+    /// Whether the last check found blocks too large; the next asks anew.
+    pub fn take_short(&mut self) -> bool {
+        let mut here = self.accelerators.here.iter_mut();
+        here.any(|accelerator| std::mem::take(&mut accelerator.short))
+    }
+
     /// The part of a device's budget that is for the session's storages and ops.
     pub fn left_of(&self, budget: u64, device: DeviceId) -> Bytes {
         Bytes((budget - slack(budget)).saturating_sub(self.beside(device)))
@@ -115,11 +156,8 @@ impl Executor {
         if accelerator.is_none_or(|accelerator| accelerator.allocated.is_none()) {
             return spec.workspace;
         }
-        let large = spec.outputs.iter().filter(|output| match output {
-            Output::Fresh { bytes, device } => bytes.0 > LARGE && *device == spec.workspace_device,
-            _ => false,
-        });
-        let blocks = large.count() as u64 + u64::from(spec.workspace.0 > LARGE);
+        let large = fresh(spec).filter(|&bytes| bytes > LARGE).count() as u64;
+        let blocks = large + u64::from(spec.workspace.0 > LARGE);
         Bytes(spec.workspace.0 + blocks * LARGE)
     }
 

@@ -9,6 +9,7 @@ mod replay;
 mod state;
 mod unreferenced;
 
+pub use accelerators::fresh;
 pub use placed::{is_exhausted, replaying};
 pub use state::Executor;
 pub use unreferenced::Yield;

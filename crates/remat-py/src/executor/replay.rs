@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use remat_core::{Mutation, OpId, StorageId, TensorId};
+use remat_core::{Bytes, Mutation, OpId, StorageId, TensorId};
 
 use super::state::Executor;
 use crate::call::record::{GradMode, Record};
@@ -78,6 +78,13 @@ impl Executor {
         record: &Record,
         mutation: Mutation,
     ) -> PyResult<()> {
+        let allocates = mutation == Mutation::Copy || record.form.written.is_empty();
+        if self.accelerators.checking && allocates {
+            let made = self.storages_of(self.engine.outputs(op));
+            let made: u64 = made.iter().map(|&sid| self.engine.bytes(sid).0).sum();
+            let needed = Bytes(made + record.workspace);
+            self.check_blocks(py, needed, record.workspace_device)?;
+        }
         let inputs = self.replay_inputs(py, op, record, mutation)?;
         let result = self.call_recorded(py, record, &inputs)?;
         let outputs = self.storages_of(self.engine.outputs(op));

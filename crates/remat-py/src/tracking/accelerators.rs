@@ -11,13 +11,14 @@ pub struct Accelerator {
     pub clock: Py<PyAny>,
     /// `allocated() -> int`: bytes of the blocks that its allocator gave out. `None` for one without statistics.
     pub allocated: Option<Py<PyAny>>,
-    /// Bytes kept for blocks that are not those of the session's storages, and for what these are larger than asked
-    /// for.
+    /// Bytes kept for blocks of others than the session's storages, and for what these are larger than asked for.
     pub beside: u64,
     /// Bytes of such blocks before the last op.
     pub seen: Option<u64>,
     /// The most by which they grew from one op to the next, of late.
     pub rise: u64,
+    /// Whether a replay was given up because blocks grew further than that.
+    pub short: bool,
 }
 
 /// The accelerators of a session.
@@ -32,6 +33,8 @@ pub struct Accelerators {
     pub current_index: Option<Py<PyAny>>,
     /// Devices of the session that were looked at.
     pub met: usize,
+    /// Whether the steps under way are those of a plan that can be made anew where blocks are larger than foreseen.
+    pub checking: bool,
     /// Those that were met.
     pub here: Vec<Accelerator>,
 }
@@ -50,6 +53,7 @@ impl Accelerators {
             streams: module.call_method0("Streams")?.unbind(),
             current_index: (!here.is_none()).then_some(current_index),
             met: 0,
+            checking: false,
             here: Vec::new(),
         })
     }
@@ -57,6 +61,13 @@ impl Accelerators {
     /// A device, if it is one of them.
     pub fn find(&self, id: DeviceId) -> Option<&Accelerator> {
         self.here.iter().find(|accelerator| accelerator.id == id)
+    }
+
+    /// Leaves all accelerators alone from here on: the child of a fork cannot use them.
+    pub fn leave(&mut self) {
+        self.here.clear();
+        self.current_index = None;
+        self.met = usize::MAX;
     }
 
     /// Takes in a device of the session, unless it is the processor itself.
@@ -83,6 +94,7 @@ impl Accelerators {
             beside: 0,
             seen: None,
             rise: 0,
+            short: false,
         });
         Ok(())
     }

@@ -70,6 +70,7 @@ def statistics_of(device: torch.device) -> Statistics | None:
 
 @functools.cache
 def _statistics(kind: str, index: int) -> Statistics | None:
+    blank_storage(torch.device(kind, index), 1)  # there are no statistics before the first allocation
     for found in (_of_accelerator(index), _of_module(kind, index)):
         if found is not None:
             try:
