@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -12,12 +12,15 @@ import torch
 from bits import Bits, bits, differences
 from process import PYTHON, ran
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.masked import masked_tensor
 from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from true_peak import Peak, room, true_peak
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(nested|quantize).*:UserWarning")
 
@@ -275,6 +278,116 @@ class TestSettings:
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 found[0].numpy()
             assert differences(expected, bits(found)) == []
+
+
+class TestLazyConjugates:
+    """Kernels multiply by conjugates that are not carried out yet; torch hides these from them under a mode."""
+
+    @staticmethod
+    def program() -> list[Tensor]:
+        x = torch.randn(20, 20, dtype=torch.complex64)
+        inverse, root = torch.empty(20, 20, dtype=torch.complex64), torch.linalg.matrix_sqrth(x @ x.mH)
+        return [torch.linalg.pinv(x, out=inverse), root]
+
+    def test_are_carried_out_as_without_a_budget(self) -> None:
+        with torch.no_grad():
+            expected = bits(results(self.program))
+            with remat.budget("64MiB"):
+                found = results(self.program)
+        assert differences(expected, bits(found)) == []
+
+    def test_are_carried_out_in_replays(self) -> None:
+        with torch.no_grad():
+            holds_evicted(self.program)
+
+
+class TestModesOfTheProgram:
+    """A mode that the program enters inside of a budget sees the program's ops, and no replays outside of them."""
+
+    def test_do_not_see_replays(self) -> None:
+        seen: list[str] = []
+
+        class Seeing(TorchDispatchMode):
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                seen.append(str(func))
+                return func(*args, **(kwargs or {}))
+
+        expected = bits(torch.ones(64, 64) * 3)
+        with remat.budget("64MiB", policy="lru") as run:
+            x = torch.ones(64, 64) * 3
+            evict(run)
+            with Seeing():
+                x.untyped_storage()
+            assert run.stats().recomputed > 0
+            assert differences(expected, bits(x)) == []
+        assert seen == []
+
+    def test_do_not_reach_replays(self) -> None:
+        expected = bits(torch.ones(64, 64) * 3)
+        with remat.budget("64MiB", policy="lru") as run:
+            x = torch.ones(64, 64) * 3
+            evict(run)
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                x.untyped_storage()
+            assert differences(expected, bits(x)) == []
+
+
+class TestWorkspaces:
+    """Ops that make more on their way than their kind suggests, at the smallest budget that is not refused."""
+
+    @pytest.mark.parametrize(
+        "op",
+        [
+            lambda x: torch.ops.aten.native_dropout_backward(x, x > 0, 2.0),
+            torch.isinf,
+            lambda x: torch.mvlgamma(x.abs() + 3, 3),
+        ],
+        ids=["native_dropout_backward", "isinf", "mvlgamma"],
+    )
+    def test_stay_inside(self, op: Callable[[Tensor], Tensor]) -> None:
+        x = torch.randn(1 << 16)
+        asked = room(0)
+        while True:
+            try:
+                for measured in (False, True):  # a profiler of the program's own keeps Remat from measuring
+                    with remat.budget(asked, policy="lru"), true_peak() if measured else nullcontext(Peak()) as peak:
+                        op(x)
+                break
+            except remat.BudgetError as refused:
+                assert refused.smallest > asked
+                asked = refused.smallest
+        assert peak.highest <= asked
+
+
+class TestRefusals:
+    def test_within_torchscript_are_told(self) -> None:
+        """Forward mode takes this op apart in TorchScript's interpreter, whose errors lose the text of Python's."""
+
+        def program() -> None:
+            with forward_ad.dual_level():
+                x = torch.rand(64, 64)
+                dual = forward_ad.make_dual(x, x * 0.5)
+                torch.ops.aten._softmax_backward_data(dual, x, 1, torch.float32)
+
+        with remat.budget("64MiB") as run:
+            program()
+        lost = 0
+        for budget in range(room(32 << 10), room(run.stats().peak), 4 << 10):
+            try:
+                with remat.budget(budget, policy="lru"):
+                    program()
+            except remat.BudgetError as refused:
+                assert refused.smallest > budget
+                lost += isinstance(refused.__cause__, RuntimeError)
+        assert lost > 0
+
+    def test_of_tensors_that_exist_name_a_budget_that_holds_them(self) -> None:
+        x = torch.ones(1 << 16)
+        with pytest.raises(remat.BudgetError, match="exist already") as refused, remat.budget(room(0)):
+            pass
+        with remat.budget(refused.value.smallest):
+            pass
+        assert x.sum() == 1 << 16
 
 
 class TestIndicesReadByRawPointer:

@@ -67,6 +67,8 @@ pub struct Torch {
     pub dtypes: FxHashMap<usize, Dtype>,
     /// Whether any complex tensor was seen. Only then can a tensor carry a lazy negation.
     pub any_complex: bool,
+    /// Whether an op had a complex tensor among its arguments.
+    pub complex_seen: bool,
 }
 
 impl Torch {
@@ -90,6 +92,7 @@ impl Torch {
             classes: FxHashMap::default(),
             dtypes: FxHashMap::default(),
             any_complex: true,
+            complex_seen: false,
         })
     }
 
@@ -138,6 +141,7 @@ impl Torch {
         };
         self.dtypes.insert(key, kind);
         self.any_complex |= kind == Dtype::Complex;
+        self.complex_seen |= kind == Dtype::Complex;
         Ok(kind)
     }
 }

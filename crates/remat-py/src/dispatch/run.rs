@@ -9,6 +9,7 @@ use remat_core::{Bytes, Error, OpId, OpSpec, Output, Replay};
 use super::op::{Announced, Prepared, Ran};
 use super::placed::repeatable;
 use super::state::{Outcome, State};
+use super::stats::Unseen;
 use crate::call::arguments::{walk, Walk};
 use crate::call::form::Form;
 use crate::call::func::Kind;
@@ -26,13 +27,32 @@ const ATTEMPTS: u32 = 8;
 impl State {
     /// Runs an op under the budget, unless a tensor subclass among its arguments wants to see the call itself.
     pub(super) fn run(&mut self, call: &Invocation<'_, '_>) -> PyResult<Outcome> {
-        let (py, func) = (call.py(), call.func);
-        self.set_current(&func.name);
+        let py = call.py();
+        self.set_current(&call.func.name);
         let (stats, unseen) = self.stats_use(call)?;
-        let mut walked = walk(&mut self.torch, &mut self.executor, call, stats)?;
+        let walked = walk(&mut self.torch, &mut self.executor, call, stats)?;
         if walked.wrapper {
             return Ok(Outcome::Declined);
         }
+        if !self.torch.complex_seen {
+            return self.run_walked(call, walked, unseen);
+        }
+        let internals = &self.executor.internals;
+        let exclude_again = internals.exclude_again.clone_ref(py);
+        let excluded = internals.handle_lazy.bind(py).call0()?;
+        let outcome = self.run_walked(call, walked, unseen);
+        exclude_again.bind(py).call1((excluded,))?;
+        outcome
+    }
+
+    /// Runs an op whose arguments were walked.
+    fn run_walked(
+        &mut self,
+        call: &Invocation<'_, '_>,
+        mut walked: Walk,
+        unseen: Option<Unseen>,
+    ) -> PyResult<Outcome> {
+        let (py, func) = (call.py(), call.func);
         let grad = self.grad_mode(py)?;
         walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let state = self.executor.global_state.current(py)?;

@@ -30,6 +30,10 @@ pub struct TorchInternals {
     pub set_grad_mode: Py<PyAny>,
     /// `grad_enabled() -> bool`.
     pub grad_enabled: Py<PyAny>,
+    /// `handle_lazy() -> keys`: ops within an op see lazy conjugates as outside of a dispatch mode.
+    pub handle_lazy: Py<PyAny>,
+    /// `exclude_again(keys)`: the end of that.
+    pub exclude_again: Py<PyAny>,
     /// `any_nested(arguments) -> bool`: whether a strided nested tensor is among them.
     pub any_nested: Py<PyAny>,
     /// `contents(tensors) -> list[bytes]`.
@@ -73,6 +77,8 @@ impl TorchInternals {
             untyped_storage: base.getattr("untyped_storage")?.unbind(),
             set_grad_mode: get("set_grad_mode")?,
             grad_enabled: get("grad_enabled")?,
+            handle_lazy: get("handle_lazy")?,
+            exclude_again: get("exclude_again")?,
             any_nested: get("any_nested")?,
             contents: get("contents")?,
             describe: get("describe")?,

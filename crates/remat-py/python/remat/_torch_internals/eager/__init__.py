@@ -28,7 +28,17 @@ from .forms import QUANTIZED, any_nested, form
 from .global_state import GETTERS, SETTERS, enter_state, state_number
 from .graph import generators, hooks_aside, leaves
 from .layout import probe_layout
-from .modes import below_autograd, drop_mode, grad_enabled, pop_mode, push_mode, redispatch, set_grad_mode
+from .modes import (
+    below_autograd,
+    drop_mode,
+    exclude_again,
+    grad_enabled,
+    handle_lazy,
+    pop_mode,
+    push_mode,
+    redispatch,
+    set_grad_mode,
+)
 from .native import prepare_native, route
 from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
@@ -67,11 +77,13 @@ __all__ = [
     "drop_mode",
     "empty_storage",
     "enter_state",
+    "exclude_again",
     "flatten",
     "flatten_tree",
     "form",
     "generators",
     "grad_enabled",
+    "handle_lazy",
     "hooks_aside",
     "leaves",
     "measured_call",

@@ -67,6 +67,28 @@ def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, 
         _pop_mode()
 
 
+# Kernels that call further ops count on these for conjugates, negations and zeros that are not carried out yet.
+_LAZY = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative, torch._C.DispatchKey.ZeroTensor)
+
+
+def handle_lazy() -> list[Any]:
+    """Has ops within an op handle lazy conjugates as outside of a dispatch mode; returns the keys that were excluded.
+
+    Torch excludes these keys while a mode handles an op. A kernel that multiplies by a conjugate then rounds otherwise
+    than in plain eager, and otherwise than a replay outside of any op.
+    """
+    keys = [key for key in _LAZY if torch._C._dispatch_tls_is_dispatch_key_excluded(key)]
+    for key in keys:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+    return keys
+
+
+def exclude_again(keys: list[Any]) -> None:
+    """Excludes the keys that :func:`handle_lazy` returned."""
+    for key in keys:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, True)
+
+
 def set_grad_mode(on: bool) -> bool | None:
     """Sets grad mode; returns the mode before, or ``None`` if that was the same."""
     if torch.is_grad_enabled() == on:
