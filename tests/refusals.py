@@ -22,8 +22,8 @@ RELEASE = ".".join(torch.__version__.split(".")[:2])
 # Costs are reckoned from bytes, so that the clock has no part in it. But workspaces are those of the kernels that torch
 # picks for the processor.
 RAISES_ALLOWED = 1
-# Loader workers hand over their batches when they are done: how often this one is refused, the clock decides. The budget
-# that suffices at last has its ceiling all the same.
+# Loader workers hand over their batches when they are done: the clock decides how often this one is refused. The
+# budget that suffices at last has its ceiling all the same.
 COUNTED_BY_THE_CLOCK = {"data_loader_with_two_workers"}
 SPAN_ALLOWED = 1 / 16
 # A release that nothing is recorded of is compared with the newest one, and has its own kernels.
