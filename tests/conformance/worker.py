@@ -40,8 +40,9 @@ def _checked(name: str, check: Check) -> Verdict:
 
 
 def _prepare(errors: BinaryIO) -> None:
-    """What is printed goes to a file, and what torch loads lazily is loaded and set aside: the scans for live tensors
-    need not see it."""
+    """Sends to a file all that is printed, and sets aside what torch loads lazily: the scans for live tensors need not
+    see it.
+    """
     ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     for stream in (1, 2):
