@@ -22,7 +22,7 @@ SUITES = {
     r"scripts/(demo|checker|fuzz)\b": "minutes to hours, and what it runs is tested here",
     r"scripts/setup\b": "installs what these tests run with",
     r"cargo (test|clippy|fmt|doc|build|package)\b": "a part of scripts/test, or of a release",
-    r"(python -m )?pytest\b": "a part of scripts/test",
+    r"(REMAT_DISPATCH=native )?(python -m )?pytest\b": "a part of scripts/test, or the same by native dispatch",
     r"cargo (\+nightly )?(fuzz|install)\b": "needs a nightly compiler, or installs one's own",
     r"(python -m )?pip install\b": "installs; scripts/setup does the same",
     r"git (clone|clean)\b": "fetches or clears a clone",
