@@ -199,7 +199,7 @@ fn run(setting: &Setting) {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // A case takes ten to twenty seconds, since one of the twins scans all candidates for each victim.
+        // Some cases take minutes, since one of the twins scans all candidates for each victim.
         cases: (ProptestConfig::default().cases / 16).min(32),
         max_shrink_iters: 100,
         failure_persistence: None,
