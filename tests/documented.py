@@ -19,7 +19,8 @@ PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "crates/*/README.md")
 
 SUITES = {
     r"scripts/test\b": "this very suite",
-    r"scripts/(demo|checker|fuzz|conformance)\b": "minutes to hours, and what it runs is tested here",
+    r"scripts/(demo|checker|fuzz)\b": "minutes to hours, and what it runs is tested here",
+    r"(REMAT_DISPATCH=native )?scripts/conformance\b": "minutes; a part of it is tested here",
     r"scripts/setup\b": "installs what these tests run with",
     r"cargo (test|clippy|fmt|doc|build|package)\b": "a part of scripts/test, or of a release",
     r"(REMAT_DISPATCH=native )?(python -m )?pytest\b": "a part of scripts/test, or the same by native dispatch",
