@@ -22,9 +22,6 @@ RELEASE = ".".join(torch.__version__.split(".")[:2])
 # Costs are reckoned from bytes, so that the clock has no part in it. But workspaces are those of the kernels that torch
 # picks for the processor.
 RAISES_ALLOWED = 1
-# Loader workers hand over their batches when they are done: the clock decides how often this one is refused. The
-# budget that suffices at last has its ceiling all the same.
-COUNTED_BY_THE_CLOCK = {"data_loader_with_two_workers"}
 SPAN_ALLOWED = 1 / 16
 # A release that nothing is recorded of is compared with the newest one, and has its own kernels.
 OTHER_RELEASE = 2
@@ -55,7 +52,6 @@ def hold(key: str, raises: int, asked: float, enough: float) -> None:
     of_release = recorded.get(RELEASE) or recorded[max(recorded)]
     times = 1 if RELEASE in recorded else OTHER_RELEASE
     most, largest = of_release.get(key, (0, asked))
-    if key.split(" at ")[0] not in COUNTED_BY_THE_CLOCK:
-        assert raises <= most + times * RAISES_ALLOWED, f"{key}: refused {raises} times, {most} when it was recorded"
+    assert raises <= most + times * RAISES_ALLOWED, f"{key}: refused {raises} times, {most} when it was recorded"
     ceiling = largest + times * SPAN_ALLOWED
     assert enough <= ceiling, f"{key}: fits at {enough:.3f} of the span, at {largest:.3f} when it was recorded"
