@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import remat
 from process import PYTHON, program, ran
+from remat._torch_internals import eager
 
 # Evicts, changes storages under tensors, drops many of them, and takes results in at addresses of those that died.
 SCENARIOS = ("data_assignment_and_set", "u_net", "lstm")
@@ -30,8 +31,11 @@ print(run.stats().evictions)
 """
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_two_processes_evict_the_same(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name, way", [*((name, "python") for name in SCENARIOS), ("lstm", "native")])
+def test_two_processes_evict_the_same(name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "native" and (reason := eager.prepare_native()):
+        pytest.skip(reason)
+    monkeypatch.setenv("REMAT_DISPATCH", way)
     script = program(tmp_path, PROGRAM)
     traces = [tmp_path / f"{number}.trace" for number in range(3)]
     for trace in traces:
