@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import remat
@@ -81,6 +82,16 @@ def test_both_ways_count_the_same_ops(monkeypatch: pytest.MonkeyPatch) -> None:
                 optimizer.step()
         counted.append(run.stats().ops)
     assert counted[0] == counted[1]
+
+
+def test_parameters_are_pinned_where_autograd_records_their_use(way: str, tmp_path: Path) -> None:
+    """Each is computed inside of the budget, and read by calls of one form, which is known after a few."""
+    x = torch.randn(64, 64)
+    with remat.budget(1 << 30, trace=tmp_path / "trace"):
+        for step in range(12):
+            torch.mm(x, torch.nn.Parameter(torch.full((64, 64), step / 8)))
+    pins = [line for line in (tmp_path / "trace").read_text().splitlines() if line.startswith('{"pin"')]
+    assert len(pins) == 12
 
 
 @needed
