@@ -131,8 +131,15 @@ fn in_arenas() -> impl Strategy<Value = Setting> {
     })
 }
 
+/// A case ends once its replays cost as many times its ops: a few replay one another without end.
+const MOST_REPLAYS: u64 = 10;
+
 fn run(setting: &Setting) {
-    let mut twins = Twins::new(&setting.config);
+    let most = Cost(setting.ops * setting.costs * MOST_REPLAYS);
+    let mut twins = Twins::new(&Config {
+        thrash: ThrashLimit::Total(most),
+        ..setting.config.clone()
+    });
     let mut random = Random(setting.seed);
     let mut held: Vec<TensorId> = (0..2)
         .map(|device| {
@@ -197,10 +204,12 @@ fn run(setting: &Setting) {
     assert!(a == b, "other states");
 }
 
+const MOST_CASES: u32 = if cfg!(debug_assertions) { 16 } else { 64 };
+
 proptest! {
     #![proptest_config(ProptestConfig {
-        // Some cases take minutes, since one of the twins scans all candidates for each victim.
-        cases: (ProptestConfig::default().cases / 16).min(32),
+        // A case takes up to a minute, since one of the twins scans all candidates for each victim.
+        cases: (ProptestConfig::default().cases / 16).min(MOST_CASES),
         max_shrink_iters: 100,
         failure_persistence: None,
         ..ProptestConfig::default()

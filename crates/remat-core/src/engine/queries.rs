@@ -58,6 +58,12 @@ impl Engine {
             .is_some_and(|record| record.used && record.defined)
     }
 
+    /// Storages that the latest call pinned: those that it was asked to pin, and those whose sources it overwrote.
+    /// Nothing brings back a constant that they are computed from, so a front end keeps these alive.
+    pub fn newly_pinned(&self) -> &[StorageId] {
+        &self.state.collection.pinned
+    }
+
     /// Whether the storage is pinned (constant).
     pub fn is_pinned(&self, storage: StorageId) -> bool {
         self.state

@@ -12,6 +12,8 @@ pub(crate) struct Collection {
     unreachable: Vec<TensorId>,
     /// Pinned by a plan that may still be aborted; their lineage is cut once it cannot.
     pub(crate) to_cut: Vec<StorageId>,
+    /// Pinned by the call under way.
+    pub(crate) pinned: Vec<StorageId>,
     pub(crate) freed_ops: Vec<OpId>,
     pub(crate) freed_storages: Vec<StorageId>,
     pub(crate) freed_tensors: Vec<TensorId>,
@@ -30,6 +32,7 @@ impl Collection {
             lineage,
             unreachable: Vec::new(),
             to_cut: Vec::new(),
+            pinned: Vec::new(),
             freed_ops: Vec::new(),
             freed_storages: Vec::new(),
             freed_tensors: Vec::new(),

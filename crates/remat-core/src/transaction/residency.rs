@@ -72,6 +72,7 @@ impl State {
             self.delist(s);
             self.journal.write(Entry::Pinned(s));
             self.graph[s].pinned = true;
+            self.collection.pinned.push(s);
         }
     }
 

@@ -40,7 +40,10 @@ impl State {
             Entry::Accessed(s, before) => self.set_last_access(s, before),
             Entry::BecameResident(s) => self.graph[s].resident = false,
             Entry::BecameEvicted(s) => self.graph[s].resident = true,
-            Entry::Pinned(s) => self.graph[s].pinned = false,
+            Entry::Pinned(s) => {
+                self.graph[s].pinned = false;
+                self.collection.pinned.retain(|&pinned| pinned != s);
+            }
             Entry::Defined(t) => self.graph[t].defined = false,
             Entry::Undefined(t) => self.graph[t].defined = true,
             Entry::Memory(device, before) => self.accounts.of(device).memory = before,

@@ -163,13 +163,13 @@ impl State {
                 sizes: completed.sizes,
             })?;
         }
-        Ok(executor.engine.finish(
-            completed.op,
-            &Finished {
-                cost: Cost(cost),
-                bytes: completed.sizes,
-            },
-        ))
+        let report = Finished {
+            cost: Cost(cost),
+            bytes: completed.sizes,
+        };
+        let finished = executor.engine.finish(completed.op, &report);
+        executor.note_pinned();
+        Ok(finished)
     }
 
     /// Takes in the storages of fresh outputs.

@@ -368,15 +368,6 @@ impl State {
 
     /// Announces an op and performs the engine's steps, without regard to addresses.
     pub(super) fn begin_counted(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
-        let detaches = spec.outputs.iter().any(|output| {
-            let Output::InPlace { of } = output else {
-                return false;
-            };
-            let engine = &self.executor.engine;
-            engine
-                .storage(spec.inputs[*of])
-                .is_some_and(|s| engine.is_pinned(s))
-        });
         self.executor.drop_unreferenced_if_many(py)?;
         let op = loop {
             match self.begin_once(py, spec) {
@@ -385,9 +376,7 @@ impl State {
                 begun => break begun?,
             }
         };
-        if detaches {
-            self.executor.hold_all_pinned(py)?;
-        }
+        self.executor.hold_newly_pinned(py)?;
         self.executor.running = Some(op);
         Ok(op)
     }
@@ -405,6 +394,7 @@ impl State {
             begun = self.executor.engine.begin(spec);
         }
         let op = begun.map_err(|e| self.executor.refusal(py, &e))?;
+        self.executor.note_pinned();
         if !self.executor.engine.steps().is_empty() {
             self.executor.decide_ns += started.elapsed().as_nanos() as u64;
             self.executor.accelerators.checking = true;

@@ -97,17 +97,18 @@ impl Executor {
         Ok(())
     }
 
-    /// Keeps all constants alive that recorded ops read. As an op overwrites a constant, the engine pins the tensors
-    /// that were computed from it, which are constants from then on.
-    pub fn hold_all_pinned(&mut self, py: Python<'_>) -> PyResult<()> {
-        let read: Vec<LiveId> = self
-            .storages
-            .all()
-            .filter(|(_, live)| live.readers > 0 && live.hold.is_none())
-            .map(|(id, _)| id)
-            .collect();
-        for id in read {
-            self.hold_if_pinned(py, id)?;
+    /// Notes what the engine's latest call pinned. As an op overwrites a constant, the engine pins the tensors that were
+    /// computed from it, which are constants from then on.
+    pub fn note_pinned(&mut self) {
+        self.pinned.extend_from_slice(self.engine.newly_pinned());
+    }
+
+    /// Keeps constants alive that were noted and that recorded ops read.
+    pub fn hold_newly_pinned(&mut self, py: Python<'_>) -> PyResult<()> {
+        while let Some(sid) = self.pinned.pop() {
+            if let Buffer::Live(id) = *self.storages.buffer(sid) {
+                self.hold_if_pinned(py, id)?;
+            }
         }
         Ok(())
     }

@@ -77,6 +77,7 @@ pub struct Executor {
     // Buffers, kept for their capacity.
     pub(super) steps: Vec<Step>,
     pub(super) observed: Vec<Observed>,
+    pub(super) pinned: Vec<StorageId>,
     pub(super) owners: FxHashMap<u64, StorageId>,
     pub(super) dead_ops: Vec<OpId>,
     pub(super) dead_storages: Vec<StorageId>,
@@ -124,6 +125,7 @@ impl Executor {
             steps: Vec::new(),
             placements: Vec::new(),
             observed: Vec::new(),
+            pinned: Vec::new(),
             owners: FxHashMap::default(),
             running: None,
             live_records: 0,
