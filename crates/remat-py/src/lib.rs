@@ -119,6 +119,10 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(guard_storage, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::register_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::describe_boxed, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::watch::register_watch, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::settings::register_settings, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::settings::read_settings, m)?)?;
+    m.add_class::<ffi::watch::WatchedProbe>()?;
     m.add_function(wrap_pyfunction!(dispatch::native::include_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::leave_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::capture_native, m)?)?;

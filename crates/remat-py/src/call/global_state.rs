@@ -10,6 +10,8 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
+use crate::ffi::settings;
+
 /// The number of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateNumber(pub u32);
@@ -20,6 +22,8 @@ pub struct GlobalState {
     getters: Vec<Py<PyAny>>,
     /// Their answers when the state was last looked up.
     answers: Vec<Py<PyAny>>,
+    /// The settings that the functions tell, as torch's C++ had them then; `None` where they are asked for in Python.
+    read: Option<u64>,
     /// Whether the thread took denormal numbers for zero then.
     flushed: bool,
     /// Whether another setting may have changed since.
@@ -41,6 +45,7 @@ impl GlobalState {
         Ok(GlobalState {
             getters: module.getattr("GETTERS")?.extract()?,
             answers: Vec::new(),
+            read: None,
             flushed: false,
             changed: Arc::new(AtomicBool::new(true)),
             number: StateNumber(0),
@@ -57,7 +62,23 @@ impl GlobalState {
     /// The state in force.
     pub fn current(&mut self, py: Python<'_>) -> PyResult<StateNumber> {
         let flushes = flushes_denormals();
-        let mut same = flushes == self.flushed && !self.changed.swap(false, Ordering::AcqRel);
+        let same = flushes == self.flushed && !self.changed.swap(false, Ordering::AcqRel);
+        let read = settings::read();
+        let same = match read {
+            Some(_) => same & (std::mem::replace(&mut self.read, read) == read),
+            None => same & self.answer_alike(py)?,
+        };
+        if !same {
+            self.flushed = flushes;
+            let number = self.state_number.bind(py).call1((flushes,))?;
+            self.number = StateNumber(number.extract()?);
+        }
+        Ok(self.number)
+    }
+
+    /// Whether the functions answer as they did.
+    fn answer_alike(&mut self, py: Python<'_>) -> PyResult<bool> {
+        let mut same = true;
         self.answers.resize_with(self.getters.len(), || py.None());
         for (getter, answer) in self.getters.iter().zip(&mut self.answers) {
             let now = getter.bind(py).call0()?;
@@ -66,12 +87,7 @@ impl GlobalState {
                 *answer = now.unbind();
             }
         }
-        if !same {
-            self.flushed = flushes;
-            let number = self.state_number.bind(py).call1((flushes,))?;
-            self.number = StateNumber(number.extract()?);
-        }
-        Ok(self.number)
+        Ok(same)
     }
 
     /// Runs an action under a state, and puts back the one in force before.

@@ -24,7 +24,8 @@ use crate::call::view::Arg;
 use crate::ffi::boxed::{storage_bytes, Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
-use crate::tracking::storages::{Contents, LiveId};
+use crate::ffi::watch::Watched;
+use crate::tracking::storages::{Contents, Kept, LiveId};
 
 /// Forms that are known at once; a program whose shapes never repeat must not grow for ever.
 const LIMIT: usize = 100_000;
@@ -36,7 +37,7 @@ pub(super) struct Running {
     inputs: Vec<TensorId>,
     lives: Vec<LiveId>,
     /// Keeps the arguments' storages until the op is recorded. Torch drops its own references once the kernel ran.
-    _objects: Vec<Py<PyAny>>,
+    _kept: Vec<Kept>,
     chain: u32,
     state: StateNumber,
     replay: Replay,
@@ -114,13 +115,13 @@ impl State {
         let Some((inputs, lives)) = (unsafe { self.inputs_of(py, torch, stacked)? }) else {
             return Ok(None);
         };
-        let mut objects = Vec::with_capacity(lives.len());
+        let mut kept = Vec::with_capacity(lives.len());
         for &id in &lives {
             let live = self.executor.storages.live(id);
-            let Some(object) = live.map(|live| live.upgrade(py)).transpose()?.flatten() else {
+            let Some(storage) = live.map(|live| live.keep(py)).transpose()?.flatten() else {
                 return Ok(None);
             };
-            objects.push(object.unbind());
+            kept.push(storage);
         }
         let executor = &self.executor;
         let usual = lives.iter().enumerate().all(|(at, &id)| {
@@ -159,7 +160,7 @@ impl State {
             op,
             inputs,
             lives,
-            _objects: objects,
+            _kept: kept,
             chain,
             state,
             replay,
@@ -258,13 +259,17 @@ impl State {
                 continue;
             };
             let contents = self.contents(made[k as usize], fresh.sizes[k as usize].0, device);
+            // SAFETY: as the caller promises: the result, on the stack, owns the storage.
+            if let Some(watched) = unsafe { Watched::new(storage) } {
+                self.executor.ledger.add(device, contents.bytes);
+                self.executor.storages.insert_watched(watched, contents);
+                continue;
+            }
             // SAFETY: as the caller promises.
             let tensor = unsafe { torch.dispatcher.wrap(py, value)? };
             let object = call_one(&self.torch.untyped_storage, &tensor)?;
             self.executor.ledger.add(device, contents.bytes);
-            self.executor
-                .storages
-                .insert_at(&object, storage, contents)?;
+            self.executor.storages.insert(&object, contents)?;
         }
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);
         self.executor.ledger.spike(device, workspace);

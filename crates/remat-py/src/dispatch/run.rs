@@ -141,10 +141,10 @@ impl State {
         for &id in lives {
             let live = self.executor.storages.live(id).filter(|live| live.freed);
             let Some(live) = live else { continue };
-            let Some(_object) = live.upgrade(py)? else {
+            let Some(_kept) = live.keep(py)? else {
                 continue;
             };
-            // SAFETY: `_object` is in scope and owns the storage. A freed storage has no bytes, and a size of 0.
+            // SAFETY: `_kept` is in scope and owns the storage. A freed storage has no bytes, and a size of 0.
             unsafe {
                 let layout = self.executor.internals.layout;
                 layout.set_guard(py, live.imp, Guard::Down);
@@ -160,7 +160,7 @@ impl State {
         let lives = written.filter_map(|&i| storages.live(walked.lives[i as usize]));
         let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         writing.clear();
-        writing.extend(lives.map(|live| live.address()));
+        writing.extend(lives.map(|live| live.imp.address()));
     }
 
     /// The signature of a call that was not seen before, with estimates in place of measurements.

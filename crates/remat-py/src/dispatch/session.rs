@@ -18,7 +18,7 @@ use crate::call::global_state::GlobalState;
 use crate::call::knowledge::Knowledge;
 use crate::executor::Executor;
 use crate::ffi::errors::{as_torch_raises, remat_error};
-use crate::ffi::layout::Layout;
+use crate::ffi::layout::{Impl, Layout};
 use crate::ffi::torch_internals::TorchInternals;
 use crate::tracking::accelerators::Accelerators;
 use crate::tracking::trace::Trace;
@@ -186,7 +186,7 @@ impl Session {
         let Some(mut held) = self.lock.enter(py) else {
             let writing = &self.lock.writing;
             let writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
-            if known && !writing.contains(&(storage.as_ptr() as usize)) {
+            if known && !writing.contains(&Impl::of(storage)?.address()) {
                 return Err(remat_error(
                     py,
                     "an op resizes the storage of a tensor that it does not declare to write: \

@@ -105,10 +105,9 @@ impl State {
 
     /// Raises the guard of a storage without bytes, so that access raises where plain torch would crash.
     fn guard_freed(&mut self, storage: &Bound<'_, PyAny>, id: LiveId) {
+        let known = Impl::of(storage).ok();
         let live = self.executor.storages.live_mut(id);
-        if let Some(live) =
-            live.filter(|l| l.bytes == 0 && l.address() == storage.as_ptr() as usize)
-        {
+        if let Some(live) = live.filter(|live| live.bytes == 0 && Some(live.imp) == known) {
             live.freed = true;
             // SAFETY: `storage` is in scope and owns the storage, whose address the table has. A raised guard asks for
             // no bytes.

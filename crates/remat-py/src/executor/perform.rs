@@ -68,19 +68,19 @@ impl Executor {
             return Ok(());
         };
         let (imp, device, bytes) = (live.imp, live.device, live.bytes);
-        let Some(object) = live.upgrade(py)? else {
+        let Some(kept) = live.keep(py)? else {
             return Ok(());
         };
         let empty = self.empty_storage(py, device)?;
         let no_bytes = Impl::of(&empty)?;
-        // SAFETY: `object` and `empty` are in scope and own the two storages. The engine evicts no storage that a
+        // SAFETY: `kept` and `empty` are in scope and own the two storages. The engine evicts no storage that a
         // running op uses, so no op reads or writes them. The guard goes up while the GIL is held, before anybody can
         // reach for the bytes that the size still promises.
         unsafe {
             self.internals.layout.swap(py, imp, no_bytes);
             self.internals.layout.set_guard(py, imp, Guard::Up);
         }
-        drop((empty, object));
+        drop((empty, kept));
         if let Some(live) = self.storages.live_mut(id) {
             live.present = false;
         }

@@ -284,11 +284,11 @@ impl Executor {
             )));
         }
         let (imp, device) = (live.imp, live.device);
-        let Some(_object) = live.upgrade(py)? else {
+        let Some(_kept) = live.keep(py)? else {
             return Ok(());
         };
         let made = Impl::of(source)?;
-        // SAFETY: `_object` and `source` are in scope and own the two storages. One is evicted and the other was made
+        // SAFETY: `_kept` and `source` are in scope and own the two storages. One is evicted and the other was made
         // by the replay that just ended, so no op reads or writes them. The evicted one gets as many bytes as its size
         // says (compared above), so its guard may go down. `source` gets none, and the executor uses it no more.
         unsafe {

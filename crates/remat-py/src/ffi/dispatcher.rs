@@ -112,7 +112,7 @@ pub fn dispatcher() -> Option<&'static Dispatcher> {
 }
 
 /// The address of a function in a library that is loaded.
-fn symbol(library: &str, name: &str) -> PyResult<*mut c_void> {
+pub fn symbol(library: &str, name: &str) -> PyResult<*mut c_void> {
     let missing = || PyRuntimeError::new_err(format!("{library} has no {name}"));
     let (path, text) = (CString::new(library), CString::new(name));
     let (Ok(path), Ok(text)) = (path, text) else {

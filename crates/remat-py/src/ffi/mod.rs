@@ -7,4 +7,6 @@ pub mod errors;
 pub mod fastcall;
 pub mod gil;
 pub mod layout;
+pub mod settings;
 pub mod torch_internals;
+pub mod watch;

@@ -1,7 +1,7 @@
 //! The torch storages that the session knows, and the place of each engine storage's bytes.
 //!
-//! A *live* storage is an `UntypedStorage` that the program still holds. The table keeps a weak reference to it, whose
-//! callback reports its death. A replay may also need versions of a storage that an in-place op overwrote, or storages
+//! A *live* storage is one that the program still holds. The table keeps a weak reference to it, or to the
+//! `UntypedStorage` that Python knows it by, and hears of its death. A replay may also need versions of a storage that an in-place op overwrote, or storages
 //! that died. Their recomputed bytes are in *scratch* storages that only the table holds.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,7 @@ use super::held_constants::HeldConstants;
 use super::outside::{overlap, Place};
 use crate::ffi::fastcall::call_one;
 use crate::ffi::layout::Impl;
+use crate::ffi::watch::{subscribe, unsubscribe, Deaths as NativeDeaths, Strong, Watched};
 
 /// `UntypedStorage._fix_weakref`, where it exists.
 static FIX_WEAKREF: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
@@ -37,12 +38,35 @@ pub struct Contents {
     pub device: DeviceId,
 }
 
+/// A weak reference to a storage.
+enum Watch {
+    /// To its Python object.
+    Object {
+        weak: Py<PyWeakrefReference>,
+        /// Address of the `UntypedStorage` object.
+        address: usize,
+    },
+    /// To the storage itself.
+    Storage(Watched),
+}
+
+/// Keeps a storage alive.
+pub enum Kept {
+    /// By its Python object.
+    Object {
+        /// The `UntypedStorage`.
+        _object: Py<PyAny>,
+    },
+    /// By a reference to the storage itself.
+    Storage {
+        /// That reference.
+        _strong: Strong,
+    },
+}
+
 /// A torch storage that the program holds.
 pub struct Live {
-    /// Weak reference to the `UntypedStorage`.
-    weak: Py<PyWeakrefReference>,
-    /// Address of the `UntypedStorage` object, its key.
-    object: usize,
+    watch: Watch,
     /// Address of the C++ storage, which lives until the weak reference is cleared.
     pub imp: Impl,
     /// A strong reference while recorded ops read the storage as a constant: no replay could bring it back once the
@@ -107,6 +131,8 @@ pub struct Storages {
     buffers: Vec<Buffer>,
     queue: Arc<Mutex<Vec<usize>>>,
     on_death: Py<PyAny>,
+    /// Storages that told of their death themselves, by address; `None` until one is watched.
+    native_queue: Option<NativeDeaths>,
     serial: u64,
     /// Storages with a lower serial number existed before the latest op that autograd recorded.
     before_forward: u64,
@@ -135,6 +161,7 @@ impl Storages {
             buffers: Vec::new(),
             queue,
             on_death,
+            native_queue: None,
             serial: 0,
             before_forward: 0,
             held: 0,
@@ -148,9 +175,19 @@ impl Storages {
     /// its address.
     #[inline]
     pub fn find(&self, storage: &Bound<'_, PyAny>) -> Option<LiveId> {
-        let id = *self.by_object.get(&(storage.as_ptr() as usize))?;
-        let alive = self.live(id)?.is_alive(storage.py());
-        alive.then_some(id)
+        let alive = |id: LiveId| {
+            self.live(id)
+                .is_some_and(|live| live.is_alive(storage.py()))
+        };
+        let known = self.by_object.get(&(storage.as_ptr() as usize)).copied();
+        if let Some(id) = known.filter(|&id| alive(id)) {
+            return Some(id);
+        }
+        // Storages that tell of their death themselves are not known by their objects.
+        self.native_queue.as_ref()?;
+        let address = Impl::of(storage).ok()?.address();
+        let known = self.by_address.get(&address).copied();
+        known.filter(|&id| alive(id))
     }
 
     /// The live storage at a C++ address and the tensor whose value it has, if it is known. The caller has taken all
@@ -163,29 +200,36 @@ impl Storages {
 
     /// Takes in a storage that has its bytes.
     pub fn insert(&mut self, storage: &Bound<'_, PyAny>, contents: Contents) -> PyResult<LiveId> {
-        self.insert_at(storage, Impl::of(storage)?.address(), contents)
+        let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(storage.py()))?;
+        let watch = Watch::Object {
+            weak: weak.unbind(),
+            address: storage.as_ptr() as usize,
+        };
+        Ok(self.add(watch, Impl::of(storage)?, contents))
     }
 
-    /// Takes in a storage that has its bytes, and whose C++ storage lies at this address.
-    pub fn insert_at(
-        &mut self,
-        storage: &Bound<'_, PyAny>,
-        address: usize,
-        contents: Contents,
-    ) -> PyResult<LiveId> {
-        let py = storage.py();
+    /// Takes in a storage that has its bytes and tells of its death itself.
+    pub fn insert_watched(&mut self, watched: Watched, contents: Contents) -> LiveId {
+        self.native_queue.get_or_insert_with(|| {
+            let queue = NativeDeaths::default();
+            subscribe(&queue);
+            queue
+        });
+        let imp = Impl::at(watched.address());
+        self.add(Watch::Storage(watched), imp, contents)
+    }
+
+    fn add(&mut self, watch: Watch, imp: Impl, contents: Contents) -> LiveId {
         let Contents {
             tensor,
             sid,
             bytes,
             device,
         } = contents;
-        let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(py))?.unbind();
-        let weak_key = weak.as_ptr() as usize;
+        let keys = watch.keys();
         let live = Live {
-            weak,
-            object: storage.as_ptr() as usize,
-            imp: Impl::at(address),
+            watch,
+            imp,
             hold: None,
             readers: 0,
             tensor,
@@ -210,43 +254,52 @@ impl Storages {
                 (self.lives.len() - 1) as LiveId
             }
         };
-        self.by_object.insert(storage.as_ptr() as usize, id);
-        self.by_weak.insert(weak_key, id);
-        self.by_address.insert(address, id);
+        if let Some((weak, object)) = keys {
+            self.by_object.insert(object, id);
+            self.by_weak.insert(weak, id);
+        }
+        self.by_address.insert(imp.address(), id);
         self.set_buffer(sid, Buffer::Live(id));
-        Ok(id)
+        id
     }
 
     /// Removes the next storage that died from the table. The caller clears its buffer.
     pub fn next_death(&mut self, py: Python<'_>) -> Option<Live> {
-        loop {
-            let weak = self
-                .queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop()?;
-            let Some(&id) = self.by_weak.get(&weak) else {
-                continue;
-            };
-            // The queue outlives weak references: where a storage that the table forgot has died, a storage of now may
-            // have its weak reference at that address.
-            if self.live(id).is_some_and(|live| live.is_alive(py)) {
-                continue;
-            }
-            self.by_weak.remove(&weak);
-            if let Some(live) = self.lives[id as usize].take() {
-                self.remove_addresses(id, &live);
-                self.held -= live.bytes;
-                self.free.push(id);
+        while let Some(weak) = pop(&self.queue) {
+            let known = self.by_weak.get(&weak).copied();
+            if let Some(live) = known.and_then(|id| self.take_dead(py, id)) {
                 return Some(live);
             }
         }
+        while let Some(address) = self.native_queue.as_ref().and_then(pop) {
+            let known = self.by_address.get(&address).copied();
+            if let Some(live) = known.and_then(|id| self.take_dead(py, id)) {
+                return Some(live);
+            }
+        }
+        None
+    }
+
+    /// Removes a storage from the table if it died. The queues outlive what they name: where a storage that the table
+    /// forgot has died, one of now may lie at that address, or have its weak reference there.
+    fn take_dead(&mut self, py: Python<'_>, id: LiveId) -> Option<Live> {
+        if self.live(id).is_some_and(|live| live.is_alive(py)) {
+            return None;
+        }
+        let live = self.lives.get_mut(id as usize)?.take()?;
+        self.remove_addresses(id, &live);
+        self.held -= live.bytes;
+        self.free.push(id);
+        Some(live)
     }
 
     /// Removes a storage's addresses, unless another one has taken them since: its death may be seen to later.
     fn remove_addresses(&mut self, id: LiveId, live: &Live) {
-        if self.by_object.get(&live.object) == Some(&id) {
-            self.by_object.remove(&live.object);
+        if let Some((weak, object)) = live.watch.keys() {
+            self.by_weak.remove(&weak);
+            if self.by_object.get(&object) == Some(&id) {
+                self.by_object.remove(&object);
+            }
         }
         let address = live.imp.address();
         if self.by_address.get(&address) == Some(&id) {
@@ -258,7 +311,6 @@ impl Storages {
     pub fn forget(&mut self, id: LiveId) -> Option<Live> {
         let live = self.lives.get_mut(id as usize)?.take()?;
         self.remove_addresses(id, &live);
-        self.by_weak.remove(&live.weak_key());
         self.held -= live.bytes;
         if live.hold.is_some() {
             self.held_constants.sub(live.bytes);
@@ -290,11 +342,11 @@ impl Storages {
     /// Whether storages have died that are still in the table.
     #[inline]
     pub fn has_deaths(&self) -> bool {
-        !self
-            .queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .is_empty()
+        let any = |queue: &Arc<Mutex<Vec<usize>>>| {
+            let queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+            !queue.is_empty()
+        };
+        any(&self.queue) || self.native_queue.as_ref().is_some_and(any)
     }
 
     /// Notes that an op which autograd records is about to run. The storages known now were carried into a forward
@@ -392,24 +444,61 @@ impl Storages {
     }
 }
 
+impl Drop for Storages {
+    fn drop(&mut self) {
+        if let Some(queue) = &self.native_queue {
+            unsubscribe(queue);
+        }
+    }
+}
+
+fn pop(queue: &Arc<Mutex<Vec<usize>>>) -> Option<usize> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).pop()
+}
+
+impl Watch {
+    /// The addresses of the weak reference and of the object that it leads to, if it is one of Python's.
+    fn keys(&self) -> Option<(usize, usize)> {
+        match self {
+            Watch::Object { weak, address } => Some((weak.as_ptr() as usize, *address)),
+            Watch::Storage(_) => None,
+        }
+    }
+}
+
 impl Live {
-    fn weak_key(&self) -> usize {
-        self.weak.as_ptr() as usize
-    }
-
-    /// Whether the storage object has not died.
+    /// Whether the storage has not died.
     pub fn is_alive(&self, py: Python<'_>) -> bool {
-        self.weak.bind(py).upgrade().is_some()
+        match &self.watch {
+            Watch::Object { weak, .. } => weak.bind(py).upgrade().is_some(),
+            Watch::Storage(watched) => watched.is_alive(),
+        }
     }
 
-    /// Address of the `UntypedStorage` object.
-    pub fn address(&self) -> usize {
-        self.object
+    /// Keeps the storage alive, unless it died.
+    pub fn keep(&self, py: Python<'_>) -> PyResult<Option<Kept>> {
+        Ok(match &self.watch {
+            Watch::Object { .. } => self.upgrade(py)?.map(|object| Kept::Object {
+                _object: object.unbind(),
+            }),
+            Watch::Storage(watched) => watched
+                .lock()
+                .map(|strong| Kept::Storage { _strong: strong }),
+        })
     }
 
     /// The storage object, unless it died.
     pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Some(object) = self.weak.bind(py).upgrade() else {
+        let weak = match &self.watch {
+            Watch::Object { weak, .. } => weak,
+            Watch::Storage(watched) => {
+                return watched
+                    .lock()
+                    .map(|strong| strong.to_object(py))
+                    .transpose();
+            }
+        };
+        let Some(object) = weak.bind(py).upgrade() else {
             return Ok(None);
         };
         // In older torch the new reference owns the storage only after this call.

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ... import _native
+
 _Setting = tuple[Callable[[], Any], Callable[[Any], Any]]
 
 
@@ -38,6 +40,60 @@ _SETTINGS: list[_Setting] = [
 
 #: Functions that tell the settings that are read before each op.
 GETTERS: list[Callable[[], Any]] = [getter for getter, _ in _SETTINGS]
+
+#: Methods of torch's ``at::Context`` that tell the flags among them without Python, by getter.
+_METHODS = {
+    "_get_deterministic_algorithms": "deterministicAlgorithms",
+    "_get_mkldnn_enabled": "userEnabledMkldnn",
+    "_get_mkldnn_deterministic": "deterministicMkldnn",
+    "_get_nnpack_enabled": "userEnabledNNPACK",
+    "_get_cudnn_enabled": "userEnabledCuDNN",
+    "_get_cudnn_deterministic": "deterministicCuDNN",
+}
+
+
+def read_natively(c10: str, cpu: str) -> str | None:
+    """Has the settings of :data:`GETTERS` read without Python from now on; the reason if they cannot be."""
+    getters = [getter for getter in GETTERS if getter not in (torch.get_default_dtype, torch.get_num_threads)]
+    methods = [_METHODS.get(getter.__name__) for getter in getters]
+    if None in methods:
+        return f"{getters[methods.index(None)].__name__} has no counterpart"
+    names = [f"_ZNK2at7Context{len(method)}{method}Ev" for method in methods if method]
+    _native.register_settings(c10, cpu, names)
+    before = state_number(False)
+    dtype = torch.get_default_dtype()
+    try:
+        # What each tells must change with the setting, and with nothing else.
+        for (_, setter), getter in zip(_SETTINGS, GETTERS, strict=True):
+            was = getter()
+            for value in _others(was):
+                setter(value)
+                if not _alike(getters):
+                    return f"{getter.__name__} tells something else"
+            setter(was)
+    finally:
+        torch._C._set_default_dtype(dtype)
+        enter_state(before, state_number(False))
+    return None if _alike(getters) else "settings tell something else"
+
+
+def _others(value: Any) -> list[Any]:
+    """Values of a setting to try."""
+    if isinstance(value, bool):
+        return [not value]
+    return [torch.float64, torch.float32] if isinstance(value, torch.dtype) else [value]
+
+
+#: Dtypes as torch numbers them.
+_NUMBERS = {torch.float32: 6, torch.float64: 7}
+
+
+def _alike(getters: list[Callable[[], Any]]) -> bool:
+    """Whether flags, threads and dtype are told as Python is told them. Of dtypes only these two are compared."""
+    flags, threads, dtype = _native.read_settings() or ([], 0, 0)
+    number = _NUMBERS.get(torch.get_default_dtype(), dtype)
+    return (flags, threads, dtype) == ([getter() for getter in getters], torch.get_num_threads(), number)
+
 
 #: Functions of ``torch._C`` that change settings which are not.
 SETTERS = [

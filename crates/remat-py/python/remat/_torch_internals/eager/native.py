@@ -17,10 +17,12 @@ from typing import Any
 import torch
 
 from ... import _native
+from .global_state import read_natively
 from .layout import probe_layout
 from .ops import describe
 from .replays import own_frames_dropped
 from .tensors import untyped_storage
+from .watch import watches
 
 _C: Any = torch._C
 _KEY = "Fake"
@@ -77,6 +79,16 @@ def _set_up() -> None:
     _native.describe_boxed({**layout, **_tags(), "data": data, "wrapped": _wrapped(layout["dtype"])})
     _check_reading()
     _define_raising()
+
+    def storage_of(tensor: torch.Tensor) -> int:
+        return _words(tensor._cdata + layout["storage"], 1)[0]
+
+    reason = read_natively(libraries["c10"], libraries["cpu"])
+    if reason is not None:
+        raise Unsuited(f"torch {torch.__version__}: settings: {reason}")
+    reason = watches(libraries["c10"], libraries["python"], storage_of)
+    if reason is not None:
+        raise Unsuited(f"torch {torch.__version__}: storages: {reason}")
 
 
 def _unexpected(what: str) -> Unsuited:

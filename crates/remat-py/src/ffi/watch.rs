@@ -1,0 +1,396 @@
+//! Storages that tell of their death themselves, so that no Python object has to be made for each.
+//!
+//! A `c10::StorageImpl` begins with a pointer to its class's table of virtual functions, and a word that counts
+//! references: strong ones in the low half, weak ones (and one for all strong ones together) in the high half but for
+//! its topmost bit, which says that a Python object exists. Watching a storage takes a weak reference and gives it a
+//! copy of its table in which `release_resources` is Remat's. Torch calls that when the last strong reference goes, in
+//! whatever thread; the weak reference keeps the address from being used again until the death was seen to.
+//!
+//! The words and the order of functions are those of `c10/util/intrusive_ptr.h`, 2.11 to 2.15. The table is taken from
+//! the library, which also tells its size; `probe_watch` of torch internals tries every function here on storages of
+//! its own before first use.
+
+use std::ffi::{c_void, CString};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::ffi as python;
+use pyo3::prelude::*;
+
+/// The mangled name of the table of `c10::StorageImpl`.
+const TABLE: &str = "_ZTVN3c1011StorageImplE";
+/// The mangled name of `THPStorage_Wrap(c10::Storage)`.
+const WRAP: &str = "_Z15THPStorage_WrapN3c107StorageE";
+
+/// Words of the table: two in front of the functions, and six functions.
+const WORDS: usize = 8;
+const FIRST: usize = 2;
+/// Functions in the table, by place.
+const DELETE: usize = FIRST + 1;
+const RELEASE: usize = FIRST + 2;
+const INCREF_OBJECT: usize = FIRST + 3;
+const DECREF_OBJECT: usize = FIRST + 4;
+const TRY_INCREF_OBJECT: usize = FIRST + 5;
+
+/// `RTLD_DL_SYMENT` of the system's headers.
+const SYMBOL_ENTRY: i32 = 1;
+
+const STRONG: u64 = 1;
+const WEAK: u64 = 1 << 32;
+const HAS_OBJECT: u64 = 1 << 63;
+
+type Method = unsafe extern "C" fn(*mut c_void);
+type Test = unsafe extern "C" fn(*mut c_void) -> bool;
+type Wrap = unsafe extern "C-unwind" fn(*mut usize) -> *mut python::PyObject;
+
+/// The table that watched storages have, and torch's functions.
+struct Watching {
+    /// The place in torch's table that storages point at.
+    original: usize,
+    /// The same place in the copy.
+    copy: usize,
+    release: Method,
+    wrap: Wrap,
+}
+
+static WATCHING: OnceLock<Watching> = OnceLock::new();
+
+/// Addresses of storages that died.
+pub type Deaths = Arc<Mutex<Vec<usize>>>;
+
+/// The queues that want to hear of deaths.
+static QUEUES: RwLock<Vec<Deaths>> = RwLock::new(Vec::new());
+
+/// Has the deaths of watched storages written to a queue.
+pub fn subscribe(queue: &Deaths) {
+    let mut queues = QUEUES.write().unwrap_or_else(PoisonError::into_inner);
+    queues.push(queue.clone());
+}
+
+/// Ends that.
+pub fn unsubscribe(queue: &Deaths) {
+    let mut queues = QUEUES.write().unwrap_or_else(PoisonError::into_inner);
+    queues.retain(|other| !Arc::ptr_eq(other, queue));
+}
+
+/// Torch calls it when the last strong reference to a watched storage went.
+unsafe extern "C" fn on_release(storage: *mut c_void) {
+    if let Some(watching) = WATCHING.get() {
+        // SAFETY: torch's own function, with torch's own argument.
+        unsafe { (watching.release)(storage) };
+    }
+    let queues = QUEUES.read().unwrap_or_else(PoisonError::into_inner);
+    for queue in queues.iter() {
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.push(storage as usize);
+    }
+}
+
+/// The counts of references to a storage.
+///
+/// # Safety
+/// The storage is alive, or a weak reference keeps its memory.
+unsafe fn counts<'a>(storage: usize) -> &'a AtomicU64 {
+    // SAFETY: the caller promises the memory; the second word is torch's atomic count.
+    unsafe { &*((storage + 8) as *const AtomicU64) }
+}
+
+/// A weak reference to a storage that tells of its death.
+pub struct Watched(usize);
+
+/// A strong reference to a storage.
+pub struct Strong(usize);
+
+impl Watched {
+    /// Watches a storage; `None` if watching was not set up, or the storage is of another class.
+    ///
+    /// # Safety
+    /// The storage is alive.
+    pub unsafe fn new(storage: usize) -> Option<Watched> {
+        let watching = WATCHING.get()?;
+        // SAFETY: the caller promises a storage, whose first word is the pointer to its table. Torch reads it with
+        // plain loads, before or after: both tables lead to the same functions but for the one that tells of deaths.
+        let table = unsafe { &*(storage as *const AtomicUsize) };
+        let class = table.load(Ordering::Relaxed);
+        if class != watching.original && class != watching.copy {
+            return None;
+        }
+        // SAFETY: the storage is alive.
+        unsafe { counts(storage) }.fetch_add(WEAK, Ordering::Relaxed);
+        table.store(watching.copy, Ordering::Relaxed);
+        Some(Watched(storage))
+    }
+
+    /// The storage's address.
+    pub fn address(&self) -> usize {
+        self.0
+    }
+
+    /// Whether the storage has strong references. One that has none never has any again.
+    pub fn is_alive(&self) -> bool {
+        // SAFETY: the weak reference keeps the memory.
+        unsafe { counts(self.0) }.load(Ordering::Acquire) as u32 != 0
+    }
+
+    /// A strong reference, as `weak_intrusive_ptr::lock` takes it; `None` if the storage died.
+    pub fn lock(&self) -> Option<Strong> {
+        let storage = self.0 as *mut c_void;
+        // SAFETY: the weak reference keeps the memory.
+        let counts = unsafe { counts(self.0) };
+        let mut now = counts.load(Ordering::Relaxed);
+        let mut increfed = false;
+        loop {
+            if now as u32 == 0 {
+                break;
+            }
+            if now & HAS_OBJECT != 0 && now as u32 == 1 && !increfed {
+                // SAFETY: torch's own function for this case.
+                if !unsafe { try_incref_object(storage) } {
+                    return None;
+                }
+                increfed = true;
+            }
+            let (to, from) = (Ordering::Acquire, Ordering::Relaxed);
+            match counts.compare_exchange_weak(now, now + STRONG, to, from) {
+                Ok(_) => break,
+                Err(other) => now = other,
+            }
+        }
+        if increfed && now as u32 != 1 {
+            // SAFETY: the Python object was increfed above, for a transition that another thread made.
+            unsafe { call(storage, DECREF_OBJECT) };
+        }
+        (now as u32 != 0).then_some(Strong(self.0))
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // SAFETY: the weak reference keeps the memory, and is given back once.
+        let after = unsafe { counts(self.0) }.fetch_sub(WEAK, Ordering::AcqRel) - WEAK;
+        if after & !HAS_OBJECT == 0 {
+            // SAFETY: no reference is left, so whoever gave the last one back deletes the storage, as torch does.
+            unsafe { call(self.0 as *mut c_void, DELETE) };
+        }
+    }
+}
+
+impl Strong {
+    /// A strong reference to a storage, as `intrusive_ptr` copies it; `None` if watching was not set up.
+    ///
+    /// # Safety
+    /// The storage is alive, and stays so during the call.
+    pub unsafe fn new(storage: usize) -> Option<Strong> {
+        WATCHING.get()?;
+        // SAFETY: the caller promises that the storage is alive.
+        let after = unsafe { counts(storage) }.fetch_add(STRONG, Ordering::Relaxed) + STRONG;
+        if after & HAS_OBJECT != 0 && after as u32 == 2 {
+            // SAFETY: torch's own function for this transition.
+            unsafe { call(storage as *mut c_void, INCREF_OBJECT) };
+        }
+        Some(Strong(storage))
+    }
+
+    /// The `UntypedStorage` that Python knows the storage by.
+    pub fn to_object<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let missing = || PyRuntimeError::new_err("remat: storages are not watched");
+        let watching = WATCHING.get().ok_or_else(missing)?;
+        // SAFETY: `self` keeps the storage alive.
+        let copy = unsafe { Strong::new(self.0) }.ok_or_else(missing)?;
+        let mut argument = copy.0;
+        std::mem::forget(copy);
+        // SAFETY: a `c10::Storage` is one pointer. By the Itanium C++ ABI it passes by address, and the caller destroys
+        // what the function leaves there: null if it took the reference over. The GIL is held.
+        let object = unsafe { (watching.wrap)(&mut argument) };
+        if argument != 0 {
+            drop(Strong(argument));
+        }
+        // SAFETY: a new reference, or null with an exception set.
+        unsafe { Bound::from_owned_ptr_or_err(py, object) }
+    }
+}
+
+impl Drop for Strong {
+    fn drop(&mut self) {
+        let storage = self.0 as *mut c_void;
+        // SAFETY: this reference keeps the storage until it is given back, here; what follows is what `intrusive_ptr`
+        // does when it gives one back.
+        unsafe {
+            let counts = counts(self.0);
+            let after = counts.fetch_sub(STRONG, Ordering::AcqRel) - STRONG;
+            if after as u32 == 0 {
+                if (after & !HAS_OBJECT) >> 32 == 1 {
+                    return call(storage, DELETE);
+                }
+                call(storage, RELEASE);
+                let after = counts.fetch_sub(WEAK, Ordering::AcqRel) - WEAK;
+                if after & !HAS_OBJECT == 0 {
+                    call(storage, DELETE);
+                }
+            } else if after & HAS_OBJECT != 0 && after as u32 == 1 {
+                call(storage, DECREF_OBJECT);
+            }
+        }
+    }
+}
+
+/// A function of a storage's class, by its place in the table.
+///
+/// # Safety
+/// The storage's memory is there, and its class derives from `c10::intrusive_ptr_target`.
+unsafe fn function(storage: *mut c_void, place: usize) -> usize {
+    // SAFETY: the caller promises the class, whose table begins with these functions.
+    unsafe {
+        let table = storage.cast::<*const usize>().read();
+        table.add(place - FIRST).read()
+    }
+}
+
+/// Calls a function of the storage's class.
+///
+/// # Safety
+/// As for [`function`]; the function at this place takes and returns nothing.
+unsafe fn call(storage: *mut c_void, place: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { std::mem::transmute::<usize, Method>(function(storage, place))(storage) }
+}
+
+/// Calls `try_incref_pyobject`.
+///
+/// # Safety
+/// As for [`function`].
+unsafe fn try_incref_object(storage: *mut c_void) -> bool {
+    // SAFETY: as the caller promises; this one returns a `bool`.
+    unsafe { std::mem::transmute::<usize, Test>(function(storage, TRY_INCREF_OBJECT))(storage) }
+}
+
+/// The address and the size in bytes of an object in a library that is loaded.
+fn sized_symbol(library: &str, name: &str) -> PyResult<(usize, u64)> {
+    let missing = || PyRuntimeError::new_err(format!("{library} has no {name}"));
+    let (path, text) = (CString::new(library), CString::new(name));
+    let (Ok(path), Ok(text)) = (path, text) else {
+        return Err(missing());
+    };
+    // SAFETY: both texts end with null. `RTLD_NOLOAD` loads nothing; the handle is never closed, so the address stays
+    // valid. `dladdr1` fills in both structures if it returns other than 0, and the symbol belongs to the library.
+    unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW);
+        if handle.is_null() {
+            return Err(missing());
+        }
+        let found = libc::dlsym(handle, text.as_ptr());
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        let mut symbol: *mut libc::Elf64_Sym = std::ptr::null_mut();
+        let (extra, which) = ((&raw mut symbol).cast(), SYMBOL_ENTRY);
+        if found.is_null() || libc::dladdr1(found, &mut info, extra, which) == 0 || symbol.is_null()
+        {
+            return Err(missing());
+        }
+        Ok((found as usize, (*symbol).st_size))
+    }
+}
+
+/// Makes storages watchable, once for each process.
+///
+/// # Errors
+/// `RuntimeError` if the table is not there, or has another size.
+///
+/// # Safety
+/// The libraries are torch's, of a release whose `c10::StorageImpl` is as described above. `probe_watch` checks it.
+pub unsafe fn set_up(c10: &str, python: &str) -> PyResult<()> {
+    if WATCHING.get().is_some() {
+        return Ok(());
+    }
+    let (table, size) = sized_symbol(c10, TABLE)?;
+    if size != (WORDS * size_of::<usize>()) as u64 {
+        return Err(PyRuntimeError::new_err(
+            "torch's storages have other functions",
+        ));
+    }
+    let (wrap, _) = sized_symbol(python, WRAP)?;
+    // SAFETY: the symbol has as many words.
+    let original = unsafe { (table as *const [usize; WORDS]).read() };
+    let mut copy = original;
+    copy[RELEASE] = on_release as Method as usize;
+    let copy = Box::leak(Box::new(copy)); // storages point at it for as long as they live
+                                          // SAFETY: the functions in the table take the storage; the mangled name states the argument of the other.
+    let watching = unsafe {
+        Watching {
+            original: table + FIRST * size_of::<usize>(),
+            copy: copy.as_ptr().add(FIRST) as usize,
+            release: std::mem::transmute::<usize, Method>(original[RELEASE]),
+            wrap: std::mem::transmute::<usize, Wrap>(wrap),
+        }
+    };
+    let _ = WATCHING.set(watching);
+    Ok(())
+}
+
+/// Makes storages watchable; see [`set_up`].
+#[pyfunction]
+pub fn register_watch(c10: &str, python: &str) -> PyResult<()> {
+    // SAFETY: `prepare_native` of torch internals, the one caller, passes torch's own libraries, and probes what
+    // follows from this before anything else uses it.
+    unsafe { set_up(c10, python) }
+}
+
+/// A watched storage, for the probe.
+#[pyclass(frozen, module = "remat._native")]
+pub struct WatchedProbe {
+    watched: Watched,
+    deaths: Deaths,
+}
+
+#[pymethods]
+impl WatchedProbe {
+    #[new]
+    fn new(storage: usize) -> PyResult<WatchedProbe> {
+        let deaths = Deaths::default();
+        // SAFETY: the probe passes the address of a storage of its own.
+        let watched = unsafe { Watched::new(storage) };
+        let watched =
+            watched.ok_or_else(|| PyRuntimeError::new_err("a storage of another class"))?;
+        subscribe(&deaths);
+        Ok(WatchedProbe { watched, deaths })
+    }
+
+    /// Whether the storage has strong references.
+    fn is_alive(&self) -> bool {
+        self.watched.is_alive()
+    }
+
+    /// The storage's Python object; `None` if it died.
+    fn object<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        self.watched
+            .lock()
+            .map(|strong| strong.to_object(py))
+            .transpose()
+    }
+
+    /// Calls a function while a strong reference of Remat's own keeps the storage.
+    fn during(&self, action: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Some(strong) = self.watched.lock() else {
+            return Ok(false);
+        };
+        // SAFETY: `strong` keeps the storage.
+        let copy = unsafe { Strong::new(strong.0) };
+        drop(strong);
+        action.call0()?;
+        Ok(copy.is_some())
+    }
+
+    /// Storages that died since this one is watched.
+    fn died(&self) -> Vec<usize> {
+        self.deaths
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl Drop for WatchedProbe {
+    fn drop(&mut self) {
+        unsubscribe(&self.deaths);
+    }
+}
