@@ -126,6 +126,39 @@ def test_known_forms_enter_no_python(monkeypatch: pytest.MonkeyPatch) -> None:
         assert 0 < entered < 10 and pushed == entered
 
 
+def test_results_are_known_by_their_storages_and_by_their_objects(way: str) -> None:
+    x = torch.randn(4096)
+    expected = [(x * step).sum().item() for step in range(16)]
+    with remat.budget(16384 * 12, policy="lru") as run:
+        results = [x * step for step in range(16)]
+        assert run.stats().evictions > 0
+        kept = results[9].untyped_storage()
+        assert kept.nbytes() == 16384 and kept._cdata == results[9].untyped_storage()._cdata
+        assert [result.sum().item() for result in results] == expected
+        # Nothing is left of the results themselves, so the view owns what it views.
+        view = torch.empty(0).set_(results[3].untyped_storage())  # type: ignore[call-overload]
+        del results
+        assert view.sum().item() == expected[3]
+    assert run.stats().recomputed > 0
+
+
+def test_storages_die_in_any_thread(way: str) -> None:
+    x = torch.randn(4096)
+    with remat.budget("1GiB") as run:
+        for _ in range(8):
+            x * 2.0
+        held = run.stats().storages
+        results = [[x * 2.0 for _ in range(8)] for _ in range(4)]
+        assert run.stats().storages > held + 30  # deaths are seen to before the next op
+        threads = [threading.Thread(target=some.clear) for some in results]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        x * 2.0
+        assert run.stats().storages <= held + 1
+
+
 OF_NUMBERS: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "numbers": lambda x, step: torch.addcmul(x, x, x, value=step + 0.5),
     # Python is given a number where the dispatcher has a tensor without dimensions.
@@ -230,6 +263,18 @@ PROBES = {
 capture = native._native.capture_native
 native._native.capture_native = lambda *a, **k: [] if k.get("raising") else capture(*a, **k)
 """,
+    "names of settings": "global_state._METHODS['_get_mkldnn_enabled'] = 'userEnabledCuDNN'",
+    "settings": "global_state._METHODS.clear()",
+    "threads": "global_state._native.read_settings = lambda: ([], 0, 0)",
+    "storages' functions": "watch._native.register_watch = lambda c10, python: exec('raise RuntimeError')",
+    "counts of references": "watch._uses = lambda address: 0",
+    "deaths of storages": "watch._native.WatchedProbe = type('Deaf', (), {\n"
+    "    '__init__': lambda self, address: None, 'is_alive': lambda self: True, 'died': lambda self: []})",
+    "storages' objects": """
+probe = watch._native.WatchedProbe
+watch._native.WatchedProbe = lambda address: type('Other', (), {
+    '__getattr__': lambda self, name: getattr(probe(address), name), 'object': lambda self: None})()
+""",
     "reading": "native._shown = lambda tensor: 'another tensor'",
     "function": "native.torch._C._dispatch_key_parse = None",
 }
@@ -239,7 +284,8 @@ native._native.capture_native = lambda *a, **k: [] if k.get("raising") else capt
 def test_a_probe_that_fails_refuses(probe: str) -> None:
     """Each in a process of its own: what was probed is known for as long as the process lives."""
     program = (
-        f"import remat, torch\nfrom remat._torch_internals.eager import native\n{PROBES[probe]}\n"
+        "import remat, torch\nfrom remat._torch_internals.eager import global_state, native, watch\n"
+        f"{PROBES[probe]}\n"
         "try:\n    remat.budget('1GiB').__enter__()\nexcept remat.RematError as error:\n    print(error)\n"
     )
     done = subprocess.run(

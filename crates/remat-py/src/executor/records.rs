@@ -97,8 +97,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Notes what the engine's latest call pinned. As an op overwrites a constant, the engine pins the tensors that were
-    /// computed from it, which are constants from then on.
+    /// Notes the storages that the engine's latest call pinned. As an op overwrites a constant, the engine pins the
+    /// tensors that were computed from it, which are constants from then on.
     pub fn note_pinned(&mut self) {
         self.pinned.extend_from_slice(self.engine.newly_pinned());
     }

@@ -313,8 +313,9 @@ pub unsafe fn set_up(c10: &str, python: &str) -> PyResult<()> {
     let original = unsafe { (table as *const [usize; WORDS]).read() };
     let mut copy = original;
     copy[RELEASE] = on_release as Method as usize;
-    let copy = Box::leak(Box::new(copy)); // storages point at it for as long as they live
-                                          // SAFETY: the functions in the table take the storage; the mangled name states the argument of the other.
+    // Storages point at it for as long as they live.
+    let copy = Box::leak(Box::new(copy));
+    // SAFETY: the functions in the table take the storage; the mangled name states the argument of the other.
     let watching = unsafe {
         Watching {
             original: table + FIRST * size_of::<usize>(),
