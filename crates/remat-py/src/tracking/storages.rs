@@ -2,8 +2,8 @@
 //!
 //! A *live* storage is one that the program still holds. The table keeps a weak reference to it, or to the
 //! `UntypedStorage` that Python knows it by, and hears of its death. A replay may also need versions of a storage that
-//! an in-place op overwrote, or storages that died. Their recomputed bytes are in *scratch* storages that only the table
-//! holds.
+//! an in-place op overwrote, or storages that died. Their recomputed bytes are in *scratch* storages, which only the
+//! table holds.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
