@@ -142,6 +142,25 @@ def test_results_are_known_by_their_storages_and_by_their_objects(way: str) -> N
     assert run.stats().recomputed > 0
 
 
+OTHER: list[torch.Tensor] = []
+
+
+@torch.library.custom_op("rematcheck::empties_another", mutates_args=())
+def empties_another(x: torch.Tensor) -> torch.Tensor:
+    OTHER[-1].untyped_storage().resize_(0)
+    return x.clone()
+
+
+def test_an_op_resizes_no_storage_that_it_does_not_declare_to_write(way: str) -> None:
+    x = torch.arange(4096.0)
+    with remat.budget("1GiB"):
+        OTHER[:] = [x * 2.0 for _ in range(12)]  # the last ones are of a known form
+        with pytest.raises(remat.RematError, match="mutates_args"):
+            empties_another(x)
+        assert torch.equal(OTHER[-1], x * 2.0)
+    OTHER.clear()
+
+
 def test_storages_die_in_any_thread(way: str) -> None:
     x = torch.randn(4096)
     with remat.budget("1GiB") as run:

@@ -336,6 +336,16 @@ pub fn register_watch(c10: &str, python: &str) -> PyResult<()> {
     unsafe { set_up(c10, python) }
 }
 
+/// Whether the storage of an `UntypedStorage`, whose address is its `_cdata`, was ever watched.
+#[pyfunction]
+pub fn is_watched(storage: usize) -> bool {
+    WATCHING.get().is_some_and(|watching| {
+        // SAFETY: the caller holds the storage's Python object. Its first word is the pointer to its table.
+        let table = unsafe { &*(storage as *const AtomicUsize) };
+        table.load(Ordering::Relaxed) == watching.copy
+    })
+}
+
 /// A watched storage, for the probe.
 #[pyclass(frozen, module = "remat._native")]
 pub struct WatchedProbe {

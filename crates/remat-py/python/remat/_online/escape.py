@@ -52,8 +52,10 @@ def expose_tensor(expose: Expose, tensor: Any) -> None:
 
 
 def _is_known(storage: torch.UntypedStorage) -> bool:
-    """Whether a session counts the storage: it then watches its end through a weak reference."""
-    return any(isinstance(ref.__callback__, _native.Deaths) for ref in weakref.getweakrefs(storage))
+    """Whether a session counts the storage: it then watches its end."""
+    return _native.is_watched(storage._cdata) or any(
+        isinstance(ref.__callback__, _native.Deaths) for ref in weakref.getweakrefs(storage)
+    )
 
 
 class Escapes:
