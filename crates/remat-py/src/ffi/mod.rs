@@ -2,6 +2,7 @@
 
 pub mod arena;
 pub mod boxed;
+pub mod deaths;
 pub mod dispatcher;
 pub mod errors;
 pub mod fastcall;

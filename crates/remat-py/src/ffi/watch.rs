@@ -12,11 +12,13 @@
 
 use std::ffi::{c_void, CString};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi as python;
 use pyo3::prelude::*;
+
+use super::deaths::{self, Subscription};
 
 /// The mangled name of the table of `c10::StorageImpl`.
 const TABLE: &str = "_ZTVN3c1011StorageImplE";
@@ -56,35 +58,13 @@ struct Watching {
 
 static WATCHING: OnceLock<Watching> = OnceLock::new();
 
-/// Addresses of storages that died.
-pub type Deaths = Arc<Mutex<Vec<usize>>>;
-
-/// The queues that want to hear of deaths.
-static QUEUES: RwLock<Vec<Deaths>> = RwLock::new(Vec::new());
-
-/// Has the deaths of watched storages written to a queue.
-pub fn subscribe(queue: &Deaths) {
-    let mut queues = QUEUES.write().unwrap_or_else(PoisonError::into_inner);
-    queues.push(queue.clone());
-}
-
-/// Ends that.
-pub fn unsubscribe(queue: &Deaths) {
-    let mut queues = QUEUES.write().unwrap_or_else(PoisonError::into_inner);
-    queues.retain(|other| !Arc::ptr_eq(other, queue));
-}
-
 /// Torch calls it when the last strong reference to a watched storage went.
 unsafe extern "C" fn on_release(storage: *mut c_void) {
     if let Some(watching) = WATCHING.get() {
         // SAFETY: torch's own function, with torch's own argument.
         unsafe { (watching.release)(storage) };
     }
-    let queues = QUEUES.read().unwrap_or_else(PoisonError::into_inner);
-    for queue in queues.iter() {
-        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.push(storage as usize);
-    }
+    deaths::tell(storage as usize);
 }
 
 /// The counts of references to a storage.
@@ -350,19 +330,18 @@ pub fn is_watched(storage: usize) -> bool {
 #[pyclass(frozen, module = "remat._native")]
 pub struct WatchedProbe {
     watched: Watched,
-    deaths: Deaths,
+    deaths: Mutex<Subscription>,
 }
 
 #[pymethods]
 impl WatchedProbe {
     #[new]
     fn new(storage: usize) -> PyResult<WatchedProbe> {
-        let deaths = Deaths::default();
+        let deaths = Mutex::new(Subscription::new());
         // SAFETY: the probe passes the address of a storage of its own.
         let watched = unsafe { Watched::new(storage) };
         let watched =
             watched.ok_or_else(|| PyRuntimeError::new_err("a storage of another class"))?;
-        subscribe(&deaths);
         Ok(WatchedProbe { watched, deaths })
     }
 
@@ -391,17 +370,9 @@ impl WatchedProbe {
         Ok(copy.is_some())
     }
 
-    /// Storages that died since this one is watched.
+    /// Storages that died since this was asked last.
     fn died(&self) -> Vec<usize> {
-        self.deaths
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
-
-impl Drop for WatchedProbe {
-    fn drop(&mut self) {
-        unsubscribe(&self.deaths);
+        let mut deaths = self.deaths.lock().unwrap_or_else(PoisonError::into_inner);
+        std::iter::from_fn(|| deaths.pop()).collect()
     }
 }

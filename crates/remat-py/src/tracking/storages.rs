@@ -16,9 +16,10 @@ use rustc_hash::FxHashMap;
 
 use super::held_constants::HeldConstants;
 use super::outside::{overlap, Place};
+use crate::ffi::deaths::Subscription;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::layout::Impl;
-use crate::ffi::watch::{subscribe, unsubscribe, Deaths as NativeDeaths, Strong, Watched};
+use crate::ffi::watch::{Strong, Watched};
 
 /// `UntypedStorage._fix_weakref`, where it exists.
 static FIX_WEAKREF: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
@@ -132,8 +133,8 @@ pub struct Storages {
     buffers: Vec<Buffer>,
     queue: Arc<Mutex<Vec<usize>>>,
     on_death: Py<PyAny>,
-    /// Storages that told of their death themselves, by address; `None` until one is watched.
-    native_queue: Option<NativeDeaths>,
+    /// Addresses of storages that told of their death themselves; `None` until one is watched.
+    watched_deaths: Option<Subscription>,
     serial: u64,
     /// Storages with a lower serial number existed before the latest op that autograd recorded.
     before_forward: u64,
@@ -162,7 +163,7 @@ impl Storages {
             buffers: Vec::new(),
             queue,
             on_death,
-            native_queue: None,
+            watched_deaths: None,
             serial: 0,
             before_forward: 0,
             held: 0,
@@ -185,7 +186,7 @@ impl Storages {
             return Some(id);
         }
         // Storages that tell of their death themselves are not known by their objects.
-        self.native_queue.as_ref()?;
+        self.watched_deaths.as_ref()?;
         let address = Impl::of(storage).ok()?.address();
         let known = self.by_address.get(&address).copied();
         known.filter(|&id| alive(id))
@@ -211,11 +212,7 @@ impl Storages {
 
     /// Takes in a storage that has its bytes and tells of its death itself.
     pub fn insert_watched(&mut self, watched: Watched, contents: Contents) -> LiveId {
-        self.native_queue.get_or_insert_with(|| {
-            let queue = NativeDeaths::default();
-            subscribe(&queue);
-            queue
-        });
+        self.watched_deaths.get_or_insert_with(Subscription::new);
         let imp = Impl::at(watched.address());
         self.add(Watch::Storage(watched), imp, contents)
     }
@@ -266,13 +263,17 @@ impl Storages {
 
     /// Removes the next storage that died from the table. The caller clears its buffer.
     pub fn next_death(&mut self, py: Python<'_>) -> Option<Live> {
-        while let Some(weak) = pop(&self.queue) {
+        let next = |queue: &Mutex<Vec<usize>>| {
+            let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+            queue.pop()
+        };
+        while let Some(weak) = next(&self.queue) {
             let known = self.by_weak.get(&weak).copied();
             if let Some(live) = known.and_then(|id| self.take_dead(py, id)) {
                 return Some(live);
             }
         }
-        while let Some(address) = self.native_queue.as_ref().and_then(pop) {
+        while let Some(address) = self.watched_deaths.as_mut().and_then(Subscription::pop) {
             let known = self.by_address.get(&address).copied();
             if let Some(live) = known.and_then(|id| self.take_dead(py, id)) {
                 return Some(live);
@@ -343,11 +344,13 @@ impl Storages {
     /// Whether storages have died that are still in the table.
     #[inline]
     pub fn has_deaths(&self) -> bool {
-        let any = |queue: &Arc<Mutex<Vec<usize>>>| {
-            let queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-            !queue.is_empty()
-        };
-        any(&self.queue) || self.native_queue.as_ref().is_some_and(any)
+        let told = self.watched_deaths.as_ref();
+        told.is_some_and(|deaths| !deaths.is_empty())
+            || !self
+                .queue
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_empty()
     }
 
     /// Notes that an op which autograd records is about to run. The storages known now were carried into a forward
@@ -443,18 +446,6 @@ impl Storages {
             },
         }
     }
-}
-
-impl Drop for Storages {
-    fn drop(&mut self) {
-        if let Some(queue) = &self.native_queue {
-            unsubscribe(queue);
-        }
-    }
-}
-
-fn pop(queue: &Arc<Mutex<Vec<usize>>>) -> Option<usize> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner).pop()
 }
 
 impl Watch {
