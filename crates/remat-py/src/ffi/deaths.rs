@@ -1,5 +1,5 @@
-//! Addresses of storages that died, told from any thread without a lock: a process may fork amid a thread's telling, and
-//! in the child nobody would unlock it.
+//! Addresses of storages that died, told from any thread without a lock: a process may fork while a thread tells of one,
+//! and in the child nobody would unlock it.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
