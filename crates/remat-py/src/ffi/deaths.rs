@@ -1,4 +1,4 @@
-//! Addresses of storages that died, told from any thread without a lock: a process may fork while a thread tells of one,
+//! Addresses of storages that died, told from any thread without a lock: a process may fork while a thread tells one,
 //! and in the child nobody would unlock it.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
