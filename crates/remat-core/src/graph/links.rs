@@ -134,7 +134,7 @@ impl Graph {
             }
         };
         let storage = &mut self[storage];
-        storage.only_next[Way::Ancestors as usize] = NONE;
+        storage.next[Way::Ancestors as usize].known = false;
         storage.views.push(id);
         storage.refs += 1;
         storage.live_views += 1;
@@ -193,7 +193,7 @@ impl Graph {
         for (index, &input) in inputs.iter().enumerate() {
             let storage = self.storage_of(input);
             let storage = &mut self.storages[storage.index()];
-            storage.only_next[Way::Descendants as usize] = NONE;
+            storage.next[Way::Descendants as usize].known = false;
             let place = storage.readers.len() as u32;
             let index = index as u32;
             storage.readers.push(Reader { op, index });
@@ -269,7 +269,7 @@ impl Graph {
             let place = self[op].places[index] as usize;
             let storage = self.storage_of(input);
             let storage = &mut self[storage];
-            storage.only_next[Way::Descendants as usize] = NONE;
+            storage.next[Way::Descendants as usize].known = false;
             let readers = &mut storage.readers;
             readers.swap_remove(place);
             if let Some(&moved) = readers.get(place) {
@@ -282,7 +282,7 @@ impl Graph {
     /// No op makes the tensor any more.
     pub(crate) fn unmake(&mut self, tensor: TensorId) {
         let storage = self.storage_of(tensor);
-        self[storage].only_next[Way::Ancestors as usize] = NONE;
+        self[storage].next[Way::Ancestors as usize].known = false;
         self[tensor].op = None;
     }
 
@@ -294,7 +294,7 @@ impl Graph {
             (tensor.storage, tensor.place as usize)
         };
         let storage = &mut self[storage];
-        storage.only_next[Way::Ancestors as usize] = NONE;
+        storage.next[Way::Ancestors as usize].known = false;
         let views = &mut storage.views;
         views.swap_remove(place);
         let last = views.is_empty();

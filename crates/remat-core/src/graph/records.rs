@@ -70,9 +70,8 @@ pub(crate) struct Storage {
     pub(crate) propagated_announcement: u64,
     /// Visited in this walk.
     pub(crate) stamp: u32,
-    /// For each way, the only other storage next to it; itself if there are none or several, [`NONE`] if that is not
-    /// known.
-    pub(crate) only_next: [u32; 2],
+    /// The storages next to it each way.
+    pub(super) next: [Next; 2],
     pub(crate) views: Vec<TensorId>,
     pub(crate) readers: Vec<Reader>,
 }
@@ -106,7 +105,7 @@ impl Storage {
             unobserved: [false; 2],
             propagated_announcement: 0,
             stamp: 0,
-            only_next: [NONE; 2],
+            next: <[Next; 2]>::default(),
             views: Vec::new(),
             readers: Vec::new(),
         }
@@ -116,13 +115,16 @@ impl Storage {
     /// and no readers any more.
     pub(super) fn renew(&mut self, bytes: Bytes, device: DeviceId) {
         debug_assert!(self.views.is_empty() && self.readers.is_empty());
-        let (views, readers) = (
+        let (views, readers, mut next) = (
             std::mem::take(&mut self.views),
             std::mem::take(&mut self.readers),
+            std::mem::take(&mut self.next),
         );
+        next.iter_mut().for_each(|next| next.known = false);
         *self = Storage {
             views,
             readers,
+            next,
             ..Storage::new(bytes, device)
         };
     }
@@ -131,6 +133,16 @@ impl Storage {
     pub(crate) fn unreachable(&self) -> bool {
         self.live_views == 0 || self.banished
     }
+}
+
+/// The other storages next to a storage one way, as walks meet them. Read off the ops when a walk first comes by, and
+/// again once an op was linked or unlinked.
+#[derive(Default)]
+pub(super) struct Next {
+    /// Some may stand twice.
+    pub(super) list: Vec<StorageId>,
+    /// The list is that of the ops.
+    pub(super) known: bool,
 }
 
 /// An op that reads a storage, by its input at `index`.
