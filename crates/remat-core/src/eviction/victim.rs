@@ -8,14 +8,6 @@ use crate::graph::Graph;
 use crate::ids::StorageId;
 use crate::journal::{Entry, Journal};
 
-/// Which numerators a search may go by until it has a winner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Precision {
-    Whole,
-    /// Lower bounds, where the policy has them.
-    Bounds,
-}
-
 /// A candidate to evict, and what finding it took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Victim {
@@ -48,7 +40,6 @@ impl Eviction {
         journal: &mut Journal,
         device: u8,
         clock: u64,
-        precision: Precision,
     ) -> Option<Victim> {
         let count = self.candidates.count(device);
         if count == 0 {
@@ -57,11 +48,7 @@ impl Eviction {
         if self.next_uses.are_known() {
             return self.furthest(graph, device, clock);
         }
-        let counted = match precision {
-            Precision::Bounds => self.bound_numerators(graph, journal, device),
-            Precision::Whole => self.refresh_numerators(graph, journal, device),
-        };
-        let mut accesses = count as u64 + counted;
+        let mut accesses = count as u64 + self.bound_numerators(graph, journal, device);
         let salt = self.salt(journal);
         // The first by bounds is the first if its own is none: all others score as much as by their bounds or more.
         loop {

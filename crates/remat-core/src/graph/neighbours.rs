@@ -16,6 +16,8 @@ impl Graph {
         if !self[s].next[way as usize].known {
             self.read_next(s, way);
         }
+        #[cfg(debug_assertions)]
+        self.check_next(s, way);
         let list = std::mem::take(&mut self[s].next[way as usize].list);
         for &next in &list {
             name(&mut self.storages, next);
@@ -42,6 +44,14 @@ impl Graph {
         }
         next.known = true;
         self[s].next[way as usize] = next;
+    }
+
+    /// The list is that of the ops.
+    #[cfg(debug_assertions)]
+    fn check_next(&mut self, s: StorageId, way: Way) {
+        let list = self[s].next[way as usize].list.clone();
+        self.read_next(s, way);
+        debug_assert_eq!(list, self[s].next[way as usize].list, "{s:?}");
     }
 
     /// Appends the storages of tensors, without `s` and those listed just before: views of one storage are many.
