@@ -101,7 +101,11 @@ impl<'a> Step<'a> {
         };
         let read: Vec<_> = inputs.iter().map(|tensor| self.tensors[tensor]).collect();
         let made: Vec<_> = outputs.iter().map(|made| Output::from(made.kind)).collect();
-        let replay = if *replay { Replay::Allowed } else { Replay::Forbidden };
+        let replay = if *replay {
+            Replay::Allowed
+        } else {
+            Replay::Forbidden
+        };
         let spec = OpSpec {
             inputs: &read,
             outputs: &made,
@@ -110,8 +114,13 @@ impl<'a> Step<'a> {
             replay,
         };
         let started = Instant::now();
-        let op = self.engine.begin_expecting(&spec, Expected::from(Cost(*cost)))?;
-        let report = Finished { cost: Cost(*cost), bytes: None };
+        let op = self
+            .engine
+            .begin_expecting(&spec, Expected::from(Cost(*cost)))?;
+        let report = Finished {
+            cost: Cost(*cost),
+            bytes: None,
+        };
         self.engine.finish(op, &report)?;
         self.deciding += started.elapsed();
         for (output, &tensor) in outputs.iter().zip(self.engine.outputs(op)) {
@@ -133,7 +142,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let events: Vec<Event> = reader.collect::<Result<_, _>>()?;
         let mut free = Step::new(&events, policy, None)?;
         free.run(f64::MAX)?;
-        let (peak, cost) = (free.engine.peak(HERE).0, free.engine.counters().first_cost.0);
+        let (peak, cost) = (
+            free.engine.peak(HERE).0,
+            free.engine.counters().first_cost.0,
+        );
         for ratio in ratios.split(',') {
             let part: f64 = ratio.parse()?;
             let budget = (peak as f64 * part) as u64;
@@ -142,7 +154,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let counters = step.engine.counters();
             println!(
                 "| {} | {ratio} | {end} | {:.4} | {} | {} | {:.4} | {} | {} |",
-                std::path::Path::new(trace).file_name().unwrap_or_default().to_string_lossy().trim_end_matches(".trace.zst"),
+                std::path::Path::new(trace)
+                    .file_name()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .trim_end_matches(".trace.zst"),
                 counters.replayed_cost.0 as f64 / cost as f64,
                 counters.evictions,
                 counters.replays,

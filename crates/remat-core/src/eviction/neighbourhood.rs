@@ -1,6 +1,7 @@
 //! Walks over the exact evicted neighbourhood `e*` (DTR appendix C.2): evicted ancestors and descendants reachable
 //! through evicted storages.
 
+use super::numerator::Until;
 use crate::graph::{Graph, Storage, Way};
 use crate::ids::StorageId;
 
@@ -59,8 +60,8 @@ impl Announced {
 pub(crate) struct Walk {
     pub(crate) from: StorageId,
     pub(crate) way: Way,
-    /// Storages looked at, at most.
-    pub(crate) most: u64,
+    /// The cost that it stops at is that of the evicted storages.
+    pub(crate) until: Until,
     /// The sum is compared and not kept, so the storages on the way stay as unobserved as they were.
     pub(crate) peeks: bool,
 }
@@ -92,7 +93,7 @@ pub(crate) fn sum_evicted(
         if !storage.resident && storage.announced <= seen {
             sum.count(storage);
         }
-        if sum.seen >= walk.most {
+        if sum.seen >= walk.until.seen || sum.cost >= walk.until.enough {
             break;
         }
     }

@@ -26,6 +26,42 @@ impl Counted {
     }
 }
 
+/// How far to count a numerator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Until {
+    /// So many other storages were looked at.
+    pub(crate) seen: u64,
+    /// It is as large as this.
+    pub(crate) enough: i64,
+}
+
+impl Until {
+    /// To its end.
+    pub(crate) const END: Until = Until::seen(u64::MAX);
+
+    pub(crate) const fn seen(seen: u64) -> Until {
+        Until {
+            seen,
+            enough: i64::MAX,
+        }
+    }
+
+    /// The same in terms of a walk over ancestors.
+    fn of_ancestors(self, graph: &Graph, evicted: &Evicted, s: StorageId) -> Until {
+        let storage = &graph[s];
+        let discount = if storage.refs == 0 {
+            evicted.unreferenced_discount
+        } else {
+            1
+        };
+        let enough = self.enough.saturating_mul(discount);
+        Until {
+            seen: self.seen.min(evicted.limit),
+            enough: enough.saturating_sub(storage.cost as i64),
+        }
+    }
+}
+
 /// Counts numerators of one kind.
 pub(crate) struct Numerators {
     pub(crate) kind: Numerator,
@@ -52,14 +88,14 @@ impl Numerators {
         }
     }
 
-    /// The numerator, or where it counts ancestors, a lower bound of it from so many of them: costs are not negative,
-    /// and a walk looks at the same storages first however far it goes. A bound if as many were looked at.
+    /// The numerator, or where it counts ancestors, a lower bound of it: costs are not negative, and a walk looks at the
+    /// same storages first however far it goes.
     pub(crate) fn count(
         &mut self,
         graph: &mut Graph,
         components: &mut Components,
         s: StorageId,
-        most: u64,
+        until: Until,
     ) -> Counted {
         let storage = &graph[s];
         let cost = storage.cost as i64;
@@ -71,7 +107,7 @@ impl Numerators {
             Numerator::One => Counted::alone(1),
             Numerator::Cost => Counted::alone(cost),
             Numerator::Components => self.count_components(graph, components, s, cost),
-            Numerator::Evicted(evicted) => self.count_evicted(graph, &evicted, s, most),
+            Numerator::Evicted(evicted) => self.count_evicted(graph, &evicted, s, until),
         }
     }
 
@@ -80,18 +116,18 @@ impl Numerators {
         graph: &mut Graph,
         evicted: &Evicted,
         s: StorageId,
-        most: u64,
+        until: Until,
     ) -> Counted {
-        let most = match evicted.reach {
-            Reach::Ancestors => most.min(evicted.limit),
-            Reach::Neighbourhood => evicted.limit,
+        let until = match evicted.reach {
+            Reach::Ancestors => until.of_ancestors(graph, evicted, s),
+            Reach::Neighbourhood => Until::seen(evicted.limit),
         };
         let (announced, peeks, stack) = (self.announced, self.peeks, &mut self.stack);
         let mut sum = |way| {
             let walk = Walk {
                 from: s,
                 way,
-                most,
+                until,
                 peeks,
             };
             sum_evicted(graph, &walk, announced, stack)

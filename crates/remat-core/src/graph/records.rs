@@ -25,6 +25,16 @@ impl Way {
     }
 }
 
+/// How much a numerator counts of what it ought to; it is a lower bound where that is not all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    /// As much as makes it dearer than the latest victims were.
+    Enough,
+    /// What a short walk saw.
+    Few,
+    Whole,
+}
+
 /// One buffer, the unit of eviction.
 pub(crate) struct Storage {
     pub(crate) bytes: u64,
@@ -58,8 +68,8 @@ pub(crate) struct Storage {
     /// Latest access to the evicted storages that the numerator counts, cached with it.
     pub(crate) latest_around: u64,
     pub(crate) scored: bool,
-    /// The cached numerator is a lower bound: a walk stopped before it had seen all that counts.
-    pub(crate) bounded: bool,
+    /// How much of what counts the cached numerator does count.
+    pub(crate) precision: Precision,
     /// Number of the announcement that it is a result of, 0 once it was computed.
     pub(crate) announced: u64,
     /// The announcements up to this one count in its score, if not all do.
@@ -99,7 +109,7 @@ impl Storage {
             numerator: 0,
             latest_around: 0,
             scored: false,
-            bounded: false,
+            precision: Precision::Whole,
             announced: 0,
             seen_announcement: 0,
             unobserved: [false; 2],

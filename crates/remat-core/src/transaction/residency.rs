@@ -151,9 +151,7 @@ impl State {
     /// looked at: where the policy compares bounds first, a few of most candidates.
     pub(crate) fn victim(&mut self, device: u8) -> Option<StorageId> {
         let (graph, journal) = (&mut self.graph, &mut self.journal);
-        let victim = self
-            .eviction
-            .victim(graph, journal, device, self.clock)?;
+        let victim = self.eviction.victim(graph, journal, device, self.clock)?;
         journal.write(Entry::Searched(victim.evaluated, victim.accesses));
         self.counters.searches += 1;
         self.counters.score_evaluations += u64::from(victim.evaluated);
