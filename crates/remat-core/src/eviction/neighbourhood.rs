@@ -60,7 +60,7 @@ impl Announced {
 pub(crate) struct Walk {
     pub(crate) from: StorageId,
     pub(crate) way: Way,
-    /// The cost that it stops at is that of the evicted storages.
+    /// How far it goes; `enough` is a cost of evicted storages.
     pub(crate) until: Until,
     /// The sum is compared and not kept, so the storages on the way stay as unobserved as they were.
     pub(crate) peeks: bool,

@@ -13,21 +13,19 @@ impl Graph {
         way: Way,
         mut name: impl FnMut(&mut [Storage], StorageId),
     ) {
-        if !self[s].next[way as usize].known {
+        if !self.next[s.index()][way as usize].known {
             self.read_next(s, way);
         }
         #[cfg(debug_assertions)]
         self.check_next(s, way);
-        let list = std::mem::take(&mut self[s].next[way as usize].list);
-        for &next in &list {
+        for &next in &self.next[s.index()][way as usize].list {
             name(&mut self.storages, next);
         }
-        self[s].next[way as usize].list = list;
     }
 
     /// Reads the storages next to `s` one way off the ops.
     fn read_next(&mut self, s: StorageId, way: Way) {
-        let mut next = std::mem::take(&mut self[s].next[way as usize]);
+        let mut next = std::mem::take(&mut self.next[s.index()][way as usize]);
         next.list.clear();
         match way {
             Way::Ancestors => {
@@ -43,15 +41,15 @@ impl Graph {
             }
         }
         next.known = true;
-        self[s].next[way as usize] = next;
+        self.next[s.index()][way as usize] = next;
     }
 
     /// The list is that of the ops.
     #[cfg(debug_assertions)]
     fn check_next(&mut self, s: StorageId, way: Way) {
-        let list = self[s].next[way as usize].list.clone();
+        let list = self.next[s.index()][way as usize].list.clone();
         self.read_next(s, way);
-        debug_assert_eq!(list, self[s].next[way as usize].list, "{s:?}");
+        debug_assert_eq!(list, self.next[s.index()][way as usize].list, "{s:?}");
     }
 
     /// Appends the storages of tensors, without `s` and those listed just before: views of one storage are many.

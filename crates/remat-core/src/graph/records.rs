@@ -80,8 +80,6 @@ pub(crate) struct Storage {
     pub(crate) propagated_announcement: u64,
     /// Visited in this walk.
     pub(crate) stamp: u32,
-    /// The storages next to it each way.
-    pub(super) next: [Next; 2],
     pub(crate) views: Vec<TensorId>,
     pub(crate) readers: Vec<Reader>,
 }
@@ -115,7 +113,6 @@ impl Storage {
             unobserved: [false; 2],
             propagated_announcement: 0,
             stamp: 0,
-            next: <[Next; 2]>::default(),
             views: Vec::new(),
             readers: Vec::new(),
         }
@@ -125,16 +122,13 @@ impl Storage {
     /// and no readers any more.
     pub(super) fn renew(&mut self, bytes: Bytes, device: DeviceId) {
         debug_assert!(self.views.is_empty() && self.readers.is_empty());
-        let (views, readers, mut next) = (
+        let (views, readers) = (
             std::mem::take(&mut self.views),
             std::mem::take(&mut self.readers),
-            std::mem::take(&mut self.next),
         );
-        next.iter_mut().for_each(|next| next.known = false);
         *self = Storage {
             views,
             readers,
-            next,
             ..Storage::new(bytes, device)
         };
     }
