@@ -5,10 +5,11 @@
 //! ```
 //!
 //! Each op reads a constant and the result before and makes one result; every 16th reads constants only, as a step does
-//! whose parameters were just changed, so that lineage is collected. So many results are held at a time. With a number of results and a number
-//! of ops as arguments it runs these only, so that instructions can be counted:
-//! `valgrind --tool=callgrind target/release/examples/begin_finish 1000 200000`. Two such runs with other numbers of ops
-//! differ by the ops between.
+//! whose parameters were just changed, so that lineage is collected. So many results are held at a time.
+//!
+//! With a number of results and a number of ops as arguments it runs these only, so that instructions can be counted:
+//! `valgrind --tool=callgrind target/release/examples/begin_finish 1000 200000`. Two such runs with other numbers of
+//! ops differ by the ops between.
 
 use remat_core::*;
 use std::collections::VecDeque;

@@ -103,8 +103,8 @@ impl Demand {
         }
     }
 
-    /// The cost of the plan under way, amortized: with the cost of all that is missing for a potential, a replay is paid
-    /// for by the storages that it brings back. The cost of those that the plan evicts remains, each as the policy
+    /// The cost of the plan under way, amortized: with the cost of all that is missing for a potential, a replay is
+    /// paid for by the storages that it brings back. The cost of those that the plan evicts remains, each as the policy
     /// counted it when it chose it; nothing for what nobody asks for again.
     pub(crate) fn cost(&self) -> i64 {
         self.costs.last().copied().unwrap_or(0)

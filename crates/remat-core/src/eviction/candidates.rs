@@ -9,7 +9,8 @@ use super::search::{Candidate, List, MANY};
 use crate::graph::{Graph, NONE};
 use crate::ids::StorageId;
 
-/// A candidate with so many times the score of the latest victim is much dearer. (1, 2 and 4 differ by 3% in instructions.)
+/// A candidate with so many times the score of the latest victim is much dearer. (With 1, 2 and 4 the instructions
+/// differ by 3%.)
 const MUCH: f64 = 2.0;
 
 /// The candidates of all devices.

@@ -1,7 +1,6 @@
 //! Walks over the exact evicted neighbourhood `e*` (DTR appendix C.2): evicted ancestors and descendants reachable
 //! through evicted storages.
 
-use super::numerator::Until;
 use crate::graph::{Graph, Storage, Way};
 use crate::ids::StorageId;
 
@@ -52,6 +51,27 @@ impl Announced {
         match self {
             Announced::Counts => u64::MAX,
             Announced::CountsOnceSeen => storage.seen_announcement,
+        }
+    }
+}
+
+/// How far to count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Until {
+    /// So many other storages were looked at.
+    pub(crate) seen: u64,
+    /// The count is as large as this.
+    pub(crate) enough: i64,
+}
+
+impl Until {
+    /// To the end.
+    pub(crate) const END: Until = Until::seen(u64::MAX);
+
+    pub(crate) const fn seen(seen: u64) -> Until {
+        Until {
+            seen,
+            enough: i64::MAX,
         }
     }
 }

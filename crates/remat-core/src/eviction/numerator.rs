@@ -2,7 +2,7 @@
 
 use super::components::Components;
 use super::multi_source::{MultiSource, WIDTH};
-use super::neighbourhood::{sum_evicted, Announced, Sum, Walk};
+use super::neighbourhood::{sum_evicted, Announced, Sum, Until, Walk};
 use super::policy::{Evicted, Numerator, Reach, Summed};
 use crate::graph::{Graph, Way, NONE};
 use crate::ids::StorageId;
@@ -22,42 +22,6 @@ impl Counted {
             numerator,
             latest: 0,
             seen: 0,
-        }
-    }
-}
-
-/// How far to count a numerator.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Until {
-    /// So many other storages were looked at.
-    pub(crate) seen: u64,
-    /// It is as large as this.
-    pub(crate) enough: i64,
-}
-
-impl Until {
-    /// To its end.
-    pub(crate) const END: Until = Until::seen(u64::MAX);
-
-    pub(crate) const fn seen(seen: u64) -> Until {
-        Until {
-            seen,
-            enough: i64::MAX,
-        }
-    }
-
-    /// The same in terms of a walk over ancestors.
-    fn of_ancestors(self, graph: &Graph, evicted: &Evicted, s: StorageId) -> Until {
-        let storage = &graph[s];
-        let discount = if storage.refs == 0 {
-            evicted.unreferenced_discount
-        } else {
-            1
-        };
-        let enough = self.enough.saturating_mul(discount);
-        Until {
-            seen: self.seen.min(evicted.limit),
-            enough: enough.saturating_sub(storage.cost as i64),
         }
     }
 }
@@ -88,8 +52,8 @@ impl Numerators {
         }
     }
 
-    /// The numerator, or where it counts ancestors, a lower bound of it: costs are not negative, and a walk looks at the
-    /// same storages first however far it goes.
+    /// The numerator, or where it counts ancestors, a lower bound of it: costs are not negative, and a walk looks at
+    /// the same storages first however far it goes.
     pub(crate) fn count(
         &mut self,
         graph: &mut Graph,
@@ -119,7 +83,7 @@ impl Numerators {
         until: Until,
     ) -> Counted {
         let until = match evicted.reach {
-            Reach::Ancestors => until.of_ancestors(graph, evicted, s),
+            Reach::Ancestors => among_ancestors(until, graph, evicted, s),
             Reach::Neighbourhood => Until::seen(evicted.limit),
         };
         let (announced, peeks, stack) = (self.announced, self.peeks, &mut self.stack);
@@ -193,6 +157,21 @@ impl Numerators {
             latest: 0,
             seen: around.len() as u64,
         }
+    }
+}
+
+/// How far a walk over ancestors goes that counts a numerator so far.
+fn among_ancestors(until: Until, graph: &Graph, evicted: &Evicted, s: StorageId) -> Until {
+    let storage = &graph[s];
+    let discount = if storage.refs == 0 {
+        evicted.unreferenced_discount
+    } else {
+        1
+    };
+    let enough = until.enough.saturating_mul(discount);
+    Until {
+        seen: until.seen.min(evicted.limit),
+        enough: enough.saturating_sub(storage.cost as i64),
     }
 }
 

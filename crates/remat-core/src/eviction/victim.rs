@@ -1,7 +1,8 @@
 //! The search for the candidate with the smallest score, and the numerators that it goes by.
 
 use super::multi_source::{WIDTH, WORTH_SHARING};
-use super::numerator::{Counted, Until};
+use super::neighbourhood::Until;
+use super::numerator::Counted;
 use super::policy::{Evicted, Form};
 use super::scores::Eviction;
 use crate::graph::{Graph, Precision};
@@ -140,8 +141,8 @@ impl Eviction {
         stale
     }
 
-    /// [`bound_numerators`](Self::bound_numerators) for a single victim: a candidate that is much dearer than the latest
-    /// ones will not lead, so no more of its cost is counted than tells that.
+    /// [`bound_numerators`](Self::bound_numerators) for a single victim: a candidate that is much dearer than the
+    /// latest ones will not lead, so no more of its cost is counted than tells that.
     fn floor_numerators(
         &mut self,
         graph: &mut Graph,

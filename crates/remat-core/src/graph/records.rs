@@ -30,7 +30,7 @@ impl Way {
 pub(crate) enum Precision {
     /// As much as makes it dearer than the latest victims were.
     Enough,
-    /// What a short walk saw.
+    /// The part that a short walk saw.
     Few,
     Whole,
 }
