@@ -20,7 +20,7 @@ impl Random {
 /// Two engines that are told the same; one scans, and counts all costs whole.
 struct Twins {
     engines: [Engine; 2],
-    /// The other compares by bounds first, as in arenas.
+    /// The other compares by bounds first.
     bounds: bool,
 }
 
@@ -29,10 +29,8 @@ impl Twins {
         let mut twins = [Engine::new(config.clone()), Engine::new(config.clone())];
         twins[0].search_exhaustively_below(0);
         twins[1].search_exhaustively_below(usize::MAX);
-        let addressed = !matches!(config.memory, Memory::Fungible);
         let name = config.policy.name();
-        let bounds =
-            addressed && (name.starts_with("dtr-anc") || ["coop", "coop-sum"].contains(&name));
+        let bounds = name.starts_with("dtr-anc") || ["coop", "coop-sum"].contains(&name);
         Twins {
             engines: twins,
             bounds,

@@ -5,8 +5,8 @@ use super::placement::Placement;
 use super::window::Windows;
 use crate::config::{Config, Memory};
 use crate::eviction::policy::Price;
-use crate::graph::{Graph, NOWHERE};
-use crate::ids::{Bytes, StorageId};
+use crate::graph::NOWHERE;
+use crate::ids::Bytes;
 use crate::pool::Side;
 
 /// A block that an op needs.
@@ -54,9 +54,10 @@ pub(crate) struct Demand {
     pub(crate) movable: Movable,
     /// Blocks evicted for the shortage under way: address, bytes.
     pub(crate) evicted: Vec<(u64, u64)>,
-    /// Storages evicted in the plan under way, each at the cost that it was chosen for. (One that came back since may
-    /// have a bound only.)
-    pub(crate) chosen: Vec<(StorageId, i64)>,
+    /// For each storage evicted in the plan under way, the [cost](Self::cost) up to then.
+    pub(crate) costs: Vec<i64>,
+    /// A plan that costs as much is given up; `None`: whatever it costs.
+    pub(crate) most: Option<i64>,
     pub(crate) windows: Windows,
     pub(crate) compaction: Compaction,
     pub(crate) stopwatch: Option<fn() -> u64>,
@@ -73,7 +74,8 @@ impl Demand {
             sides: Sides::Partitioned,
             movable: Movable::All,
             evicted: Vec::new(),
-            chosen: Vec::new(),
+            costs: Vec::new(),
+            most: None,
             windows: Windows::default(),
             compaction: Compaction::default(),
             stopwatch: config.stopwatch,
@@ -84,7 +86,7 @@ impl Demand {
     /// The steps laid out so far are not performed.
     pub(crate) fn forget_plan(&mut self) {
         self.placements.clear();
-        self.chosen.clear();
+        self.costs.clear();
     }
 
     /// Remembers where the op whose blocks were just found puts its outputs.
@@ -101,11 +103,21 @@ impl Demand {
         }
     }
 
-    /// The cost of all that the plan under way evicted and somebody may ask for, each at the cost that it was chosen
-    /// for.
-    pub(crate) fn cost_of_evicted(&self, graph: &Graph) -> i64 {
-        let asked_for = |s: StorageId| graph[s].live_views > 0;
-        let costs = self.chosen.iter().filter(|(s, _)| asked_for(*s));
-        costs.fold(0, |sum: i64, (_, cost)| sum.saturating_add(*cost))
+    /// The cost of the plan under way, amortized: with the cost of all that is missing for a potential, a replay is
+    /// paid for by the storages that it brings back. The cost of those that the plan evicts remains, each as the policy
+    /// counted it when it chose it; nothing for what nobody asks for again.
+    pub(crate) fn cost(&self) -> i64 {
+        self.costs.last().copied().unwrap_or(0)
+    }
+
+    /// The plan under way evicts a storage of this cost. (Components of `dtr-eq` may owe more than they hold; that is
+    /// no gain.)
+    pub(crate) fn pay(&mut self, cost: i64) {
+        self.costs.push(self.cost().saturating_add(cost.max(0)));
+    }
+
+    /// Whether another plan costs no more than the one under way so far.
+    pub(crate) fn is_dear(&self) -> bool {
+        self.most.is_some_and(|most| self.cost() >= most)
     }
 }

@@ -14,4 +14,3 @@ mod victim;
 
 pub(crate) use neighbourhood::Announced;
 pub(crate) use scores::{Change, Eviction, Reference};
-pub(crate) use victim::Precision;

@@ -55,12 +55,33 @@ impl Announced {
     }
 }
 
+/// How far to count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Until {
+    /// So many other storages were looked at.
+    pub(crate) seen: u64,
+    /// The count is as large as this.
+    pub(crate) enough: i64,
+}
+
+impl Until {
+    /// To the end.
+    pub(crate) const END: Until = Until::seen(u64::MAX);
+
+    pub(crate) const fn seen(seen: u64) -> Until {
+        Until {
+            seen,
+            enough: i64::MAX,
+        }
+    }
+}
+
 /// A walk from one storage.
 pub(crate) struct Walk {
     pub(crate) from: StorageId,
     pub(crate) way: Way,
-    /// Storages looked at, at most.
-    pub(crate) most: u64,
+    /// How far it goes; `enough` is a cost of evicted storages.
+    pub(crate) until: Until,
     /// The sum is compared and not kept, so the storages on the way stay as unobserved as they were.
     pub(crate) peeks: bool,
 }
@@ -92,7 +113,7 @@ pub(crate) fn sum_evicted(
         if !storage.resident && storage.announced <= seen {
             sum.count(storage);
         }
-        if sum.seen >= walk.most {
+        if sum.seen >= walk.until.seen || sum.cost >= walk.until.enough {
             break;
         }
     }

@@ -2,7 +2,7 @@
 
 use super::components::Components;
 use super::multi_source::{MultiSource, WIDTH};
-use super::neighbourhood::{sum_evicted, Announced, Sum, Walk};
+use super::neighbourhood::{sum_evicted, Announced, Sum, Until, Walk};
 use super::policy::{Evicted, Numerator, Reach, Summed};
 use crate::graph::{Graph, Way, NONE};
 use crate::ids::StorageId;
@@ -52,14 +52,14 @@ impl Numerators {
         }
     }
 
-    /// The numerator, or where it counts ancestors, a lower bound of it from so many of them: costs are not negative,
-    /// and a walk looks at the same storages first however far it goes. A bound if as many were looked at.
+    /// The numerator, or where it counts ancestors, a lower bound of it: costs are not negative, and a walk looks at
+    /// the same storages first however far it goes.
     pub(crate) fn count(
         &mut self,
         graph: &mut Graph,
         components: &mut Components,
         s: StorageId,
-        most: u64,
+        until: Until,
     ) -> Counted {
         let storage = &graph[s];
         let cost = storage.cost as i64;
@@ -71,7 +71,7 @@ impl Numerators {
             Numerator::One => Counted::alone(1),
             Numerator::Cost => Counted::alone(cost),
             Numerator::Components => self.count_components(graph, components, s, cost),
-            Numerator::Evicted(evicted) => self.count_evicted(graph, &evicted, s, most),
+            Numerator::Evicted(evicted) => self.count_evicted(graph, &evicted, s, until),
         }
     }
 
@@ -80,18 +80,18 @@ impl Numerators {
         graph: &mut Graph,
         evicted: &Evicted,
         s: StorageId,
-        most: u64,
+        until: Until,
     ) -> Counted {
-        let most = match evicted.reach {
-            Reach::Ancestors => most.min(evicted.limit),
-            Reach::Neighbourhood => evicted.limit,
+        let until = match evicted.reach {
+            Reach::Ancestors => among_ancestors(until, graph, evicted, s),
+            Reach::Neighbourhood => Until::seen(evicted.limit),
         };
         let (announced, peeks, stack) = (self.announced, self.peeks, &mut self.stack);
         let mut sum = |way| {
             let walk = Walk {
                 from: s,
                 way,
-                most,
+                until,
                 peeks,
             };
             sum_evicted(graph, &walk, announced, stack)
@@ -157,6 +157,21 @@ impl Numerators {
             latest: 0,
             seen: around.len() as u64,
         }
+    }
+}
+
+/// How far a walk over ancestors goes that counts a numerator so far.
+fn among_ancestors(until: Until, graph: &Graph, evicted: &Evicted, s: StorageId) -> Until {
+    let storage = &graph[s];
+    let discount = if storage.refs == 0 {
+        evicted.unreferenced_discount
+    } else {
+        1
+    };
+    let enough = until.enough.saturating_mul(discount);
+    Until {
+        seen: until.seen.min(evicted.limit),
+        enough: enough.saturating_sub(storage.cost as i64),
     }
 }
 

@@ -1,20 +1,13 @@
 //! The search for the candidate with the smallest score, and the numerators that it goes by.
 
 use super::multi_source::{WIDTH, WORTH_SHARING};
+use super::neighbourhood::Until;
 use super::numerator::Counted;
 use super::policy::{Evicted, Form};
 use super::scores::Eviction;
-use crate::graph::Graph;
+use crate::graph::{Graph, Precision};
 use crate::ids::StorageId;
 use crate::journal::{Entry, Journal};
-
-/// Which numerators a search may go by until it has a winner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Precision {
-    Whole,
-    /// Lower bounds, where the policy has them.
-    Bounds,
-}
 
 /// A candidate to evict, and what finding it took.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +41,6 @@ impl Eviction {
         journal: &mut Journal,
         device: u8,
         clock: u64,
-        precision: Precision,
     ) -> Option<Victim> {
         let count = self.candidates.count(device);
         if count == 0 {
@@ -57,11 +49,7 @@ impl Eviction {
         if self.next_uses.are_known() {
             return self.furthest(graph, device, clock);
         }
-        let counted = match precision {
-            Precision::Bounds => self.bound_numerators(graph, journal, device),
-            Precision::Whole => self.refresh_numerators(graph, journal, device),
-        };
-        let mut accesses = count as u64 + counted;
+        let mut accesses = count as u64 + self.floor_numerators(graph, journal, device, clock);
         let salt = self.salt(journal);
         // The first by bounds is the first if its own is none: all others score as much as by their bounds or more.
         loop {
@@ -91,7 +79,7 @@ impl Eviction {
     /// Lists a storage as a candidate that is scored by so many bytes: at a place that it had, or as the latest.
     pub(crate) fn list(&mut self, graph: &mut Graph, s: StorageId, place: Option<u64>, bytes: u64) {
         // While it was no candidate, nobody counted it whole.
-        self.bounds.any |= graph[s].bounded;
+        self.bounds.any |= graph[s].precision != Precision::Whole;
         match place {
             Some(place) => self.candidates.relist(graph, s, place, bytes),
             None => self.candidates.append(graph, s, bytes),
@@ -119,7 +107,7 @@ impl Eviction {
         let mut stale = self.take_stale(graph, device);
         if std::mem::take(&mut self.bounds.any) {
             let all = self.candidates.all().map(|candidate| candidate.storage);
-            stale.extend(all.filter(|&s| graph[s].bounded));
+            stale.extend(all.filter(|&s| graph[s].precision != Precision::Whole));
             stale.sort_unstable();
             stale.dedup();
         }
@@ -153,6 +141,33 @@ impl Eviction {
         stale
     }
 
+    /// [`bound_numerators`](Self::bound_numerators) for a single victim: a candidate that is much dearer than the
+    /// latest ones will not lead, so no more of its cost is counted than tells that.
+    fn floor_numerators(
+        &mut self,
+        graph: &mut Graph,
+        journal: &mut Journal,
+        device: u8,
+        clock: u64,
+    ) -> u64 {
+        let Some(few) = self.bounds.ancestors else {
+            return self.refresh_numerators(graph, journal, device);
+        };
+        let stale = self.take_stale(graph, device);
+        let mut accesses = 0;
+        for &s in &stale {
+            let until = Until {
+                seen: few,
+                enough: self.candidates.dear(graph, s, clock),
+            };
+            accesses += self.count_bound(graph, journal, s, until);
+        }
+        self.stale = stale;
+        #[cfg(debug_assertions)]
+        self.check_numerators(graph, device);
+        accesses
+    }
+
     /// Brings a valid numerator or a lower bound of it to each candidate; returns how many other storages were looked
     /// at.
     pub(crate) fn bound_numerators(
@@ -170,13 +185,7 @@ impl Eviction {
         let stale = self.take_stale(graph, device);
         let mut accesses = 0;
         for &s in &stale {
-            let counted = self.count(graph, s, few);
-            accesses += counted.seen;
-            self.keep_numerator(graph, journal, s, &counted);
-            if counted.seen >= few {
-                graph[s].bounded = true;
-                self.bounds.any = true;
-            }
+            accesses += self.count_bound(graph, journal, s, Until::seen(few));
         }
         self.stale = stale;
         #[cfg(debug_assertions)]
@@ -193,31 +202,57 @@ impl Eviction {
         s: StorageId,
     ) -> i64 {
         let storage = &graph[s];
-        if !storage.scored || storage.bounded {
+        if !storage.scored || storage.precision != Precision::Whole {
             self.count_whole(graph, journal, s);
         }
         graph[s].numerator
     }
 
-    /// Counts the whole numerator where there is a bound; how many other storages were looked at then.
+    /// Counts more of a numerator of which there is a bound; how many other storages were looked at then.
     pub(crate) fn settle_numerator(
         &mut self,
         graph: &mut Graph,
         journal: &mut Journal,
         s: StorageId,
     ) -> Option<u64> {
-        let bounded = graph[s].bounded;
-        bounded.then(|| self.count_whole(graph, journal, s))
+        match (graph[s].precision, self.bounds.ancestors) {
+            (Precision::Whole, _) => None,
+            (Precision::Enough, Some(few)) => {
+                Some(self.count_bound(graph, journal, s, Until::seen(few)))
+            }
+            _ => Some(self.count_whole(graph, journal, s)),
+        }
     }
 
-    fn count(&mut self, graph: &mut Graph, s: StorageId, most: u64) -> Counted {
+    /// Counts a candidate's numerator or a bound of it; how many other storages were looked at.
+    fn count_bound(
+        &mut self,
+        graph: &mut Graph,
+        journal: &mut Journal,
+        s: StorageId,
+        until: Until,
+    ) -> u64 {
+        let counted = self.count(graph, s, until);
+        self.keep_numerator(graph, journal, s, &counted);
+        graph[s].precision = if counted.seen >= until.seen {
+            Precision::Few
+        } else if counted.numerator >= until.enough {
+            Precision::Enough
+        } else {
+            Precision::Whole
+        };
+        self.bounds.any |= graph[s].precision != Precision::Whole;
+        counted.seen
+    }
+
+    fn count(&mut self, graph: &mut Graph, s: StorageId, until: Until) -> Counted {
         self.scored = true;
-        self.numerators.count(graph, &mut self.components, s, most)
+        self.numerators.count(graph, &mut self.components, s, until)
     }
 
     /// Counts a candidate's numerator afresh and keeps it; how many other storages were looked at.
     fn count_whole(&mut self, graph: &mut Graph, journal: &mut Journal, s: StorageId) -> u64 {
-        let counted = self.count(graph, s, u64::MAX);
+        let counted = self.count(graph, s, Until::END);
         self.keep_numerator(graph, journal, s, &counted);
         counted.seen
     }
@@ -275,7 +310,7 @@ impl Eviction {
         storage.numerator = counted.numerator;
         storage.latest_around = counted.latest;
         storage.scored = true;
-        storage.bounded = false;
+        storage.precision = Precision::Whole;
         journal.note_scored(s);
         self.copy_numerator(graph, s);
     }
@@ -301,8 +336,8 @@ impl Eviction {
             let slot = (self.candidates.next_place() as usize + place) % count;
             let candidate = self.candidates.of(device)[slot];
             let (s, cached) = (candidate.storage, candidate.numerator);
-            let bounded = graph[s].bounded;
-            let fresh = self.count(graph, s, u64::MAX).numerator;
+            let bounded = graph[s].precision != Precision::Whole;
+            let fresh = self.count(graph, s, Until::END).numerator;
             debug_assert!(
                 cached == fresh || bounded && cached < fresh,
                 "the cached numerator of {s:?} is {cached}, not {fresh}: {:?}",

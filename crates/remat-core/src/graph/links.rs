@@ -1,7 +1,7 @@
 //! Storages, tensors, ops, and who reads what (DTR appendix C.1). Flat vectors with dense ids; slots and their buffers
 //! are reused, so that a steady state allocates nothing.
 
-use super::records::{Life, Made, Op, Reader, Storage, Tensor, Way, NONE};
+use super::records::{Life, Made, Next, Op, Reader, Storage, Tensor, Way, NONE};
 use crate::error::Error;
 use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::op::{Expected, OpSpec, Output, Replay};
@@ -11,6 +11,8 @@ use std::ops::{Index, IndexMut};
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(crate) storages: Vec<Storage>,
+    /// For each storage and way, the storages next to it.
+    pub(super) next: Vec<[Next; 2]>,
     pub(crate) tensors: Vec<Tensor>,
     pub(crate) ops: Vec<Op>,
     pub(crate) free_storages: Vec<StorageId>,
@@ -97,10 +99,13 @@ impl Graph {
     ) -> Result<StorageId, Error> {
         if let Some(id) = self.free_storages.pop() {
             self[id].renew(bytes, device);
+            let next = self.next[id.index()].iter_mut();
+            next.for_each(|next| next.known = false);
             return Ok(id);
         }
         let id = StorageId(next_id(self.storages.len())?);
         self.storages.push(Storage::new(bytes, device));
+        self.next.push(Default::default());
         Ok(id)
     }
 
@@ -133,8 +138,8 @@ impl Graph {
                 id
             }
         };
+        self.next[storage.index()][Way::Ancestors as usize].known = false;
         let storage = &mut self[storage];
-        storage.only_next[Way::Ancestors as usize] = NONE;
         storage.views.push(id);
         storage.refs += 1;
         storage.live_views += 1;
@@ -192,8 +197,8 @@ impl Graph {
         self[op].inputs.extend_from_slice(inputs);
         for (index, &input) in inputs.iter().enumerate() {
             let storage = self.storage_of(input);
+            self.next[storage.index()][Way::Descendants as usize].known = false;
             let storage = &mut self.storages[storage.index()];
-            storage.only_next[Way::Descendants as usize] = NONE;
             let place = storage.readers.len() as u32;
             let index = index as u32;
             storage.readers.push(Reader { op, index });
@@ -268,8 +273,8 @@ impl Graph {
             let input = self[op].inputs[index];
             let place = self[op].places[index] as usize;
             let storage = self.storage_of(input);
+            self.next[storage.index()][Way::Descendants as usize].known = false;
             let storage = &mut self[storage];
-            storage.only_next[Way::Descendants as usize] = NONE;
             let readers = &mut storage.readers;
             readers.swap_remove(place);
             if let Some(&moved) = readers.get(place) {
@@ -282,7 +287,7 @@ impl Graph {
     /// No op makes the tensor any more.
     pub(crate) fn unmake(&mut self, tensor: TensorId) {
         let storage = self.storage_of(tensor);
-        self[storage].only_next[Way::Ancestors as usize] = NONE;
+        self.next[storage.index()][Way::Ancestors as usize].known = false;
         self[tensor].op = None;
     }
 
@@ -293,8 +298,8 @@ impl Graph {
             tensor.used = false;
             (tensor.storage, tensor.place as usize)
         };
+        self.next[storage.index()][Way::Ancestors as usize].known = false;
         let storage = &mut self[storage];
-        storage.only_next[Way::Ancestors as usize] = NONE;
         let views = &mut storage.views;
         views.swap_remove(place);
         let last = views.is_empty();

@@ -1,66 +1,65 @@
 //! The storages next to a storage: those it is computed from, and those computed from it.
 
 use super::links::Graph;
-use super::records::{Storage, Way, NONE};
-use crate::ids::StorageId;
+use super::records::{Storage, Way};
+use crate::ids::{StorageId, TensorId};
 
 impl Graph {
-    /// Names the storages next to `s` one way, some more than once, and lends all storages along.
+    /// Names the other storages next to `s` one way, some more than once, and lends all storages along.
+    #[inline]
     pub(crate) fn each_next(
         &mut self,
         s: StorageId,
         way: Way,
         mut name: impl FnMut(&mut [Storage], StorageId),
     ) {
-        let known = self[s].only_next[way as usize];
-        if known != NONE && known != s.0 {
-            #[cfg(debug_assertions)]
-            self.each_listed(s, way, |_, next| {
-                debug_assert!(next == s || next.0 == known, "{s:?} has only {known}");
-            });
-            return name(&mut self.storages, StorageId(known));
+        if !self.next[s.index()][way as usize].known {
+            self.read_next(s, way);
         }
-        let mut only = NONE;
-        self.each_listed(s, way, |storages, next| {
-            if next != s && only != next.0 {
-                only = if only == NONE { next.0 } else { s.0 };
-            }
-            name(storages, next);
-        });
-        self[s].only_next[way as usize] = if only == NONE { s.0 } else { only };
+        #[cfg(debug_assertions)]
+        self.check_next(s, way);
+        for &next in &self.next[s.index()][way as usize].list {
+            name(&mut self.storages, next);
+        }
     }
 
-    /// [`each_next`](Self::each_next), read off the ops.
-    fn each_listed(
-        &mut self,
-        s: StorageId,
-        way: Way,
-        mut name: impl FnMut(&mut [Storage], StorageId),
-    ) {
-        let Graph {
-            storages,
-            tensors,
-            ops,
-            ..
-        } = self;
+    /// Reads the storages next to `s` one way off the ops.
+    fn read_next(&mut self, s: StorageId, way: Way) {
+        let mut next = std::mem::take(&mut self.next[s.index()][way as usize]);
+        next.list.clear();
         match way {
             Way::Ancestors => {
-                for place in 0..storages[s.index()].views.len() {
-                    let view = storages[s.index()].views[place];
-                    if let Some(op) = tensors[view.index()].op {
-                        for input in &ops[op.index()].inputs {
-                            name(storages, tensors[input.index()].storage);
-                        }
-                    }
+                let ops = self[s].views.iter().filter_map(|&view| self[view].op);
+                for op in ops {
+                    self.list_next(s, &self[op].inputs, &mut next.list);
                 }
             }
             Way::Descendants => {
-                for place in 0..storages[s.index()].readers.len() {
-                    let reader = storages[s.index()].readers[place];
-                    for output in &ops[reader.op.index()].outputs {
-                        name(storages, tensors[output.index()].storage);
-                    }
+                for reader in &self[s].readers {
+                    self.list_next(s, &self[reader.op].outputs, &mut next.list);
                 }
+            }
+        }
+        next.known = true;
+        self.next[s.index()][way as usize] = next;
+    }
+
+    /// The list is that of the ops.
+    #[cfg(debug_assertions)]
+    fn check_next(&mut self, s: StorageId, way: Way) {
+        let list = self.next[s.index()][way as usize].list.clone();
+        self.read_next(s, way);
+        debug_assert_eq!(list, self.next[s.index()][way as usize].list, "{s:?}");
+    }
+
+    /// Appends the storages of tensors, without `s` and those listed just before: views of one storage are many.
+    fn list_next(&self, s: StorageId, tensors: &[TensorId], list: &mut Vec<StorageId>) {
+        const LATEST: usize = 8;
+        for &tensor in tensors {
+            let next = self.storage_of(tensor);
+            let latest = list.iter().rev().take(LATEST);
+            if next != s && !latest.into_iter().any(|&listed| listed == next) {
+                list.push(next);
             }
         }
     }

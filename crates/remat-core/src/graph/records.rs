@@ -25,6 +25,16 @@ impl Way {
     }
 }
 
+/// How much a numerator counts of what it ought to; it is a lower bound where that is not all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Precision {
+    /// As much as makes it dearer than the latest victims were.
+    Enough,
+    /// The part that a short walk saw.
+    Few,
+    Whole,
+}
+
 /// One buffer, the unit of eviction.
 pub(crate) struct Storage {
     pub(crate) bytes: u64,
@@ -58,8 +68,8 @@ pub(crate) struct Storage {
     /// Latest access to the evicted storages that the numerator counts, cached with it.
     pub(crate) latest_around: u64,
     pub(crate) scored: bool,
-    /// The cached numerator is a lower bound: a walk stopped before it had seen all that counts.
-    pub(crate) bounded: bool,
+    /// How much of what counts the cached numerator does count.
+    pub(crate) precision: Precision,
     /// Number of the announcement that it is a result of, 0 once it was computed.
     pub(crate) announced: u64,
     /// The announcements up to this one count in its score, if not all do.
@@ -70,9 +80,6 @@ pub(crate) struct Storage {
     pub(crate) propagated_announcement: u64,
     /// Visited in this walk.
     pub(crate) stamp: u32,
-    /// For each way, the only other storage next to it; itself if there are none or several, [`NONE`] if that is not
-    /// known.
-    pub(crate) only_next: [u32; 2],
     pub(crate) views: Vec<TensorId>,
     pub(crate) readers: Vec<Reader>,
 }
@@ -100,13 +107,12 @@ impl Storage {
             numerator: 0,
             latest_around: 0,
             scored: false,
-            bounded: false,
+            precision: Precision::Whole,
             announced: 0,
             seen_announcement: 0,
             unobserved: [false; 2],
             propagated_announcement: 0,
             stamp: 0,
-            only_next: [NONE; 2],
             views: Vec::new(),
             readers: Vec::new(),
         }
@@ -131,6 +137,16 @@ impl Storage {
     pub(crate) fn unreachable(&self) -> bool {
         self.live_views == 0 || self.banished
     }
+}
+
+/// The other storages next to a storage one way, as walks meet them. Read off the ops when a walk first comes by, and
+/// again once an op was linked or unlinked.
+#[derive(Default)]
+pub(super) struct Next {
+    /// Some may stand twice.
+    pub(super) list: Vec<StorageId>,
+    /// The list is that of the ops.
+    pub(super) known: bool,
 }
 
 /// An op that reads a storage, by its input at `index`.

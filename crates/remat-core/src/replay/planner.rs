@@ -63,7 +63,7 @@ impl Planner {
         if result.is_ok() {
             state.journal.mark();
         } else {
-            if strategy.hold == Hold::All {
+            if strategy.hold == Hold::All && result != Err(Stop::Dear) {
                 state.note_refused();
             }
             state.roll_back();

@@ -102,6 +102,6 @@ pub(super) fn error(stop: Stop) -> Error {
         Stop::Thrash { replayed, limit } => Error::Thrash { replayed, limit },
         Stop::Lost => Error::Protocol("a tensor whose value was overwritten for good is asked for"),
         Stop::Overflow => Error::Overflow,
-        Stop::Short(_) | Stop::Work => Error::PlanLimit,
+        Stop::Short(_) | Stop::Work | Stop::Dear => Error::PlanLimit,
     }
 }

@@ -114,9 +114,10 @@ impl Planner {
         }
     }
 
-    /// DTR's own order is laid out, with replays. Lays out three more plans: the order with foresight, and both orders
-    /// with victims chosen as if all were equally stale (amid a long replay every untouched storage is stale, whatever
-    /// it is worth). Keeps the plan that costs least; of equals the first.
+    /// DTR's own order is laid out, with replays. Where it evicts anything that costs, lays out three more plans: the
+    /// order with foresight, and both orders with victims chosen as if all were equally stale (amid a long replay every
+    /// untouched storage is stale, whatever it is worth). Keeps the plan that costs least; of equals the first. A plan
+    /// is given up as soon as it costs as much as the best.
     fn plan_cheapest(
         &mut self,
         state: &mut State,
@@ -124,24 +125,40 @@ impl Planner {
         dtr: Strategy,
     ) -> Result<(), Error> {
         let own = state.eviction.candidates.form;
-        let mut best = (planned_cost(state), own, dtr);
-        state.roll_back();
         let ageless = own.without_staleness();
-        for (form, strategy) in [(own, FORESIGHT), (ageless, dtr), (ageless, FORESIGHT)] {
-            if form == own && strategy == dtr {
-                continue;
+        let mut ways = vec![(own, FORESIGHT)];
+        if ageless != own {
+            ways.extend([(ageless, dtr), (ageless, FORESIGHT)]);
+        }
+        let mut best = (own, dtr);
+        let mut laid_out = Some(best);
+        state.demand.most = Some(state.demand.cost());
+        for way in ways {
+            if state.demand.most == Some(0) {
+                break;
             }
-            state.eviction.candidates.form = form;
-            if self.try_order(state, goal, strategy).is_ok() {
-                let cost = planned_cost(state);
-                if cost < best.0 {
-                    best = (cost, form, strategy);
-                }
+            if laid_out.is_some() {
                 state.roll_back();
             }
+            laid_out = None;
+            state.eviction.candidates.form = way.0;
+            if self.try_order(state, goal, way.1).is_ok() {
+                // It costs less than the best so far, or it would have been given up.
+                state.demand.most = Some(state.demand.cost());
+                best = way;
+                laid_out = Some(way);
+            }
         }
-        state.eviction.candidates.form = best.1;
-        let result = self.try_order(state, goal, best.2).map_err(error);
+        state.demand.most = None;
+        state.eviction.candidates.form = best.0;
+        let result = if laid_out == Some(best) {
+            Ok(())
+        } else {
+            if laid_out.is_some() {
+                state.roll_back();
+            }
+            self.try_order(state, goal, best.1).map_err(error)
+        };
         state.eviction.candidates.form = own;
         result
     }
@@ -210,18 +227,4 @@ impl Planner {
 fn replays(state: &State) -> bool {
     let mut steps = state.steps.iter();
     steps.any(|step| matches!(step, Step::Recompute { .. }))
-}
-
-/// The cost of a plan, amortized: with the cost of all that is missing for a potential, a replay is paid for by the
-/// storages that it brings back. The cost of those that the plan evicts remains, each as the policy counted it when it
-/// chose it.
-fn planned_cost(state: &State) -> i64 {
-    if state.arenas.any() {
-        return state.demand.cost_of_evicted(&state.graph);
-    }
-    let graph = &state.graph;
-    state.steps.iter().fold(0, |sum: i64, step| match *step {
-        Step::Evict(s) if graph[s].live_views > 0 => sum.saturating_add(graph[s].numerator),
-        _ => sum,
-    })
 }

@@ -11,6 +11,10 @@ impl State {
         while !self.arenas.has(device) && self.accounts.exceeds(device, bytes) {
             let victim = self.victim(device).ok_or(Stop::Short(device))?;
             self.counters.evictions += 1;
+            // Where the uses to come choose, no plan is weighed.
+            if !self.eviction.next_uses.are_known() {
+                self.pay_for(victim);
+            }
             self.evict(victim);
         }
         Ok(())
@@ -21,7 +25,11 @@ impl State {
         for device in self.accounts.devices() {
             self.make_room(device, self.accounts.get(device).need)?;
         }
-        self.place_requests()
+        self.place_requests()?;
+        if self.demand.is_dear() {
+            return Err(Stop::Dear);
+        }
+        Ok(())
     }
 
     /// Makes room for an op that is to run for the first time, if there is one.

@@ -19,7 +19,7 @@ struct Mark {
     steps: usize,
     marks: usize,
     evicted: usize,
-    chosen: usize,
+    costs: usize,
 }
 
 impl State {
@@ -113,7 +113,7 @@ impl State {
             steps: self.steps.len(),
             marks: self.journal.marks.len(),
             evicted: self.demand.evicted.len(),
-            chosen: self.demand.chosen.len(),
+            costs: self.demand.costs.len(),
         }
     }
 
@@ -122,7 +122,7 @@ impl State {
         self.steps.truncate(mark.steps);
         self.journal.marks.truncate(mark.marks);
         self.demand.evicted.truncate(mark.evicted);
-        self.demand.chosen.truncate(mark.chosen);
+        self.demand.costs.truncate(mark.costs);
     }
 
     fn evict_until_free(&mut self, device: u8, bytes: u64, side: Side) -> Result<u64, Stop> {
@@ -139,8 +139,7 @@ impl State {
 
     /// Evicts, and remembers where and at which cost.
     pub(super) fn evict_for_room(&mut self, s: StorageId) {
-        let cost = self.cost_now(s);
-        self.demand.chosen.push((s, cost));
+        self.pay_for(s);
         let storage = &self.graph[s];
         let address = storage.address;
         if address != NOWHERE {
@@ -149,6 +148,14 @@ impl State {
             self.demand.evicted.push((address, bytes.unwrap_or(0)));
         }
         self.evict(s);
+    }
+
+    /// Adds what a victim costs to the plan under way.
+    pub(super) fn pay_for(&mut self, s: StorageId) {
+        if self.graph[s].live_views > 0 {
+            let cost = self.cost_now(s);
+            self.demand.pay(cost);
+        }
     }
 
     fn cost_now(&mut self, s: StorageId) -> i64 {

@@ -3,7 +3,7 @@
 
 use super::state::State;
 use crate::config::Dealloc;
-use crate::eviction::{Change, Precision};
+use crate::eviction::Change;
 use crate::graph::NONE;
 use crate::ids::{OpId, StorageId, TensorId};
 use crate::journal::Entry;
@@ -149,18 +149,10 @@ impl State {
     }
 
     /// The candidate to evict next. The search counts as an exhaustive one, as in the paper, with the ancestors that it
-    /// looked at: in arenas a few of most candidates, for a bound. Plans for counted bytes are weighed at their end by
-    /// the costs known then, and so by whole ones.
+    /// looked at: where the policy compares bounds first, a few of most candidates.
     pub(crate) fn victim(&mut self, device: u8) -> Option<StorageId> {
-        let precision = if self.arenas.has(device) {
-            Precision::Bounds
-        } else {
-            Precision::Whole
-        };
         let (graph, journal) = (&mut self.graph, &mut self.journal);
-        let victim = self
-            .eviction
-            .victim(graph, journal, device, self.clock, precision)?;
+        let victim = self.eviction.victim(graph, journal, device, self.clock)?;
         journal.write(Entry::Searched(victim.evaluated, victim.accesses));
         self.counters.searches += 1;
         self.counters.score_evaluations += u64::from(victim.evaluated);

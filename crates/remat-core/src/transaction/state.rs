@@ -21,6 +21,8 @@ pub(crate) enum Stop {
     Thrash { replayed: u64, limit: u64 },
     /// The attempt's work bound.
     Work,
+    /// Another plan costs no more.
+    Dear,
     /// A value whose only source was overwritten is asked for.
     Lost,
     /// The clock would run past 63 bits.

@@ -97,6 +97,35 @@ impl List {
         self.change(slot);
     }
 
+    /// About the reciprocal of a candidate's score.
+    pub(crate) fn worth(&self, slot: u32, form: Form, clock: u64) -> f64 {
+        let Line { rate, since } = self.entrants[slot as usize].line;
+        match form {
+            Form::Quotient { stale: true, .. } => rate * clock.saturating_sub(since) as f64,
+            _ => rate,
+        }
+    }
+
+    /// About the numerator with which a candidate's score would have this reciprocal.
+    pub(crate) fn numerator_for(&self, slot: u32, form: Form, clock: u64, worth: f64) -> i64 {
+        let Form::Quotient { size, stale } = form else {
+            return i64::MAX;
+        };
+        let place = slot as usize;
+        let bytes = if size {
+            self.candidates[place].bytes
+        } else {
+            1
+        };
+        let age = if stale {
+            clock.saturating_sub(self.entrants[place].line.since)
+        } else {
+            1
+        };
+        // Not a number where both are 0, which converts to 0.
+        (bytes as f64 * age as f64 / worth) as i64
+    }
+
     #[inline]
     fn change(&mut self, slot: u32) {
         let storage = self.candidates[slot as usize].storage.0;
