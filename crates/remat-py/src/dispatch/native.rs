@@ -213,9 +213,8 @@ impl Drop for Dropped<'_> {
             mode, drop_beneath, ..
         } = self.0;
         // Nor can this fail.
-        let _ = Gil::with(|py| {
-            error_aside(py, || drop_beneath.bind(py).call1((mode,)).map(|_| ()))
-        });
+        let _ =
+            Gil::with(|py| error_aside(py, || drop_beneath.bind(py).call1((mode,)).map(|_| ())));
     }
 }
 
