@@ -297,6 +297,8 @@ class TestLazyConjugates:
                 found = results(self.program)
         assert differences(expected, bits(found)) == []
 
+    # What is written by `out=` is not evicted.
+    @pytest.mark.skipif(not hasattr(torch.linalg, "matrix_sqrth"), reason="torch.linalg.matrix_sqrth is new in 2.14")
     def test_are_carried_out_in_replays(self) -> None:
         with torch.no_grad():
             holds_evicted(self.program)
