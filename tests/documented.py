@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "crates/*/README.md")
 
 SUITES = {
+    r"scripts/test-release\b": "installs a release of torch, and what it runs is tested here",
     r"scripts/test\b": "this very suite",
     r"scripts/(demo|checker|fuzz)\b": "minutes to hours, and what it runs is tested here",
     r"(REMAT_DISPATCH=native )?scripts/conformance\b": "minutes; a part of it is tested here",

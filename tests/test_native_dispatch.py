@@ -7,12 +7,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import remat
 import torch
 from process import environment
 from remat._torch_internals import eager
+from torch.testing._internal.two_tensor import TwoTensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 # Why it cannot be used here, on a release of torch that is too old for it.
 REASON = eager.prepare_native()
@@ -97,7 +100,7 @@ def test_parameters_are_pinned_where_autograd_records_their_use(way: str, tmp_pa
 @needed
 def test_it_says_that_it_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_DISPATCH", "native")
-    with pytest.warns(RuntimeWarning, match="torch 2.15 alone"), remat.budget("1GiB"):
+    with pytest.warns(RuntimeWarning, match="is unfinished"), remat.budget("1GiB"):
         torch.ones(1)
 
 
@@ -224,6 +227,49 @@ def test_an_error_of_torch_passes_and_the_op_is_taken_back(way: str) -> None:
                 torch.linalg.cholesky(a - 2 * b)
         assert torch.linalg.cholesky(torch.eye(8)).sum().item() == 8.0
         assert run.stats().records <= records + 2
+
+
+class Counting(TorchDispatchMode):
+    """Calls every op twice, and refuses a cosine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(func))
+        if func is torch.ops.aten.cos.default:
+            raise ArithmeticError("no cosines here")
+        func(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_mode_of_the_program_sees_ops_and_what_it_calls_is_under_the_budget(way: str) -> None:
+    x, counting = torch.randn(64, 64), Counting()
+    expected = (x.sin() * 2)[1:].sum()
+    with remat.budget(1 << 30) as run:
+        for step in range(8):
+            modes, ops = torch._C._len_torch_dispatch_stack(), run.stats().ops
+            with counting:
+                total = (x.sin() * 2)[1:].sum()
+                with pytest.raises(ArithmeticError, match="no cosines here"):
+                    x.cos()
+            assert torch._C._len_torch_dispatch_stack() == modes
+            assert len(counting.seen) == 5 * (step + 1)
+            assert run.stats().ops == ops + 8
+            assert torch.equal(total, expected)
+
+
+def test_ops_that_a_tensor_subclass_calls_are_under_the_budget(way: str) -> None:
+    x = TwoTensor(torch.randn(64, 64), torch.randn(64, 64))
+    expected = ((x * 2 + x) @ x).relu()
+    with remat.budget(1 << 30) as run:
+        for _ in range(6):
+            ops = run.stats().ops
+            found = ((x * 2 + x) @ x).relu()
+            # Two for each; a dispatch mode sees the subclass's own call too.
+            assert run.stats().ops >= ops + 8
+            assert torch.equal(found.a, expected.a) and torch.equal(found.b, expected.b)
 
 
 def test_threads_and_their_backward_passes(way: str) -> None:

@@ -286,8 +286,9 @@ class TestLazyConjugates:
     @staticmethod
     def program() -> list[Tensor]:
         x = torch.randn(20, 20, dtype=torch.complex64)
-        inverse, root = torch.empty(20, 20, dtype=torch.complex64), torch.linalg.matrix_sqrth(x @ x.mH)
-        return [torch.linalg.pinv(x, out=inverse), root]
+        inverse = torch.linalg.pinv(x, out=torch.empty(20, 20, dtype=torch.complex64))
+        # New in torch 2.14.
+        return [inverse, torch.linalg.matrix_sqrth(x @ x.mH)] if hasattr(torch.linalg, "matrix_sqrth") else [inverse]
 
     def test_are_carried_out_as_without_a_budget(self) -> None:
         with torch.no_grad():
@@ -296,6 +297,8 @@ class TestLazyConjugates:
                 found = results(self.program)
         assert differences(expected, bits(found)) == []
 
+    # What is written by `out=` is not evicted.
+    @pytest.mark.skipif(not hasattr(torch.linalg, "matrix_sqrth"), reason="torch.linalg.matrix_sqrth is new in 2.14")
     def test_are_carried_out_in_replays(self) -> None:
         with torch.no_grad():
             holds_evicted(self.program)

@@ -28,6 +28,10 @@ pub struct Native {
     push: Py<PyAny>,
     /// `pop_mode()`.
     pop: Py<PyAny>,
+    /// `push_beneath(mode)`: below the modes of the program.
+    push_beneath: Py<PyAny>,
+    /// `drop_beneath(mode)`.
+    drop_beneath: Py<PyAny>,
     /// `route(name, overload)`: an op's way and its schema, as a tuple.
     route: Py<PyAny>,
 }
@@ -115,6 +119,8 @@ impl Native {
             mode,
             push: get("push_mode")?,
             pop: get("pop_mode")?,
+            push_beneath: get("push_beneath")?,
+            drop_beneath: get("drop_beneath")?,
             route: get("route")?,
         })
     }
@@ -158,6 +164,24 @@ impl Native {
         // SAFETY: as the caller promises; the mode was pushed.
         unsafe { torch.dispatcher.through_mode(op, keys, stack) }
     }
+
+    /// Hands a call that Python has yet to see to Python, with the dispatch mode below those of the program: modes and
+    /// tensor subclasses see the call first, as where Python's key lies above the fallback's, and the ops that they
+    /// call reach the session through the mode.
+    ///
+    /// # Safety
+    /// As for [`Dispatcher::through_mode`]; the key is excluded.
+    unsafe fn beneath_python(&self, torch: &Torch, op: *const Op, keys: u64, stack: *mut Stack) {
+        let push = &self.push_beneath;
+        let pushed = Gil::with(|py| push.bind(py).call1((&self.mode,)).map(|_| ()));
+        if let Some(Err(error)) = pushed {
+            // SAFETY: no reference into the stack is held.
+            unsafe { raise(torch, error) };
+        }
+        let _dropped = Dropped(self);
+        // SAFETY: as the caller promises; the mode was pushed.
+        unsafe { torch.dispatcher.through_mode(op, keys, stack) }
+    }
 }
 
 /// Runs an action while an error of Python's may be on its way through C++, which leaves it set in the interpreter.
@@ -177,6 +201,20 @@ impl Drop for Popped<'_> {
     fn drop(&mut self) {
         // Popping cannot fail: the mode is there.
         let _ = Gil::with(|py| error_aside(py, || self.0.pop.bind(py).call0().map(|_| ())));
+    }
+}
+
+/// Takes the mode out from beneath those of the program when dropped, after an error of torch too.
+struct Dropped<'a>(&'a Native);
+
+impl Drop for Dropped<'_> {
+    fn drop(&mut self) {
+        let Native {
+            mode, drop_beneath, ..
+        } = self.0;
+        // Nor can this fail.
+        let _ =
+            Gil::with(|py| error_aside(py, || drop_beneath.bind(py).call1((mode,)).map(|_| ())));
     }
 }
 
@@ -239,6 +277,11 @@ pub(super) unsafe extern "C-unwind" fn fallback(
         return unsafe { dispatcher.next(op, keys, stack) };
     };
     let torch = Torch { dispatcher, boxed };
+    if dispatcher.awaits_python(keys) {
+        let _excluded = dispatcher.exclude();
+        // SAFETY: the dispatcher's own arguments; `native` is an `Arc`, which unwinding drops.
+        return unsafe { native.beneath_python(&torch, op, keys, stack) };
+    }
     // SAFETY: the dispatcher's own argument.
     let id = unsafe { *op };
     let route = match route_of(id) {

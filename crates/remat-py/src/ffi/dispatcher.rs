@@ -72,6 +72,8 @@ pub struct Keys {
     below: u64,
     /// The key of Python's dispatch modes.
     python: u64,
+    /// The key whose kernel notes the thread's keys for Python's, which insists on that up to torch 2.12.
+    snapshot: u64,
     /// The keys of tensors that have no memory, or that Python dispatches.
     aside: u64,
     /// The keys of tensors that sizes, strides and dtype do not describe.
@@ -275,6 +277,12 @@ impl Dispatcher {
         unsafe { (self.is_excluded)(self.keys.modes) }
     }
 
+    /// Whether Python has yet to see a call with these keys: for a tensor subclass or a mode, up to torch 2.12, where
+    /// Python's key lies below the fallback's.
+    pub fn awaits_python(&self, keys: u64) -> bool {
+        keys & self.keys.below & self.keys.python != 0
+    }
+
     /// Whether autograd records ops on this thread.
     pub fn grad_enabled(&self) -> bool {
         // SAFETY: reads a flag of this thread.
@@ -305,7 +313,8 @@ impl Dispatcher {
     /// # Safety
     /// As for [`next`](Self::next); this thread has a mode.
     pub unsafe fn through_mode(&self, op: *const Op, keys: u64, stack: *mut Stack) {
-        let keys = self.keys.python | (keys & (self.keys.python - 1));
+        let python = self.keys.python;
+        let keys = self.keys.snapshot | python | (keys & (python - 1));
         // SAFETY: as for `next`.
         unsafe { (self.redispatch)(std::ptr::null_mut(), op, keys, stack) }
     }

@@ -114,8 +114,7 @@ class NativeDispatch:
 def way_for(mode: Any, arena: bool) -> Dispatch:
     """The way that the environment variable ``REMAT_DISPATCH`` asks for, ``python`` by default.
 
-    The native way is being built, and ran with torch 2.15 alone. It is for work on Remat, and warns. An arena takes
-    ``python``.
+    The native way is being built. It is for work on Remat, and warns. An arena takes ``python``.
 
     Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native`` where this build of torch
     does not allow it.
@@ -129,7 +128,7 @@ def way_for(mode: Any, arena: bool) -> Dispatch:
     if reason is not None:
         raise RematError(f"REMAT_DISPATCH=native: {reason}; unset the variable to use a dispatch mode of Python")
     warnings.warn(
-        "REMAT_DISPATCH=native is unfinished: it ran with torch 2.15 alone; "
+        "REMAT_DISPATCH=native is unfinished: much still goes through Python; "
         "unset the variable for any use but work on Remat",
         RuntimeWarning,
         stacklevel=5,

@@ -24,14 +24,33 @@ def pop_mode() -> None:
     _pop_mode()
 
 
+def push_beneath(mode: TorchDispatchMode) -> None:
+    """Puts a mode on this thread's stack, below all others."""
+    others = _lifted()
+    _push_mode(mode)
+    _put_back(others)
+
+
+def drop_beneath(mode: TorchDispatchMode) -> None:
+    """Takes out of this thread's stack what :func:`push_beneath` put there: the lowest place that has the mode."""
+    others = _lifted()
+    lowest = max(place for place, other in enumerate(others) if other is mode)
+    _put_back(others[:lowest] + others[lowest + 1 :])
+
+
+def _lifted() -> list[TorchDispatchMode]:
+    """All modes of this thread's stack, which is empty then; the topmost first."""
+    return [_pop_mode() for _ in range(torch._C._len_torch_dispatch_stack())]
+
+
+def _put_back(modes: list[TorchDispatchMode]) -> None:
+    for mode in reversed(modes):
+        _push_mode(mode)
+
+
 def drop_mode(mode: TorchDispatchMode) -> None:
     """Takes a mode out of this thread's stack, wherever it is."""
-    taken = []
-    for _ in range(torch._C._len_torch_dispatch_stack()):
-        taken.append(_pop_mode())
-    for other in reversed(taken):
-        if other is not mode:
-            _push_mode(other)
+    _put_back([other for other in _lifted() if other is not mode])
 
 
 @functools.cache

@@ -111,8 +111,8 @@ def _keys() -> dict[str, int]:
     lowest = _bit_of(_KEY)
     if lowest.bit_count() != 1 or python.bit_count() != 1:
         raise _unexpected("the order of dispatch keys")
-    if lowest > python:
-        raise Unsuited(f"torch {torch.__version__}: the key {_KEY} lies above Python's; 2.13 is the first that will do")
+    if python != _bit_of("Python") or lowest not in (python >> 1, python << 1):
+        raise _unexpected(f"the place of the key {_KEY}, next to Python's")
     if _is_taken():
         raise Unsuited(f"the dispatch key {_KEY} is in use by something else")
     own = int(_C.DispatchKey.Python) - (python.bit_length() - lowest.bit_length())
@@ -125,6 +125,7 @@ def _keys() -> dict[str, int]:
         "modes": int(_C.DispatchKey.Python),
         "below": below,
         "python": python,
+        "snapshot": _bit_of("PythonTLSSnapshot"),
         "aside": python | (meta & ~dense),
         "odd": odd,
         "cpu": _set_of("CPU"),
