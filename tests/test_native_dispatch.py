@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 # Why it cannot be used here, on a release of torch that is too old for it.
 REASON = eager.prepare_native()
 pytestmark = pytest.mark.filterwarnings("ignore:REMAT_DISPATCH=native is unfinished")
+WATCHES = torch.torch_version.TorchVersion(torch.__version__) >= (2, 10)  # torch 2.9 counts references otherwise
 needed = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
@@ -331,6 +332,12 @@ native._native.capture_native = lambda *a, **k: [] if k.get("raising") else capt
     "names of settings": "global_state._METHODS['_get_mkldnn_enabled'] = 'userEnabledCuDNN'",
     "settings": "global_state._METHODS.clear()",
     "threads": "global_state._native.read_settings = lambda: ([], 0, 0)",
+    "reading": "native._shown = lambda tensor: 'another tensor'",
+    "function": "native.torch._C._dispatch_key_parse = None",
+}
+
+
+WATCH_PROBES = {
     "storages' functions": "watch._native.register_watch = lambda c10, python: exec('raise RuntimeError')",
     "counts of references": "watch._uses = lambda address: 0",
     "deaths of storages": "watch._native.WatchedProbe = type('Deaf', (), {\n"
@@ -340,8 +347,6 @@ probe = watch._native.WatchedProbe
 watch._native.WatchedProbe = lambda address: type('Other', (), {
     '__getattr__': lambda self, name: getattr(probe(address), name), 'object': lambda self: None})()
 """,
-    "reading": "native._shown = lambda tensor: 'another tensor'",
-    "function": "native.torch._C._dispatch_key_parse = None",
 }
 
 
@@ -363,3 +368,32 @@ def test_a_probe_that_fails_refuses(probe: str) -> None:
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     assert line.startswith("REMAT_DISPATCH=native: ") and "unset the variable" in line
+
+
+@pytest.mark.parametrize("probe", [None, *WATCH_PROBES])
+@needed
+def test_results_are_watched_where_the_probe_found_all_as_expected(probe: str | None) -> None:
+    """Each in a process of its own. Otherwise Python's weak references tell of deaths."""
+    program = f"""
+import remat, torch, warnings
+from remat._torch_internals.eager import watch
+warnings.simplefilter("ignore")
+x = torch.ones(64)
+{WATCH_PROBES.get(probe or "", "")}
+with remat.budget("1GiB") as run:
+    for _ in range(12):
+        y = x + 1
+    print(run.stats().dispatch, watch._native.is_watched(y.untyped_storage()._cdata))
+    del y
+    x + 1
+    assert run.stats().storages <= 3
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment(), "REMAT_DISPATCH": "native"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["native", str(probe is None and WATCHES)]

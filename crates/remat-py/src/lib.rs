@@ -123,6 +123,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(ffi::settings::register_settings, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::settings::read_settings, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::watch::is_watched, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::watch::watch_results, m)?)?;
     m.add_class::<ffi::watch::WatchedProbe>()?;
     m.add_function(wrap_pyfunction!(dispatch::native::include_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::leave_native, m)?)?;

@@ -11,7 +11,7 @@
 //! its own before first use.
 
 use std::ffi::{c_void, CString};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pyo3::exceptions::PyRuntimeError;
@@ -58,6 +58,9 @@ struct Watching {
 
 static WATCHING: OnceLock<Watching> = OnceLock::new();
 
+/// Whether the probe found all as described.
+static PROBED: AtomicBool = AtomicBool::new(false);
+
 /// Torch calls it when the last strong reference to a watched storage went.
 unsafe extern "C" fn on_release(storage: *mut c_void) {
     if let Some(watching) = WATCHING.get() {
@@ -83,11 +86,21 @@ pub struct Watched(usize);
 pub struct Strong(usize);
 
 impl Watched {
-    /// Watches a storage; `None` if watching was not set up, or the storage is of another class.
+    /// Watches a storage; `None` where the probe refused, and for storages of another class.
     ///
     /// # Safety
     /// The storage is alive.
     pub unsafe fn new(storage: usize) -> Option<Watched> {
+        let probed = PROBED.load(Ordering::Acquire);
+        // SAFETY: as the caller promises.
+        probed.then(|| unsafe { Watched::unprobed(storage) })?
+    }
+
+    /// [`new`](Self::new), for the probe itself.
+    ///
+    /// # Safety
+    /// The storage is alive.
+    unsafe fn unprobed(storage: usize) -> Option<Watched> {
         let watching = WATCHING.get()?;
         // SAFETY: the caller promises a storage, whose first word is the pointer to its table. Torch reads it with
         // plain loads, before or after: both tables lead to the same functions but for the one that tells of deaths.
@@ -308,6 +321,12 @@ pub unsafe fn set_up(c10: &str, python: &str) -> PyResult<()> {
     Ok(())
 }
 
+/// Has results watched from now on: the probe found all as described.
+#[pyfunction]
+pub fn watch_results() {
+    PROBED.store(true, Ordering::Release);
+}
+
 /// Makes storages watchable; see [`set_up`].
 #[pyfunction]
 pub fn register_watch(c10: &str, python: &str) -> PyResult<()> {
@@ -339,7 +358,7 @@ impl WatchedProbe {
     fn new(storage: usize) -> PyResult<WatchedProbe> {
         let deaths = Mutex::new(Subscription::new());
         // SAFETY: the probe passes the address of a storage of its own.
-        let watched = unsafe { Watched::new(storage) };
+        let watched = unsafe { Watched::unprobed(storage) };
         let watched =
             watched.ok_or_else(|| PyRuntimeError::new_err("a storage of another class"))?;
         Ok(WatchedProbe { watched, deaths })

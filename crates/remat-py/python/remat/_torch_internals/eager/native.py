@@ -22,7 +22,7 @@ from .layout import probe_layout
 from .ops import describe
 from .replays import own_frames_dropped
 from .tensors import untyped_storage
-from .watch import watches
+from .watch import watch_results
 
 _C: Any = torch._C
 _KEY = "Fake"
@@ -86,9 +86,8 @@ def _set_up() -> None:
     reason = read_natively(libraries["c10"], libraries["cpu"])
     if reason is not None:
         raise Unsuited(f"torch {torch.__version__}: settings: {reason}")
-    reason = watches(libraries["c10"], libraries["python"], storage_of)
-    if reason is not None:
-        raise Unsuited(f"torch {torch.__version__}: storages: {reason}")
+    # Where it cannot be, each result gets an object and a weak reference of Python's, which takes longer.
+    watch_results(libraries["c10"], libraries["python"], storage_of)
 
 
 def _unexpected(what: str) -> Unsuited:

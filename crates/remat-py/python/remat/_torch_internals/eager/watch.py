@@ -1,7 +1,8 @@
 """The probe of watched storages: storages that tell of their death themselves.
 
 ``crates/remat-py/src/ffi/watch.rs`` counts references as torch's C++ does and gives storages a table of functions of
-its own. Everything that it does is tried here, on storages of known owners, before anything else uses it.
+its own. Everything that it does is tried here, on storages of known owners, before anything else uses it. Where there
+are differences (torch 2.9 counts otherwise), Python's weak references tell of deaths, as on the way through Python.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from ... import _native
 from .tensors import untyped_storage
 
 
-def watches(c10: str, python: str, storage_of: Callable[[torch.Tensor], int]) -> str | None:
-    """Makes storages watchable; the reason if this build of torch does not allow it. ``storage_of`` gives the address
-    of a tensor's storage without making a Python object of it."""
+def watch_results(c10: str, python: str, storage_of: Callable[[torch.Tensor], int]) -> str | None:
+    """Has results of native ops watched from now on; the reason if this build of torch does not allow it.
+
+    ``storage_of`` gives the address of a tensor's storage without making a Python object of it.
+    """
     try:
         _native.register_watch(c10, python)
         for probe in (_dies_without_object, _dies_with_object, _outlives_its_tensor, _keeps_counts):
@@ -26,6 +29,7 @@ def watches(c10: str, python: str, storage_of: Callable[[torch.Tensor], int]) ->
                 return f"{probe.__name__.strip('_').replace('_', ' ')}: not as Remat knows it"
     except (RuntimeError, ValueError, TypeError) as error:
         return str(error)
+    _native.watch_results()
     return None
 
 
