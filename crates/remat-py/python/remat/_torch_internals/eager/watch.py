@@ -2,7 +2,7 @@
 
 ``crates/remat-py/src/ffi/watch.rs`` counts references as torch's C++ does and gives storages a table of functions of
 its own. Everything that it does is tried here, on storages of known owners, before anything else uses it. Where there
-are differences (torch 2.9 counts otherwise), Python's weak references tell of deaths, as on the way through Python.
+are differences, Python's weak references tell of deaths, as on the way through Python.
 """
 
 from __future__ import annotations
