@@ -70,7 +70,7 @@ def read_natively(c10: str, cpu: str) -> str | None:
                 setter(value)
                 if not _alike(getters):
                     return f"{getter.__name__} tells something else"
-            setter(was)
+                setter(was)
     finally:
         torch._C._set_default_dtype(dtype)
         enter_state(before, state_number(False))
@@ -78,10 +78,10 @@ def read_natively(c10: str, cpu: str) -> str | None:
 
 
 def _others(value: Any) -> list[Any]:
-    """Values of a setting to try."""
+    """Values of a setting to try; none for the number of threads, which libraries heed otherwise once it was set."""
     if isinstance(value, bool):
         return [not value]
-    return [torch.float64, torch.float32] if isinstance(value, torch.dtype) else [value]
+    return [torch.float64, torch.float32] if isinstance(value, torch.dtype) else []
 
 
 #: Dtypes as torch numbers them.
