@@ -9,125 +9,35 @@
 //! what it recomputes; those figures do not depend on the machine. For instructions run it below
 //! `valgrind --tool=callgrind`, one budget at a time, and read the inclusive count of `Engine::begin_expecting`.
 
-use remat_core::{
-    Bytes, Config, Cost, DeviceId, Engine, Error, Expected, Finished, OpSpec, Output, Replay,
-    TensorId, ThrashLimit,
-};
-use remat_trace::Event;
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use remat_core::{Bytes, Config, DeviceId, Error};
+use remat_trace::{Event, Replayer};
+use std::time::Instant;
 
 const HERE: DeviceId = DeviceId(0);
 /// A step is given up once it has recomputed for so many times its own cost.
 const MOST: f64 = 20.0;
 
-/// An engine that is told a step.
-struct Step<'a> {
-    events: &'a [Event],
-    engine: Engine,
-    /// The engine's ids by the trace's.
-    tensors: HashMap<u64, TensorId>,
-    deciding: Duration,
+fn replayer(policy: &str, budget: Option<u64>) -> Result<Replayer, String> {
+    Ok(Replayer::new(Config {
+        budgets: vec![budget.map(Bytes)],
+        policy: policy.parse().map_err(|error| format!("{error}"))?,
+        ..Config::default()
+    }))
 }
 
-impl<'a> Step<'a> {
-    fn new(events: &'a [Event], policy: &str, budget: Option<u64>) -> Result<Step<'a>, String> {
-        let engine = Engine::new(Config {
-            budgets: vec![budget.map(Bytes)],
-            policy: policy.parse().map_err(|error| format!("{error}"))?,
-            thrash: ThrashLimit::Never,
-            ..Config::default()
-        });
-        Ok(Step {
-            events,
-            engine,
-            tensors: HashMap::new(),
-            deciding: Duration::ZERO,
-        })
-    }
-
-    /// Tells all events; how the step ended.
-    fn run(&mut self, most: f64) -> Result<&'static str, Error> {
-        for event in self.events {
-            match self.tell(event) {
-                Ok(()) => {}
-                Err(Error::Budget { .. } | Error::PlanLimit) => return Ok("refused"),
-                Err(error) => return Err(error),
-            }
-            self.engine.collected();
-            let counters = self.engine.counters();
-            if counters.replayed_cost.0 as f64 > most {
-                return Ok("thrash");
-            }
+/// Tells all events; how the step ended.
+fn run(replayer: &mut Replayer, events: &[Event], most: f64) -> Result<&'static str, Error> {
+    for event in events {
+        match replayer.feed(event) {
+            Ok(()) => {}
+            Err(Error::Budget { .. } | Error::PlanLimit) => return Ok("refused"),
+            Err(error) => return Err(error),
         }
-        Ok("ok")
-    }
-
-    fn tell(&mut self, event: &Event) -> Result<(), Error> {
-        match event {
-            Event::Constant {
-                tensor,
-                bytes,
-                device,
-            } => {
-                let constant = self.engine.constant(Bytes(*bytes), DeviceId(*device))?;
-                self.tensors.insert(*tensor, constant);
-                Ok(())
-            }
-            Event::Op { .. } => self.op(event),
-            Event::Retain { tensor } => self.engine.retain(self.tensors[tensor]),
-            Event::Release { tensor } => self.engine.release(self.tensors[tensor]),
-            Event::Pin { tensor } => self.engine.pin(self.tensors[tensor]),
-            Event::Ensure { tensors } => {
-                let tensors: Vec<_> = tensors.iter().map(|tensor| self.tensors[tensor]).collect();
-                self.engine.ensure(&tensors)
-            }
-            Event::Mark { .. } => Ok(()),
+        if replayer.engine().counters().replayed_cost.0 as f64 > most {
+            return Ok("thrash");
         }
     }
-
-    fn op(&mut self, event: &Event) -> Result<(), Error> {
-        let Event::Op {
-            inputs,
-            outputs,
-            workspace,
-            workspace_device,
-            cost,
-            replay,
-            ..
-        } = event
-        else {
-            return Ok(());
-        };
-        let read: Vec<_> = inputs.iter().map(|tensor| self.tensors[tensor]).collect();
-        let made: Vec<_> = outputs.iter().map(|made| Output::from(made.kind)).collect();
-        let replay = if *replay {
-            Replay::Allowed
-        } else {
-            Replay::Forbidden
-        };
-        let spec = OpSpec {
-            inputs: &read,
-            outputs: &made,
-            workspace: Bytes(*workspace),
-            workspace_device: DeviceId(*workspace_device),
-            replay,
-        };
-        let started = Instant::now();
-        let op = self
-            .engine
-            .begin_expecting(&spec, Expected::from(Cost(*cost)))?;
-        let report = Finished {
-            cost: Cost(*cost),
-            bytes: None,
-        };
-        self.engine.finish(op, &report)?;
-        self.deciding += started.elapsed();
-        for (output, &tensor) in outputs.iter().zip(self.engine.outputs(op)) {
-            self.tensors.insert(output.tensor, tensor);
-        }
-        Ok(())
-    }
+    Ok("ok")
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -140,18 +50,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for trace in traces {
         let reader = remat_trace::open(trace)?.with_mutations_in_place();
         let events: Vec<Event> = reader.collect::<Result<_, _>>()?;
-        let mut free = Step::new(&events, policy, None)?;
-        free.run(f64::MAX)?;
-        let (peak, cost) = (
-            free.engine.peak(HERE).0,
-            free.engine.counters().first_cost.0,
-        );
+        let mut free = replayer(policy, None)?;
+        run(&mut free, &events, f64::MAX)?;
+        let free = free.engine();
+        let (peak, cost) = (free.peak(HERE).0, free.counters().first_cost.0);
         for ratio in ratios.split(',') {
             let part: f64 = ratio.parse()?;
             let budget = (peak as f64 * part) as u64;
-            let mut step = Step::new(&events, policy, Some(budget))?;
-            let end = step.run(MOST * cost as f64)?;
-            let counters = step.engine.counters();
+            let mut step = replayer(policy, Some(budget))?;
+            let started = Instant::now();
+            let end = run(&mut step, &events, MOST * cost as f64)?;
+            let deciding = started.elapsed();
+            let counters = step.engine().counters();
             println!(
                 "| {} | {ratio} | {end} | {:.4} | {} | {} | {:.4} | {} | {} |",
                 std::path::Path::new(trace)
@@ -162,9 +72,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 counters.replayed_cost.0 as f64 / cost as f64,
                 counters.evictions,
                 counters.replays,
-                step.engine.peak(HERE).0 as f64 / budget as f64,
+                step.engine().peak(HERE).0 as f64 / budget as f64,
                 cost / 1000,
-                step.deciding.as_micros(),
+                deciding.as_micros(),
             );
         }
     }
