@@ -383,6 +383,16 @@ with remat.budget("1GiB") as run:
     for _ in range(12):
         y = x + 1
     print(run.stats().dispatch, watch._native.is_watched(y.untyped_storage()._cdata))
+    @torch.library.custom_op("rematcheck::empties", mutates_args=())
+    def empties(x: torch.Tensor) -> torch.Tensor:
+        y.untyped_storage().resize_(0)
+        return x.clone()
+    try:
+        empties(x)
+    except remat.RematError as error:
+        assert "mutates_args" in str(error)
+    else:
+        raise AssertionError("a storage was resized that the op does not declare to write")
     del y
     x + 1
     assert run.stats().storages <= 3

@@ -10,6 +10,7 @@ use super::state::State;
 use crate::call::arguments::Registry;
 use crate::call::signature::Signature;
 use crate::ffi::fastcall::call_one;
+use crate::ffi::layout::Impl;
 use crate::tracking::storages::Contents;
 use crate::tracking::trace::RanOp;
 
@@ -190,6 +191,7 @@ impl State {
             executor.ledger.add(device, bytes);
             executor.storages.insert(
                 storage,
+                Impl::of(storage)?,
                 Contents {
                     tensor,
                     sid: executor.storage_of(tensor),

@@ -24,6 +24,7 @@ use crate::call::view::Arg;
 use crate::ffi::boxed::{storage_bytes, Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
+use crate::ffi::layout::Impl;
 use crate::ffi::watch::Watched;
 use crate::tracking::storages::{Contents, Kept, LiveId};
 
@@ -269,7 +270,8 @@ impl State {
             let tensor = unsafe { torch.dispatcher.wrap(py, value)? };
             let object = call_one(&self.torch.untyped_storage, &tensor)?;
             self.executor.ledger.add(device, contents.bytes);
-            self.executor.storages.insert(&object, contents)?;
+            let imp = Impl::at(storage);
+            self.executor.storages.insert(&object, imp, contents)?;
         }
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);
         self.executor.ledger.spike(device, workspace);

@@ -90,6 +90,7 @@ impl Executor {
         };
         let id = self.storages.insert(
             storage,
+            Impl::of(storage)?,
             Contents {
                 tensor,
                 sid: self.storage_of(tensor),

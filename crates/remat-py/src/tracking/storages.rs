@@ -200,14 +200,19 @@ impl Storages {
         self.live(id).map(|live| (id, live.tensor))
     }
 
-    /// Takes in a storage that has its bytes.
-    pub fn insert(&mut self, storage: &Bound<'_, PyAny>, contents: Contents) -> PyResult<LiveId> {
+    /// Takes in a storage that has its bytes; `imp` is its C++ storage.
+    pub fn insert(
+        &mut self,
+        storage: &Bound<'_, PyAny>,
+        imp: Impl,
+        contents: Contents,
+    ) -> PyResult<LiveId> {
         let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(storage.py()))?;
         let watch = Watch::Object {
             weak: weak.unbind(),
             address: storage.as_ptr() as usize,
         };
-        Ok(self.add(watch, Impl::of(storage)?, contents))
+        Ok(self.add(watch, imp, contents))
     }
 
     /// Takes in a storage that has its bytes and tells of its death itself.
