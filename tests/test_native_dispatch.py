@@ -399,7 +399,7 @@ with remat.budget("1GiB") as run:
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**environment(), "REMAT_DISPATCH": "native", "REMAT_WATCH_STORAGES": "1"},
+        env={**environment(), "REMAT_DISPATCH": "native"},
         capture_output=True,
         text=True,
         check=False,

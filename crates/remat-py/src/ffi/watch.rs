@@ -154,7 +154,8 @@ impl Watched {
             // SAFETY: the Python object was increfed above, for a transition that another thread made.
             unsafe { call(storage, DECREF_OBJECT) };
         }
-        (now as u32 != 0).then_some(Strong(self.0))
+        // Not `then_some`: a `Strong` of a storage that died would give back, when dropped, what nobody took.
+        (now as u32 != 0).then(|| Strong(self.0))
     }
 }
 

@@ -396,8 +396,9 @@ impl Storages {
             .filter_map(|(i, l)| l.as_ref().map(|l| (i as LiveId, l)))
     }
 
-    /// Every storage in the table that is alive. As long as the GIL is not released, each of them is alive in C++ too,
-    /// so its [`imp`](Live::imp) may be followed.
+    /// Every storage in the table that is alive, so that its [`imp`](Live::imp) may be followed. One known by its
+    /// Python object does not die in C++ before the GIL is released. The memory of one that is watched stays while it
+    /// is in the table, though another thread may free its bytes.
     pub fn alive<'a>(&'a self, gil: Python<'a>) -> impl Iterator<Item = (LiveId, &'a Live)> {
         self.all().filter(move |(_, live)| live.is_alive(gil))
     }

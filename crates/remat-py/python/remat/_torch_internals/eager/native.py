@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import struct
 import sys
 from collections.abc import Callable
@@ -91,10 +90,8 @@ def _set_up() -> None:
     reason = read_natively(libraries["c10"], libraries["cpu"])
     if reason is not None:
         raise Unsuited(f"torch {torch.__version__}: settings: {reason}")
-    # Without it, each result gets an object and a weak reference of Python's, which takes longer. It is not used by
-    # itself: with threads that read evicted tensors, a replay came to read a storage without bytes.
-    if os.environ.get("REMAT_WATCH_STORAGES") == "1":
-        watch_results(libraries["c10"], libraries["python"], storage_of)
+    # Where a probe refuses, each result gets an object and a weak reference of Python's, which takes longer.
+    watch_results(libraries["c10"], libraries["python"], storage_of)
 
 
 def _unexpected(what: str) -> Unsuited:

@@ -42,7 +42,9 @@ def _dies_without_object(storage_of: _Address) -> bool:
     watched = _native.WatchedProbe(address)
     before = watched.is_alive() and not watched.died()
     del tensor
-    return before and not watched.is_alive() and watched.died() == [address] and watched.object() is None
+    dead = not watched.is_alive() and watched.died() == [address] and watched.object() is None
+    # Asking for the object of a dead storage must not change its counts.
+    return before and dead and not watched.is_alive() and watched.object() is None
 
 
 def _dies_with_object(storage_of: _Address) -> bool:
