@@ -19,7 +19,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # Why it cannot be used here, on a release of torch that is too old for it.
 REASON = eager.prepare_native()
-pytestmark = pytest.mark.filterwarnings("ignore:REMAT_DISPATCH=native is unfinished")
 needed = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
 
@@ -95,13 +94,6 @@ def test_parameters_are_pinned_where_autograd_records_their_use(way: str, tmp_pa
             torch.mm(x, torch.nn.Parameter(torch.full((64, 64), step / 8)))
     pins = [line for line in (tmp_path / "trace").read_text().splitlines() if line.startswith('{"pin"')]
     assert len(pins) == 12
-
-
-@needed
-def test_it_says_that_it_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMAT_DISPATCH", "native")
-    with pytest.warns(RuntimeWarning, match="is unfinished"), remat.budget("1GiB"):
-        torch.ones(1)
 
 
 @needed
@@ -352,21 +344,33 @@ watch._native.WatchedProbe = lambda address: type('Other', (), {
 @pytest.mark.parametrize("probe", PROBES)
 def test_a_probe_that_fails_refuses(probe: str) -> None:
     """Each in a process of its own: what was probed is known for as long as the process lives."""
-    program = (
-        "import remat, torch\nfrom remat._torch_internals.eager import global_state, native, watch\n"
-        f"{PROBES[probe]}\n"
-        "try:\n    remat.budget('1GiB').__enter__()\nexcept remat.RematError as error:\n    print(error)\n"
-    )
+    program = f"""
+import os, remat, torch, warnings
+from remat._torch_internals.eager import global_state, native, watch
+{PROBES[probe]}
+os.environ["REMAT_DISPATCH"] = "native"
+try:
+    remat.budget("1GiB").__enter__()
+except remat.RematError as error:
+    print(error)
+del os.environ["REMAT_DISPATCH"]
+warnings.simplefilter("default")
+for _ in range(2):
+    with warnings.catch_warnings(record=True) as caught, remat.budget("1GiB") as run:
+        torch.ones(8) + 1
+    print(run.stats().dispatch, *(warning.message for warning in caught))
+"""
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**environment(), "REMAT_DISPATCH": "native"},
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    (line,) = done.stdout.splitlines()
-    assert line.startswith("REMAT_DISPATCH=native: ") and "unset the variable" in line
+    refused, warned, again = done.stdout.splitlines()
+    assert refused.startswith("REMAT_DISPATCH=native: ") and "unset the variable" in refused
+    reason = refused.removeprefix("REMAT_DISPATCH=native: ").removesuffix(
+        "; unset the variable to use a dispatch mode of Python"
+    )
+    assert warned.startswith("python every op goes through Python") and reason in warned
+    assert again == "python"
 
 
 @pytest.mark.parametrize("probe", [None, *WATCH_PROBES])

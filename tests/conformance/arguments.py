@@ -22,7 +22,7 @@ examples:
   scripts/conformance --only '^op:sort:'      what a pattern finds in the names of items
   scripts/conformance --only conv --list      their names, without running them
   scripts/conformance --json | jq -r 'select(.state == "failing") | .item'
-  REMAT_DISPATCH=native scripts/conformance   the same by native dispatch
+  REMAT_DISPATCH=python scripts/conformance   the same through a dispatch mode
 
 exit codes: 0 nothing fails, 1 something fails, 2 wrong arguments, 130 interrupted
 """

@@ -132,6 +132,9 @@ fn in_arenas() -> impl Strategy<Value = Setting> {
 /// A case ends once its replays cost as many times its ops: a few replay one another without end.
 const MOST_REPLAYS: u64 = 10;
 
+/// And once so many ops were refused: a refusal lays out up to ten plans, which takes nearly all of a case's time.
+const MOST_REFUSALS: u64 = 50;
+
 fn run(setting: &Setting) {
     let most = Cost(setting.ops * setting.costs * MOST_REPLAYS);
     let mut twins = Twins::new(&Config {
@@ -146,6 +149,7 @@ fn run(setting: &Setting) {
                 .expect("room")
         })
         .collect();
+    let mut refused = 0;
     for index in 0..setting.ops {
         // Chains of about 30 ops: replays that are long enough to be undone, and end.
         let near = random.below(30).min(held.len() as u64 - 1) as usize;
@@ -170,7 +174,12 @@ fn run(setting: &Setting) {
             replay: Replay::Allowed,
         };
         let cost = Cost(random.below(setting.costs + 1));
-        if let Ok(op) = twins.tell(|engine| engine.begin_expecting(&spec, cost)) {
+        let begun = twins.tell(|engine| engine.begin_expecting(&spec, cost));
+        refused += u64::from(begun.is_err());
+        if refused == MOST_REFUSALS {
+            break;
+        }
+        if let Ok(op) = begun {
             if random.below(20) == 0 {
                 let performed = twins.engines[0].steps().len() / 2;
                 twins.tell(|engine| engine.abort(performed));
@@ -202,11 +211,11 @@ fn run(setting: &Setting) {
     assert!(a == b, "other states");
 }
 
-const MOST_CASES: u32 = if cfg!(debug_assertions) { 16 } else { 64 };
+const MOST_CASES: u32 = if cfg!(debug_assertions) { 16 } else { 32 };
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        // A case takes up to a minute, since one of the twins scans all candidates for each victim.
+        // A case takes seconds, since one of the twins scans all candidates for each victim.
         cases: (ProptestConfig::default().cases / 16).min(MOST_CASES),
         max_shrink_iters: 100,
         failure_persistence: None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import warnings
@@ -112,25 +113,29 @@ class NativeDispatch:
 
 
 def way_for(mode: Any, arena: bool) -> Dispatch:
-    """The way that the environment variable ``REMAT_DISPATCH`` asks for, ``python`` by default.
+    """The way that the environment variable ``REMAT_DISPATCH`` asks for.
 
-    The native way is being built. It is for work on Remat, and warns. An arena takes ``python``.
+    Without it, that is ``native`` where this build of torch allows it. Where it does not, a warning says why, once. In
+    an arena ops go through Python.
 
-    Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native`` where this build of torch
-    does not allow it.
+    Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native`` where it is asked for and
+    not possible.
     """
-    asked = os.environ.get("REMAT_DISPATCH", "python")
-    if asked not in WAYS:
+    asked = os.environ.get("REMAT_DISPATCH", "")
+    if asked not in ("", *WAYS):
         raise ValueError(f"REMAT_DISPATCH={asked!r}: expected {' or '.join(map(repr, WAYS))}")
     if asked == "python" or arena:
         return PythonDispatch(mode)
     reason = eager.prepare_native()
-    if reason is not None:
+    if reason is None:
+        return NativeDispatch(mode)
+    if asked == "native":
         raise RematError(f"REMAT_DISPATCH=native: {reason}; unset the variable to use a dispatch mode of Python")
-    warnings.warn(
-        "REMAT_DISPATCH=native is unfinished: much still goes through Python; "
-        "unset the variable for any use but work on Remat",
-        RuntimeWarning,
-        stacklevel=5,
-    )
-    return NativeDispatch(mode)
+    _say_once(reason)
+    return PythonDispatch(mode)
+
+
+@functools.cache
+def _say_once(reason: str) -> None:
+    why = f"every op goes through Python, which takes longer, because native dispatch is not possible: {reason}"
+    warnings.warn(f"{why}; REMAT_DISPATCH=python chooses that without a warning", RuntimeWarning, stacklevel=6)
