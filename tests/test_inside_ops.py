@@ -87,4 +87,5 @@ def test_compiled_code_has_none_of_remats_own_functions_compiled() -> None:
     with remat.budget("64MiB") as run:
         compiled(x)
     assert run.stats().ops >= 5
-    assert not counters["frames"]
+    # Under a dispatch mode, torch compiles nothing.
+    assert counters["frames"]["total"] == (1 if run.stats().dispatch == "native" else 0)

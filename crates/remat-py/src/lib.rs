@@ -126,6 +126,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(ffi::watch::watch_results, m)?)?;
     m.add_class::<ffi::watch::WatchedProbe>()?;
     m.add_function(wrap_pyfunction!(dispatch::native::include_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::native::pause_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::native::reaches_session, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::leave_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::capture_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::raise_native, m)?)?;

@@ -16,7 +16,7 @@ use super::known::Running;
 use super::lock::{Held, SessionLock};
 use crate::call::stacked::{Arity, Stacked};
 use crate::ffi::boxed::{find_items, words, Boxed, Stack, Value};
-use crate::ffi::dispatcher::{self, Keys, Libraries, Op, Torch};
+use crate::ffi::dispatcher::{self, Dispatcher, Keys, Libraries, Op, Torch};
 use crate::ffi::gil::Gil;
 
 /// The session in force, as the fallback sees it.
@@ -61,6 +61,7 @@ thread_local! {
     static STACKED: Cell<Option<Box<Stacked>>> = const { Cell::new(None) };
     static ERROR: RefCell<Option<PyErr>> = const { RefCell::new(None) };
     static CAPTURE: RefCell<Option<Capture>> = const { RefCell::new(None) };
+    static PAUSED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A capture of the ops that the probe calls.
@@ -269,7 +270,7 @@ pub(super) unsafe extern "C-unwind" fn fallback(
         None => false,
     });
     // What no dispatch mode sees is none of the session's business.
-    let aside = captured || dispatcher.modes_are_disabled();
+    let aside = captured || PAUSED.get() || dispatcher.modes_are_disabled();
     let native = if aside { None } else { active() };
     let (Some(native), Some(boxed)) = (native, dispatcher::boxed()) else {
         let _excluded = dispatcher.exclude();
@@ -517,6 +518,20 @@ pub fn include_native(on: bool) {
     if let Some(dispatcher) = dispatcher::dispatcher() {
         dispatcher.include(on);
     }
+}
+
+/// Keeps this thread's ops from the session, or not any more, and says whether they were kept before. Unlike
+/// [`include_native`], it does not change the thread's dispatch keys, which guards of compiled code compare.
+#[pyfunction]
+pub fn pause_native(on: bool) -> bool {
+    PAUSED.replace(on)
+}
+
+/// Whether ops that this thread calls now reach the session natively.
+#[pyfunction]
+pub fn reaches_session() -> bool {
+    let seen = |at: &Dispatcher| at.is_reached() && !at.modes_are_disabled();
+    dispatcher::dispatcher().is_some_and(seen) && !PAUSED.get() && active().is_some()
 }
 
 /// Ends native dispatch for all threads.

@@ -54,6 +54,7 @@ pub struct Dispatcher {
     include: unsafe extern "C" fn(u16, bool),
     exclude: unsafe extern "C" fn(u16, bool),
     is_excluded: unsafe extern "C" fn(u16) -> bool,
+    is_included: unsafe extern "C" fn(u16) -> bool,
     grad_enabled: unsafe extern "C" fn() -> bool,
     wrap: unsafe extern "C-unwind" fn(*const Value) -> *mut python::PyObject,
     redispatch: Kernel,
@@ -149,6 +150,7 @@ mod names {
     pub const INCLUDE: &str = "_ZN3c104impl29tls_set_dispatch_key_includedENS_11DispatchKeyEb";
     pub const EXCLUDE: &str = "_ZN3c104impl29tls_set_dispatch_key_excludedENS_11DispatchKeyEb";
     pub const IS_EXCLUDED: &str = "_ZN3c104impl28tls_is_dispatch_key_excludedENS_11DispatchKeyE";
+    pub const IS_INCLUDED: &str = "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE";
     pub const GRAD_ENABLED: &str = "_ZN3c108GradMode10is_enabledEv";
     pub const WRAP: &str = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
     pub const SINGLETON: &str = "_ZN3c1010Dispatcher13realSingletonEv";
@@ -189,6 +191,9 @@ pub unsafe fn set_up(
                 ),
                 is_excluded: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
                     symbol(c10, names::IS_EXCLUDED)?,
+                ),
+                is_included: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
+                    symbol(c10, names::IS_INCLUDED)?,
                 ),
                 grad_enabled: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(
                     symbol(c10, names::GRAD_ENABLED)?,
@@ -269,6 +274,12 @@ impl Dispatcher {
             dispatcher: self,
             before,
         }
+    }
+
+    /// Whether this thread's ops come to the fallback.
+    pub fn is_reached(&self) -> bool {
+        // SAFETY: reads flags of this thread.
+        unsafe { (self.is_included)(self.keys.own) && !(self.is_excluded)(self.keys.own) }
     }
 
     /// Whether dispatch modes do not see this thread's ops at present.

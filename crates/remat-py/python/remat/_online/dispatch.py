@@ -31,6 +31,9 @@ class Dispatch(Protocol):
     def leave(self) -> None:
         """Ends that for this thread, and the session's part in other threads."""
 
+    def forget(self) -> None:
+        """Lets go of what replays needed while the budget was left."""
+
     def drop(self) -> None:
         """Ends that in a forked child, whose stack of modes may have grown since."""
 
@@ -52,6 +55,9 @@ class PythonDispatch:
     def leave(self) -> None:
         self._mode.__exit__(None, None, None)
 
+    def forget(self) -> None:
+        pass
+
     def drop(self) -> None:
         eager.drop_mode(self._mode)
 
@@ -71,34 +77,39 @@ class NativeDispatch:
 
     def __init__(self, mode: Any) -> None:
         self._mode = mode
-        self._stance: Any = None
+        self._graphs: Any = None
         self._compile = torch.compile
 
     def enter(self) -> None:
         self._mode.enter_native(eager)
-        # The kernels of compiled code would not be seen: it runs eagerly, as under a dispatch mode.
+        # Code that is compiled stays so: each of its graphs is one op to the budget.
         if "torch._dynamo" in sys.modules:
-            self._run_eagerly()
+            self._watch_graphs()
         else:
-            torch.compile = self._compile_later
+            torch.compile = self._compile_first
         _native.include_native(True)
 
-    def _run_eagerly(self) -> None:
-        self._stance = torch.compiler.set_stance("force_eager")
-        self._stance.__enter__()
+    def _watch_graphs(self) -> None:
+        from .._torch_internals.compiler import CompiledGraphs
 
-    def _compile_later(self, *args: Any, **kwargs: Any) -> Any:
+        self._graphs = CompiledGraphs()
+        self._graphs.enter()
+
+    def _compile_first(self, *args: Any, **kwargs: Any) -> Any:
         torch.compile = self._compile
-        self._run_eagerly()
+        self._watch_graphs()
         return torch.compile(*args, **kwargs)
 
     def leave(self) -> None:
         _native.include_native(False)
         _native.leave_native()
         torch.compile = self._compile
-        if self._stance is not None:
-            self._stance.__exit__(None, None, None)
-            self._stance = None
+        if self._graphs is not None:
+            self._graphs.leave()
+
+    def forget(self) -> None:
+        if self._graphs is not None:
+            self._graphs.forget()
 
     def drop(self) -> None:
         self.leave()

@@ -238,6 +238,7 @@ class Run:
             with eager.below_autograd():
                 self._mode.restore()
         finally:
+            self._dispatch.forget()
             self._final = stats
             _active = None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from .backward_node import backward_node, saved_storages
 from .cache import CacheUse, cache_folder, watched_cache
 from .generated_code import Call, Taken, call_of, dry_run, on_zeros, outside_of_compilation, signature
+from .graph_ops import CompiledGraphs
 from .inductor import Generated, compile_graph, exchange, generate_graph, mode_options, plainly
 from .lowering_rules import LoweringRules
 from .node_kinds import Kind, NodeKinds, Rules
@@ -20,6 +21,7 @@ __all__ = [
     "CacheUse",
     "Call",
     "Choice",
+    "CompiledGraphs",
     "Generated",
     "Kind",
     "LoweringRules",

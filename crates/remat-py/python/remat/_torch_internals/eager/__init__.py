@@ -45,13 +45,15 @@ from .native import prepare_native, route
 from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
 from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random, rng_state, view
-from .sizes import predict
+from .sizes import OWN_PREDICTIONS, predict
 from .statistics import block_size, statistics_of
 from .streams import Streams
 from .tensors import TensorBase, flatten, flatten_tree, part_storages, parts, storage_id, unflatten_tree, use_count
+from .workspace import estimate_workspace
 
 __all__ = [
     "GETTERS",
+    "OWN_PREDICTIONS",
     "QUANTIZED",
     "RNG_BYTES",
     "SETTERS",
@@ -80,6 +82,7 @@ __all__ = [
     "drop_mode",
     "empty_storage",
     "enter_state",
+    "estimate_workspace",
     "exclude_again",
     "flatten",
     "flatten_tree",

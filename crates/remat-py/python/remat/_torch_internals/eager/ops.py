@@ -55,7 +55,7 @@ def describe(overload: Any) -> dict[str, Any]:
     if stats is not None:
         writes = [i for i in writes if i not in stats[0]]
         writes_by_name = [name for name in writes_by_name if name not in _RUNNING]
-    if overload.namespace not in ("aten", "prims", "inductor"):
+    if overload.namespace not in ("aten", "prims", "inductor", "remat"):
         kind = "foreign"
     elif base in RESTRUCTURE:
         kind = "restructure"

@@ -1,0 +1,196 @@
+"""Code compiled by torch stays compiled inside of a budget: each of its graphs is one op, which can run again."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import remat
+import torch
+import torch._inductor.output_code as output_code
+from remat._torch_internals import eager
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+REASON = eager.prepare_native()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("REMAT_DISPATCH", "native")
+    torch._dynamo.reset()
+    counters.clear()
+    yield
+    torch._dynamo.reset()
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Dropout(0.1), nn.Linear(128, 64))
+        self.norm = nn.BatchNorm1d(64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x + self.inner(x))
+
+
+def blocks(count: int = 6) -> nn.Sequential:
+    """Blocks that are compiled one by one, so that each has a graph of its own in either pass.
+
+    They are compiled anew, and not for what sizes were like before.
+    """
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Block() for _ in range(count)))
+    for block in model:
+        block.compile()
+    return model
+
+
+def train(model: nn.Module, steps: int = 4, rows: Callable[[int], int] = lambda step: 512) -> list[Any]:
+    """Losses, and the bytes of the model's state."""
+    torch.manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    losses = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = model(torch.randn(rows(step), 64)).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return [*losses, *map(bits, model.state_dict().values())]
+
+
+def bits(value: Any) -> Any:
+    return (
+        value.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes() if isinstance(value, Tensor) else value
+    )
+
+
+def test_bits_are_those_of_the_compiled_program_and_bytes_bounded() -> None:
+    plain, measured = train(blocks()), remat.measure(lambda: train(blocks()))
+    for fraction, evicts in ((1.5, False), (0.75, True)):
+        budget = measured.fraction(fraction)
+        with remat.budget(budget) as run:
+            assert train(blocks()) == plain
+        stats = run.stats()
+        assert (stats.evictions > 0, stats.recomputed > 0) == (evicts, evicts)
+        assert stats.peak <= budget
+
+
+@pytest.mark.parametrize("where", ["before", "inside"])
+def test_nothing_is_compiled_more_than_once_for_a_budget(where: str) -> None:
+    model = blocks(1)
+    if where == "before":
+        train(model, 1)
+    for _ in range(2):
+        with remat.budget("1GiB"):
+            train(model)
+        train(model)
+    # Guards compare the dispatch keys of the thread: one variant inside of budgets and one outside.
+    assert counters["frames"]["ok"] == counters["frames"]["total"] == 2
+    assert counters["stats"]["unique_graphs"] == 2
+
+
+def test_each_graph_is_one_op() -> None:
+    step = torch.compile(lambda x: (x.sin().exp() + x).cos())
+    x = torch.randn(64, 64)
+    with remat.budget("1GiB") as run:
+        step(x)
+        before = run.stats().ops
+        step(x)
+        assert run.stats().ops == before + 1
+
+
+def test_sizes_that_change() -> None:
+    def rows(step: int) -> int:
+        return 256 + 32 * step
+
+    plain, measured = train(blocks(), 5, rows), remat.measure(lambda: train(blocks(), 5, rows))
+    with remat.budget(measured.fraction(0.8)) as run:
+        assert train(blocks(), 5, rows) == plain
+    assert run.stats().recomputed > 0
+
+
+def write(x: Tensor) -> Tensor:
+    x.mul_(2)
+    return x.sin()
+
+
+def hand_through(x: Tensor) -> tuple[Tensor, Tensor, int]:
+    return x, x[1:].t(), x.shape[0] * 2
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "writes to its input": write,
+    "hands its input through": hand_through,
+    "has no inputs": lambda x: torch.arange(4096.0).sin(),
+    "draws random numbers": lambda x: torch.rand(64, 64) + x,
+    "writes to a part": lambda x: write(x[:32]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(name: str) -> None:
+    def results() -> list[Any]:
+        torch.manual_seed(0)
+        compiled = torch.compile(CALLS[name])
+        values: list[Any] = []
+        for number in range(12):
+            x = torch.full((64, 64), float(number)).add(0.5)
+            found = compiled(x)
+            values += [x, *found] if isinstance(found, tuple) else [x, found]
+        return values
+
+    plain, measured = list(map(bits, results())), remat.measure(lambda: results() and None)
+    with remat.budget(measured.fraction(0.6), policy="lru") as run:
+        found = results()
+        evicted = run.stats().evictions
+    assert evicted > 0
+    assert list(map(bits, found)) == plain
+
+
+def test_without_autograd_and_after_the_budget() -> None:
+    model, x = blocks(3), torch.randn(256, 64)
+    model.eval()
+    with torch.no_grad():
+        plain = model(x)
+        with remat.budget("1GiB"):
+            kept = model(x)
+        assert torch.equal(kept, plain) and torch.equal(model(x), plain)
+
+
+def test_a_gradient_is_taken_after_the_budget() -> None:
+    """The graph of the backward pass then runs without a budget."""
+    plain, bounded = blocks(2), blocks(2)
+    x = torch.randn(256, 64)
+    torch.manual_seed(2)
+    plain(x).sum().backward()
+    torch.manual_seed(2)
+    with remat.budget("1GiB"):
+        loss = bounded(x).sum()
+    loss.backward()
+    for expected, parameter in zip(plain.parameters(), bounded.parameters(), strict=True):
+        assert expected.grad is not None and parameter.grad is not None
+        assert torch.equal(expected.grad, parameter.grad)
+
+
+def test_graphs_for_cuda_graphs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, x = torch.compile(lambda x: x.sin() + 1), torch.ones(8)
+    with remat.budget("1GiB"):
+        step(x)
+        for graph in (one for one in gc.get_objects() if type(one) is output_code.CompiledFxGraph):
+            monkeypatch.setattr(graph, "cudagraph_info", object())
+        with pytest.raises(remat.RematError, match="compiled for CUDA graphs cannot run inside of a budget"):
+            step(x)
+
+
+def test_through_python_it_runs_op_by_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_DISPATCH", "python")
+    step, x = torch.compile(lambda x: (x.sin().exp() + x).cos()), torch.randn(64, 64)
+    with remat.budget("1GiB") as run:
+        step(x)
+    assert run.stats().ops >= 4 and not counters["frames"]
