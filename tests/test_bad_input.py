@@ -240,3 +240,15 @@ def test_run_is_not_asked_from_within_an_op(method: str) -> None:
     assert isinstance(answer, remat.RematError)
     assert f"Run.{method}() was called from within an op" in str(answer)
     assert "before or after the op" in str(answer)
+
+
+@pytest.mark.parametrize("kind", [torch.cuda.CUDAGraph, torch.xpu.XPUGraph])
+def test_capturing_a_graph_inside_a_budget_is_refused(kind: type) -> None:
+    """Before anything of the device is asked, so that no device is needed here."""
+    before = vars(kind)["capture_begin"]
+    with (
+        remat.budget("64MiB"),
+        pytest.raises(remat.RematError, match="capture_begin inside of a budget"),
+    ):
+        kind.capture_begin(object())  # type: ignore[attr-defined]
+    assert vars(kind)["capture_begin"] is before

@@ -6,7 +6,8 @@ Copies of storages (``deepcopy``) and states of generators come into being witho
 them and counts them at once. Some functions read index tensors by raw pointer before any op; these are pinned too.
 
 Settings of torch that are costly to read are read again once they changed. Threads that are started inside a budget run
-under it too. Loading a model's state tells a refusal as what it is, not as an error in the state.
+under it too. Loading a model's state tells a refusal as what it is, not as an error in the state. Capturing a graph of
+device work is refused: its replays would use the addresses that tensors had then.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 
 from .. import _native
-from .._errors import refusals_reraised
+from .._errors import RematError, refusals_reraised
 from .._torch_internals import eager
 
 #: Attributes of ``torch.Tensor`` that expose memory.
@@ -36,6 +37,9 @@ _INDEXED: list[tuple[Any, str]] = [
     *((owner, "tensor_split") for owner in (torch, torch.Tensor)),
     *((owner, name) for owner in (torch, torch._VF) for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")),
 ]
+
+#: Classes of captured graphs, by module; not every release of torch has all.
+_CAPTURES = ((torch.cuda, "CUDAGraph"), (torch.xpu, "XPUGraph"), (getattr(torch, "accelerator", None), "Graph"))
 
 _STATE_BYTES = torch.get_rng_state().nbytes
 
@@ -55,6 +59,13 @@ def _is_known(storage: torch.UntypedStorage) -> bool:
     """Whether a session counts the storage: it then watches its end."""
     return _native.is_watched(storage._cdata) or any(
         isinstance(ref.__callback__, _native.Deaths) for ref in weakref.getweakrefs(storage)
+    )
+
+
+def _refuse_capture(graph: Any, *_args: Any, **_kwargs: Any) -> None:
+    raise RematError(
+        f"{type(graph).__name__}.capture_begin inside of a budget: the graph's replays would use the addresses of "
+        "tensors that are evicted; capture it before the budget is entered, or run without capturing"
     )
 
 
@@ -88,6 +99,9 @@ class Escapes:
         self._patch_resize()
         self._patch_threads()
         self._patch_loading()
+        for module, kind in _CAPTURES:
+            if hasattr(getattr(module, kind, None), "capture_begin"):
+                self._replace(getattr(module, kind), "capture_begin", _refuse_capture)
         for name in eager.SETTERS:
             self._patch_setter(name)
 
