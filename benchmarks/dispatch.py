@@ -1,76 +1,193 @@
-"""Processor time that watching ops adds to a training step of many small ops, natively and through Python.
+"""Time that a budget adds to training steps of small models, with ops natively and through Python.
 
-Each way runs in a process of its own. `--quick` takes fewer steps.
+    python benchmarks/dispatch.py [--models perceptron,bert] [--budgets ample,70,45] [--json]
+
+All ways run in one process and take turns, in an order that is reversed every round; times are processor time on one
+thread, medians of the rounds, and ratios are to plain eager. A budget of 70 is the bytes at rest and 70% of the span
+from there to the peak. The exit code is 1 if a loss differs from plain eager's in one bit.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import os
-import subprocess
+import statistics
 import sys
 import time
-import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import remat
+import torch
+from small_models import MODELS
+
+#: Steps of a turn before time is taken: by then workspaces are measured and costs are frozen.
+WARMUP = 14
 
 
-def train(steps: int, budget: str | None) -> tuple[float, float, int]:
-    """Milliseconds a step, the loss, and ops a step."""
-    import remat
-    import torch
+@dataclass(frozen=True)
+class Turn:
+    """Some steps in one way."""
 
+    way: str
+    ms: float
+    recomputing_ms: float
+    deciding_ms: float
+    ops: int
+    recomputed: float
+    losses: list[float]
+
+
+def turn(model: str, way: str, budget: int | None, steps: int) -> Turn:
+    """Trains anew from the same seed."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)
-    layer = lambda: torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64))  # noqa: E731
-    model = torch.nn.Sequential(*(layer() for _ in range(20)))
-    optimizer = torch.optim.Adam(model.parameters())
-    x = torch.randn(32, 64)
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = (model(x) * 2).square().mean()
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    def timed() -> tuple[float, float]:
-        for _ in range(8):
-            step()
-        started = time.process_time()
-        for _ in range(steps):
-            loss = step()
-        return (time.process_time() - started) / steps * 1e3, loss
-
-    if budget is None:
-        return *timed(), 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        with remat.budget(budget) as run:
-            took, loss = timed()
-            return took, loss, run.stats().ops // (steps + 8)
+    step = MODELS[model]()
+    if way == "plain":
+        losses = [step() for _ in range(WARMUP)]
+        ms, more = timed(step, steps)
+        return Turn(way, ms, 0.0, 0.0, 0, 0.0, losses + more)
+    os.environ["REMAT_DISPATCH"] = way
+    with remat.budget(1 << 30 if budget is None else budget) as run:
+        losses = [step() for _ in range(WARMUP)]
+        before = run.stats()
+        ms, more = timed(step, steps)
+        after = run.stats()
+    seconds = after.recompute_seconds - before.recompute_seconds, after.decide_seconds - before.decide_seconds
+    recomputing, deciding = (value / steps * 1e3 for value in seconds)
+    recomputed = (after.recomputed - before.recomputed) / steps
+    return Turn(way, ms, recomputing, deciding, (after.ops - before.ops) // steps, recomputed, losses + more)
 
 
-def main() -> None:
+def timed(step: object, steps: int) -> tuple[float, list[float]]:
+    """Milliseconds a step, and the losses."""
+    gc.collect()
+    started = time.process_time()
+    losses = [step() for _ in range(steps)]  # type: ignore[operator]
+    return (time.process_time() - started) / steps * 1e3, losses
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way with one budget, beside plain eager."""
+
+    model: str
+    budget: str
+    way: str
+    ops: int
+    plain_ms: float
+    ms: float | None
+    ratio: float | None
+    added_us_per_op: float | None
+    #: Without the time of recomputing.
+    watching_ratio: float | None
+    recomputed: float | None
+    deciding_share: float | None
+    same_losses: bool
+    refused: str | None
+
+
+def rows(model: str, budget: str, rounds: int, steps: int, ways: list[str]) -> Iterator[Row]:
+    """Both ways with one budget."""
+    given = None
+    if budget != "ample":
+        torch.manual_seed(0)
+        step = MODELS[model]()
+        step()
+        given = remat.measure(step).fraction(int(budget) / 100)
+        del step
+    taken: dict[str, list[Turn]] = {way: [] for way in ("plain", *ways)}
+    refused: dict[str, str] = {}
+    for number in range(rounds):
+        order = list(taken) if number % 2 == 0 else list(taken)[::-1]
+        for way in order:
+            if way not in refused:
+                try:
+                    taken[way].append(turn(model, way, given, steps))
+                except remat.BudgetError as error:
+                    refused[way] = str(error)
+    plain = taken["plain"]
+    plain_ms = statistics.median(one.ms for one in plain)
+    for way in ways:
+        turns = taken[way]
+        if way in refused or not turns:
+            none = (None,) * 6
+            yield Row(model, budget, way, 0, plain_ms, *none, same_losses=True, refused=refused.get(way))
+            continue
+        pairs = list(zip(turns, plain, strict=True))
+        ms = statistics.median(one.ms for one in turns)
+        yield Row(
+            model,
+            budget,
+            way,
+            turns[0].ops,
+            plain_ms,
+            ms,
+            statistics.median(one.ms / base.ms for one, base in pairs),
+            statistics.median((one.ms - base.ms) / one.ops * 1e3 for one, base in pairs),
+            statistics.median((one.ms - one.recomputing_ms) / base.ms for one, base in pairs),
+            statistics.median(one.recomputed for one in turns),
+            statistics.median(one.deciding_ms / one.ms for one in turns),
+            all(one.losses == base.losses for one, base in pairs),
+            None,
+        )
+
+
+HEADER = ["model", "budget", "way", "ops", "plain ms", "ms", "time / plain", "added us an op", "without recomputing"]
+HEADER += ["recomputed", "deciding", "losses"]
+
+
+def cells(row: Row) -> list[str]:
+    """A line of the table."""
+
+    def number(value: float | None, form: str) -> str:
+        return "" if value is None else format(value, form)
+
+    losses = "refused" if row.refused else "same bits" if row.same_losses else "DIFFERENT"
+    return [
+        row.model,
+        row.budget if row.budget == "ample" else f"{row.budget}%",
+        row.way,
+        str(row.ops or ""),
+        f"{row.plain_ms:.2f}",
+        number(row.ms, ".2f"),
+        number(row.ratio, ".2f"),
+        number(row.added_us_per_op, ".2f"),
+        number(row.watching_ratio, ".2f"),
+        number(row.recomputed, ".0f"),
+        number(row.deciding_share, ".1%"),
+        losses,
+    ]
+
+
+def main() -> int:
+    """Measures and prints line by line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="three steps in place of thirty")
-    parser.add_argument("--budget", default="1GiB", help="the budget (default 1GiB: nothing is evicted)")
-    parser.add_argument("--way", choices=["plain", "python", "native"], help=argparse.SUPPRESS)
+    parser.add_argument("--models", default="perceptron", help=f"of {','.join(MODELS)}, or all (default perceptron)")
+    parser.add_argument("--budgets", default="ample", help="ample, or percents such as 70,45 (default ample)")
+    parser.add_argument("--ways", default="python,native", help="default python,native")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of each way (default 3)")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps of a turn (default 20)")
+    parser.add_argument("--quick", action="store_true", help="one round of two steps")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each row")
     asked = parser.parse_args()
-    steps = 3 if asked.quick else 30
-    if asked.way:
-        took, loss, ops = train(steps, None if asked.way == "plain" else asked.budget)
-        print(took, loss, ops)
-        return
-    print("| way | ms a step | added us an op | loss |\n| --- | ---: | ---: | ---: |")
-    plain = 0.0
-    for way in ("plain", "python", "native"):
-        command = [sys.executable, __file__, "--way", way, "--budget", asked.budget, *(["--quick"] * asked.quick)]
-        environment = {**os.environ, "REMAT_DISPATCH": "native" if way == "native" else "python"}
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-        took, loss, ops = map(float, done.stdout.split())
-        plain = plain or took
-        added = f"{(took - plain) / ops * 1e3:.2f}" if ops else ""
-        print(f"| {way} | {took:.2f} | {added} | {loss} |")
+    models = list(MODELS) if asked.models == "all" else asked.models.split(",")
+    unknown = [model for model in models if model not in MODELS]
+    if unknown:
+        parser.error(f"--models {unknown[0]}: expected {', '.join(MODELS)} or all")
+    torch.set_num_threads(1)
+    rounds, steps = (1, 2) if asked.quick else (asked.rounds, asked.steps)
+    if not asked.json:
+        print(f"| {' | '.join(HEADER)} |\n| --- | --- | --- |{' ---: |' * (len(HEADER) - 3)}", flush=True)
+    same = True
+    for model in models:
+        for budget in asked.budgets.split(","):
+            for row in rows(model, budget, rounds, steps, asked.ways.split(",")):
+                same &= row.same_losses
+                print(json.dumps(asdict(row)) if asked.json else f"| {' | '.join(cells(row))} |", flush=True)
+    return 0 if same else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
