@@ -3,6 +3,7 @@
 mod blank;
 mod costs;
 mod evictor;
+mod filling;
 mod finish;
 mod forms;
 mod known;

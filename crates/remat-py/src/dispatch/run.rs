@@ -14,6 +14,7 @@ use crate::call::arguments::{walk, Walk};
 use crate::call::form::Form;
 use crate::call::func::Kind;
 use crate::call::invocation::Invocation;
+use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Predicted, Signature};
 use crate::executor::{fresh, Yield};
@@ -224,28 +225,27 @@ impl State {
         let dense = self.finish(prepared, &mut announced, &ran)?;
         let op = ran.op;
         let foreseen = self.learn_stats_use(call, unseen.zip(before))?;
-        let candidate = self.candidate.take();
-        let form = match &candidate {
-            Some(candidate) if dense && foreseen => self.make_known(call.func, prepared, candidate),
-            _ => None,
+        let learned = if dense && foreseen {
+            let rng = ran.rng.as_ref().map(|states| states.bind(py));
+            self.learn_form(call.func, prepared, rng)
+        } else {
+            None
         };
-        let numbers = candidate.map_or_else(Vec::new, |candidate| match form {
-            Some(_) => candidate.numbers,
-            None => Vec::new(),
-        });
         if replay == Replay::Allowed && !(dense && foreseen) {
             self.pin_outputs(py, op)?;
         } else if replay == Replay::Allowed && !announced.outputs.is_empty() {
             let context = Context {
                 grad: prepared.grad,
                 state: prepared.state,
-                rng: ran.rng,
+                rng: ran.rng.map(RandomState::Listed),
             };
             let Prepared {
                 walked, signature, ..
             } = prepared;
-            let form =
-                form.unwrap_or_else(|| Arc::new(Form::of(call.func, walked, announced.results)));
+            let (form, numbers) = learned.unwrap_or_else(|| {
+                let form = Form::of(call.func, walked, announced.results);
+                (Arc::new(form), Vec::new())
+            });
             let offsets = std::mem::take(&mut walked.offsets);
             let record = Record {
                 numbers,
