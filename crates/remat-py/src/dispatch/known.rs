@@ -481,6 +481,7 @@ impl State {
             state: running.state,
             replay: running.replay,
             unseen: None,
+            data_dependent: false,
         };
         let ran = Ran {
             op: running.op,

@@ -7,6 +7,7 @@ mod filling;
 mod finish;
 mod forms;
 mod known;
+mod learn;
 mod lent;
 mod lock;
 mod measure;

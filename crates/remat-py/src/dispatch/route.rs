@@ -86,10 +86,8 @@ impl State {
                 self.pin_tensor(&tensor)?;
             }
         }
-        if func.accumulates {
-            if self.is_accumulating(result.py())? {
-                self.pin_tensor(result)?;
-            }
+        if func.accumulates && self.is_accumulating(result.py())? {
+            self.pin_tensor(result)?;
         }
         Ok(())
     }

@@ -58,6 +58,8 @@ impl State {
         walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let state = self.executor.global_state.current(py)?;
         walked.signature ^= u64::from(state.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let data_dependent =
+            func.data_dependent && !(func.takes_masks && has_no_mask(py, &walked)?);
         walked.signature ^= self.executor.devices_of(py, &walked.lives)?;
         self.write_aliases(&mut walked);
         let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
@@ -91,12 +93,13 @@ impl State {
             state,
             replay,
             unseen,
+            data_dependent,
         };
         let result = self.run_signed(call, &mut prepared);
         let Prepared {
             walked, signature, ..
         } = prepared;
-        if !func.data_dependent {
+        if !data_dependent {
             self.knowledge
                 .signatures
                 .insert(walked.signature, signature);
@@ -412,4 +415,15 @@ impl State {
         }
         Ok(op)
     }
+}
+
+/// Whether no tensor among the arguments can be a mask: those are of `bool` or of bytes.
+fn has_no_mask(py: Python<'_>, walked: &Walk) -> PyResult<bool> {
+    for view in &walked.views {
+        let size: u64 = view.dtype.bind(py).getattr("itemsize")?.extract()?;
+        if size == 1 {
+            return Ok(false);
+        }
+    }
+    Ok(!walked.views.is_empty())
 }

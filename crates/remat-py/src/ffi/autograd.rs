@@ -1,7 +1,7 @@
 //! Whether autograd is leaving a gradient in a leaf on this thread, told without Python.
 //!
-//! `leaf_gradients` of torch internals compares the answers with Python's outside of a backward pass and within nodes of
-//! both kinds. Up to torch 2.13 nodes are owned in another way: there Python is asked within backward passes.
+//! `leaf_gradients` of torch internals compares the answers with Python's, outside of a backward pass and within nodes
+//! of both kinds. Where nodes are owned by a `std::shared_ptr`, Python is asked within backward passes.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -30,7 +30,7 @@ struct Autograd {
 
 static AUTOGRAD: OnceLock<Autograd> = OnceLock::new();
 
-/// What the probes found as expected: nothing, backward passes, or their nodes too.
+/// The part that the probes found as expected: nothing, backward passes, or their nodes too.
 static TRUSTED: AtomicU8 = AtomicU8::new(NOTHING);
 
 const NOTHING: u8 = 0;

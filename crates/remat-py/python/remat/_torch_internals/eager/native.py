@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from ... import _native
-from .leaf_gradients import read_accumulating
 from .global_state import read_natively
 from .layout import probe_layout
+from .leaf_gradients import read_accumulating
 from .ops import describe
 from .random_state import read_random_state
 from .replays import own_frames_dropped
