@@ -40,7 +40,7 @@ impl State {
             return Ok(None);
         }
         // SAFETY: as the caller promises.
-        unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
+        let state = unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
         let chain = self.executor.chain(&inputs.tensors);
         let Some(blank) = self.release_blank(py, target)? else {
             return Ok(None);
@@ -53,8 +53,10 @@ impl State {
             Ok(op) => op,
             Err(error) => return self.readopt(py, target).and(Err(error)),
         };
-        let running = self.running(py, known, inputs, op, chain, Replay::Allowed)?;
-        Ok(Some(running.filling(blank)))
+        Ok(Some(Running {
+            blank: Some(blank),
+            ..Running::of(known, op, inputs, chain, state, Replay::Allowed)
+        }))
     }
 
     /// The blank storage among the arguments of a call that it fills entirely.
@@ -105,7 +107,7 @@ impl State {
     /// Takes an op back that did not run.
     pub(super) fn take_back(&mut self, py: Python<'_>, running: &Running) -> PyResult<()> {
         self.executor.cancel(py, running.op)?;
-        match running.blank() {
+        match running.blank {
             Some(blank) => self.readopt(py, blank.id),
             None => Ok(()),
         }

@@ -12,9 +12,10 @@ use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
 use super::blank::Blank;
 use super::costs::Completed;
 use super::forms::Known;
+use super::inputs::Inputs;
 use super::op::{sizes_of, Announced, Prepared, Ran};
 use super::state::State;
-use crate::call::arguments::{Class, Registry, Resolved, Walk};
+use crate::call::arguments::Walk;
 use crate::call::global_state::StateNumber;
 use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
@@ -25,7 +26,7 @@ use crate::ffi::fastcall::call_one;
 use crate::ffi::generator;
 use crate::ffi::layout::Impl;
 use crate::ffi::watch::Watched;
-use crate::tracking::storages::{Contents, Kept, LiveId};
+use crate::tracking::storages::{Contents, LiveId};
 
 /// An op of a known form between its announcement and its results.
 pub(super) struct Running {
@@ -33,35 +34,37 @@ pub(super) struct Running {
     pub(super) op: OpId,
     pub(super) inputs: Inputs,
     pub(super) chain: u32,
-    state: StateNumber,
+    pub(super) state: StateNumber,
     pub(super) replay: Replay,
     /// State of the default random generator before the op drew from it.
-    rng: Option<RandomState>,
+    pub(super) rng: Option<RandomState>,
     /// The blank memory that the op gives its first value.
-    blank: Option<Blank>,
+    pub(super) blank: Option<Blank>,
 }
 
 impl Running {
-    /// The blank memory that the op gives its first value.
-    pub(super) fn blank(&self) -> Option<Blank> {
-        self.blank
-    }
-
-    /// The op, which gives blank memory its first value.
-    pub(super) fn filling(self, blank: Blank) -> Running {
+    /// An op of a known form that was announced. The state of the random generator is noted here if a replay needs it.
+    pub(super) fn of(
+        known: Arc<Known>,
+        op: OpId,
+        inputs: Inputs,
+        chain: u32,
+        state: StateNumber,
+        replay: Replay,
+    ) -> Running {
+        let recorded = known.func.random && replay == Replay::Allowed;
+        let rng = recorded.then(generator::read).flatten();
         Running {
-            blank: Some(blank),
-            ..self
+            known,
+            op,
+            inputs,
+            chain,
+            state,
+            replay,
+            rng: rng.map(RandomState::Default),
+            blank: None,
         }
     }
-}
-
-/// The inputs of a call, in the order of its form.
-pub(super) struct Inputs {
-    pub(super) tensors: Vec<TensorId>,
-    pub(super) lives: Vec<LiveId>,
-    /// Keeps their storages until the op is recorded. Torch drops its own references once the kernel ran.
-    _kept: Vec<Kept>,
 }
 
 /// The storages of results, as they lie on the stack.
@@ -109,12 +112,12 @@ impl State {
             return Ok(None);
         }
         // SAFETY: as the caller promises.
-        unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
+        let state = unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
         self.update_statistics(py, stacked, &known)?;
+        let written = &known.form.written;
         let replay = if known.func.blank {
             Replay::Forbidden
         } else {
-            let written = &known.form.written;
             self.replay_of(&known.outputs, known.grad, &inputs.lives, written)
         };
         let chain = self.executor.chain(&inputs.tensors);
@@ -122,35 +125,10 @@ impl State {
             self.executor.storages.note_forward();
         }
         let op = self.begin_counted(py, &spec_of(&known, &inputs.tensors, replay))?;
-        self.running(py, known, inputs, op, chain, replay).map(Some)
+        Ok(Some(Running::of(known, op, inputs, chain, state, replay)))
     }
 
-    /// An op of a known form that was announced.
-    pub(super) fn running(
-        &mut self,
-        py: Python<'_>,
-        known: Arc<Known>,
-        inputs: Inputs,
-        op: OpId,
-        chain: u32,
-        replay: Replay,
-    ) -> PyResult<Running> {
-        let state = self.executor.global_state.current(py)?;
-        let recorded = known.func.random && replay == Replay::Allowed;
-        let rng = recorded.then(generator::read).flatten();
-        Ok(Running {
-            known,
-            op,
-            inputs,
-            chain,
-            state,
-            replay,
-            rng: rng.map(RandomState::Default),
-            blank: None,
-        })
-    }
-
-    /// Whether a call that Python would not treat otherwise. Blank memory that is used otherwise than filled stays
+    /// Whether Python would not treat a call otherwise. Blank memory that is used otherwise than filled stays
     /// pinned: something may have written to it by raw pointer.
     fn is_usual(&mut self, known: &Known, lives: &[LiveId], stacked: &Stacked) -> bool {
         let storages = &mut self.executor.storages;
@@ -173,7 +151,7 @@ impl State {
         usual && alike
     }
 
-    /// Counts a call of a known form and pins what it must not lose.
+    /// Counts a call of a known form and pins what it must not lose. Returns the settings under which it runs.
     ///
     /// # Safety
     /// As for [`begin_known`](Self::begin_known).
@@ -184,7 +162,8 @@ impl State {
         stacked: &Stacked,
         known: &Known,
         inputs: &Inputs,
-    ) -> PyResult<()> {
+    ) -> PyResult<StateNumber> {
+        let state = self.executor.global_state.current(py)?;
         self.ops += 1;
         self.set_current(&known.func.name);
         if known.grad == GradMode::On {
@@ -192,7 +171,8 @@ impl State {
             unsafe { self.pin_parameters_of(py, torch, stacked, known, &inputs.lives)? };
         }
         let chain = self.executor.chain(&inputs.tensors);
-        self.executor.cut_chains(py, chain)
+        self.executor.cut_chains(py, chain)?;
+        Ok(state)
     }
 
     /// Tells the engine that a call updates running statistics.
@@ -210,104 +190,6 @@ impl State {
         let updated = updated.map(|&at| storages.find_at(stacked.storages[at as usize]));
         let updated: Vec<LiveId> = updated.flatten().map(|(id, _)| id).collect();
         self.overwrite(py, "remat.update_stats", &updated, 0)
-    }
-
-    /// Pins the parameters among the arguments of a call that autograd records. A storage is asked once.
-    ///
-    /// # Safety
-    /// As for [`begin_known`](Self::begin_known).
-    unsafe fn pin_parameters_of(
-        &mut self,
-        py: Python<'_>,
-        torch: &Torch,
-        stacked: &Stacked,
-        known: &Known,
-        lives: &[LiveId],
-    ) -> PyResult<()> {
-        for (&id, &at) in lives.iter().zip(&known.roles.inputs) {
-            let live = self.executor.storages.live_mut(id);
-            if live.is_none_or(|live| std::mem::replace(&mut live.classified, true)) {
-                continue;
-            }
-            // SAFETY: the caller promises that the value is alive.
-            let object = unsafe {
-                let tensor = stacked.tensors[at as usize];
-                torch.dispatcher.wrap(py, &*tensor)?
-            };
-            if self.torch.class_of(&object)? == Class::Parameter {
-                self.executor.pin(py, id)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// The inputs of a call; `None` where Python has to look at them. Storages that are new become constants.
-    ///
-    /// # Safety
-    /// As for [`begin_known`](Self::begin_known).
-    pub(super) unsafe fn inputs_of(
-        &mut self,
-        py: Python<'_>,
-        torch: &Torch,
-        stacked: &Stacked,
-        known: &Known,
-    ) -> PyResult<Option<Inputs>> {
-        let roles = &known.roles;
-        for &at in &roles.updated {
-            // SAFETY: as the caller promises.
-            if unsafe { self.resolve_at(py, torch, stacked, at)? }.is_none() {
-                return Ok(None);
-            }
-        }
-        let count = roles.inputs.len();
-        let mut inputs = Inputs {
-            tensors: Vec::with_capacity(count),
-            lives: Vec::with_capacity(count),
-            _kept: Vec::with_capacity(count),
-        };
-        for &at in &roles.inputs {
-            // SAFETY: as the caller promises.
-            let resolved = unsafe { self.resolve_at(py, torch, stacked, at)? };
-            let Some((id, tensor)) = resolved else {
-                return Ok(None);
-            };
-            let live = self.executor.storages.live(id);
-            let kept = live.map(|live| live.keep(py)).transpose()?.flatten();
-            let Some(kept) = kept.filter(|_| !inputs.tensors.contains(&tensor)) else {
-                return Ok(None);
-            };
-            inputs.tensors.push(tensor);
-            inputs.lives.push(id);
-            inputs._kept.push(kept);
-        }
-        Ok(Some(inputs))
-    }
-
-    /// The live storage of an argument. One that is new becomes a constant.
-    ///
-    /// # Safety
-    /// As for [`begin_known`](Self::begin_known).
-    unsafe fn resolve_at(
-        &mut self,
-        py: Python<'_>,
-        torch: &Torch,
-        stacked: &Stacked,
-        at: u32,
-    ) -> PyResult<Option<(LiveId, TensorId)>> {
-        let storage = stacked.storages[at as usize];
-        if let Some(found) = self.executor.storages.find_at(storage) {
-            return Ok(Some(found));
-        }
-        // SAFETY: the caller promises that the value is alive.
-        let tensor = unsafe {
-            let tensor = stacked.tensors[at as usize];
-            torch.dispatcher.wrap(py, &*tensor)?
-        };
-        let object = call_one(&self.torch.untyped_storage, &tensor)?;
-        match self.executor.resolve(&object)? {
-            Resolved::Live(id, tensor) => Ok(Some((id, tensor))),
-            Resolved::Hollow | Resolved::Elsewhere => Ok(None),
-        }
     }
 
     /// Takes in the results of a call of a known form.

@@ -6,6 +6,7 @@ mod evictor;
 mod filling;
 mod finish;
 mod forms;
+mod inputs;
 mod known;
 mod learn;
 mod lent;

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from typing import Any
 
 import torch
 
@@ -36,9 +37,9 @@ def read_random_state() -> str | None:
     if places or place is None:
         return "the words of a generator are not where Remat looks for them"
     for generator in known:
-        if _decoded(ctypes.string_at(generator._cdata + place, _OWN.size)) != _STATE.unpack(_state(generator)):
+        if _decoded(ctypes.string_at(_address(generator) + place, _OWN.size)) != _STATE.unpack(_state(generator)):
             return "the bytes of a generator are not as Remat knows them"
-    _native.register_generator(default._cdata, place, _OWN.size)
+    _native.register_generator(_address(default), place, _OWN.size)
     if _decoded(_native.read_generator() or bytes(_OWN.size)) != _STATE.unpack(_state(default)):
         return "the bytes of the default generator are not as Remat knows them"
     _native.trust_generator()
@@ -54,6 +55,10 @@ def _decoded(own: bytes) -> tuple[float, ...]:
     seed, left, seeded, following, *words, single, has_single, double, has_double = _OWN.unpack(own)
     doubles = (0.0, double if has_double else 0.0, 0.0, int(has_double))
     return (seed, left, int(seeded), following, *words, *doubles, single if has_single else 0.0, has_single)
+
+
+def _address(generator: Any) -> int:
+    return int(generator._cdata)
 
 
 def _state(generator: torch.Generator) -> bytes:
@@ -74,5 +79,5 @@ def _generators() -> list[torch.Generator]:
 def _place_of(generator: torch.Generator) -> int | None:
     """The offset of the bytes in a generator's object."""
     words = struct.pack(f"<{_WORDS}I", *_STATE.unpack(_state(generator))[4 : 4 + _WORDS])
-    found = ctypes.string_at(generator._cdata, _IN_FRONT + _OWN.size).find(words)
+    found = ctypes.string_at(_address(generator), _IN_FRONT + _OWN.size).find(words)
     return None if found < _BEFORE_WORDS else found - _BEFORE_WORDS
