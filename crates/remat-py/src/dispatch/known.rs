@@ -226,8 +226,38 @@ impl State {
             sizes: Some(&fresh.sizes),
         })?;
         self.executor.perform(py)?;
+        // SAFETY: as the caller promises.
+        unsafe { self.take_in_fresh_known(py, torch, &running.known, &fresh, &made)? };
+        let (device, workspace) = (signature.workspace_device, signature.workspace.0);
+        self.executor.ledger.spike(device, workspace);
+        for (k, &input) in running.known.form.written.iter().enumerate() {
+            self.supersede(py, running.inputs.lives[input as usize], made[k])?;
+        }
+        finished.map_err(|e| self.executor.refusal(py, &e))?;
+        self.check_written(py, torch, &running)?;
+        self.keep_known(py, &mut running, &made, stacked)?;
+        if running.known.func.accumulates {
+            self.pin_accumulated(py, torch, results)?;
+        }
+        self.executor.collect();
+        drop(running); // the arguments' storages are held up to here
+        Ok(())
+    }
+
+    /// Takes in the storages of fresh results.
+    ///
+    /// # Safety
+    /// The results are alive, on the stack of the call that returned.
+    unsafe fn take_in_fresh_known(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        known: &Known,
+        fresh: &Fresh<'_>,
+        made: &[TensorId],
+    ) -> PyResult<()> {
         for &(k, value, storage) in &fresh.storages {
-            let Output::Fresh { device, .. } = running.known.outputs[k as usize] else {
+            let Output::Fresh { device, .. } = known.outputs[k as usize] else {
                 continue;
             };
             let contents = self.contents(made[k as usize], fresh.sizes[k as usize].0, device);
@@ -243,24 +273,11 @@ impl State {
                 }
             };
             self.executor.ledger.add(device, contents.bytes);
-            if running.known.func.blank {
+            if known.func.blank {
                 let live = self.executor.storages.live_mut(id);
                 live.into_iter().for_each(|live| live.blank = true);
             }
         }
-        let (device, workspace) = (signature.workspace_device, signature.workspace.0);
-        self.executor.ledger.spike(device, workspace);
-        for (k, &input) in running.known.form.written.iter().enumerate() {
-            self.supersede(py, running.inputs.lives[input as usize], made[k])?;
-        }
-        finished.map_err(|e| self.executor.refusal(py, &e))?;
-        self.check_written(py, torch, &running)?;
-        self.keep_known(py, &mut running, &made, stacked)?;
-        if running.known.func.accumulates {
-            self.pin_accumulated(py, torch, results)?;
-        }
-        self.executor.collect();
-        drop(running); // the arguments' storages are held up to here
         Ok(())
     }
 
