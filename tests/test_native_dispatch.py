@@ -315,6 +315,7 @@ PROBES = {
     "redispatch": "native._words = lambda address, count: (id(b'0' * 64) + 32,) * count",
     "library": "native.Path = lambda path: __import__('pathlib').Path('/nowhere/x')",
     "tags": "native._seen = lambda *a, **k: {'raw': [(1, 0)] * 4, 'header': None}",
+    "tensor without a value": "native._undefined = lambda c10: 1 << 40",
     "wrapped numbers": "native._wrapped = lambda dtype: 1 << 40",
     "raising": """
 capture = native._native.capture_native

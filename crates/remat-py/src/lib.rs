@@ -125,6 +125,13 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(ffi::watch::is_watched, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::watch::watch_results, m)?)?;
     m.add_class::<ffi::watch::WatchedProbe>()?;
+    m.add_function(wrap_pyfunction!(ffi::autograd::register_autograd, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::autograd::read_backward, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::autograd::read_node, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::autograd::trust_autograd, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::generator::register_generator, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::generator::read_generator, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::generator::trust_generator, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::include_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::pause_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::reaches_session, m)?)?;

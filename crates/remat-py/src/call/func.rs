@@ -65,6 +65,8 @@ pub struct Func {
     pub random: bool,
     /// Whether the sizes of its outputs depend on data.
     pub data_dependent: bool,
+    /// Whether they do so only where a mask is among the arguments.
+    pub takes_masks: bool,
     /// Whether it returns memory that nothing has been written to yet.
     pub blank: bool,
     /// Whether it overwrites all of its first argument, whatever that held.
@@ -100,6 +102,7 @@ impl Func {
             scalars: get("scalars")?.extract()?,
             random: get("random")?.extract()?,
             data_dependent: get("data_dependent")?.extract()?,
+            takes_masks: get("takes_masks")?.extract()?,
             blank: get("blank")?.extract()?,
             fills: get("fills")?.extract()?,
             pins_results: get("pins_results")?.extract()?,

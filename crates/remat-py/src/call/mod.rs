@@ -6,6 +6,7 @@ pub mod func;
 pub mod global_state;
 pub mod invocation;
 pub mod knowledge;
+pub mod random;
 pub mod record;
 pub mod signature;
 pub mod stacked;

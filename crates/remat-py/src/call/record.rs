@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use pyo3::prelude::*;
 use remat_core::DeviceId;
 
 use super::form::Form;
 use super::global_state::StateNumber;
+use super::random::RandomState;
 use super::signature::Signature;
 use super::view::Number;
 use crate::tracking::storages::LiveId;
@@ -47,7 +47,7 @@ pub struct Context {
     /// The settings of process and thread.
     pub state: StateNumber,
     /// State of the random generators before the op drew from them.
-    pub rng: Option<Py<PyAny>>,
+    pub rng: Option<RandomState>,
 }
 
 /// A recorded call.

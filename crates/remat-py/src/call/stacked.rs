@@ -23,6 +23,15 @@ pub struct Arity {
     pub names: Vec<String>,
 }
 
+/// The place of a tensor among the arguments of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The position of the argument that is or contains the tensor.
+    pub argument: u32,
+    /// The index of the tensor's storage.
+    pub storage: u32,
+}
+
 /// The findings of one pass, in buffers that are used again.
 #[derive(Default)]
 pub struct Stacked {
@@ -34,6 +43,8 @@ pub struct Stacked {
     pub tensors: Vec<*const Value>,
     /// Offsets of all tensors, in elements.
     pub offsets: Vec<i64>,
+    /// The places of all tensors.
+    pub places: Vec<Place>,
     /// Numbers that the key leaves out.
     pub numbers: Vec<Number>,
     /// Their positions among the arguments.
@@ -48,6 +59,8 @@ struct Pass<'a> {
     hash: FxHasher,
     out: &'a mut Stacked,
     tensors: usize,
+    /// The position of the argument that is passed over.
+    position: u32,
 }
 
 impl Stacked {
@@ -66,6 +79,7 @@ impl Stacked {
         self.storages.clear();
         self.tensors.clear();
         self.offsets.clear();
+        self.places.clear();
         self.numbers.clear();
         self.positions.clear();
         self.aside = false;
@@ -77,6 +91,7 @@ impl Stacked {
             hash,
             out: self,
             tensors: 0,
+            position: 0,
         };
         for (position, value) in values.iter().enumerate() {
             // SAFETY: as the caller promises.
@@ -103,6 +118,7 @@ impl Stacked {
 
 impl Pass<'_> {
     unsafe fn argument(&mut self, arity: &Arity, position: usize, value: &Value) -> bool {
+        self.position = position as u32;
         // SAFETY: as the caller promises.
         let item = unsafe { self.boxed.read(value) };
         let scalar = position < 64 && arity.scalars >> position & 1 == 1;
@@ -209,6 +225,10 @@ impl Pass<'_> {
             self.out.storages.len() - 1
         });
         self.out.offsets.push(offset);
+        self.out.places.push(Place {
+            argument: self.position,
+            storage: input as u32,
+        });
         self.hash.write_u8(7);
         self.hash.write_u64(keys);
         self.hash.write_u32(kind);

@@ -14,16 +14,17 @@ use crate::call::arguments::Walk;
 use crate::call::form::Form;
 use crate::call::func::Func;
 use crate::call::invocation::Invocation;
+use crate::call::random::RandomState;
 use crate::call::record::{Context, Record};
 use crate::call::view::{View, BLANK};
 use crate::tracking::storages::{Buffer, LiveId};
 
 /// A blank storage that is being filled.
 #[derive(Clone, Copy)]
-struct Blank {
-    id: LiveId,
-    bytes: u64,
-    device: DeviceId,
+pub(super) struct Blank {
+    pub(super) id: LiveId,
+    pub(super) bytes: u64,
+    pub(super) device: DeviceId,
 }
 
 impl State {
@@ -89,18 +90,28 @@ impl State {
             }
         };
         self.finish_filling(call, prepared, &outputs, &ran)?;
+        prepared.signature.leave(0); // the bytes are those of the blank storage
         self.fill_buffer(blank, ran.made[0]);
+        prepared.walked.written.clear();
+        let rng = ran.rng.as_ref().map(|states| states.bind(py));
+        let learned = self.learn_filling(call.func, prepared, rng, outputs[0]);
         let context = Context {
             grad: prepared.grad,
             state: prepared.state,
-            rng: ran.rng,
+            rng: ran
+                .rng
+                .as_ref()
+                .map(|rng| RandomState::Listed(rng.clone_ref(py))),
         };
         let Prepared {
             walked, signature, ..
         } = prepared;
-        walked.written.clear();
-        let form = Arc::new(Form::of(call.func, walked, vec![Some(0)]));
+        let (form, numbers) = learned.unwrap_or_else(|| {
+            let form = Form::of(call.func, walked, vec![Some(0)]);
+            (Arc::new(form), Vec::new())
+        });
         let record = Record {
+            numbers,
             blank: Some((blank.bytes, blank.device)),
             ..Record::of(
                 form,
@@ -116,7 +127,7 @@ impl State {
     }
 
     /// Releases the constant that stands for a blank storage. It gives way to the op's output, byte for byte.
-    fn release_blank(&mut self, py: Python<'_>, id: LiveId) -> PyResult<Option<Blank>> {
+    pub(super) fn release_blank(&mut self, py: Python<'_>, id: LiveId) -> PyResult<Option<Blank>> {
         let Some(live) = self.executor.storages.live(id) else {
             return Ok(None);
         };
@@ -179,7 +190,7 @@ impl State {
     }
 
     /// Notes that a storage has the value of a tensor now.
-    fn fill_buffer(&mut self, blank: Blank, tensor: TensorId) {
+    pub(super) fn fill_buffer(&mut self, blank: Blank, tensor: TensorId) {
         let sid = self.executor.storage_of(tensor);
         if let Some(live) = self.executor.storages.live_mut(blank.id) {
             live.tensor = tensor;
@@ -192,7 +203,7 @@ impl State {
     }
 
     /// Takes a storage back in as a constant, after the op that was to fill it did not run.
-    fn readopt(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+    pub(super) fn readopt(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
         if let Some(live) = self.executor.storages.forget(id) {
             self.executor.uncount(py, &live)?;
             if let Some(object) = live.upgrade(py)? {

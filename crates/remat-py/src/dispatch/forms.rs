@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use remat_core::Output;
 
+use crate::call::arguments::Walk;
 use crate::call::form::Form;
 use crate::call::func::Func;
 use crate::call::record::GradMode;
 use crate::call::signature::Signature;
-use crate::call::stacked::Arity;
-use crate::call::view::Number;
+use crate::call::stacked::{Arity, Place};
+use crate::call::view::{Arg, Number, BLANK};
 
 /// The call that is on its way through Python, and may make its form known.
 pub(super) struct Candidate {
@@ -18,7 +19,7 @@ pub(super) struct Candidate {
     /// For each number the position of the argument.
     pub(super) positions: Vec<u32>,
     /// Tensors among the arguments.
-    pub(super) tensors: usize,
+    pub(super) tensors: Vec<Place>,
     pub(super) arity: &'static Arity,
 }
 
@@ -29,4 +30,72 @@ pub(super) struct Known {
     pub(super) outputs: Vec<Output>,
     pub(super) signature: Signature,
     pub(super) grad: GradMode,
+    /// The roles of the tensors among the arguments.
+    pub(super) roles: Roles,
+    /// Which numbers are zero, if the op may update running statistics: a momentum of zero updates nothing.
+    pub(super) zeros: Option<Vec<bool>>,
+}
+
+/// The roles of the tensors of a call, and of the storages that the pass over its arguments found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Roles {
+    /// Storages that are the inputs of the form, in its order.
+    pub(super) inputs: Vec<u32>,
+    /// Tensors that the form has views of.
+    pub(super) viewed: Vec<u32>,
+    /// Storages of running statistics that the call updates on the side.
+    pub(super) updated: Vec<u32>,
+    /// The blank storage that the call fills.
+    pub(super) filled: Option<u32>,
+}
+
+impl Known {
+    /// Whether the numbers that differ from call to call leave the use of running statistics as it was.
+    pub(super) fn uses_statistics_alike(&self, numbers: &[Number]) -> bool {
+        match &self.zeros {
+            Some(zeros) => zeros.iter().copied().eq(numbers.iter().map(is_zero)),
+            None => true,
+        }
+    }
+}
+
+impl Roles {
+    /// The roles in a call that Python walked; `None` where the two passes found different things.
+    pub(super) fn of(walked: &Walk, tensors: &[Place]) -> Option<Roles> {
+        let mut roles = Roles::default();
+        let mut views = walked.views.iter();
+        let absent = |place: &Place| {
+            let arg = walked.args.get(place.argument as usize);
+            matches!(arg, Some(Arg::Absent))
+        };
+        for (tensor, place) in (0..).zip(tensors) {
+            let storage = place.storage;
+            let side = absent(place);
+            if side && !walked.stats.is_empty() && !roles.updated.contains(&storage) {
+                roles.updated.push(storage);
+            }
+            if side {
+                continue;
+            }
+            roles.viewed.push(tensor);
+            if views.next()?.input == BLANK {
+                roles.filled = Some(storage);
+            } else if !roles.inputs.contains(&storage) {
+                roles.inputs.push(storage);
+            }
+        }
+        let apart = |storage: &u32| !roles.inputs.contains(storage);
+        let told_apart = roles.updated.iter().all(apart) && roles.filled.iter().all(apart);
+        let alike = views.next().is_none() && roles.inputs.len() == walked.inputs.len();
+        (alike && told_apart).then_some(roles)
+    }
+}
+
+/// Whether a number is zero, or false.
+pub(super) fn is_zero(number: &Number) -> bool {
+    match *number {
+        Number::Float(value) => value == 0.0,
+        Number::Int(value) => value == 0,
+        Number::Bool(value) => !value,
+    }
 }

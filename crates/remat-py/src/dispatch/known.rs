@@ -1,7 +1,7 @@
 //! Calls of a known form: all that an op needs is known before it runs, and no Python is entered for it.
 //!
-//! A call takes this way once its form settled: its workspace is measured and its cost frozen. What differs from the
-//! form after all (a result of another size, a storage of a view's own) is taken in as on the way through Python.
+//! What differs from the form after all (a result of another size, a storage of a view's own) is taken in as on the way
+//! through Python.
 
 use std::sync::Arc;
 
@@ -9,39 +9,62 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
 
+use super::blank::Blank;
 use super::costs::Completed;
-use super::forms::{Candidate, Known};
+use super::forms::Known;
+use super::inputs::Inputs;
 use super::op::{sizes_of, Announced, Prepared, Ran};
 use super::state::State;
-use crate::call::arguments::{Class, Registry, Resolved, Walk};
-use crate::call::form::Form;
-use crate::call::func::{Func, Kind};
+use crate::call::arguments::Walk;
 use crate::call::global_state::StateNumber;
+use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
-use crate::call::signature::SAMPLES;
 use crate::call::stacked::Stacked;
-use crate::call::view::Arg;
 use crate::ffi::boxed::{storage_bytes, Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
+use crate::ffi::generator;
 use crate::ffi::layout::Impl;
 use crate::ffi::watch::Watched;
-use crate::tracking::storages::{Contents, Kept, LiveId};
-
-/// Forms that are known at once; a program whose shapes never repeat must not grow for ever.
-const LIMIT: usize = 100_000;
+use crate::tracking::storages::{Contents, LiveId};
 
 /// An op of a known form between its announcement and its results.
 pub(super) struct Running {
-    known: Arc<Known>,
+    pub(super) known: Arc<Known>,
     pub(super) op: OpId,
-    inputs: Vec<TensorId>,
-    lives: Vec<LiveId>,
-    /// Keeps the arguments' storages until the op is recorded. Torch drops its own references once the kernel ran.
-    _kept: Vec<Kept>,
-    chain: u32,
-    state: StateNumber,
-    replay: Replay,
+    pub(super) inputs: Inputs,
+    pub(super) chain: u32,
+    pub(super) state: StateNumber,
+    pub(super) replay: Replay,
+    /// State of the default random generator before the op drew from it.
+    pub(super) rng: Option<RandomState>,
+    /// The blank memory that the op gives its first value.
+    pub(super) blank: Option<Blank>,
+}
+
+impl Running {
+    /// An op of a known form that was announced. The state of the random generator is noted here if a replay needs it.
+    pub(super) fn of(
+        known: Arc<Known>,
+        op: OpId,
+        inputs: Inputs,
+        chain: u32,
+        state: StateNumber,
+        replay: Replay,
+    ) -> Running {
+        let recorded = known.func.random && replay == Replay::Allowed;
+        let rng = recorded.then(generator::read).flatten();
+        Running {
+            known,
+            op,
+            inputs,
+            chain,
+            state,
+            replay,
+            rng: rng.map(RandomState::Default),
+            blank: None,
+        }
+    }
 }
 
 /// The storages of results, as they lie on the stack.
@@ -55,47 +78,6 @@ struct Fresh<'a> {
 }
 
 impl State {
-    /// Makes the form of a call known after it ran through Python, if later calls can do without.
-    pub(super) fn make_known(
-        &mut self,
-        func: &Arc<Func>,
-        prepared: &mut Prepared,
-        candidate: &Candidate,
-    ) -> Option<Arc<Form>> {
-        let Prepared {
-            walked, signature, ..
-        } = prepared;
-        let settled = signature.measured
-            && signature.left
-            && signature.leaves == Bytes(0)
-            && signature.samples >= SAMPLES;
-        let plain = matches!(func.kind, Kind::Plain | Kind::Read)
-            && !(func.random || func.data_dependent || func.blank || func.pins_results)
-            && func.stats.is_none();
-        let simple = !walked.opaque && walked.parts.is_empty() && walked.stats.is_empty();
-        if !(settled && plain && simple) || self.executor.arena.is_some() {
-            return None;
-        }
-        // Torch hands a number that it wrapped in a tensor to Python as a number: the form would hold its value.
-        if walked.views.len() != candidate.tensors || !place_numbers(walked, candidate) {
-            return None;
-        }
-        let Announced { outputs, results } = Announced::of(walked, signature);
-        let form = Arc::new(Form::of(func, walked, results));
-        if self.known.len() >= LIMIT {
-            self.known.clear();
-        }
-        let known = Known {
-            func: func.clone(),
-            form: form.clone(),
-            outputs,
-            signature: signature.clone(),
-            grad: prepared.grad,
-        };
-        self.known.insert(candidate.key, Arc::new(known));
-        Some(form)
-    }
-
     /// Announces a call of a known form; `None` if it has to go through Python.
     ///
     /// # Safety
@@ -109,119 +91,105 @@ impl State {
         if self.executor.storages.has_deaths() {
             self.executor.drain_deaths(py)?;
         }
+        if self.executor.arena.is_some() {
+            return Ok(None);
+        }
+        if let Some(known) = self.filling.get(&stacked.key).cloned() {
+            // SAFETY: as the caller promises.
+            let running = unsafe { self.begin_filling(py, torch, stacked, known)? };
+            if running.is_some() {
+                return Ok(running);
+            }
+        }
         let Some(known) = self.known.get(&stacked.key).cloned() else {
             return Ok(None);
         };
         // SAFETY: as the caller promises.
-        let Some((inputs, lives)) = (unsafe { self.inputs_of(py, torch, stacked)? }) else {
+        let Some(inputs) = (unsafe { self.inputs_of(py, torch, stacked, &known)? }) else {
             return Ok(None);
         };
-        let mut kept = Vec::with_capacity(lives.len());
-        for &id in &lives {
-            let live = self.executor.storages.live(id);
-            let Some(storage) = live.map(|live| live.keep(py)).transpose()?.flatten() else {
-                return Ok(None);
-            };
-            kept.push(storage);
-        }
-        let executor = &self.executor;
-        let usual = lives.iter().enumerate().all(|(at, &id)| {
-            let written = known.form.written.contains(&(at as u32));
-            let live = executor.storages.live(id);
-            live.is_some_and(|l| !l.blank && !(written && (l.outside.is_some() || l.freed)))
-        });
-        if !usual || executor.arena.is_some() {
+        if !self.is_usual(&known, &inputs.lives, stacked) {
             return Ok(None);
         }
+        // SAFETY: as the caller promises.
+        let state = unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
+        self.update_statistics(py, stacked, &known)?;
+        let written = &known.form.written;
+        let replay = if known.func.blank {
+            Replay::Forbidden
+        } else {
+            self.replay_of(&known.outputs, known.grad, &inputs.lives, written)
+        };
+        let chain = self.executor.chain(&inputs.tensors);
+        if known.grad == GradMode::On {
+            self.executor.storages.note_forward();
+        }
+        let op = self.begin_counted(py, &spec_of(&known, &inputs.tensors, replay))?;
+        Ok(Some(Running::of(known, op, inputs, chain, state, replay)))
+    }
+
+    /// Whether Python would not treat a call otherwise. Blank memory that is used otherwise than filled stays
+    /// pinned: something may have written to it by raw pointer.
+    fn is_usual(&mut self, known: &Known, lives: &[LiveId], stacked: &Stacked) -> bool {
+        let storages = &mut self.executor.storages;
+        let tiny = self.tiny;
+        let usual = lives.iter().enumerate().all(|(at, &id)| {
+            let written = known.form.written.contains(&(at as u32));
+            storages.live(id).is_some_and(|live| {
+                let may_be_filled = live.blank && known.func.fills && live.bytes > tiny;
+                !may_be_filled && !(written && (live.outside.is_some() || live.freed))
+            })
+        });
+        let alike = known.uses_statistics_alike(&stacked.numbers);
+        if usual && alike {
+            for &id in lives {
+                if let Some(live) = storages.live_mut(id) {
+                    live.blank = false;
+                }
+            }
+        }
+        usual && alike
+    }
+
+    /// Counts a call of a known form and pins what it must not lose. Returns the settings under which it runs.
+    ///
+    /// # Safety
+    /// As for [`begin_known`](Self::begin_known).
+    pub(super) unsafe fn prepare_known(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        stacked: &Stacked,
+        known: &Known,
+        inputs: &Inputs,
+    ) -> PyResult<StateNumber> {
         let state = self.executor.global_state.current(py)?;
         self.ops += 1;
         self.set_current(&known.func.name);
         if known.grad == GradMode::On {
             // SAFETY: as the caller promises.
-            unsafe { self.pin_parameters_of(py, torch, stacked, &lives)? };
+            unsafe { self.pin_parameters_of(py, torch, stacked, known, &inputs.lives)? };
         }
-        let chain = self.executor.chain(&inputs);
+        let chain = self.executor.chain(&inputs.tensors);
         self.executor.cut_chains(py, chain)?;
-        let replay = self.replay_of(&known.outputs, known.grad, &lives, &known.form.written);
-        if known.grad == GradMode::On {
-            self.executor.storages.note_forward();
-        }
-        let op = self.begin_counted(
-            py,
-            &OpSpec {
-                inputs: &inputs,
-                outputs: &known.outputs,
-                workspace: known.signature.room(),
-                workspace_device: known.signature.workspace_device,
-                replay,
-            },
-        )?;
-        Ok(Some(Running {
-            known,
-            op,
-            inputs,
-            lives,
-            _kept: kept,
-            chain,
-            state,
-            replay,
-        }))
+        Ok(state)
     }
 
-    /// Pins the parameters among the arguments of a call that autograd records. A storage is asked once.
-    ///
-    /// # Safety
-    /// As for [`begin_known`](Self::begin_known).
-    unsafe fn pin_parameters_of(
+    /// Tells the engine that a call updates running statistics.
+    fn update_statistics(
         &mut self,
         py: Python<'_>,
-        torch: &Torch,
         stacked: &Stacked,
-        lives: &[LiveId],
+        known: &Known,
     ) -> PyResult<()> {
-        for (&id, &tensor) in lives.iter().zip(&stacked.tensors) {
-            let live = self.executor.storages.live_mut(id);
-            if live.is_none_or(|live| std::mem::replace(&mut live.classified, true)) {
-                continue;
-            }
-            // SAFETY: the caller promises that the value is alive.
-            let object = unsafe { torch.dispatcher.wrap(py, &*tensor)? };
-            if self.torch.class_of(&object)? == Class::Parameter {
-                self.executor.pin(py, id)?;
-            }
+        if known.roles.updated.is_empty() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// The tensors and live storages of a call's arguments. Storages that are new become constants.
-    unsafe fn inputs_of(
-        &mut self,
-        py: Python<'_>,
-        torch: &Torch,
-        stacked: &Stacked,
-    ) -> PyResult<Option<(Vec<TensorId>, Vec<LiveId>)>> {
-        let count = stacked.storages.len();
-        let (mut inputs, mut lives) = (Vec::with_capacity(count), Vec::with_capacity(count));
-        for (&storage, &tensor) in stacked.storages.iter().zip(&stacked.tensors) {
-            let (id, tensor) = match self.executor.storages.find_at(storage) {
-                Some(found) => found,
-                None => {
-                    // SAFETY: the caller promises that the value is alive.
-                    let tensor = unsafe { torch.dispatcher.wrap(py, &*tensor)? };
-                    let object = call_one(&self.torch.untyped_storage, &tensor)?;
-                    match self.executor.resolve(&object)? {
-                        Resolved::Live(id, tensor) => (id, tensor),
-                        Resolved::Hollow | Resolved::Elsewhere => return Ok(None),
-                    }
-                }
-            };
-            if inputs.contains(&tensor) {
-                return Ok(None);
-            }
-            inputs.push(tensor);
-            lives.push(id);
-        }
-        Ok(Some((inputs, lives)))
+        let storages = &self.executor.storages;
+        let updated = known.roles.updated.iter();
+        let updated = updated.map(|&at| storages.find_at(stacked.storages[at as usize]));
+        let updated: Vec<LiveId> = updated.flatten().map(|(id, _)| id).collect();
+        self.overwrite(py, "remat.update_stats", &updated, 0)
     }
 
     /// Takes in the results of a call of a known form.
@@ -232,10 +200,13 @@ impl State {
         &mut self,
         py: Python<'_>,
         torch: &Torch,
-        running: Running,
+        mut running: Running,
         results: &[Value],
         stacked: &Stacked,
     ) -> PyResult<()> {
+        if let Some(blank) = running.blank {
+            return self.finish_filling_known(py, torch, running, blank, results, stacked);
+        }
         // SAFETY: as the caller promises.
         let fresh = unsafe { self.fresh_results(py, torch, &running.known, results) };
         if !fresh.usual {
@@ -247,7 +218,7 @@ impl State {
         let signature = &running.known.signature;
         let finished = self.tell_engine(&Completed {
             op: running.op,
-            inputs: &running.inputs,
+            inputs: &running.inputs.tensors,
             outputs: &running.known.outputs,
             made: &made,
             signature,
@@ -255,37 +226,58 @@ impl State {
             sizes: Some(&fresh.sizes),
         })?;
         self.executor.perform(py)?;
-        for &(k, value, storage) in &fresh.storages {
-            let Output::Fresh { device, .. } = running.known.outputs[k as usize] else {
-                continue;
-            };
-            let contents = self.contents(made[k as usize], fresh.sizes[k as usize].0, device);
-            // SAFETY: as the caller promises: the result, on the stack, owns the storage.
-            if let Some(watched) = unsafe { Watched::new(storage) } {
-                self.executor.ledger.add(device, contents.bytes);
-                self.executor.storages.insert_watched(watched, contents);
-                continue;
-            }
-            // SAFETY: as the caller promises.
-            let tensor = unsafe { torch.dispatcher.wrap(py, value)? };
-            let object = call_one(&self.torch.untyped_storage, &tensor)?;
-            self.executor.ledger.add(device, contents.bytes);
-            let imp = Impl::at(storage);
-            self.executor.storages.insert(&object, imp, contents)?;
-        }
+        // SAFETY: as the caller promises.
+        unsafe { self.take_in_fresh_known(py, torch, &running.known, &fresh, &made)? };
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);
         self.executor.ledger.spike(device, workspace);
         for (k, &input) in running.known.form.written.iter().enumerate() {
-            self.supersede(py, running.lives[input as usize], made[k])?;
+            self.supersede(py, running.inputs.lives[input as usize], made[k])?;
         }
         finished.map_err(|e| self.executor.refusal(py, &e))?;
         self.check_written(py, torch, &running)?;
-        self.keep_known(py, &running, &made, stacked)?;
+        self.keep_known(py, &mut running, &made, stacked)?;
         if running.known.func.accumulates {
             self.pin_accumulated(py, torch, results)?;
         }
         self.executor.collect();
         drop(running); // the arguments' storages are held up to here
+        Ok(())
+    }
+
+    /// Takes in the storages of fresh results.
+    ///
+    /// # Safety
+    /// The results are alive, on the stack of the call that returned.
+    unsafe fn take_in_fresh_known(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        known: &Known,
+        fresh: &Fresh<'_>,
+        made: &[TensorId],
+    ) -> PyResult<()> {
+        for &(k, value, storage) in &fresh.storages {
+            let Output::Fresh { device, .. } = known.outputs[k as usize] else {
+                continue;
+            };
+            let contents = self.contents(made[k as usize], fresh.sizes[k as usize].0, device);
+            // SAFETY: as the caller promises: the result, on the stack, owns the storage.
+            let id = match unsafe { Watched::new(storage) } {
+                Some(watched) => self.executor.storages.insert_watched(watched, contents),
+                None => {
+                    // SAFETY: as the caller promises.
+                    let tensor = unsafe { torch.dispatcher.wrap(py, value)? };
+                    let object = call_one(&self.torch.untyped_storage, &tensor)?;
+                    let imp = Impl::at(storage);
+                    self.executor.storages.insert(&object, imp, contents)?
+                }
+            };
+            self.executor.ledger.add(device, contents.bytes);
+            if known.func.blank {
+                let live = self.executor.storages.live_mut(id);
+                live.into_iter().for_each(|live| live.blank = true);
+            }
+        }
         Ok(())
     }
 
@@ -378,8 +370,8 @@ impl State {
         };
         let mut prepared = Prepared {
             walked: Walk {
-                inputs: running.inputs,
-                lives: running.lives,
+                inputs: running.inputs.tensors,
+                lives: running.inputs.lives,
                 written: known.form.written.clone(),
                 ..Walk::default()
             },
@@ -388,6 +380,7 @@ impl State {
             state: running.state,
             replay: running.replay,
             unseen: None,
+            data_dependent: false,
         };
         let ran = Ran {
             op: running.op,
@@ -404,7 +397,7 @@ impl State {
     /// Takes in anew what an op resized that it declared to write.
     fn check_written(&mut self, py: Python<'_>, torch: &Torch, running: &Running) -> PyResult<()> {
         for &input in &running.known.form.written {
-            let id = running.lives[input as usize];
+            let id = running.inputs.lives[input as usize];
             let Some(live) = self.executor.storages.live(id) else {
                 continue;
             };
@@ -417,10 +410,10 @@ impl State {
         Ok(())
     }
 
-    fn keep_known(
+    pub(super) fn keep_known(
         &mut self,
         py: Python<'_>,
-        running: &Running,
+        running: &mut Running,
         made: &[TensorId],
         stacked: &Stacked,
     ) -> PyResult<()> {
@@ -431,14 +424,18 @@ impl State {
         let context = Context {
             grad: known.grad,
             state: running.state,
-            rng: None,
+            rng: running.rng.take(),
         };
-        let (form, offsets) = (known.form.clone(), stacked.offsets.clone());
+        let viewed = known.roles.viewed.iter();
+        let offsets = viewed.map(|&tensor| stacked.offsets[tensor as usize]);
+        let (form, offsets) = (known.form.clone(), offsets.collect());
         let record = Record {
             numbers: stacked.numbers.clone(),
+            blank: running.blank.map(|blank| (blank.bytes, blank.device)),
             ..Record::of(form, offsets, &known.signature, context)
         };
-        self.executor.keep(py, running.op, record, &running.lives)?;
+        self.executor
+            .keep(py, running.op, record, &running.inputs.lives)?;
         self.executor.note_chain(made, running.chain);
         Ok(())
     }
@@ -450,8 +447,7 @@ impl State {
         torch: &Torch,
         results: &[Value],
     ) -> PyResult<()> {
-        let accumulating = self.executor.internals.accumulating.bind(py);
-        if !accumulating.call0()?.is_truthy()? {
+        if !self.is_accumulating(py)? {
             return Ok(());
         }
         for value in results {
@@ -468,35 +464,15 @@ impl State {
     }
 }
 
-/// Replaces arguments whose values the key leaves out by the places of their numbers. Returns whether all are there;
-/// nothing is replaced otherwise.
-fn place_numbers(walked: &mut Walk, candidate: &Candidate) -> bool {
-    let place = |position: u32| -> Option<Place> {
-        let position = position as usize;
-        let (place, arg) = if position < walked.args.len() {
-            (Place::Positional(position), walked.args.get(position)?)
-        } else {
-            let name = candidate.arity.names.get(position)?;
-            let at = walked.names.iter().position(|known| known == name)?;
-            (Place::ByName(at), &walked.kwargs.get(at)?.1)
-        };
-        matches!(arg, Arg::Object(_)).then_some(place)
-    };
-    let places: Option<Vec<Place>> = candidate.positions.iter().map(|&at| place(at)).collect();
-    let Some(places) = places else { return false };
-    for (number, place) in (0..).zip(places) {
-        match place {
-            Place::Positional(at) => walked.args[at] = Arg::Number(number),
-            Place::ByName(at) => walked.kwargs[at].1 = Arg::Number(number),
-        }
+/// An op of a known form, as it is announced.
+pub(super) fn spec_of<'a>(known: &'a Known, inputs: &'a [TensorId], replay: Replay) -> OpSpec<'a> {
+    OpSpec {
+        inputs,
+        outputs: &known.outputs,
+        workspace: known.signature.room(),
+        workspace_device: known.signature.workspace_device,
+        replay,
     }
-    true
-}
-
-/// The place of an argument among those that Python is called with.
-enum Place {
-    Positional(usize),
-    ByName(usize),
 }
 
 /// Visits results in the order in which they are flattened: each tensor, or none, of each list.

@@ -3,9 +3,12 @@
 mod blank;
 mod costs;
 mod evictor;
+mod filling;
 mod finish;
 mod forms;
+mod inputs;
 mod known;
+mod learn;
 mod lent;
 mod lock;
 mod measure;

@@ -15,6 +15,7 @@ use super::forms::Candidate;
 use super::known::Running;
 use super::lock::{Held, SessionLock};
 use crate::call::stacked::{Arity, Stacked};
+use crate::ffi::autograd;
 use crate::ffi::boxed::{find_items, words, Boxed, Stack, Value};
 use crate::ffi::dispatcher::{self, Dispatcher, Keys, Libraries, Op, Torch};
 use crate::ffi::gil::Gil;
@@ -243,7 +244,7 @@ impl Drop for Underway<'_> {
     fn drop(&mut self) {
         if let (Some(mut held), Some(running)) = (self.held.take(), self.running.take()) {
             // The error that is on its way tells more than one of taking the op back.
-            let _ = Gil::with(|py| error_aside(py, || held.state.executor.cancel(py, running.op)));
+            let _ = Gil::with(|py| error_aside(py, || held.state.take_back(py, &running)));
         }
     }
 }
@@ -304,6 +305,10 @@ pub(super) unsafe extern "C-unwind" fn fallback(
             Ok(Route::Detach) => {
                 let _excluded = dispatcher.exclude();
                 dispatcher.next(op, keys, stack);
+                if autograd::accumulating() == Some(false) {
+                    native.lock.passed.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
                 let pinned = Gil::with(|py| pin_result(&native, &torch, py, &*stack));
                 if let Some(Err(error)) = pinned {
                     raise(&torch, error)
@@ -402,7 +407,7 @@ unsafe fn session(
                 key: stacked.key,
                 numbers: stacked.numbers.clone(),
                 positions: stacked.positions.clone(),
-                tensors: stacked.offsets.len(),
+                tensors: stacked.places.clone(),
                 arity,
             });
             CANDIDATE.with_borrow_mut(|candidate| *candidate = next);

@@ -20,6 +20,8 @@ pub(super) struct Prepared {
     pub(super) replay: Replay,
     /// The use of running statistics that its run will show, if it is not known.
     pub(super) unseen: Option<Unseen>,
+    /// Whether the sizes of its results depend on data.
+    pub(super) data_dependent: bool,
 }
 
 /// The outputs of an op, as they are announced to the engine: in-place ones first, then the fresh ones in the order of

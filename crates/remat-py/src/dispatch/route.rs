@@ -12,6 +12,7 @@ use crate::call::arguments::Class;
 use crate::call::func::{Func, Kind};
 use crate::call::invocation::Invocation;
 use crate::call::record::GradMode;
+use crate::ffi::autograd;
 use crate::ffi::fastcall::call_one;
 
 impl State {
@@ -24,6 +25,7 @@ impl State {
     ) -> PyResult<Outcome> {
         let py = overload.py();
         self.ops += 1;
+        self.through_python += 1;
         self.candidate = native::take_candidate();
         if self.executor.storages.has_deaths() {
             self.executor.drain_deaths(py)?;
@@ -84,13 +86,21 @@ impl State {
                 self.pin_tensor(&tensor)?;
             }
         }
-        if func.accumulates {
-            let accumulating = self.executor.internals.accumulating.bind(result.py());
-            if accumulating.call0()?.is_truthy()? {
-                self.pin_tensor(result)?;
-            }
+        if func.accumulates && self.is_accumulating(result.py())? {
+            self.pin_tensor(result)?;
         }
         Ok(())
+    }
+
+    /// Whether autograd is leaving a gradient in a leaf on this thread.
+    pub(super) fn is_accumulating(&self, py: Python<'_>) -> PyResult<bool> {
+        match autograd::accumulating() {
+            Some(told) => Ok(told),
+            None => {
+                let accumulating = self.executor.internals.accumulating.bind(py);
+                accumulating.call0()?.is_truthy()
+            }
+        }
     }
 
     /// Whether autograd records ops now.

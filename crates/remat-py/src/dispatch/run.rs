@@ -14,6 +14,7 @@ use crate::call::arguments::{walk, Walk};
 use crate::call::form::Form;
 use crate::call::func::Kind;
 use crate::call::invocation::Invocation;
+use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Predicted, Signature};
 use crate::executor::{fresh, Yield};
@@ -57,6 +58,8 @@ impl State {
         walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let state = self.executor.global_state.current(py)?;
         walked.signature ^= u64::from(state.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let data_dependent =
+            func.data_dependent && !(func.takes_masks && has_no_mask(py, &walked)?);
         walked.signature ^= self.executor.devices_of(py, &walked.lives)?;
         self.write_aliases(&mut walked);
         let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
@@ -90,12 +93,13 @@ impl State {
             state,
             replay,
             unseen,
+            data_dependent,
         };
         let result = self.run_signed(call, &mut prepared);
         let Prepared {
             walked, signature, ..
         } = prepared;
-        if !func.data_dependent {
+        if !data_dependent {
             self.knowledge
                 .signatures
                 .insert(walked.signature, signature);
@@ -224,28 +228,27 @@ impl State {
         let dense = self.finish(prepared, &mut announced, &ran)?;
         let op = ran.op;
         let foreseen = self.learn_stats_use(call, unseen.zip(before))?;
-        let candidate = self.candidate.take();
-        let form = match &candidate {
-            Some(candidate) if dense && foreseen => self.make_known(call.func, prepared, candidate),
-            _ => None,
+        let learned = if dense && foreseen {
+            let rng = ran.rng.as_ref().map(|states| states.bind(py));
+            self.learn_form(call.func, prepared, rng)
+        } else {
+            None
         };
-        let numbers = candidate.map_or_else(Vec::new, |candidate| match form {
-            Some(_) => candidate.numbers,
-            None => Vec::new(),
-        });
         if replay == Replay::Allowed && !(dense && foreseen) {
             self.pin_outputs(py, op)?;
         } else if replay == Replay::Allowed && !announced.outputs.is_empty() {
             let context = Context {
                 grad: prepared.grad,
                 state: prepared.state,
-                rng: ran.rng,
+                rng: ran.rng.map(RandomState::Listed),
             };
             let Prepared {
                 walked, signature, ..
             } = prepared;
-            let form =
-                form.unwrap_or_else(|| Arc::new(Form::of(call.func, walked, announced.results)));
+            let (form, numbers) = learned.unwrap_or_else(|| {
+                let form = Form::of(call.func, walked, announced.results);
+                (Arc::new(form), Vec::new())
+            });
             let offsets = std::mem::take(&mut walked.offsets);
             let record = Record {
                 numbers,
@@ -412,4 +415,15 @@ impl State {
         }
         Ok(op)
     }
+}
+
+/// Whether no tensor among the arguments can be a mask: those are of `bool` or of bytes.
+fn has_no_mask(py: Python<'_>, walked: &Walk) -> PyResult<bool> {
+    for view in &walked.views {
+        let size: u64 = view.dtype.bind(py).getattr("itemsize")?.extract()?;
+        if size == 1 {
+            return Ok(false);
+        }
+    }
+    Ok(!walked.views.is_empty())
 }

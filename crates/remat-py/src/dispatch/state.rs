@@ -31,10 +31,14 @@ pub(super) struct State {
     pub(super) lent: Arc<Lent<State>>,
     /// Forms of calls that need no Python, by key.
     pub(super) known: FxHashMap<u64, Arc<Known>>,
+    /// The same of calls that give blank memory its first value.
+    pub(super) filling: FxHashMap<u64, Arc<Known>>,
     /// The call that is on its way through Python and may make its form known.
     pub(super) candidate: Option<Candidate>,
     /// Ops that the program ran, but for those that [passed](Self::passed).
     pub(super) ops: u64,
+    /// Calls that reached the session through Python.
+    pub(super) through_python: u64,
     /// Ops that ran natively without entering the session: they make views.
     pub(super) passed: Arc<AtomicU64>,
     pub(super) started: Instant,
@@ -73,6 +77,8 @@ impl State {
             writing: Arc::new(Mutex::new(Vec::new())),
             lent: Arc::new(Lent::none()),
             known: FxHashMap::default(),
+            filling: FxHashMap::default(),
+            through_python: 0,
             candidate: None,
             ops: 0,
             passed: Arc::new(AtomicU64::new(0)),
@@ -117,6 +123,7 @@ impl State {
         d.set_item("evictions", c.evictions)?;
         d.set_item("recomputed", c.replays)?;
         d.set_item("ops", self.ops + self.passed.load(Ordering::Relaxed))?;
+        d.set_item("through_python", self.through_python)?;
         d.set_item("seconds", self.started.elapsed().as_secs_f64())?;
         d.set_item("recompute_seconds", executor.replay_ns as f64 / 1e9)?;
         d.set_item("decide_seconds", executor.decide_ns as f64 / 1e9)?;

@@ -180,7 +180,10 @@ impl Executor {
         let result = self
             .global_state
             .under(py, state, || match &record.context.rng {
-                Some(rng) => random.call1((&func.call, &args, &kwargs, rng)),
+                Some(rng) => {
+                    let states = rng.listed(py, &self.internals.default_states)?;
+                    random.call1((&func.call, &args, &kwargs, states))
+                }
                 None => func.call.bind(py).call(&args, Some(&kwargs)),
             });
         if let Some(before) = grad_before {

@@ -43,6 +43,8 @@ pub struct Boxed {
     keys: usize,
     /// In the word with the dtype, the bit of numbers that torch wrapped in a tensor.
     wrapped: u64,
+    /// Address of the tensor without a value.
+    undefined: usize,
     /// In `StorageImpl`, of the size in bytes.
     nbytes: usize,
     /// In `StorageImpl`, of the pointer to the data.
@@ -163,15 +165,8 @@ impl Boxed {
         let payload = value.payload;
         match value.tag {
             tag if tag == self.none => Item::None,
-            tag if tag == self.tensor => {
-                let tensor = Tensor(payload as usize);
-                // SAFETY: as for this function. The tensor without a value is one too, whose set of keys is empty.
-                if unsafe { tensor.keys(self) } == 0 {
-                    Item::None
-                } else {
-                    Item::Tensor(tensor)
-                }
-            }
+            tag if tag == self.tensor && payload as usize == self.undefined => Item::None,
+            tag if tag == self.tensor => Item::Tensor(Tensor(payload as usize)),
             tag if tag == self.float => Item::Float(f64::from_bits(payload)),
             tag if tag == self.int => Item::Int(payload as i64),
             tag if tag == self.boolean => Item::Bool(payload & 0xff != 0),

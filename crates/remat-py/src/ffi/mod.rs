@@ -1,11 +1,13 @@
 //! The edges of the extension: torch's storages and Python functions, the preloaded allocator, Python's errors.
 
 pub mod arena;
+pub mod autograd;
 pub mod boxed;
 pub mod deaths;
 pub mod dispatcher;
 pub mod errors;
 pub mod fastcall;
+pub mod generator;
 pub mod gil;
 pub mod layout;
 pub mod settings;

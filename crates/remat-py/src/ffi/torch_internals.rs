@@ -50,6 +50,8 @@ pub struct TorchInternals {
     pub own_frames_dropped: Py<PyAny>,
     /// `rng_state(args, kwargs)`: states of the generators that a random op draws from.
     pub rng_state: Py<PyAny>,
+    /// `default_states(bytes)`: the same of the CPU's default generator, from its own bytes.
+    pub default_states: Py<PyAny>,
     /// `accumulating() -> bool`: whether autograd is about to leave a gradient in a leaf.
     pub accumulating: Py<PyAny>,
     /// Bytes that saving and restoring a generator's state takes.
@@ -87,6 +89,7 @@ impl TorchInternals {
             redispatch: get("redispatch")?,
             own_frames_dropped: get("own_frames_dropped")?,
             rng_state: get("rng_state")?,
+            default_states: get("default_states")?,
             accumulating: get("accumulating")?,
             rng_bytes: module.getattr("RNG_BYTES")?.extract()?,
         })

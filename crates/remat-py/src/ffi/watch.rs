@@ -82,7 +82,7 @@ unsafe fn counts<'a>(storage: usize) -> &'a AtomicU64 {
 /// A weak reference to a storage that tells of its death.
 pub struct Watched(usize);
 
-/// A strong reference to a storage.
+/// A strong reference to a storage, or to another object that counts its references in this way.
 pub struct Strong(usize);
 
 impl Watched {
@@ -184,6 +184,20 @@ impl Strong {
             unsafe { call(storage as *mut c_void, INCREF_OBJECT) };
         }
         Some(Strong(storage))
+    }
+
+    /// A strong reference that torch gave out, to an object of any class that counts its references in this way.
+    ///
+    /// # Safety
+    /// The reference is the caller's, who hands it over.
+    pub unsafe fn taken(object: usize) -> Strong {
+        Strong(object)
+    }
+
+    /// Strong references to the object, this one among them.
+    pub fn owners(&self) -> u32 {
+        // SAFETY: `self` keeps the object alive.
+        unsafe { counts(self.0) }.load(Ordering::Acquire) as u32
     }
 
     /// The `UntypedStorage` that Python knows the storage by.

@@ -39,6 +39,8 @@ class Stats:
     recomputed: int
     #: Ops the program ran.
     ops: int
+    #: Calls among them that reached the session through Python; with ``dispatch="native"`` those of new forms.
+    through_python: int
     #: Seconds since the budget was entered.
     seconds: float
     #: Seconds of them spent recomputing.

@@ -44,6 +44,7 @@ from .modes import (
 from .native import prepare_native, route
 from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
+from .random_state import default_states
 from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random, rng_state, view
 from .sizes import OWN_PREDICTIONS, predict
 from .statistics import block_size, statistics_of
@@ -73,6 +74,7 @@ __all__ = [
     "clock_of",
     "contents",
     "current_index",
+    "default_states",
     "describe",
     "device_in_use",
     "device_name",

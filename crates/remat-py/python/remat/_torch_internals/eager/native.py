@@ -19,7 +19,9 @@ import torch
 from ... import _native
 from .global_state import read_natively
 from .layout import probe_layout
+from .leaf_gradients import read_accumulating
 from .ops import describe
+from .random_state import read_random_state
 from .replays import own_frames_dropped
 from .tensors import untyped_storage
 from .watch import watch_results
@@ -50,6 +52,8 @@ def route(name: str, overload: str) -> tuple[str, int, int, int, list[float | No
     op = getattr(getattr(getattr(torch.ops, space), base), overload or "default")
     described, schema = describe(op), op._schema
     way = {"view": "run", "composite": "decompose"}.get(described["kind"], "session")
+    if space == "profiler" and not any("Tensor" in str(a.type) for a in (*schema.arguments, *schema.returns)):
+        way = "run"  # marks in torch's own profile
     if way == "run" and described["accumulates"]:
         way = "detach"
     defaults = [
@@ -80,7 +84,9 @@ def _set_up() -> None:
     if not _is_taken():
         raise Unsuited(f"the fallback did not come to the key {_KEY}")
     data, _ = probe_layout()
-    _native.describe_boxed({**layout, **_tags(), "data": data, "wrapped": _wrapped(layout["dtype"])})
+    undefined = _undefined(libraries["c10"])
+    wrapped = _wrapped(layout["dtype"])
+    _native.describe_boxed({**layout, **_tags(), "data": data, "undefined": undefined, "wrapped": wrapped})
     _check_reading()
     _define_raising()
 
@@ -91,7 +97,10 @@ def _set_up() -> None:
     if reason is not None:
         raise Unsuited(f"torch {torch.__version__}: settings: {reason}")
     # Where a probe refuses, each result gets an object and a weak reference of Python's, which takes longer.
-    watch_results(libraries["c10"], libraries["python"], storage_of)
+    watched = watch_results(libraries["c10"], libraries["python"], storage_of) is None
+    # Where one of these refuses, Python is asked each time.
+    read_random_state()
+    read_accumulating(libraries["cpu"], watched)
 
 
 def _unexpected(what: str) -> Unsuited:
@@ -242,6 +251,12 @@ def _tags() -> dict[str, int]:
     return {**tags, "header": header}
 
 
+def _undefined(c10: str) -> int:
+    """The address of the tensor without a value."""
+    singleton = ctypes.c_char.in_dll(ctypes.CDLL(c10), "_ZN3c1019UndefinedTensorImpl10_singletonE")
+    return ctypes.addressof(singleton)
+
+
 def _wrapped(dtype: int) -> int:
     """In the word with the dtype, the bit of numbers that torch wrapped in a tensor, as in ``x * 2``."""
     x = torch.ones(3)
@@ -273,6 +288,9 @@ def _check_reading() -> None:
     x = torch.arange(720.0).view(1, 2, 3, 4, 5, 6).permute(5, 0, 4, 1, 3, 2)[1:]
     y = torch.ones(3, dtype=torch.complex64)[1:].conj()
     aten = torch.ops.aten
+    image, kernel = torch.ones(1, 1, 3, 3), torch.ones(1, 1, 2, 2)
+    ones, zeros = "list [int 1, int 1]", "list [int 0, int 0]"
+    convolution = [_shown(image), _shown(kernel), "none", ones, zeros, ones, "bool false", zeros, "int 1"]
     cases: list[tuple[Any, list[str]]] = [
         (lambda: aten.sum.dim_IntList(x, [0, 2], True), [_shown(x), "list [int 0, int 2]", "bool true", "none"]),
         (lambda: aten.gelu(x, approximate="tanh"), [_shown(x), "text tanh"]),
@@ -283,6 +301,7 @@ def _check_reading() -> None:
         (lambda: x * 2**40, [_shown(x), f"wrapped Int({2**40})"]),
         (lambda: x * True, [_shown(x), "wrapped Bool(true)"]),
         (lambda: x * 1j, [_shown(x), "wrapped Other"]),
+        (lambda: torch.conv2d(image, kernel), convolution),  # the bias is a tensor without a value
     ]
     for call, expected in cases:
         seen = _native.capture_native(call)

@@ -28,6 +28,8 @@ _READ_RAW = {
     *("_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets"),
     *("q_per_channel_scales", "q_per_channel_zero_points"),
 }
+# Sizes depend on data only where a mask is among the arguments.
+_TAKES_MASKS = {"index"}
 _DATA_DEPENDENT = {
     "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
     "bincount", "unique_dim_consecutive", "_nested_tensor_size",
@@ -80,6 +82,7 @@ def describe(overload: Any) -> dict[str, Any]:
         "scalars": scalars,
         "random": torch.Tag.nondeterministic_seeded in overload.tags,
         "data_dependent": base in _DATA_DEPENDENT or torch.Tag.dynamic_output_shape in overload.tags,
+        "takes_masks": base in _TAKES_MASKS,
         "blank": base in _BLANK,
         "fills": base in _FILLS,
         "pins_results": base in _READ_RAW,

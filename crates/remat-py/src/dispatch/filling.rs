@@ -1,0 +1,115 @@
+//! Calls of a known form that give blank memory its first value.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use remat_core::{Output, Replay};
+
+use super::blank::Blank;
+use super::costs::Completed;
+use super::forms::Known;
+use super::known::{spec_of, Running};
+use super::state::State;
+use crate::call::stacked::Stacked;
+use crate::ffi::boxed::Value;
+use crate::ffi::dispatcher::Torch;
+use crate::tracking::storages::LiveId;
+
+impl State {
+    /// Announces a call that fills blank memory; `None` if this one does not, or has to go through Python.
+    ///
+    /// # Safety
+    /// The values that `stacked` names are alive, on the stack of the call.
+    pub(super) unsafe fn begin_filling(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        stacked: &Stacked,
+        known: Arc<Known>,
+    ) -> PyResult<Option<Running>> {
+        let Some(target) = self.blank_target(stacked, &known) else {
+            return Ok(None);
+        };
+        // SAFETY: as the caller promises.
+        let Some(inputs) = (unsafe { self.inputs_of(py, torch, stacked, &known)? }) else {
+            return Ok(None);
+        };
+        let storages = &self.executor.storages;
+        let is_blank = |&id: &LiveId| storages.live(id).is_none_or(|live| live.blank);
+        if inputs.lives.iter().any(is_blank) {
+            return Ok(None);
+        }
+        // SAFETY: as the caller promises.
+        let state = unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
+        let chain = self.executor.chain(&inputs.tensors);
+        let Some(blank) = self.release_blank(py, target)? else {
+            return Ok(None);
+        };
+        if let Some(live) = self.executor.storages.live_mut(target) {
+            live.blank = false;
+        }
+        let spec = spec_of(&known, &inputs.tensors, Replay::Allowed);
+        let op = match self.begin_counted(py, &spec) {
+            Ok(op) => op,
+            Err(error) => return self.readopt(py, target).and(Err(error)),
+        };
+        Ok(Some(Running {
+            blank: Some(blank),
+            ..Running::of(known, op, inputs, chain, state, Replay::Allowed)
+        }))
+    }
+
+    /// The blank storage among the arguments of a call that it fills entirely.
+    fn blank_target(&self, stacked: &Stacked, known: &Known) -> Option<LiveId> {
+        let storage = stacked.storages[known.roles.filled? as usize];
+        let (id, _) = self.executor.storages.find_at(storage)?;
+        let Output::Fresh { bytes, .. } = *known.outputs.first()? else {
+            return None;
+        };
+        let tiny = self.tiny;
+        let live = self.executor.storages.live(id)?;
+        let fits = live.blank && live.bytes == bytes.0 && live.bytes > tiny;
+        (fits && live.outside.is_none() && !live.freed).then_some(id)
+    }
+
+    /// Takes in the first value of blank memory.
+    pub(super) fn finish_filling_known(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        mut running: Running,
+        blank: Blank,
+        results: &[Value],
+        stacked: &Stacked,
+    ) -> PyResult<()> {
+        let made = self.executor.engine.outputs(running.op).to_vec();
+        let signature = &running.known.signature;
+        let finished = self.tell_engine(&Completed {
+            op: running.op,
+            inputs: &running.inputs.tensors,
+            outputs: &running.known.outputs,
+            made: &made,
+            signature,
+            cost: signature.cost,
+            sizes: None,
+        })?;
+        self.executor.perform(py)?;
+        finished.map_err(|e| self.executor.refusal(py, &e))?;
+        self.fill_buffer(blank, made[0]);
+        self.keep_known(py, &mut running, &made, stacked)?;
+        if running.known.func.accumulates {
+            self.pin_accumulated(py, torch, results)?;
+        }
+        self.executor.collect();
+        Ok(())
+    }
+
+    /// Takes an op back that did not run.
+    pub(super) fn take_back(&mut self, py: Python<'_>, running: &Running) -> PyResult<()> {
+        self.executor.cancel(py, running.op)?;
+        match running.blank {
+            Some(blank) => self.readopt(py, blank.id),
+            None => Ok(()),
+        }
+    }
+}

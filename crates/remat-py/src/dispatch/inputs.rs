@@ -1,0 +1,120 @@
+//! The inputs of a call of a known form, as they lie on torch's stack.
+
+use pyo3::prelude::*;
+use remat_core::TensorId;
+
+use super::forms::Known;
+use super::state::State;
+use crate::call::arguments::{Class, Registry, Resolved};
+use crate::call::stacked::Stacked;
+use crate::ffi::dispatcher::Torch;
+use crate::ffi::fastcall::call_one;
+use crate::tracking::storages::{Kept, LiveId};
+
+/// The inputs of a call, in the order of its form.
+pub(super) struct Inputs {
+    pub(super) tensors: Vec<TensorId>,
+    pub(super) lives: Vec<LiveId>,
+    /// Keeps their storages until the op is recorded. Torch drops its own references once the kernel ran.
+    _kept: Vec<Kept>,
+}
+
+impl State {
+    /// Pins the parameters among the arguments of a call that autograd records. A storage is asked once.
+    ///
+    /// # Safety
+    /// The values that `stacked` names are alive, on the stack of the call.
+    pub(super) unsafe fn pin_parameters_of(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        stacked: &Stacked,
+        known: &Known,
+        lives: &[LiveId],
+    ) -> PyResult<()> {
+        for (&id, &at) in lives.iter().zip(&known.roles.inputs) {
+            let live = self.executor.storages.live_mut(id);
+            if live.is_none_or(|live| std::mem::replace(&mut live.classified, true)) {
+                continue;
+            }
+            // SAFETY: the caller promises that the value is alive.
+            let object = unsafe {
+                let tensor = stacked.tensors[at as usize];
+                torch.dispatcher.wrap(py, &*tensor)?
+            };
+            if self.torch.class_of(&object)? == Class::Parameter {
+                self.executor.pin(py, id)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The inputs of a call; `None` where Python has to look at them. Storages that are new become constants.
+    ///
+    /// # Safety
+    /// The values that `stacked` names are alive, on the stack of the call.
+    pub(super) unsafe fn inputs_of(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        stacked: &Stacked,
+        known: &Known,
+    ) -> PyResult<Option<Inputs>> {
+        let roles = &known.roles;
+        for &at in &roles.updated {
+            // SAFETY: as the caller promises.
+            if unsafe { self.resolve_at(py, torch, stacked, at)? }.is_none() {
+                return Ok(None);
+            }
+        }
+        let count = roles.inputs.len();
+        let mut inputs = Inputs {
+            tensors: Vec::with_capacity(count),
+            lives: Vec::with_capacity(count),
+            _kept: Vec::with_capacity(count),
+        };
+        for &at in &roles.inputs {
+            // SAFETY: as the caller promises.
+            let resolved = unsafe { self.resolve_at(py, torch, stacked, at)? };
+            let Some((id, tensor)) = resolved else {
+                return Ok(None);
+            };
+            let live = self.executor.storages.live(id);
+            let kept = live.map(|live| live.keep(py)).transpose()?.flatten();
+            let Some(kept) = kept.filter(|_| !inputs.tensors.contains(&tensor)) else {
+                return Ok(None);
+            };
+            inputs.tensors.push(tensor);
+            inputs.lives.push(id);
+            inputs._kept.push(kept);
+        }
+        Ok(Some(inputs))
+    }
+
+    /// The live storage of an argument. One that is new becomes a constant.
+    ///
+    /// # Safety
+    /// The values that `stacked` names are alive, on the stack of the call.
+    unsafe fn resolve_at(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        stacked: &Stacked,
+        at: u32,
+    ) -> PyResult<Option<(LiveId, TensorId)>> {
+        let storage = stacked.storages[at as usize];
+        if let Some(found) = self.executor.storages.find_at(storage) {
+            return Ok(Some(found));
+        }
+        // SAFETY: the caller promises that the value is alive.
+        let tensor = unsafe {
+            let tensor = stacked.tensors[at as usize];
+            torch.dispatcher.wrap(py, &*tensor)?
+        };
+        let object = call_one(&self.torch.untyped_storage, &tensor)?;
+        match self.executor.resolve(&object)? {
+            Resolved::Live(id, tensor) => Ok(Some((id, tensor))),
+            Resolved::Hollow | Resolved::Elsewhere => Ok(None),
+        }
+    }
+}

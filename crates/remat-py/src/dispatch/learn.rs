@@ -1,0 +1,159 @@
+//! A call that ran through Python makes its form known.
+//!
+//! A form is known once its calls settled: their workspace is measured and their cost frozen.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, Output};
+
+use super::forms::{is_zero, Candidate, Known, Roles};
+use super::op::{Announced, Prepared};
+use super::state::State;
+use crate::call::arguments::Walk;
+use crate::call::form::Form;
+use crate::call::func::{Func, Kind};
+use crate::call::signature::{Signature, SAMPLES};
+use crate::call::view::{Arg, Number};
+use crate::ffi::generator;
+
+/// Forms that are known at once; a program whose shapes never repeat must not grow for ever.
+const LIMIT: usize = 100_000;
+
+impl State {
+    /// Makes the form of a call known after it ran through Python, if later calls can do without. Returns the form and
+    /// the numbers of this call. `rng` lists the generators that the op drew from.
+    pub(super) fn learn_form(
+        &mut self,
+        func: &Arc<Func>,
+        prepared: &mut Prepared,
+        rng: Option<&Bound<'_, PyAny>>,
+    ) -> Option<(Arc<Form>, Vec<Number>)> {
+        let candidate = self.candidate.take()?;
+        let announced = Announced::of(&prepared.walked, &prepared.signature);
+        self.learn(func, prepared, candidate, rng, announced)
+    }
+
+    /// The same for a call that gave blank memory its first value, which is its one result.
+    pub(super) fn learn_filling(
+        &mut self,
+        func: &Arc<Func>,
+        prepared: &mut Prepared,
+        rng: Option<&Bound<'_, PyAny>>,
+        output: Output,
+    ) -> Option<(Arc<Form>, Vec<Number>)> {
+        let candidate = self.candidate.take()?;
+        let announced = Announced {
+            outputs: vec![output],
+            results: vec![Some(0)],
+        };
+        self.learn(func, prepared, candidate, rng, announced)
+    }
+
+    fn learn(
+        &mut self,
+        func: &Arc<Func>,
+        prepared: &mut Prepared,
+        candidate: Candidate,
+        rng: Option<&Bound<'_, PyAny>>,
+        announced: Announced,
+    ) -> Option<(Arc<Form>, Vec<Number>)> {
+        let Prepared {
+            walked,
+            signature,
+            data_dependent,
+            ..
+        } = prepared;
+        let usual = is_settled(signature) && is_simple(func, walked) && !*data_dependent;
+        if self.executor.arena.is_some() || !usual {
+            return None;
+        }
+        if !rng.is_none_or(is_default) {
+            return None;
+        }
+        // Torch hands a number that it wrapped in a tensor to Python as a number: the form would hold its value.
+        let roles = Roles::of(walked, &candidate.tensors)?;
+        if !place_numbers(walked, &candidate) {
+            return None;
+        }
+        let Announced { outputs, results } = announced;
+        let form = Arc::new(Form::of(func, walked, results));
+        let table = match roles.filled {
+            Some(_) => &mut self.filling,
+            None => &mut self.known,
+        };
+        if table.len() >= LIMIT {
+            table.clear();
+        }
+        let zeros = candidate.numbers.iter().map(is_zero);
+        let known = Known {
+            func: func.clone(),
+            form: form.clone(),
+            outputs,
+            signature: signature.clone(),
+            grad: prepared.grad,
+            roles,
+            zeros: func.stats.is_some().then(|| zeros.collect()),
+        };
+        table.insert(candidate.key, Arc::new(known));
+        Some((form, candidate.numbers))
+    }
+}
+
+/// Whether all measurements of a signature are made, and its calls leave nothing behind beside their results.
+fn is_settled(signature: &Signature) -> bool {
+    signature.measured
+        && signature.left
+        && signature.leaves == Bytes(0)
+        && signature.samples >= SAMPLES
+}
+
+/// Whether a list of generators and their states is that of the default generator, whose state is read natively.
+fn is_default(listed: &Bound<'_, PyAny>) -> bool {
+    let address = || -> PyResult<usize> {
+        let [(generator, _)]: [(Bound<'_, PyAny>, Bound<'_, PyAny>); 1] = listed.extract()?;
+        generator.getattr("_cdata")?.extract()
+    };
+    address().is_ok_and(generator::is_default)
+}
+
+/// Whether the form tells all about the calls of an op.
+fn is_simple(func: &Func, walked: &Walk) -> bool {
+    matches!(func.kind, Kind::Plain | Kind::Read)
+        && !func.pins_results
+        && !walked.opaque
+        && walked.parts.is_empty()
+}
+
+/// Replaces arguments whose values the key leaves out by the places of their numbers. Returns whether all are there;
+/// nothing is replaced otherwise.
+fn place_numbers(walked: &mut Walk, candidate: &Candidate) -> bool {
+    let place = |position: u32| -> Option<Passed> {
+        let position = position as usize;
+        let (place, arg) = if position < walked.args.len() {
+            (Passed::InPlace(position), walked.args.get(position)?)
+        } else {
+            let name = candidate.arity.names.get(position)?;
+            let at = walked.names.iter().position(|known| known == name)?;
+            (Passed::ByName(at), &walked.kwargs.get(at)?.1)
+        };
+        matches!(arg, Arg::Object(_)).then_some(place)
+    };
+    let places: Option<Vec<Passed>> = candidate.positions.iter().map(|&at| place(at)).collect();
+    let Some(places) = places else { return false };
+    for (number, place) in (0..).zip(places) {
+        match place {
+            Passed::InPlace(at) => walked.args[at] = Arg::Number(number),
+            Passed::ByName(at) => walked.kwargs[at].1 = Arg::Number(number),
+        }
+    }
+    true
+}
+
+/// The way in which Python is given an argument.
+enum Passed {
+    /// By its position.
+    InPlace(usize),
+    /// By the place of its name.
+    ByName(usize),
+}

@@ -1,0 +1,76 @@
+//! The state of the CPU's default random generator, read without Python.
+//!
+//! The bytes are those of torch's own object. `random_state` of torch internals finds them, and makes of them the state
+//! that torch takes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+/// The generator's bytes that change as numbers are drawn.
+struct Generator {
+    /// Address of the generator.
+    address: usize,
+    /// Their offset.
+    offset: usize,
+    length: usize,
+}
+
+static DEFAULT: OnceLock<Generator> = OnceLock::new();
+
+/// Whether the probes found all as expected.
+static TRUSTED: AtomicBool = AtomicBool::new(false);
+
+impl Generator {
+    fn read(&self) -> Box<[u8]> {
+        let mut state = vec![0_u8; self.length];
+        // SAFETY: the generator lives as long as the process, and the probe found so many bytes of it at the offset. No
+        // op of the session draws meanwhile, as the session is locked. A thread outside of it that draws at this moment
+        // makes the numbers of the op that follows depend on chance, by whatever way they are noted; any bytes are
+        // valid here.
+        unsafe {
+            let source = (self.address + self.offset) as *const u8;
+            std::ptr::copy_nonoverlapping(source, state.as_mut_ptr(), self.length);
+        }
+        state.into()
+    }
+}
+
+/// The state of the default generator; `None` where Python has to be asked.
+#[inline]
+pub fn read() -> Option<Box<[u8]>> {
+    let generator = DEFAULT.get()?;
+    let trusted = TRUSTED.load(Ordering::Relaxed);
+    trusted.then(|| generator.read())
+}
+
+/// Whether the generator at an address is the default one, and is read without Python.
+pub fn is_default(address: usize) -> bool {
+    let default = DEFAULT.get();
+    TRUSTED.load(Ordering::Relaxed) && default.is_some_and(|known| known.address == address)
+}
+
+/// Sets where the state of the default generator lies.
+#[pyfunction]
+pub fn register_generator(address: usize, offset: usize, length: usize) {
+    let _ = DEFAULT.set(Generator {
+        address,
+        offset,
+        length,
+    });
+}
+
+/// The state as read here, for the probe.
+#[pyfunction]
+pub fn read_generator(py: Python<'_>) -> Option<Bound<'_, PyBytes>> {
+    let generator = DEFAULT.get()?;
+    Some(PyBytes::new(py, &generator.read()))
+}
+
+/// Has the state of the default generator read without Python from now on.
+#[pyfunction]
+pub fn trust_generator() {
+    TRUSTED.store(true, Ordering::Relaxed);
+}
