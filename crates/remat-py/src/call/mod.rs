@@ -9,4 +9,5 @@ pub mod knowledge;
 pub mod record;
 pub mod signature;
 pub mod stacked;
+pub mod template;
 pub mod view;

@@ -12,6 +12,7 @@ use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
 use super::costs::Completed;
 use super::forms::{Candidate, Known};
 use super::op::{sizes_of, Announced, Prepared, Ran};
+use super::rehearsal;
 use super::state::State;
 use crate::call::arguments::{Class, Registry, Resolved, Walk};
 use crate::call::form::Form;
@@ -20,6 +21,7 @@ use crate::call::global_state::StateNumber;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::SAMPLES;
 use crate::call::stacked::Stacked;
+use crate::call::template::Dispatched;
 use crate::call::view::Arg;
 use crate::ffi::boxed::{storage_bytes, Item, Value};
 use crate::ffi::dispatcher::Torch;
@@ -99,11 +101,12 @@ impl State {
     /// Announces a call of a known form; `None` if it has to go through Python.
     ///
     /// # Safety
-    /// The values that `stacked` names are alive, on the stack of the call.
+    /// The call is in progress, and `stacked` was passed over its arguments.
     pub(super) unsafe fn begin_known(
         &mut self,
         py: Python<'_>,
         torch: &Torch,
+        call: &Dispatched<'_>,
         stacked: &Stacked,
     ) -> PyResult<Option<Running>> {
         if self.executor.storages.has_deaths() {
@@ -156,6 +159,11 @@ impl State {
                 replay,
             },
         )?;
+        let made = known.form.template.get().is_some();
+        if !made && replay == Replay::Allowed && self.replays_natively(&known) {
+            // SAFETY: as the caller promises.
+            unsafe { known.form.make_template(py, torch, call, stacked) };
+        }
         Ok(Some(Running {
             known,
             op,
@@ -166,6 +174,19 @@ impl State {
             state,
             replay,
         }))
+    }
+
+    /// Whether replays of a form may do without Python: all is in main memory, and the probe found what they need.
+    fn replays_natively(&self, known: &Known) -> bool {
+        let device = known.signature.workspace_device;
+        let here = |output: &Output| match *output {
+            Output::Fresh { device: other, .. } => other == device,
+            _ => true,
+        };
+        let name = self.executor.devices.get(usize::from(device.0));
+        rehearsal::passed()
+            && name.is_some_and(|device| device.name == "cpu")
+            && known.outputs.iter().all(here)
     }
 
     /// Pins the parameters among the arguments of a call that autograd records. A storage is asked once.

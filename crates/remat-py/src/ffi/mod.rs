@@ -2,12 +2,15 @@
 
 pub mod arena;
 pub mod boxed;
+pub mod caught;
 pub mod deaths;
 pub mod dispatcher;
 pub mod errors;
 pub mod fastcall;
 pub mod gil;
 pub mod layout;
+pub mod owned;
 pub mod settings;
+pub mod shell;
 pub mod torch_internals;
 pub mod watch;

@@ -20,6 +20,7 @@ from ... import _native
 from .global_state import read_natively
 from .layout import probe_layout
 from .ops import describe
+from .rehearsal import replay_without_python
 from .replays import own_frames_dropped
 from .tensors import untyped_storage
 from .watch import watch_results
@@ -92,6 +93,8 @@ def _set_up() -> None:
         raise Unsuited(f"torch {torch.__version__}: settings: {reason}")
     # Where a probe refuses, each result gets an object and a weak reference of Python's, which takes longer.
     watch_results(libraries["c10"], libraries["python"], storage_of)
+    # Where one refuses, ops are replayed through Python, which takes longer.
+    replay_without_python(libraries["c10"], libraries["python"], _bit_of("ADInplaceOrView"))
 
 
 def _unexpected(what: str) -> Unsuited:
