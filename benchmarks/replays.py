@@ -68,7 +68,7 @@ def train(steps: int, fraction: float | None) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="two steps in place of twenty, once in place of three times")
+    parser.add_argument("--quick", action="store_true", help="two steps in place of twenty, and one run of each way")
     parser.add_argument("--fraction", type=float, default=0.45, help="the budget's part of the span (default 0.45)")
     parser.add_argument("--way", choices=["plain", "python", "native"], help=argparse.SUPPRESS)
     asked = parser.parse_args()

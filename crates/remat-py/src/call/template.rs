@@ -39,11 +39,11 @@ pub struct Template {
     values: Vec<Owned>,
     shells: Vec<Shell>,
     slots: Vec<Slot>,
-    /// Whether it can be used: no op changed or kept a tensor of it.
+    /// Whether it can be used: no call changed or kept a tensor of it.
     whole: bool,
 }
 
-/// What differs from call to call.
+/// All that differs from call to call.
 pub struct Differing<'a> {
     /// For each tensor its storage, as an index into `storages`.
     pub inputs: &'a [u32],
@@ -79,10 +79,11 @@ impl Template {
         };
         for (position, value) in call.values.iter().enumerate() {
             let numbered = stacked.positions.contains(&(position as u32));
-            // SAFETY: as the caller promises.
-            let owned = match absent(position) {
-                true => Owned::none(torch.boxed),
-                false => unsafe { template.argument(py, value, numbered.then_some(position))? },
+            let owned = if absent(position) {
+                Owned::none(torch.boxed)
+            } else {
+                // SAFETY: as the caller promises.
+                unsafe { template.argument(py, value, numbered.then_some(position))? }
             };
             template.values.push(owned);
         }
@@ -189,7 +190,22 @@ impl Template {
         let results = called.map(|()| self.storages(stack.values()));
         drop(stack); // results that are arguments too no longer own them
         self.take_back(differing);
+        if !self.whole {
+            self.give_up();
+        }
         Some(results)
+    }
+
+    /// Drops everything that it owns. What an op kept is that op's from then on.
+    fn give_up(&mut self) {
+        for slot in self.slots.drain(..) {
+            if let Slot::Wrapped(wrapper) = slot {
+                // SAFETY: the values, which own the tensor, are dropped next.
+                unsafe { wrapper.free() };
+            }
+        }
+        self.shells.clear();
+        self.values.clear();
     }
 
     fn lend(&mut self, differing: &Differing<'_>) {
@@ -257,11 +273,6 @@ impl Template {
 
 impl Drop for Template {
     fn drop(&mut self) {
-        for slot in self.slots.drain(..) {
-            if let Slot::Wrapped(wrapper) = slot {
-                // SAFETY: the values, which own the tensor, are dropped next.
-                unsafe { wrapper.free() };
-            }
-        }
+        self.give_up();
     }
 }

@@ -12,7 +12,6 @@ use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
 use super::costs::Completed;
 use super::forms::{Candidate, Known};
 use super::op::{sizes_of, Announced, Prepared, Ran};
-use super::rehearsal;
 use super::state::State;
 use crate::call::arguments::{Class, Registry, Resolved, Walk};
 use crate::call::form::Form;
@@ -27,6 +26,7 @@ use crate::ffi::boxed::{storage_bytes, Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::layout::Impl;
+use crate::ffi::shell;
 use crate::ffi::watch::Watched;
 use crate::tracking::storages::{Contents, Kept, LiveId};
 
@@ -184,7 +184,7 @@ impl State {
             _ => true,
         };
         let name = self.executor.devices.get(usize::from(device.0));
-        rehearsal::passed()
+        shell::are_rehearsed()
             && name.is_some_and(|device| device.name == "cpu")
             && known.outputs.iter().all(here)
     }

@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -17,13 +16,6 @@ use crate::ffi::gil::Gil;
 use crate::ffi::owned::{self, Owned};
 use crate::ffi::shell::{self, Makers};
 use crate::ffi::watch::{is_probed, Strong};
-
-static PASSED: AtomicBool = AtomicBool::new(false);
-
-/// Whether the rehearsals passed.
-pub(super) fn passed() -> bool {
-    PASSED.load(Ordering::Acquire)
-}
 
 fn refused(reason: &str) -> PyErr {
     PyRuntimeError::new_err(reason.to_owned())
@@ -85,7 +77,7 @@ pub fn register_replays(
     Ok(())
 }
 
-/// What differs between calls of one form, kept after the call.
+/// All that differs between calls of one form, kept after the call.
 struct Kept {
     inputs: Vec<u32>,
     storages: Vec<Strong>,
@@ -177,5 +169,5 @@ pub fn rehearse_replay<'py>(
 /// Has ops of known forms replayed without Python from now on: the rehearsals passed.
 #[pyfunction]
 pub fn replay_natively() {
-    PASSED.store(true, Ordering::Release);
+    shell::set_rehearsed();
 }

@@ -119,8 +119,8 @@ impl Owned {
         // SAFETY: as the caller promises.
         let counted = match unsafe { boxed.read(value) } {
             Item::Other => return None,
-            // SAFETY: the payload of these kinds is the address of an object that the value owns.
             Item::Tensor(_) | Item::List(_) | Item::Text(_) => {
+                // SAFETY: the payload of these kinds is the address of an object that the value owns.
                 Some(unsafe { Strong::new(value.payload as usize) }?)
             }
             _ => None,
@@ -172,8 +172,8 @@ impl Owned {
 unsafe fn taken(boxed: &Boxed, value: Value) -> Owned {
     // SAFETY: as the caller promises.
     let counted = match unsafe { boxed.read(&value) } {
-        // SAFETY: as in `Owned::of`; this time the reference is the value's own.
         Item::Tensor(_) | Item::List(_) | Item::Text(_) => {
+            // SAFETY: as in `Owned::of`; this time the reference is the value's own.
             Some(unsafe { Strong::from_given(value.payload as usize) })
         }
         _ => None,

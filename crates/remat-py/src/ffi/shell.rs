@@ -1,10 +1,11 @@
 //! Shells: tensors of Remat's own without a storage, which a replay lends them for its call.
 //!
 //! A shell has dtype, device, sizes, strides and keys of a tensor that the program called an op with. Torch's own op
-//! `alias` makes it, and its storage is taken out at once. So a replay makes no tensor: it writes two words, the storage
-//! and the offset. A shell that an op changed or kept is given up, and with it the form's template.
+//! `alias` makes it, and its storage is taken out at once. So a replay makes no tensor: it writes two words, the
+//! storage and the offset. A shell that an op changed or kept is given up, and with it the form's template.
 
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
@@ -29,6 +30,19 @@ pub struct Makers {
 }
 
 static MAKERS: OnceLock<Makers> = OnceLock::new();
+
+/// Whether the rehearsals passed.
+static REHEARSED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the rehearsals passed.
+pub fn set_rehearsed() {
+    REHEARSED.store(true, Ordering::Release);
+}
+
+/// Whether replays may use shells: the rehearsals passed.
+pub fn are_rehearsed() -> bool {
+    REHEARSED.load(Ordering::Acquire)
+}
 
 /// Sets the ops that make shells, once.
 pub fn set_makers(makers: Makers) {
@@ -73,10 +87,8 @@ impl Shell {
     pub unsafe fn of(py: Python<'_>, torch: &Torch, value: &Value) -> Option<(Owned, Shell)> {
         let makers = MAKERS.get()?;
         let (boxed, cpu) = (torch.boxed, torch.dispatcher.cpu());
-        let Item::Tensor(like) = (unsafe {
-            // SAFETY: as the caller promises.
-            boxed.read(value)
-        }) else {
+        // SAFETY: as the caller promises.
+        let Item::Tensor(like) = (unsafe { boxed.read(value) }) else {
             return None;
         };
         // SAFETY: as the caller promises.

@@ -90,26 +90,31 @@ def _writes() -> bool:
 
 def _keeps_no_storage() -> bool:
     """Storages die with their tensors: no shell, list or number that was made for a replay keeps one."""
-    x, y = _tensor(0), _tensor(2)
-    watched = [_native.WatchedProbe(untyped_storage(tensor)._cdata) for tensor in (x, y)]
-    uses = [torch._C._storage_Use_Count(untyped_storage(tensor)._cdata) for tensor in (x, y)]
-    _native.rehearse_replay(lambda: torch.cat([x, x * 2.0]), lambda: torch.cat([y, y * 3.0]))
-    found = _native.rehearse_replay(lambda: x * 2.0, lambda: y * 3.0)
-    watched.append(_native.WatchedProbe(found[0]._cdata)) if found[0] is not None else None
-    same = uses == [torch._C._storage_Use_Count(untyped_storage(tensor)._cdata) for tensor in (x, y)]
-    del x, y, found
-    return same and len(watched) == 3 and not any(storage.is_alive() for storage in watched)
+    tensors = [_tensor(0), _tensor(2)]
+    addresses = [untyped_storage(tensor)._cdata for tensor in tensors]
+    uses = [torch._C._storage_Use_Count(address) for address in addresses]
+    first, second = (functools.partial(lambda at: torch.cat([tensors[at], tensors[at] * 2.0]), at) for at in (0, 1))
+    _native.rehearse_replay(first, second)
+    (found,) = _native.rehearse_replay(lambda: tensors[0] * 2.0, lambda: tensors[1] * 3.0)
+    if found is None or uses != [torch._C._storage_Use_Count(address) for address in addresses]:
+        return False
+    watched = [_native.WatchedProbe(address) for address in (*addresses, found._cdata)]
+    tensors.clear()
+    del found
+    return not any(storage.is_alive() for storage in watched)
 
 
 def _raises() -> bool:
     """An error of torch is caught and keeps its type, and everything is given back."""
-    x, rows = _tensor(0), torch.tensor([1, 2])
-    watched = _native.WatchedProbe(untyped_storage(x)._cdata)
+    tensors, rows = [_tensor(0)], torch.tensor([1, 2])
+    watched = _native.WatchedProbe(untyped_storage(tensors[0])._cdata)
     try:
-        _native.rehearse_replay(lambda: x.index_select(0, rows), lambda: x.index_select(0, rows + 6))
+        _native.rehearse_replay(
+            lambda: torch.index_select(tensors[0], 0, rows), lambda: torch.index_select(tensors[0], 0, rows + 6)
+        )
     except IndexError as error:
         said = str(error)
     else:
         return False
-    del x
+    tensors.clear()
     return "out of range" in said and not watched.is_alive()
