@@ -292,6 +292,33 @@ def test_replays_keep_no_storage(monkeypatch: pytest.MonkeyPatch) -> None:
         assert run.stats().storages <= 3
 
 
+def test_a_kernel_may_keep_its_argument(way: str, views: list[object]) -> None:
+    """The tensor that it was called with is its own from then on: later replays take another."""
+    x, kept = torch.rand(64, 64) + 1.0, []
+    library = torch.library.Library("aten", "IMPL")
+
+    def kernel(argument: torch.Tensor) -> torch.Tensor:
+        kept.append(argument)
+        return argument.cos()
+
+    try:
+        library.impl("digamma", kernel, "CPU", allow_override=True)
+        with remat.budget(1 << 30, policy="lru") as run:
+            for _ in range(8):
+                torch.digamma(x)
+            run.set_budget(16384 * 10)
+            calls = len(kept)
+            results = [torch.digamma(x) for _ in range(16)]
+            assert all(torch.equal(result, x.cos()) for _ in range(2) for result in results)
+            assert run.stats().recomputed > 2 and len(kept) == calls + 16 + run.stats().recomputed
+            # Natively the first replay takes the template, and gives it up.
+            assert len(views) == run.stats().recomputed - (way == "native")
+            assert all(torch.equal(argument, x) for argument in kept)
+            assert len({argument._cdata for argument in kept[calls + 16 :]}) == run.stats().recomputed
+    finally:
+        library._destroy()
+
+
 def test_an_error_of_a_replay_keeps_its_type(way: str) -> None:
     """The indices change behind the session's back, so that a replay fails where the first run did not."""
     table, rows = torch.randn(64, 1024), torch.arange(4)

@@ -39,6 +39,8 @@ pub struct Template {
     values: Vec<Owned>,
     shells: Vec<Shell>,
     slots: Vec<Slot>,
+    /// Empty between calls.
+    stack: OwnedStack,
     /// Whether it can be used: no call changed or kept a tensor of it.
     whole: bool,
 }
@@ -75,6 +77,7 @@ impl Template {
             values: Vec::with_capacity(call.values.len()),
             shells: Vec::new(),
             slots: Vec::with_capacity(stacked.positions.len()),
+            stack: OwnedStack::with_room(torch, call.values.len())?,
             whole: true,
         };
         for (position, value) in call.values.iter().enumerate() {
@@ -177,18 +180,17 @@ impl Template {
                 .inputs
                 .iter()
                 .all(|&i| (i as usize) < differing.storages.len());
-        let mut stack = OwnedStack::with_room(&self.torch, self.values.len())?;
         if !(self.whole && usual) {
             return None;
         }
         self.lend(differing);
         for value in &self.values {
-            stack.push(value);
+            self.stack.push(value);
         }
         // SAFETY: the arguments are those of a call that the program made, but for what differs.
-        let called = unsafe { stack.call(py, &self.op, self.keys) };
-        let results = called.map(|()| self.storages(stack.values()));
-        drop(stack); // results that are arguments too no longer own them
+        let called = unsafe { self.stack.call(py, &self.op, self.keys) };
+        let results = called.map(|()| self.storages(self.stack.values()));
+        self.stack.clear(); // results that are arguments too no longer own them
         self.take_back(differing);
         if !self.whole {
             self.give_up();

@@ -116,7 +116,6 @@ impl State {
         d.set_item("engine_memory", engine.memory(budget_device).0)?;
         d.set_item("evictions", c.evictions)?;
         d.set_item("recomputed", c.replays)?;
-        d.set_item("native_replays", executor.native_replays)?;
         d.set_item("ops", self.ops + self.passed.load(Ordering::Relaxed))?;
         d.set_item("seconds", self.started.elapsed().as_secs_f64())?;
         d.set_item("recompute_seconds", executor.replay_ns as f64 / 1e9)?;

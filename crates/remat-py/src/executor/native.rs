@@ -53,7 +53,6 @@ impl Executor {
         }
         self.install_storages(py, torch, record, results, &outputs)?;
         self.ledger.spike(record.workspace_device, record.workspace);
-        self.native_replays += 1;
         Ok(true)
     }
 

@@ -59,8 +59,6 @@ pub struct Executor {
     pub trace: Option<Trace>,
     /// Nanoseconds spent replaying.
     pub replay_ns: u64,
-    /// Replays that called no Python.
-    pub native_replays: u64,
     /// Nanoseconds spent in the engine under pressure.
     pub decide_ns: u64,
     /// Name of the op being prepared, for errors.
@@ -121,7 +119,6 @@ impl Executor {
             global_state,
             trace,
             replay_ns: 0,
-            native_replays: 0,
             decide_ns: 0,
             current: String::new(),
             given: Vec::new(),

@@ -237,6 +237,11 @@ impl OwnedStack {
         unsafe { self.stack.all() }
     }
 
+    /// Drops all values.
+    pub fn clear(&mut self) {
+        while self.pop().is_some() {}
+    }
+
     /// Takes the last value.
     pub fn pop(&mut self) -> Option<Owned> {
         if self.values().is_empty() {
@@ -256,9 +261,12 @@ struct Thrown(Exception);
 // SAFETY: an exception belongs to whoever caught it, and stays on its thread here.
 unsafe impl Send for Thrown {}
 
+// SAFETY: the stack is this object's own, in C++'s memory, which belongs to no thread.
+unsafe impl Send for OwnedStack {}
+
 impl Drop for OwnedStack {
     fn drop(&mut self) {
-        while self.pop().is_some() {}
+        self.clear();
         // SAFETY: the buffer is of C++'s memory, whether this module or torch allocated it, and holds no value.
         unsafe { (self.memory.delete)(self.stack.begin.cast()) }
     }
