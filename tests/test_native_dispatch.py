@@ -216,6 +216,11 @@ def views(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     yield made
 
 
+@torch.inference_mode()
+def _inferred(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2.0).cos()
+
+
 # Calls of known forms with arguments of all kinds, of a tensor of 64 by 64 numbers and a number that differs.
 REPLAYED: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "numbers": lambda x, n: torch.addcmul(x, x, x, value=n + 0.5),
@@ -236,11 +241,6 @@ REPLAYED: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "another dtype": lambda x, n: x.to(torch.float64).to(torch.bfloat16),
     "an inference": lambda x, n: _inferred(x),
 }
-
-
-@torch.inference_mode()
-def _inferred(x: torch.Tensor) -> torch.Tensor:
-    return (x * 2.0).cos()
 
 
 @pytest.mark.parametrize("op", REPLAYED)
