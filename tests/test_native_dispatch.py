@@ -194,6 +194,142 @@ def test_numbers_that_differ_are_replayed_as_they_were(way: str, op: str) -> Non
     assert run.stats().recomputed > 0
 
 
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
+    """Views that replays ask Python for; one for each tensor among the arguments of a replayed op."""
+    made: list[object] = []
+    view = eager.view
+
+    def counting(*arguments: Any) -> torch.Tensor:
+        made.append(arguments)
+        return view(*arguments)
+
+    monkeypatch.setattr(eager, "view", counting)
+    yield made
+
+
+@torch.inference_mode()
+def _inferred(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2.0).cos()
+
+
+# Calls of known forms with arguments of all kinds, of a tensor of 64 by 64 numbers and a number that differs.
+REPLAYED: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "numbers": lambda x, n: torch.addcmul(x, x, x, value=n + 0.5),
+    "wrapped numbers": lambda x, n: x * (n + 1) / 1.5,
+    "wrapped truths": lambda x, n: x * (n > 3),
+    "offsets": lambda x, n: x[n % 8 : n % 8 + 48] + 1.0,
+    "strides": lambda x, n: x.t()[1:, ::2] @ x[:32, n % 8 : n % 8 + 40],
+    "a list of numbers": lambda x, n: torch.sum(x.view(4, 16, 64).expand(3, 4, 16, 64), (0, 2)) + n,
+    "a text": lambda x, n: torch.nn.functional.gelu(x, approximate="tanh"),
+    "a list of tensors": lambda x, n: torch.cat([x[n % 8 :][:16], x, x[:8]]),
+    "many dimensions": lambda x, n: x.view(2, 2, 2, 8, 2, 32)[:, :, 1:].sin(),
+    "no tensors": lambda x, n: torch.arange(n % 2, 4096 + n % 2, dtype=torch.float32).view(64, 64),
+    "a conjugate": lambda x, n: (torch.complex(x, x).t().conj() @ torch.complex(x, -x)).real,
+    "an imaginary part": lambda x, n: torch.complex(x, x).conj().imag * 2.0,
+    "two results": lambda x, n: torch.sort(x, 1)[0],
+    "a write": lambda x, n: x.sin().add_(x[0], alpha=n + 0.25),
+    "a write into a view": lambda x, n: (x * 1.25)[n % 8 :][:8].mul_(2.0),
+    "another dtype": lambda x, n: x.to(torch.float64).to(torch.bfloat16),
+    "an inference": lambda x, n: _inferred(x),
+}
+
+
+@pytest.mark.parametrize("op", REPLAYED)
+def test_replays_have_the_bits_of_plain_eager(way: str, op: str) -> None:
+    x = torch.randn(64, 64)
+
+    def results() -> list[list[float]]:
+        kept = [REPLAYED[op](x, step) for step in range(40)]
+        return [one.flatten()[::7].clone().tolist() for one in kept for _ in range(2)]
+
+    plain, measured = results(), remat.measure(results)
+    with remat.budget(measured.fraction(0.5), policy="lru") as run:
+        assert results() == plain
+    assert run.stats().recomputed > 0
+    assert run.stats().peak <= measured.fraction(0.5)
+
+
+@needed
+def test_replays_of_known_forms_enter_no_python(monkeypatch: pytest.MonkeyPatch, views: list[object]) -> None:
+    monkeypatch.setenv("REMAT_DISPATCH", "native")
+    x = torch.randn(64, 64)
+
+    def results(steps: range) -> list[float]:
+        kept = [torch.cat([REPLAYED[op](x, step) for op in ("wrapped numbers", "a write")]) for step in steps]
+        return [one.sum().item() for one in kept for _ in range(2)]
+
+    plain, measured = results(range(8, 64)), remat.measure(lambda: results(range(8, 64)))
+    with remat.budget(1 << 30, policy="lru") as run:
+        for _ in range(3):
+            results(range(8))
+        run.set_budget(measured.fraction(0.4))
+        before, made = run.stats().recomputed, len(views)
+        assert results(range(8, 64)) == plain
+        assert run.stats().recomputed > before + 50
+        assert len(views) == made
+
+
+@needed
+def test_replays_keep_no_storage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_DISPATCH", "native")
+    x = torch.randn(64, 64)
+    with remat.budget(16384 * 12, policy="lru") as run:
+        for _ in range(3):
+            kept = [torch.cat([x[:32], x[step : step + 32] * step]) for step in range(16)]
+            assert [one[0, 0].item() for one in kept] == [x[0, 0].item()] * 16
+            del kept
+        x * 2.0
+        assert run.stats().recomputed > 0
+        assert run.stats().storages <= 3
+
+
+def test_a_kernel_may_keep_its_argument(way: str, views: list[object]) -> None:
+    """The tensor that it was called with is its own from then on: later replays take another."""
+    x, kept = torch.rand(64, 64) + 1.0, []
+    library = torch.library.Library("aten", "IMPL")
+
+    def kernel(argument: torch.Tensor) -> torch.Tensor:
+        kept.append(argument)
+        return argument.cos()
+
+    try:
+        library.impl("digamma", kernel, "CPU", allow_override=True)
+        with remat.budget(1 << 30, policy="lru") as run:
+            for _ in range(8):
+                torch.digamma(x)
+            run.set_budget(16384 * 10)
+            calls = len(kept)
+            results = [torch.digamma(x) for _ in range(16)]
+            assert all(torch.equal(result, x.cos()) for _ in range(2) for result in results)
+            assert run.stats().recomputed > 2 and len(kept) == calls + 16 + run.stats().recomputed
+            # Natively the first replay takes the template, and gives it up.
+            assert len(views) == run.stats().recomputed - (way == "native")
+            assert all(torch.equal(argument, x) for argument in kept)
+            assert len({argument._cdata for argument in kept[calls + 16 :]}) == run.stats().recomputed
+    finally:
+        library._destroy()
+
+
+def test_an_error_of_a_replay_keeps_its_type(way: str) -> None:
+    """The indices change behind the session's back, so that a replay fails where the first run did not."""
+    table, rows = torch.randn(64, 1024), torch.arange(4)
+    behind = rows.numpy()
+    expected = table.index_select(0, rows).sum().item()
+    with remat.budget(1 << 20, policy="lru") as run:
+        for _ in range(8):
+            table.index_select(0, rows)
+        chosen = table.index_select(0, rows)
+        fillers = [table * step for step in range(5)]
+        behind[:] = 100
+        for _ in range(3):
+            with pytest.raises(IndexError, match="out of range"):
+                chosen.sum()
+        behind[:] = range(4)
+        assert chosen.sum().item() == expected
+        assert len(fillers) == 5 and run.stats().recomputed > 0
+
+
 def test_a_refusal_keeps_its_type(way: str) -> None:
     with remat.budget("1MiB") as run:
         for _ in range(6):
@@ -340,6 +476,51 @@ watch._native.WatchedProbe = lambda address: type('Other', (), {
     '__getattr__': lambda self, name: getattr(probe(address), name), 'object': lambda self: None})()
 """,
 }
+
+
+REPLAY_PROBES = {
+    "storages that are not watched": WATCH_PROBES["counts of references"],
+    "functions": "rehearsal._native.register_replays = lambda *a: exec('raise RuntimeError')",
+    "ops": "rehearsal.torch.ops.aten.alias = lambda x: x",
+    "results": "rehearsal._contents = lambda tensors: []",
+    "writes": "rehearsal._writes = lambda: False",
+    "storages that are kept": "torch._C._storage_Use_Count = lambda address, counts=iter(range(1000)): next(counts)\n"
+    "native.watch_results = lambda *a: remat._native.watch_results()",
+    "errors": "rehearsal._raises = lambda: False",
+}
+
+
+@pytest.mark.parametrize("probe", [None, *REPLAY_PROBES])
+@needed
+def test_ops_are_replayed_through_python_where_a_probe_fails(probe: str | None) -> None:
+    """Each in a process of its own."""
+    program = f"""
+import remat, torch, warnings
+from remat._torch_internals import eager
+from remat._torch_internals.eager import native, rehearsal, watch
+warnings.simplefilter("ignore")
+view, made = eager.view, []
+eager.view = lambda *arguments: made.append(0) or view(*arguments)
+{REPLAY_PROBES.get(probe or "", "")}
+x = torch.ones(64, 64)
+with remat.budget(1 << 30, policy="lru") as run:
+    for _ in range(8):
+        x * 2.0
+    run.set_budget(16384 * 12)
+    kept = [x * (step + 0.5) for step in range(24)]
+    assert [one[0, 0].item() for one in kept] == [step + 0.5 for step in range(24)]
+    assert run.stats().recomputed > 0
+    print(run.stats().dispatch, len(made) > 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment(), "REMAT_DISPATCH": "native"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["native", str(probe is not None)]
 
 
 @pytest.mark.parametrize("probe", PROBES)

@@ -138,5 +138,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(dispatch::native::leave_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::capture_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::raise_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::rehearsal::register_replays, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::rehearsal::rehearse_replay, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::rehearsal::replay_natively, m)?)?;
     Ok(())
 }

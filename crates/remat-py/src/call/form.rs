@@ -1,11 +1,16 @@
 //! A call without its storages and without the numbers that differ from call to call.
 
+use std::sync::{Mutex, OnceLock};
+
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::arguments::Walk;
 use super::func::Func;
+use super::stacked::Stacked;
+use super::template::{Dispatched, Template};
 use super::view::{Arg, Number, View};
+use crate::ffi::dispatcher::Torch;
 
 /// All calls of one form are recorded by the same description of their arguments.
 pub struct Form {
@@ -21,12 +26,18 @@ pub struct Form {
     pub written: Vec<u32>,
     /// For each flattened result the index into the op's outputs, if it has a storage of its own.
     pub results: Vec<Option<u32>>,
+    /// For each view its input.
+    pub inputs: Vec<u32>,
+    /// The arguments as the dispatcher takes them, once a call came to it; `None` in it if they are unusual.
+    pub template: OnceLock<Option<Mutex<Template>>>,
 }
 
 impl Form {
     /// The form of a call whose arguments were walked; takes them over.
     pub fn of(func: &Func, walked: &mut Walk, results: Vec<Option<u32>>) -> Form {
         Form {
+            inputs: walked.views.iter().map(|view| view.input).collect(),
+            template: OnceLock::new(),
             func: func.overload.as_ptr() as usize,
             args: std::mem::take(&mut walked.args),
             kwargs: std::mem::take(&mut walked.kwargs),
@@ -34,6 +45,26 @@ impl Form {
             written: std::mem::take(&mut walked.written),
             results,
         }
+    }
+
+    /// Makes the template of the form, so that replays need no Python, if the arguments are of usual kinds.
+    ///
+    /// # Safety
+    /// As for [`Template::of`]; the call is of this form.
+    pub unsafe fn make_template(
+        &self,
+        py: Python<'_>,
+        torch: &Torch,
+        call: &Dispatched<'_>,
+        stacked: &Stacked,
+    ) {
+        let absent = |position| matches!(self.args.get(position), Some(Arg::Absent));
+        self.template.get_or_init(|| {
+            // SAFETY: as the caller promises.
+            let made = unsafe { Template::of(py, torch, call, stacked, absent) };
+            made.filter(|made| made.tensors() == self.views.len())
+                .map(Mutex::new)
+        });
     }
 
     /// Builds the positional arguments.

@@ -10,4 +10,5 @@ pub mod random;
 pub mod record;
 pub mod signature;
 pub mod stacked;
+pub mod template;
 pub mod view;

@@ -20,11 +20,13 @@ use crate::call::global_state::StateNumber;
 use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::stacked::Stacked;
+use crate::call::template::Dispatched;
 use crate::ffi::boxed::{storage_bytes, Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::generator;
 use crate::ffi::layout::Impl;
+use crate::ffi::shell;
 use crate::ffi::watch::Watched;
 use crate::tracking::storages::{Contents, LiveId};
 
@@ -81,11 +83,12 @@ impl State {
     /// Announces a call of a known form; `None` if it has to go through Python.
     ///
     /// # Safety
-    /// The values that `stacked` names are alive, on the stack of the call.
+    /// The call is in progress, and `stacked` was passed over its arguments.
     pub(super) unsafe fn begin_known(
         &mut self,
         py: Python<'_>,
         torch: &Torch,
+        call: &Dispatched<'_>,
         stacked: &Stacked,
     ) -> PyResult<Option<Running>> {
         if self.executor.storages.has_deaths() {
@@ -125,7 +128,27 @@ impl State {
             self.executor.storages.note_forward();
         }
         let op = self.begin_counted(py, &spec_of(&known, &inputs.tensors, replay))?;
+        let made = known.form.template.get().is_some();
+        if !made && replay == Replay::Allowed && self.replays_natively(&known) {
+            // SAFETY: as the caller promises.
+            unsafe { known.form.make_template(py, torch, call, stacked) };
+        }
         Ok(Some(Running::of(known, op, inputs, chain, state, replay)))
+    }
+
+    /// Whether replays of a form may do without Python: all is in main memory, no random numbers are drawn, and the
+    /// probe found what they need.
+    fn replays_natively(&self, known: &Known) -> bool {
+        let device = known.signature.workspace_device;
+        let here = |output: &Output| match *output {
+            Output::Fresh { device: other, .. } => other == device,
+            _ => true,
+        };
+        let name = self.executor.devices.get(usize::from(device.0));
+        shell::are_rehearsed()
+            && !known.func.random
+            && name.is_some_and(|device| device.name == "cpu")
+            && known.outputs.iter().all(here)
     }
 
     /// Whether Python would not treat a call otherwise. Blank memory that is used otherwise than filled stays

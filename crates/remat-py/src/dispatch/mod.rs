@@ -15,6 +15,7 @@ mod measure;
 pub mod native;
 mod op;
 mod placed;
+pub mod rehearsal;
 mod restore;
 mod route;
 mod run;

@@ -15,6 +15,7 @@ use super::forms::Candidate;
 use super::known::Running;
 use super::lock::{Held, SessionLock};
 use crate::call::stacked::{Arity, Stacked};
+use crate::call::template::Dispatched;
 use crate::ffi::autograd;
 use crate::ffi::boxed::{find_items, words, Boxed, Stack, Value};
 use crate::ffi::dispatcher::{self, Dispatcher, Keys, Libraries, Op, Torch};
@@ -66,12 +67,28 @@ thread_local! {
 }
 
 /// A capture of the ops that the probe calls.
-struct Capture {
+#[derive(Default)]
+pub(super) struct Capture {
     list: Option<(usize, Vec<i64>)>,
     tensor: Option<usize>,
     raising: bool,
     seen: Vec<Seen>,
+    /// Is shown each op.
+    watcher: Option<Watcher>,
 }
+
+impl Capture {
+    /// A capture that shows each op to a function.
+    pub(super) fn watched(watcher: Watcher) -> Capture {
+        Capture {
+            watcher: Some(watcher),
+            ..Capture::default()
+        }
+    }
+}
+
+/// Looks at a call that came to the fallback.
+pub(super) type Watcher = Box<dyn FnMut(&Torch, &str, &Dispatched<'_>)>;
 
 /// The call that is on its way through Python on this thread.
 pub(super) fn take_candidate() -> Option<Candidate> {
@@ -265,7 +282,7 @@ pub(super) unsafe extern "C-unwind" fn fallback(
     let captured = CAPTURE.with_borrow_mut(|capture| match capture {
         Some(capture) => {
             // SAFETY: the dispatcher's own arguments.
-            unsafe { note(capture, op, stack) };
+            unsafe { note(capture, op, keys, stack) };
             true
         }
         None => false,
@@ -382,7 +399,12 @@ unsafe fn session(
     }
     let way = if known {
         // SAFETY: the arguments are alive until the kernel runs.
-        Gil::with(|py| unsafe { announce(native, torch, py, &stacked) })
+        Gil::with(|py| unsafe {
+            let values = (*stack).last(arity.arguments).unwrap_or(&[]);
+            let op = *op;
+            let call = Dispatched { op, keys, values };
+            announce(native, torch, py, &call, &stacked)
+        })
     } else {
         Some(Ok(Way::Python))
     };
@@ -431,18 +453,19 @@ unsafe fn session(
 /// Announces a call if its form is known.
 ///
 /// # Safety
-/// The values that `stacked` names are alive.
+/// The call is in progress, and `stacked` was passed over its arguments.
 unsafe fn announce<'a>(
     native: &'a Native,
     torch: &Torch,
     py: Python<'_>,
+    call: &Dispatched<'_>,
     stacked: &Stacked,
 ) -> PyResult<Way<'a>> {
     let Some(mut held) = native.lock.enter(py) else {
         return Ok(Way::Inside);
     };
     // SAFETY: as the caller promises.
-    let running = unsafe { held.state.begin_known(py, torch, stacked)? };
+    let running = unsafe { held.state.begin_known(py, torch, call, stacked)? };
     Ok(match running {
         Some(running) => Way::Announced(Underway {
             held: Some(held),
@@ -475,10 +498,11 @@ unsafe fn take_in(
 ///
 /// # Safety
 /// The dispatcher's own arguments.
-unsafe fn note(capture: &mut Capture, op: *const Op, stack: *const Stack) {
+unsafe fn note(capture: &mut Capture, op: *const Op, keys: u64, stack: *const Stack) {
     // SAFETY: as the caller promises; all values on the stack of a call that the probe makes are its arguments.
     unsafe {
         let (name, overload) = (*op).name();
+        let name = format!("{name}.{overload}");
         let values = (*stack).all();
         let header = capture.list.as_ref().and_then(|(at, items)| {
             let (_, list) = values.get(*at)?.raw();
@@ -490,7 +514,7 @@ unsafe fn note(capture: &mut Capture, op: *const Op, stack: *const Stack) {
         let raw = values.iter().map(Value::raw).collect();
         let tensor = capture.tensor.and_then(|at| values.get(at));
         capture.seen.push(Seen {
-            name: format!("{name}.{overload}"),
+            name: name.clone(),
             raw,
             header,
             read,
@@ -498,6 +522,10 @@ unsafe fn note(capture: &mut Capture, op: *const Op, stack: *const Stack) {
         });
         if capture.raising {
             let _ = RAISES.set(*op);
+        }
+        if let (Some(torch), Some(watcher)) = (Torch::get(), capture.watcher.as_mut()) {
+            let op = *op;
+            watcher(torch, &name, &Dispatched { op, keys, values });
         }
     }
 }
@@ -575,15 +603,20 @@ pub fn capture_native(
         list,
         tensor,
         raising,
-        seen: Vec::new(),
+        ..Capture::default()
     };
+    Ok(captured(call, capture)?.seen)
+}
+
+/// Calls a function while the ops that come to the fallback are captured.
+pub(super) fn captured(call: &Bound<'_, PyAny>, capture: Capture) -> PyResult<Capture> {
     CAPTURE.with_borrow_mut(|captured| *captured = Some(capture));
     include_native(true);
     let called = call.call0();
     include_native(false);
     let captured = CAPTURE.with_borrow_mut(Option::take);
     called?;
-    Ok(captured.map_or_else(Vec::new, |capture| capture.seen))
+    Ok(captured.unwrap_or_default())
 }
 
 /// Raises the error that the fallback met on this thread.

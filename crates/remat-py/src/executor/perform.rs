@@ -51,10 +51,8 @@ impl Executor {
     fn evict(&mut self, py: Python<'_>, sid: StorageId) -> PyResult<()> {
         match self.storages.buffer(sid) {
             Buffer::Empty => Ok(()),
-            Buffer::Scratch(storage) => {
-                let bytes: u64 = storage.bind(py).call_method0("nbytes")?.extract()?;
-                let device = self.scratch_device(py, sid)?;
-                self.ledger.sub(device, bytes);
+            Buffer::Scratch(scratch) => {
+                self.ledger.sub(scratch.device, scratch.bytes);
                 self.storages.set_buffer(sid, Buffer::Empty);
                 Ok(())
             }
@@ -91,13 +89,5 @@ impl Executor {
     fn empty_storage<'py>(&self, py: Python<'py>, device: DeviceId) -> PyResult<Bound<'py, PyAny>> {
         let device = &self.devices[device.0 as usize].device;
         self.internals.empty_storage.bind(py).call1((device,))
-    }
-
-    fn scratch_device(&mut self, py: Python<'_>, sid: StorageId) -> PyResult<DeviceId> {
-        let Buffer::Scratch(storage) = self.storages.buffer(sid) else {
-            return Ok(DeviceId(0));
-        };
-        let storage = storage.bind(py).clone();
-        Ok(self.device_of(&storage)?.unwrap_or(DeviceId(0)))
     }
 }

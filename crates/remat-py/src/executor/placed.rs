@@ -102,8 +102,8 @@ impl Executor {
             self.owners
                 .insert(arena.offset(origin.data), self.storage_of(live.tensor));
         }
-        for (sid, storage) in self.storages.scratch() {
-            if let Ok(imp) = Impl::of(storage.bind(py)) {
+        for (sid, scratch) in self.storages.scratch() {
+            if let Ok(imp) = scratch.owner.imp(py) {
                 // SAFETY: the table's reference owns the storage.
                 let origin = unsafe { layout.origin(py, imp) };
                 self.owners.insert(arena.offset(origin.data), sid);
@@ -222,7 +222,7 @@ impl Executor {
                 let live = self.storages.live(*id).filter(|live| live.present)?;
                 live.is_alive(py).then_some(live.imp)?
             }
-            Buffer::Scratch(storage) => Impl::of(storage.bind(py)).ok()?,
+            Buffer::Scratch(scratch) => scratch.owner.imp(py).ok()?,
             Buffer::Empty => return None,
         };
         // SAFETY: a live storage is not dying, and the GIL was not released since; a scratch storage is owned by the

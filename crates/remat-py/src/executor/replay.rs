@@ -1,25 +1,44 @@
-//! Running a recorded op once more, and giving its results to the storages that need them.
+//! Running a recorded op once more, and giving its results to the storages that need them. This is the way through
+//! Python, which every op can take; [`native`](super::native) is the way around it.
 
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use remat_core::{Bytes, Mutation, OpId, StorageId, TensorId};
+use remat_core::{Bytes, DeviceId, Mutation, OpId, StorageId, TensorId};
 
 use super::state::Executor;
 use crate::call::record::{GradMode, Record};
 use crate::call::view::BLANK;
 use crate::ffi::arena::Fallback;
-use crate::ffi::layout::{Guard, Impl};
-use crate::tracking::storages::{Buffer, LiveId};
+use crate::ffi::layout::Guard;
+use crate::tracking::storages::{Buffer, LiveId, Owner, Scratch};
 
 /// Whether installed bytes are new to the ledger.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Moved {
+pub(super) enum Moved {
     /// Counted already, under another storage.
     Bytes,
     /// Just made.
     New,
+}
+
+/// A storage with the bytes that a replay made.
+pub(super) struct Source {
+    pub(super) owner: Owner,
+    pub(super) bytes: u64,
+    /// Its device, where that is known without asking.
+    pub(super) device: Option<DeviceId>,
+}
+
+impl Source {
+    fn of(object: Bound<'_, PyAny>) -> PyResult<Source> {
+        Ok(Source {
+            bytes: object.call_method0("nbytes")?.extract()?,
+            owner: Owner::Object(object.unbind()),
+            device: None,
+        })
+    }
 }
 
 /// The inputs of a replay.
@@ -85,16 +104,19 @@ impl Executor {
             let needed = Bytes(made + record.workspace);
             self.check_blocks(py, needed, record.workspace_device)?;
         }
+        if self.replay_natively(py, op, record, mutation)? {
+            return Ok(());
+        }
         let inputs = self.replay_inputs(py, op, record, mutation)?;
         let result = self.call_recorded(py, record, &inputs)?;
         let outputs = self.storages_of(self.engine.outputs(op));
-        self.install_written(record, &inputs, &outputs, mutation)?;
+        self.install_written(py, record, &inputs, &outputs, mutation)?;
         self.install_results(py, record, &result, &outputs)?;
         self.ledger.spike(record.workspace_device, record.workspace);
         Ok(())
     }
 
-    fn storages_of(&self, tensors: &[TensorId]) -> Vec<StorageId> {
+    pub(super) fn storages_of(&self, tensors: &[TensorId]) -> Vec<StorageId> {
         tensors.iter().map(|&t| self.storage_of(t)).collect()
     }
 
@@ -202,6 +224,7 @@ impl Executor {
     /// Gives the inputs that a replay wrote to the storages of the new versions.
     fn install_written(
         &mut self,
+        py: Python<'_>,
         record: &Record,
         inputs: &Inputs<'_>,
         outputs: &[StorageId],
@@ -217,7 +240,7 @@ impl Executor {
             } else {
                 Moved::New
             };
-            self.install(target, object, moved)?;
+            self.install(py, target, Source::of(object)?, moved)?;
         }
         Ok(())
     }
@@ -245,25 +268,38 @@ impl Executor {
                 ));
             }
             let storage = self.internals.untyped_storage.bind(py).call1((&tensor,))?;
-            self.install(target, storage, Moved::New)?;
+            self.install(py, target, Source::of(storage)?, Moved::New)?;
         }
         Ok(())
     }
 
     /// Gives the bytes of `source` to an engine storage, unless it has its own already.
-    fn install(&mut self, sid: StorageId, source: Bound<'_, PyAny>, moved: Moved) -> PyResult<()> {
-        let bytes: u64 = source.call_method0("nbytes")?.extract()?;
+    pub(super) fn install(
+        &mut self,
+        py: Python<'_>,
+        sid: StorageId,
+        source: Source,
+        moved: Moved,
+    ) -> PyResult<()> {
         match self.storages.buffer(sid) {
             Buffer::Scratch(_) => Ok(()),
-            Buffer::Live(id) => self.install_live(*id, &source, bytes, moved),
+            Buffer::Live(id) => self.install_live(py, *id, &source, moved),
             Buffer::Empty => {
-                if moved == Moved::New {
-                    if let Some(device) = self.device_of(&source)? {
-                        self.ledger.add(device, bytes);
-                    }
+                let Source { owner, bytes, .. } = source;
+                let device = match source.device {
+                    Some(device) => Some(device),
+                    None => self.device_of(&owner.object(py)?)?,
+                };
+                if let Some(device) = device.filter(|_| moved == Moved::New) {
+                    self.ledger.add(device, bytes);
                 }
-                self.storages
-                    .set_buffer(sid, Buffer::Scratch(source.unbind()));
+                let device = device.unwrap_or(DeviceId(0));
+                let scratch = Scratch {
+                    owner,
+                    bytes,
+                    device,
+                };
+                self.storages.set_buffer(sid, Buffer::Scratch(scratch));
                 Ok(())
             }
         }
@@ -271,12 +307,12 @@ impl Executor {
 
     fn install_live(
         &mut self,
+        py: Python<'_>,
         id: LiveId,
-        source: &Bound<'_, PyAny>,
-        bytes: u64,
+        source: &Source,
         moved: Moved,
     ) -> PyResult<()> {
-        let py = source.py();
+        let bytes = source.bytes;
         let Some(live) = self.storages.live(id).filter(|live| !live.present) else {
             return Ok(());
         };
@@ -290,7 +326,7 @@ impl Executor {
         let Some(_kept) = live.keep(py)? else {
             return Ok(());
         };
-        let made = Impl::of(source)?;
+        let made = source.owner.imp(py)?;
         // SAFETY: `_kept` and `source` are in scope and own the two storages. One is evicted and the other was made
         // by the replay that just ended, so no op reads or writes them. The evicted one gets as many bytes as its size
         // says (compared above), so its guard may go down. `source` gets none, and the executor uses it no more.

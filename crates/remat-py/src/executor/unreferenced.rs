@@ -8,7 +8,7 @@ use remat_core::TensorId;
 
 use super::state::Executor;
 use crate::ffi::errors::budget_error;
-use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::storages::{Buffer, LiveId, Owner, Scratch};
 
 /// The least that dropping constants must yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,12 @@ impl Executor {
             if let Some(live) = held.then(|| self.storages.forget(id)).flatten() {
                 let sid = self.storage_of(live.tensor);
                 if let Some(object) = live.hold {
-                    self.storages.set_buffer(sid, Buffer::Scratch(object));
+                    let scratch = Scratch {
+                        owner: Owner::Object(object),
+                        bytes: live.bytes,
+                        device: live.device,
+                    };
+                    self.storages.set_buffer(sid, Buffer::Scratch(scratch));
                 }
                 self.release(py, live.tensor)?;
             }

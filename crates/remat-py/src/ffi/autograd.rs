@@ -70,7 +70,7 @@ impl Autograd {
         // owners. It is given back, as torch does.
         unsafe {
             let accumulates = *(node as *const usize) == self.accumulates;
-            let owned = Strong::taken(node);
+            let owned = Strong::from_given(node);
             let owners = owned.owners();
             Ok(Some(Node {
                 accumulates,

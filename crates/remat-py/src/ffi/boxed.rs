@@ -14,63 +14,63 @@ use pyo3::prelude::*;
 #[pyo3(from_item_all)]
 pub struct Boxed {
     /// Tag of `None`.
-    none: u32,
+    pub(super) none: u32,
     /// Tag of a tensor.
-    tensor: u32,
+    pub(super) tensor: u32,
     /// Tag of a `double`.
     float: u32,
     /// Tag of an `int64_t`.
-    int: u32,
+    pub(super) int: u32,
     /// Tag of a `bool`.
     boolean: u32,
     /// Tag of a string.
-    string: u32,
+    pub(super) string: u32,
     /// Tag of a list.
-    list: u32,
+    pub(super) list: u32,
     /// Tag of a device.
     device: u32,
     /// In a list, of the vector of its items; in a string, of its text.
-    header: usize,
+    pub(super) header: usize,
     /// In `TensorImpl`, of the pointer to its storage.
-    storage: usize,
+    pub(super) storage: usize,
     /// In `TensorImpl`, of the number of dimensions, which sizes and strides follow.
     sizes: usize,
     /// In `TensorImpl`, of the offset in elements.
-    offset: usize,
+    pub(super) offset: usize,
     /// In `TensorImpl`, of the word with the dtype, the device and properties of the layout.
-    dtype: usize,
+    pub(super) dtype: usize,
     /// In `TensorImpl`, of the set of dispatch keys.
     keys: usize,
     /// In the word with the dtype, the bit of numbers that torch wrapped in a tensor.
-    wrapped: u64,
+    pub(super) wrapped: u64,
     /// Address of the tensor without a value.
     undefined: usize,
     /// In `StorageImpl`, of the size in bytes.
     nbytes: usize,
     /// In `StorageImpl`, of the pointer to the data.
-    data: usize,
+    pub(super) data: usize,
 }
 
 /// `c10::IValue`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Value {
-    payload: u64,
-    tag: u32,
-    _unused: u32,
+    pub(super) payload: u64,
+    pub(super) tag: u32,
+    pub(super) _unused: u32,
 }
 
 /// `std::vector<c10::IValue>`.
 #[repr(C)]
 pub struct Stack {
-    begin: *mut Value,
-    end: *mut Value,
-    capacity: *mut Value,
+    pub(super) begin: *mut Value,
+    pub(super) end: *mut Value,
+    pub(super) capacity: *mut Value,
 }
 
 /// Address of a `c10::TensorImpl` that has a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tensor(usize);
+pub struct Tensor(pub(super) usize);
 
 /// A number that torch wrapped in a tensor: `x * 2` comes to the dispatcher as the product of two tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -109,6 +109,18 @@ pub struct Torch {
     pub boxed: &'static Boxed,
 }
 
+impl Torch {
+    /// Torch, once the dispatcher was set up and its values were described.
+    pub fn get() -> Option<&'static Torch> {
+        static TORCH: OnceLock<Torch> = OnceLock::new();
+        if let Some(torch) = TORCH.get() {
+            return Some(torch);
+        }
+        let (dispatcher, boxed) = (dispatcher()?, boxed()?);
+        Some(TORCH.get_or_init(|| Torch { dispatcher, boxed }))
+    }
+}
+
 /// The dispatcher, once it was set up.
 pub fn dispatcher() -> Option<&'static Dispatcher> {
     DISPATCHER.get()
@@ -328,6 +340,21 @@ impl Dispatcher {
         let keys = self.keys.snapshot | python | (keys & (python - 1));
         // SAFETY: as for `next`.
         unsafe { (self.redispatch)(std::ptr::null_mut(), op, keys, stack) }
+    }
+
+    /// Torch's function that calls an op's kernel.
+    pub fn kernel(&self) -> Kernel {
+        self.redispatch
+    }
+
+    /// Those of the keys for which kernels below the fallback are chosen.
+    pub fn below(&self, keys: u64) -> u64 {
+        keys & self.keys.below
+    }
+
+    /// The key of the CPU's kernels.
+    pub fn cpu(&self) -> u64 {
+        self.keys.cpu
     }
 
     /// Calls an op without arguments.

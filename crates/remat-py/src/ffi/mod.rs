@@ -3,6 +3,7 @@
 pub mod arena;
 pub mod autograd;
 pub mod boxed;
+pub mod caught;
 pub mod deaths;
 pub mod dispatcher;
 pub mod errors;
@@ -10,6 +11,8 @@ pub mod fastcall;
 pub mod generator;
 pub mod gil;
 pub mod layout;
+pub mod owned;
 pub mod settings;
+pub mod shell;
 pub mod torch_internals;
 pub mod watch;

@@ -82,7 +82,8 @@ unsafe fn counts<'a>(storage: usize) -> &'a AtomicU64 {
 /// A weak reference to a storage that tells of its death.
 pub struct Watched(usize);
 
-/// A strong reference to a storage, or to another object that counts its references in this way.
+/// A strong reference to a storage, or to anything else whose class derives from `c10::intrusive_ptr_target`: a tensor,
+/// a list, a text. Their tables begin with the same functions, and their second word counts references likewise.
 pub struct Strong(usize);
 
 impl Watched {
@@ -177,21 +178,45 @@ impl Strong {
     /// The storage is alive, and stays so during the call.
     pub unsafe fn new(storage: usize) -> Option<Strong> {
         WATCHING.get()?;
+        // SAFETY: as the caller promises.
+        Some(unsafe { Strong::counted(storage) })
+    }
+
+    /// [`new`](Self::new), once watching was set up.
+    unsafe fn counted(storage: usize) -> Strong {
         // SAFETY: the caller promises that the storage is alive.
         let after = unsafe { counts(storage) }.fetch_add(STRONG, Ordering::Relaxed) + STRONG;
         if after & HAS_OBJECT != 0 && after as u32 == 2 {
             // SAFETY: torch's own function for this transition.
             unsafe { call(storage as *mut c_void, INCREF_OBJECT) };
         }
-        Some(Strong(storage))
+        Strong(storage)
     }
 
-    /// A strong reference that torch gave out, to an object of any class that counts its references in this way.
+    /// Takes over a reference that somebody gives up.
     ///
     /// # Safety
-    /// The reference is the caller's, who hands it over.
-    pub unsafe fn taken(object: usize) -> Strong {
-        Strong(object)
+    /// The reference is there, and nobody else gives it back.
+    pub unsafe fn from_given(address: usize) -> Strong {
+        Strong(address)
+    }
+
+    /// Gives the reference up to somebody who gives it back; returns the address.
+    pub fn give(self) -> usize {
+        let address = self.0;
+        std::mem::forget(self);
+        address
+    }
+
+    /// A further reference.
+    pub fn copy(&self) -> Strong {
+        // SAFETY: `self` keeps the object alive.
+        unsafe { Strong::counted(self.0) }
+    }
+
+    /// The object's address.
+    pub fn address(&self) -> usize {
+        self.0
     }
 
     /// Strong references to the object, this one among them.
@@ -241,6 +266,20 @@ impl Drop for Strong {
             }
         }
     }
+}
+
+/// Whether the object at an address has one owner, and no Python object.
+///
+/// # Safety
+/// The object is alive, and of a class that [`Strong`] names.
+pub unsafe fn is_sole(address: usize) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { counts(address) }.load(Ordering::Acquire) == STRONG | WEAK
+}
+
+/// Whether the probe found that references are counted as described.
+pub fn is_probed() -> bool {
+    PROBED.load(Ordering::Acquire)
 }
 
 /// A function of a storage's class, by its place in the table.

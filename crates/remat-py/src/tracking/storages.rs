@@ -103,7 +103,43 @@ pub enum Buffer {
     /// In a storage that the program holds (if `present`).
     Live(LiveId),
     /// In a storage of the table's own.
-    Scratch(Py<PyAny>),
+    Scratch(Scratch),
+}
+
+/// A storage that the table owns.
+pub struct Scratch {
+    /// The reference by which it owns the storage.
+    pub owner: Owner,
+    /// Its size.
+    pub bytes: u64,
+    /// The device that holds it.
+    pub device: DeviceId,
+}
+
+/// A reference that owns a storage.
+pub enum Owner {
+    /// To its Python object.
+    Object(Py<PyAny>),
+    /// To the storage itself.
+    Storage(Strong),
+}
+
+impl Owner {
+    /// The C++ storage.
+    pub fn imp(&self, py: Python<'_>) -> PyResult<Impl> {
+        match self {
+            Owner::Object(object) => Impl::of(object.bind(py)),
+            Owner::Storage(strong) => Ok(Impl::at(strong.address())),
+        }
+    }
+
+    /// The Python object.
+    pub fn object<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Owner::Object(object) => Ok(object.bind(py).clone()),
+            Owner::Storage(strong) => strong.to_object(py),
+        }
+    }
 }
 
 /// The queue of storages that died, in whatever thread. Python calls it under the GIL, before the storage is freed.
@@ -404,7 +440,7 @@ impl Storages {
     }
 
     /// Every scratch storage, with the engine storage whose bytes it has.
-    pub fn scratch(&self) -> impl Iterator<Item = (StorageId, &Py<PyAny>)> {
+    pub fn scratch(&self) -> impl Iterator<Item = (StorageId, &Scratch)> {
         let all = self.buffers.iter().enumerate();
         all.filter_map(|(index, buffer)| match buffer {
             Buffer::Scratch(storage) => Some((StorageId(index as u32), storage)),
@@ -445,9 +481,26 @@ impl Storages {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         match self.buffer(sid) {
             Buffer::Empty => Ok(None),
-            Buffer::Scratch(s) => Ok(Some(s.bind(py).clone())),
+            Buffer::Scratch(scratch) => scratch.owner.object(py).map(Some),
             Buffer::Live(id) => match self.live(*id) {
                 Some(live) if live.present => live.upgrade(py),
+                _ => Ok(None),
+            },
+        }
+    }
+
+    /// A reference to the storage that holds an engine storage's bytes, if they are in memory; no Python object is
+    /// made.
+    pub fn strong(&self, py: Python<'_>, sid: StorageId) -> PyResult<Option<Strong>> {
+        match self.buffer(sid) {
+            Buffer::Empty => Ok(None),
+            Buffer::Scratch(Scratch { owner, .. }) => match owner {
+                Owner::Storage(strong) => Ok(Some(strong.copy())),
+                // SAFETY: the table's reference owns the storage.
+                Owner::Object(_) => Ok(unsafe { Strong::new(owner.imp(py)?.address()) }),
+            },
+            Buffer::Live(id) => match self.live(*id) {
+                Some(live) if live.present => live.strong(py),
                 _ => Ok(None),
             },
         }
@@ -483,6 +536,19 @@ impl Live {
                 .lock()
                 .map(|strong| Kept::Storage { _strong: strong }),
         })
+    }
+
+    /// A reference to the storage, unless it died.
+    pub fn strong(&self, py: Python<'_>) -> PyResult<Option<Strong>> {
+        match &self.watch {
+            Watch::Storage(watched) => Ok(watched.lock()),
+            Watch::Object { .. } => {
+                let object = self.upgrade(py)?;
+                // SAFETY: the object is in scope and owns the storage.
+                let strong = |_| unsafe { Strong::new(self.imp.address()) };
+                Ok(object.as_ref().and_then(strong))
+            }
+        }
     }
 
     /// The storage object, unless it died.

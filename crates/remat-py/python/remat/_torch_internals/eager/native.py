@@ -22,6 +22,7 @@ from .layout import probe_layout
 from .leaf_gradients import read_accumulating
 from .ops import describe
 from .random_state import read_random_state
+from .rehearsal import replay_without_python
 from .replays import own_frames_dropped
 from .tensors import untyped_storage
 from .watch import watch_results
@@ -101,6 +102,8 @@ def _set_up() -> None:
     # Where one of these refuses, Python is asked each time.
     read_random_state()
     read_accumulating(libraries["cpu"], watched)
+    # Where it refuses, ops are replayed through Python, which takes longer.
+    replay_without_python(libraries["c10"], libraries["python"], _bit_of("ADInplaceOrView"))
 
 
 def _unexpected(what: str) -> Unsuited:

@@ -1,0 +1,124 @@
+//! Replays of ops that came to the session natively: the template of the form is called, and no Python.
+
+use pyo3::prelude::*;
+use remat_core::{Mutation, OpId, StorageId};
+
+use super::replay::{Moved, Source};
+use super::state::Executor;
+use crate::call::record::{GradMode, Record};
+use crate::call::template::{Differing, Template};
+use crate::ffi::boxed::storage_bytes;
+use crate::ffi::dispatcher::Torch;
+use crate::ffi::owned::grad_mode;
+use crate::ffi::watch::Strong;
+use crate::tracking::storages::{Buffer, Owner};
+
+impl Executor {
+    /// Replays an op by the template of its form. Returns whether it could: what is unusual takes the way through
+    /// Python.
+    pub(super) fn replay_natively(
+        &mut self,
+        py: Python<'_>,
+        op: OpId,
+        record: &Record,
+        mutation: Mutation,
+    ) -> PyResult<bool> {
+        let template = record.form.template.get().and_then(Option::as_ref);
+        let (Some(template), Some(torch)) = (template, Torch::get()) else {
+            return Ok(false);
+        };
+        let copies = mutation == Mutation::Copy && !record.form.written.is_empty();
+        let drawn = record.context.rng.is_some() || record.blank.is_some();
+        if copies || drawn || self.arena.is_some() {
+            return Ok(false);
+        }
+        // Another session of the process may be amid a replay of this form.
+        let Ok(mut template) = template.try_lock() else {
+            return Ok(false);
+        };
+        let sids = self.storages_of(self.engine.inputs(op));
+        let Some(storages) = self.strong_inputs(py, &sids)? else {
+            return Ok(false);
+        };
+        let Some(results) = self.call_template(py, torch, &mut template, record, &storages)? else {
+            return Ok(false);
+        };
+        let outputs = self.storages_of(self.engine.outputs(op));
+        for (&input, &target) in record.form.written.iter().zip(&outputs) {
+            // The bytes now belong to the new version: take them out of the old one's buffer.
+            self.storages
+                .set_buffer(sids[input as usize], Buffer::Empty);
+            let source = source(torch, record, storages[input as usize].copy());
+            self.install(py, target, source, Moved::Bytes)?;
+        }
+        self.install_storages(py, torch, record, results, &outputs)?;
+        self.ledger.spike(record.workspace_device, record.workspace);
+        Ok(true)
+    }
+
+    /// The storages of a replay's inputs; `None` if one is not in memory.
+    fn strong_inputs(&self, py: Python<'_>, sids: &[StorageId]) -> PyResult<Option<Vec<Strong>>> {
+        let storages = sids.iter().map(|&sid| self.storages.strong(py, sid));
+        storages.collect()
+    }
+
+    /// Calls the template in the grad mode and under the settings of the op's first run.
+    fn call_template(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        template: &mut Template,
+        record: &Record,
+        storages: &[Strong],
+    ) -> PyResult<Option<Vec<Option<Strong>>>> {
+        let differing = Differing {
+            inputs: &record.form.inputs,
+            storages,
+            offsets: &record.offsets,
+            numbers: &record.numbers,
+        };
+        let _grad = grad_mode(torch, record.context.grad == GradMode::On);
+        let state = record.context.state;
+        self.global_state.under(py, state, || {
+            // SAFETY: the first run had these views of these storages, whose sizes do not change between versions.
+            let called = unsafe { template.call(py, &differing) };
+            let called = called.transpose();
+            called.map_err(|exception| exception.into_error(py))
+        })
+    }
+
+    /// Gives the results of a replay to the storages of the op's outputs.
+    fn install_storages(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        record: &Record,
+        results: Vec<Option<Strong>>,
+        outputs: &[StorageId],
+    ) -> PyResult<()> {
+        let mut results = results.into_iter();
+        for output in &record.form.results {
+            let result = results.next().flatten();
+            let Some(&target) = output.and_then(|k| outputs.get(k as usize)) else {
+                continue;
+            };
+            let Some(storage) = result else {
+                return Err(pyo3::exceptions::PyRuntimeError::new_err(
+                    "remat: a replay returned less than the first run",
+                ));
+            };
+            self.install(py, target, source(torch, record, storage), Moved::New)?;
+        }
+        Ok(())
+    }
+}
+
+/// A storage as the source of bytes, on the device of the op.
+fn source(torch: &Torch, record: &Record, storage: Strong) -> Source {
+    Source {
+        // SAFETY: the reference owns the storage.
+        bytes: unsafe { storage_bytes(torch.boxed, storage.address()) },
+        owner: Owner::Storage(storage),
+        device: Some(record.workspace_device),
+    }
+}
