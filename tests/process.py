@@ -80,11 +80,11 @@ def signalled(command: Sequence[str | Path], number: signal.Signals, ready: str)
         return Ended(process.returncode, seen + out, err)
 
 
-def two_ranks_agree(script: Path, where: Path) -> None:
+def two_ranks_agree(script: Path, where: Path, *arguments: str) -> None:
     """Runs a program as two ranks that meet in `where`; each must end well and say that its bits are the same."""
     ranks = [
         subprocess.Popen(
-            [*LIMITED, sys.executable, script, str(rank), str(where / "store")],
+            [*LIMITED, sys.executable, script, *arguments, str(rank), str(where / "store")],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
