@@ -140,8 +140,9 @@ fn in_arenas() -> impl Strategy<Value = Setting> {
 /// A case ends once its replays cost as many times its ops: a few replay one another without end.
 const MOST_REPLAYS: u64 = 10;
 
-/// And once so many ops were refused: a refusal lays out up to ten plans, which takes nearly all of a case's time.
-const MOST_REFUSALS: u64 = 50;
+/// And once so many ops were refused: a refusal lays out up to ten plans, which takes nearly all of a case's time, and
+/// in a large case up to a minute.
+const MOST_REFUSALS: u64 = if cfg!(debug_assertions) { 50 } else { 3 };
 
 fn run(setting: &Setting) {
     let most = Cost(setting.ops * setting.costs * MOST_REPLAYS);
@@ -219,8 +220,8 @@ fn run(setting: &Setting) {
     assert!(a == b, "other states");
 }
 
-/// A large case takes up to minutes, since one of the twins scans all candidates for each victim.
-const MOST_CASES: u32 = if cfg!(debug_assertions) { 5120 } else { 8 };
+/// A large case takes seconds, since one of the twins scans all candidates for each victim.
+const MOST_CASES: u32 = if cfg!(debug_assertions) { 5120 } else { 64 };
 
 proptest! {
     #![proptest_config(ProptestConfig {
