@@ -5,7 +5,7 @@
 Peers run in the same process and take turns, in an order that is reversed every round. Times are medians,
 ratios are medians of the ratios within a round. Peaks are the allocator's (`true_peak.py`), taken in runs
 of their own. The exit code is 1 if a loss differs from plain eager's in one bit, a peak exceeds its
-budget or a budget cannot be met.
+budget or Remat's own policy cannot meet a budget. That a policy given with `--policy` cannot is a result.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> int:
 
     if args.json:
         write_json(args.json, here, overhead, budgets)
-    broken = [row for row in budgets if row.broken()]
+    broken = [row for row in budgets if row.broken() and not (args.policy and row.failure)]
     for row in broken:
         print(f"{row.workload}, {row.label}: {row.broken()}", file=sys.stderr)
     return 1 if broken else 0
