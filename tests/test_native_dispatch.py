@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -94,6 +95,23 @@ def test_parameters_are_pinned_where_autograd_records_their_use(way: str, tmp_pa
             torch.mm(x, torch.nn.Parameter(torch.full((64, 64), step / 8)))
     pins = [line for line in (tmp_path / "trace").read_text().splitlines() if line.startswith('{"pin"')]
     assert len(pins) == 12
+
+
+@needed
+def test_a_release_that_did_not_run_has_to_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.16.0")
+    for asked, way in ((None, "python"), ("native", "native")):
+        if asked is None:
+            monkeypatch.delenv("REMAT_DISPATCH", raising=False)
+            context: Any = pytest.warns(
+                RuntimeWarning, match=r"did not run natively with torch 2\.16; .*=native tries it"
+            )
+        else:
+            monkeypatch.setenv("REMAT_DISPATCH", asked)
+            context = contextlib.nullcontext()
+        with context, remat.budget("1GiB") as run:
+            torch.ones(1)
+        assert run.stats().dispatch == way
 
 
 @needed

@@ -126,8 +126,8 @@ class NativeDispatch:
 def way_for(mode: Any, arena: bool) -> Dispatch:
     """The way that the environment variable ``REMAT_DISPATCH`` asks for.
 
-    Without it, that is ``native`` where this build of torch allows it. Where it does not, a warning says why, once. In
-    an arena ops go through Python.
+    Without it, that is ``native`` where this build of torch allows it and the tests ran with its release. Elsewhere a
+    warning says why it is not, once. In an arena ops go through Python.
 
     Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native`` where it is asked for and
     not possible.
@@ -137,7 +137,7 @@ def way_for(mode: Any, arena: bool) -> Dispatch:
         raise ValueError(f"REMAT_DISPATCH={asked!r}: expected {' or '.join(map(repr, WAYS))}")
     if asked == "python" or arena:
         return PythonDispatch(mode)
-    reason = eager.prepare_native()
+    reason = (None if asked else eager.not_run_natively()) or eager.prepare_native()
     if reason is None:
         return NativeDispatch(mode)
     if asked == "native":

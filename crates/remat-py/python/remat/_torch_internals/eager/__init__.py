@@ -41,7 +41,7 @@ from .modes import (
     redispatch,
     set_grad_mode,
 )
-from .native import prepare_native, route
+from .native import not_run_natively, prepare_native, route
 from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
 from .random_state import default_states
@@ -95,6 +95,7 @@ __all__ = [
     "hooks_aside",
     "leaves",
     "measured_call",
+    "not_run_natively",
     "own_frames_dropped",
     "part_storages",
     "parts",

@@ -35,6 +35,18 @@ class Unsuited(Exception):
     """Why native dispatch cannot be used."""
 
 
+#: Releases of torch with which the tests ran natively as native dispatch is now. Others have to be asked for.
+RAN_NATIVELY = ("2.11", "2.15")
+
+
+def not_run_natively() -> str | None:
+    """The reason why native dispatch is not chosen by itself with this release of torch, if it is not."""
+    release = ".".join(torch.__version__.split(".")[:2])
+    if release in RAN_NATIVELY:
+        return None
+    return f"the tests did not run natively with torch {release}; REMAT_DISPATCH=native tries it"
+
+
 @functools.cache
 def prepare_native() -> str | None:
     """Sets native dispatch up, once; the reason if it cannot be used."""
