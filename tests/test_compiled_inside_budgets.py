@@ -127,9 +127,9 @@ def hand_through(x: Tensor) -> tuple[Tensor, Tensor, int]:
 CALLS: dict[str, Callable[..., Any]] = {
     "writes to its input": write,
     "hands its input through": hand_through,
-    "has no inputs": lambda x: torch.arange(4096.0).sin(),
-    "draws random numbers": lambda x: torch.rand(64, 64) + x,
-    "writes to a part": lambda x: write(x[:32]),
+    "has no inputs": lambda x: torch.arange(65536.0).sin(),
+    "draws random numbers": lambda x: torch.rand(256, 256) + x,
+    "writes to a part": lambda x: write(x[:128]),
 }
 
 
@@ -140,7 +140,7 @@ def test_calls(name: str) -> None:
         compiled = torch.compile(CALLS[name])
         values: list[Any] = []
         for number in range(12):
-            x = torch.full((64, 64), float(number)).add(0.5)
+            x = torch.full((256, 256), float(number)).add(0.5)
             found = compiled(x)
             values += [x, *found] if isinstance(found, tuple) else [x, found]
         return values

@@ -292,14 +292,16 @@ def test_replays_of_known_forms_enter_no_python(monkeypatch: pytest.MonkeyPatch,
 def test_replays_keep_no_storage(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_DISPATCH", "native")
     x = torch.randn(64, 64)
-    with remat.budget(16384 * 12, policy="lru") as run:
+    with remat.budget("1GiB") as run:
+        others = run.stats().storages
+    with remat.budget(run.base + 16384 * 12, policy="lru") as run:
         for _ in range(3):
             kept = [torch.cat([x[:32], x[step : step + 32] * step]) for step in range(16)]
             assert [one[0, 0].item() for one in kept] == [x[0, 0].item()] * 16
             del kept
         x * 2.0
         assert run.stats().recomputed > 0
-        assert run.stats().storages <= 3
+        assert run.stats().storages <= others + 2
 
 
 def test_a_kernel_may_keep_its_argument(way: str, views: list[object]) -> None:
