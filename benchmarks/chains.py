@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -25,8 +24,8 @@ from statistics import geometric_mean, median
 import remat
 import torch
 import torch.nn.functional as F
-from speed import KEEP_FREED, MIB, cell, machine, table
-from timing import in_turn, timed
+from speed import MIB, machine, table
+from timing import cell, in_turn, keep_freed_blocks, timed
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint_sequential
 from true_peak import resident_bytes, true_peak
@@ -66,8 +65,7 @@ class Row:
 def main() -> int:
     """Measures, prints, and answers with the exit code."""
     args = arguments()
-    if any(os.environ.get(name) != value for name, value in KEEP_FREED.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_FREED})
+    keep_freed_blocks()
     torch.set_num_threads(args.threads)
     print("machine: " + ", ".join(f"{name} {value}" for name, value in machine("cpu").items()), flush=True)
     rows: list[Row] = []

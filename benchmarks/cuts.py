@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -28,14 +27,15 @@ from compiled_steps import MIB, NOT_AT_ALL, PROGRAMS, StepRow, budgets_known, pr
 from cut_quality import CutRow, cut_row
 from joint_models import MODELS, make
 from largest_batch import batch_rows, batch_table
-from speed import KEEP_FREED, cell, machine, table
+from speed import machine, table
+from timing import cell, keep_freed_blocks
 
 
 def main() -> int:
     """Measures, prints, and answers with the exit code."""
     args = arguments()
-    if args.latency and any(os.environ.get(name) != value for name, value in KEEP_FREED.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_FREED})
+    if args.latency:
+        keep_freed_blocks()
     torch.set_num_threads(args.threads)
     here = machine("cpu")
     print("machine: " + ", ".join(f"{name} {value}" for name, value in here.items()), flush=True)

@@ -22,9 +22,7 @@ from dataclasses import asdict, dataclass
 import remat
 import torch
 from small_models import MODELS
-
-# As in `speed.py`: glibc keeps freed blocks, for every way alike, and does not fault them in again.
-KEEP_FREED = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
+from timing import cell, heading, keep_freed_blocks, line
 
 #: Steps of a turn before time is taken: by then workspaces are measured and costs are frozen.
 WARMUP = 14
@@ -143,10 +141,6 @@ HEADER += ["recomputed", "deciding", "losses"]
 
 def cells(row: Row) -> list[str]:
     """A line of the table."""
-
-    def number(value: float | None, form: str) -> str:
-        return "" if value is None else format(value, form)
-
     losses = "refused" if row.refused else "same bits" if row.same_losses else "DIFFERENT"
     return [
         row.model,
@@ -154,12 +148,12 @@ def cells(row: Row) -> list[str]:
         row.way,
         str(row.ops or ""),
         f"{row.plain_ms:.2f}",
-        number(row.ms, ".2f"),
-        number(row.ratio, ".2f"),
-        number(row.added_us_per_op, ".2f"),
-        number(row.watching_ratio, ".2f"),
-        number(row.recomputed, ".0f"),
-        number(row.deciding_share, ".1%"),
+        cell(row.ms, ".2f"),
+        cell(row.ratio, ".2f"),
+        cell(row.added_us_per_op, ".2f"),
+        cell(row.watching_ratio, ".2f"),
+        cell(row.recomputed, ".0f"),
+        cell(row.deciding_share, ".1%"),
         losses,
     ]
 
@@ -179,18 +173,17 @@ def main() -> int:
     unknown = [model for model in models if model not in MODELS]
     if unknown:
         parser.error(f"--models {unknown[0]}: expected {', '.join(MODELS)} or all")
-    if any(os.environ.get(name) != value for name, value in KEEP_FREED.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_FREED})
+    keep_freed_blocks()
     torch.set_num_threads(1)
     rounds, steps = (1, 2) if asked.quick else (asked.rounds, asked.steps)
     if not asked.json:
-        print(f"| {' | '.join(HEADER)} |\n| --- | --- | --- |{' ---: |' * (len(HEADER) - 3)}", flush=True)
+        print(heading(HEADER, texts=3), flush=True)
     same = True
     for model in models:
         for budget in asked.budgets.split(","):
             for row in rows(model, budget, rounds, steps, asked.ways.split(",")):
                 same &= row.same_losses
-                print(json.dumps(asdict(row)) if asked.json else f"| {' | '.join(cells(row))} |", flush=True)
+                print(json.dumps(asdict(row)) if asked.json else line(cells(row)), flush=True)
     return 0 if same else 1
 
 

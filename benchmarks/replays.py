@@ -11,7 +11,6 @@ import statistics
 import subprocess
 import sys
 import time
-import warnings
 
 LENGTH, WIDTH = 64, 64
 
@@ -53,14 +52,12 @@ def train(steps: int, fraction: float | None) -> list[float]:
             step()
         return [*timed(), 0, 0, 0]
     measured = remat.measure(step)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        with remat.budget(measured.fraction(fraction)) as run:
-            for _ in range(8):
-                step()
-            before = run.stats()
-            took, loss = timed()
-            after = run.stats()
+    with remat.budget(measured.fraction(fraction)) as run:
+        for _ in range(8):
+            step()
+        before = run.stats()
+        took, loss = timed()
+        after = run.stats()
     replays = after.recomputed - before.recomputed
     seconds = after.recompute_seconds - before.recompute_seconds
     return [took, loss, (after.ops - before.ops) / steps, replays / steps, seconds / max(replays, 1) * 1e6]

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from overhead import OverheadRow, measure_overhead, programs
+from timing import cell, heading, keep_freed_blocks, line
 from under_budget import BudgetRow, Schedule, measure_budgets
 from workloads import Workload, gpt, resnet
 
@@ -32,16 +33,10 @@ Remat p% has the budget base + p% of (peak - base). The peak is plain eager's tr
 never be dropped: parameters, buffers, optimizer state and the batch, all resident before the step."""
 
 
-# glibc gives freed blocks of 128 KiB and more back to the kernel and faults them in again, zeroed, at a cost that
-# depends on all that ran before. For every peer alike it is told to keep them.
-KEEP_FREED = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
-
-
 def main() -> int:
     """Measures, prints, and answers with the exit code."""
     args = arguments()
-    if any(os.environ.get(name) != value for name, value in KEEP_FREED.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_FREED})
+    keep_freed_blocks()
     torch.set_num_threads(args.threads)
     schedule = Schedule(args.rounds or (3 if args.quick else 9), warmup=2, steps=2 if args.quick else 4)
     here = machine(args.device)
@@ -151,15 +146,9 @@ def budget_cells(row: BudgetRow) -> list[str]:
     ]
 
 
-def cell(value: float | None, form: str) -> str:
-    """A number in a given form, or nothing."""
-    return "" if value is None else format(value, form)
-
-
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A markdown table; the first column is text, the others are numbers."""
-    lines = [f"| {' | '.join(header)} |", f"| --- |{' ---: |' * (len(header) - 1)}"]
-    return "\n".join(lines + [f"| {' | '.join(cells)} |" for cells in rows])
+    return "\n".join([heading(header), *map(line, rows)])
 
 
 def write_json(path: Path, here: dict[str, Any], overhead: Iterable[OverheadRow], budgets: Iterable[BudgetRow]) -> None:

@@ -13,6 +13,7 @@ import torch
 import torch._dynamo
 import torch.utils.data
 from limits import limited
+from native import REASON
 from true_peak import true_peak
 
 
@@ -23,6 +24,21 @@ def _limited_and_seeded() -> Iterator[None]:
     gc.collect()
     with limited():
         yield
+
+
+@pytest.fixture(params=["native", "python"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Each of the two ways in which ops reach Remat, with budgets that use it."""
+    if request.param == "native" and REASON is not None:
+        pytest.skip(REASON)
+    monkeypatch.setenv("REMAT_DISPATCH", request.param)
+    yield request.param
+
+
+@pytest.fixture
+def native(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets that ops reach natively."""
+    monkeypatch.setenv("REMAT_DISPATCH", "native")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -10,12 +10,12 @@ import pytest
 import remat
 import torch
 import torch._inductor.output_code as output_code
-from remat._torch_internals import eager
+from native import needed
+from process import PYTHON, ran
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
 
-REASON = eager.prepare_native()
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = needed
 
 
 @pytest.fixture(autouse=True)
@@ -194,3 +194,22 @@ def test_through_python_it_runs_op_by_op(monkeypatch: pytest.MonkeyPatch) -> Non
     with remat.budget("1GiB") as run:
         step(x)
     assert run.stats().ops >= 4 and not counters["frames"]
+
+
+@pytest.mark.parametrize("backend", ["inductor", "eager", "aot_eager"])
+def test_the_first_compilation_of_a_process_may_be_inside_of_a_budget(backend: str) -> None:
+    program = f"""
+import remat, torch, sys
+torch.manual_seed(0)
+linear = torch.nn.Linear(8, 8)
+x = torch.randn(4, 8)
+expected = linear(x).relu()
+assert "torch._inductor.output_code" not in sys.modules
+with remat.budget("1GiB"):
+    compiled = torch.compile(lambda x: linear(x).relu(), backend={backend!r})
+    assert torch.allclose(compiled(x), expected)
+    compiled(x).sum().backward()
+print("ran")
+"""
+    done = ran([*PYTHON, "-c", program])
+    assert done.out == "ran\n", done.err

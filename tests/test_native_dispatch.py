@@ -13,22 +13,11 @@ from typing import Any
 import pytest
 import remat
 import torch
+from native import needed
 from process import environment
 from remat._torch_internals import eager
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-
-# Why it cannot be used here, on a release of torch that is too old for it.
-REASON = eager.prepare_native()
-needed = pytest.mark.skipif(REASON is not None, reason=str(REASON))
-
-
-@pytest.fixture(params=["native", "python"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    if request.param == "native" and REASON is not None:
-        pytest.skip(REASON)
-    monkeypatch.setenv("REMAT_DISPATCH", request.param)
-    yield request.param
 
 
 def train(steps: int = 8) -> list[float]:

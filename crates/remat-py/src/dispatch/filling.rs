@@ -6,7 +6,6 @@ use pyo3::prelude::*;
 use remat_core::{Output, Replay};
 
 use super::blank::Blank;
-use super::costs::Completed;
 use super::forms::Known;
 use super::known::{spec_of, Running};
 use super::state::State;
@@ -83,25 +82,11 @@ impl State {
         stacked: &Stacked,
     ) -> PyResult<()> {
         let made = self.executor.engine.outputs(running.op).to_vec();
-        let signature = &running.known.signature;
-        let finished = self.tell_engine(&Completed {
-            op: running.op,
-            inputs: &running.inputs.tensors,
-            outputs: &running.known.outputs,
-            made: &made,
-            signature,
-            cost: signature.cost,
-            sizes: None,
-        })?;
+        let finished = self.tell_engine(&running.completed(&made, None))?;
         self.executor.perform(py)?;
         finished.map_err(|e| self.executor.refusal(py, &e))?;
         self.fill_buffer(blank, made[0]);
-        self.keep_known(py, &mut running, &made, stacked)?;
-        if running.known.func.accumulates {
-            self.pin_accumulated(py, torch, results)?;
-        }
-        self.executor.collect();
-        Ok(())
+        self.settle_known(py, torch, &mut running, results, &made, stacked)
     }
 
     /// Takes an op back that did not run.

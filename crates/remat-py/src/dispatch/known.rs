@@ -67,6 +67,24 @@ impl Running {
             blank: None,
         }
     }
+
+    /// The call as the engine and the trace are told of it, once it ran. Its cost is that of its form.
+    pub(super) fn completed<'a>(
+        &'a self,
+        made: &'a [TensorId],
+        sizes: Option<&'a [Bytes]>,
+    ) -> Completed<'a> {
+        let signature = &self.known.signature;
+        Completed {
+            op: self.op,
+            inputs: &self.inputs.tensors,
+            outputs: &self.known.outputs,
+            made,
+            signature,
+            cost: signature.cost,
+            sizes,
+        }
+    }
 }
 
 /// The storages of results, as they lie on the stack.
@@ -238,19 +256,11 @@ impl State {
             return unsafe { self.finish_unusual(py, torch, running, results) };
         }
         let made = self.executor.engine.outputs(running.op).to_vec();
-        let signature = &running.known.signature;
-        let finished = self.tell_engine(&Completed {
-            op: running.op,
-            inputs: &running.inputs.tensors,
-            outputs: &running.known.outputs,
-            made: &made,
-            signature,
-            cost: signature.cost,
-            sizes: Some(&fresh.sizes),
-        })?;
+        let finished = self.tell_engine(&running.completed(&made, Some(&fresh.sizes)))?;
         self.executor.perform(py)?;
         // SAFETY: as the caller promises.
         unsafe { self.take_in_fresh_known(py, torch, &running.known, &fresh, &made)? };
+        let signature = &running.known.signature;
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);
         self.executor.ledger.spike(device, workspace);
         for (k, &input) in running.known.form.written.iter().enumerate() {
@@ -258,12 +268,25 @@ impl State {
         }
         finished.map_err(|e| self.executor.refusal(py, &e))?;
         self.check_written(py, torch, &running)?;
-        self.keep_known(py, &mut running, &made, stacked)?;
+        self.settle_known(py, torch, &mut running, results, &made, stacked)
+        // The arguments' storages are held up to here.
+    }
+
+    /// Keeps what a replay of the op needs, pins gradients, and lets go of what is not needed any more.
+    pub(super) fn settle_known(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        running: &mut Running,
+        results: &[Value],
+        made: &[TensorId],
+        stacked: &Stacked,
+    ) -> PyResult<()> {
+        self.keep_known(py, running, made, stacked)?;
         if running.known.func.accumulates {
             self.pin_accumulated(py, torch, results)?;
         }
         self.executor.collect();
-        drop(running); // the arguments' storages are held up to here
         Ok(())
     }
 
@@ -433,7 +456,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn keep_known(
+    fn keep_known(
         &mut self,
         py: Python<'_>,
         running: &mut Running,

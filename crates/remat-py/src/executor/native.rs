@@ -103,12 +103,8 @@ impl Executor {
                 continue;
             };
             let Some(storage) = result else {
-                if self.engine.bytes(target).0 == 0 {
-                    continue; // nor did the first run return it
-                }
-                return Err(pyo3::exceptions::PyRuntimeError::new_err(
-                    "remat: a replay returned less than the first run",
-                ));
+                self.check_missing(target)?;
+                continue;
             };
             self.install(py, target, source(torch, record, storage), Moved::New)?;
         }

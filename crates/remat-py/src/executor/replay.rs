@@ -262,18 +262,25 @@ impl Executor {
                 continue;
             };
             let tensor = flat.get_item(i)?;
-            if tensor.is_none() && self.engine.bytes(target).0 == 0 {
-                continue; // nor did the first run return it (a recurrent layer's workspace without autograd)
-            }
             if tensor.is_none() {
-                return Err(PyRuntimeError::new_err(
-                    "remat: a replay returned less than the first run",
-                ));
+                self.check_missing(target)?;
+                continue;
             }
             let storage = self.internals.untyped_storage.bind(py).call1((&tensor,))?;
             self.install(py, target, Source::of(storage)?, Moved::New)?;
         }
         Ok(())
+    }
+
+    /// Refuses a replay that did not return what the first run did. A storage without bytes is one that the first run
+    /// did not return either: a recurrent layer's workspace without autograd, for one.
+    pub(super) fn check_missing(&self, target: StorageId) -> PyResult<()> {
+        if self.engine.bytes(target).0 == 0 {
+            return Ok(());
+        }
+        Err(PyRuntimeError::new_err(
+            "remat: a replay returned less than the first run",
+        ))
     }
 
     /// Gives the bytes of `source` to an engine storage, unless it has its own already.

@@ -7,6 +7,7 @@ the program changed) is dispatched as ever.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Sequence
@@ -229,8 +230,7 @@ class CompiledGraphs:
 
     def _compiling(self) -> None:
         """Compiling is out of the budget's sight: it traces tensors without memory, and tries kernels."""
-
-        _replace(sys.modules[_MODULE])
+        _replace(importlib.import_module(_MODULE))
         self._here.paused = _native.pause_native(True)
 
     def _compiled(self) -> None:
