@@ -1,41 +1,8 @@
 //! In the steady state the pool takes no memory from the heap.
 
 use remat_core::pool::{Fit, Pool, Side};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator as it came; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above; all blocks come from the system's allocator.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
-
-#[global_allocator]
-static HEAP: Counting = Counting;
-
-fn allocations() -> u64 {
-    ALLOCATIONS.with(Cell::get)
-}
+mod heap;
 
 /// Takes 1000 blocks from both ends, frees every third, fills the holes, and frees all.
 fn cycle(pool: &mut Pool, addresses: &mut Vec<u64>) {
@@ -62,13 +29,13 @@ fn cycle(pool: &mut Pool, addresses: &mut Vec<u64>) {
 fn a_cycle_that_ran_before_allocates_nothing() {
     let mut pool = Pool::new(16 << 20, 64).expect("a pool");
     let mut addresses = Vec::new();
-    let before = allocations();
+    let before = heap::allocations();
     cycle(&mut pool, &mut addresses);
-    let first = allocations();
+    let first = heap::allocations();
     assert!(first > before, "the tables have to come from somewhere");
     for _ in 0..3 {
         cycle(&mut pool, &mut addresses);
     }
-    assert_eq!(allocations(), first);
+    assert_eq!(heap::allocations(), first);
     assert_eq!(pool.check(), Ok(()));
 }

@@ -13,6 +13,9 @@ use crate::ids::StorageId;
 /// differ by 3%.)
 const MUCH: f64 = 2.0;
 
+/// So many storages at least may be listed as stale, and twice as many as there are candidates.
+const FEW: usize = 256;
+
 /// The candidates of all devices.
 pub(crate) struct Candidates {
     devices: Vec<List>,
@@ -102,7 +105,19 @@ impl Candidates {
             stale: true,
         };
         storage.slot = self.devices[device].push(candidate, storage.last_access);
-        self.stale[device].push(s);
+        self.list_stale(device, s);
+    }
+
+    /// Lists a storage whose candidate went stale. Where nothing is ever searched, nobody takes the list: those that
+    /// are no candidates any more leave it, in time constant on average.
+    fn list_stale(&mut self, device: usize, s: StorageId) {
+        let (list, stale) = (&self.devices[device], &mut self.stale[device]);
+        stale.push(s);
+        if stale.len() > FEW + 2 * list.len() {
+            stale.clear();
+            let left = list.candidates().iter().filter(|known| known.stale);
+            stale.extend(left.map(|known| known.storage));
+        }
     }
 
     /// Takes a candidate off; returns its place.
@@ -149,7 +164,7 @@ impl Candidates {
             let device = usize::from(storage.device);
             let candidate = self.devices[device].candidate(storage.slot);
             if !std::mem::replace(&mut candidate.stale, true) {
-                self.stale[device].push(s);
+                self.list_stale(device, s);
             }
         }
     }

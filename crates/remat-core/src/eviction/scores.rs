@@ -124,6 +124,12 @@ impl Eviction {
         self.numerators.announced
     }
 
+    /// Whether a numerator was ever computed; else there is none to void.
+    #[inline]
+    pub(crate) fn has_scored(&self) -> bool {
+        self.scored
+    }
+
     /// Numbers the announcement of an op.
     pub(crate) fn announce(&mut self) -> u64 {
         self.announcements += 1;

@@ -19,6 +19,9 @@ impl Graph {
     /// then.
     pub(crate) fn detach(&mut self, op: OpId, frontier: &mut Vec<TensorId>) -> Vec<StorageId> {
         let overwritten = self.overwritten(op);
+        if overwritten.is_empty() {
+            return Vec::new();
+        }
         let constants = overwritten.iter().copied();
         let lost: Vec<_> = constants.filter(|&s| self[s].pinned).collect();
         if lost.is_empty() {

@@ -252,6 +252,9 @@ impl Graph {
 
     /// Adds to the cost of each storage that the op makes a view of, once a storage (DTR appendix C.2).
     pub(crate) fn charge(&mut self, op: OpId, delta: i64) {
+        if delta == 0 {
+            return;
+        }
         let stamp = self.new_stamp();
         let Graph {
             ops,

@@ -176,7 +176,9 @@ impl State {
 
     /// The surroundings or the cost of a storage changed: its score is counted afresh.
     pub(crate) fn void_numerator(&mut self, s: StorageId) {
-        self.eviction.candidates.void(&mut self.graph, s);
+        if self.eviction.has_scored() {
+            self.eviction.candidates.void(&mut self.graph, s);
+        }
     }
 
     /// A storage changed that scores around it may count.
@@ -187,6 +189,9 @@ impl State {
 
     /// Scores next to an op are about to change.
     pub(super) fn void_around(&mut self, op: OpId) {
+        if !self.eviction.has_scored() {
+            return;
+        }
         let exact = self.eviction.counts_neighbourhoods();
         let inputs = self.graph[op].inputs.len();
         for index in 0..inputs + self.graph[op].outputs.len() {

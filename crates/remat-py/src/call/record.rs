@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use remat_core::DeviceId;
+use smallvec::SmallVec;
 
 use super::form::Form;
 use super::global_state::StateNumber;
@@ -55,7 +56,7 @@ pub struct Record {
     /// The op and the description of its arguments.
     pub form: Arc<Form>,
     /// Offsets of the form's views, in elements.
-    pub offsets: Vec<i64>,
+    pub offsets: SmallVec<[i64; 3]>,
     /// The form's numbers.
     pub numbers: Vec<Number>,
     /// Size and device of the blank storage, if a view is of one.
@@ -67,14 +68,14 @@ pub struct Record {
     /// The device of the workspace.
     pub workspace_device: DeviceId,
     /// Storages of constants that this record keeps from being freed.
-    pub holds: Vec<Hold>,
+    pub holds: SmallVec<[Hold; 3]>,
 }
 
 impl Record {
     /// The record of a call of this form.
     pub fn of(
         form: Arc<Form>,
-        offsets: Vec<i64>,
+        offsets: SmallVec<[i64; 3]>,
         signature: &Signature,
         context: Context,
     ) -> Record {
@@ -86,7 +87,7 @@ impl Record {
             context,
             workspace: signature.workspace.0,
             workspace_device: signature.workspace_device,
-            holds: Vec::new(),
+            holds: SmallVec::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One pass over the arguments of an op on torch's stack: the storages, and the key of the call's form.
+//! One pass over the arguments of an op on torch's stack: the storages, and what tells the call's form apart.
 
 use std::hash::Hasher;
 
@@ -35,7 +35,9 @@ pub struct Place {
 /// The findings of one pass, in buffers that are used again.
 #[derive(Default)]
 pub struct Stacked {
-    /// Key of the form.
+    /// All that tells the call's form from others: two calls have one form if they have the same words.
+    pub words: Vec<u64>,
+    /// A hash of the words.
     pub key: u64,
     /// Addresses of the distinct storages, in order of appearance.
     pub storages: Vec<usize>,
@@ -56,7 +58,6 @@ pub struct Stacked {
 struct Pass<'a> {
     boxed: &'a Boxed,
     dispatcher: &'a Dispatcher,
-    hash: FxHasher,
     out: &'a mut Stacked,
     tensors: usize,
     /// The position of the argument that is passed over.
@@ -76,6 +77,7 @@ impl Stacked {
         values: &[Value],
         seed: u64,
     ) -> bool {
+        self.words.clear();
         self.storages.clear();
         self.tensors.clear();
         self.offsets.clear();
@@ -83,12 +85,10 @@ impl Stacked {
         self.numbers.clear();
         self.positions.clear();
         self.aside = false;
-        let mut hash = FxHasher::default();
-        hash.write_u64(seed);
+        self.words.push(seed);
         let mut pass = Pass {
             boxed: torch.boxed,
             dispatcher: torch.dispatcher,
-            hash,
             out: self,
             tensors: 0,
             position: 0,
@@ -107,11 +107,12 @@ impl Stacked {
                     Number::Int(value) => value as u64,
                     Number::Bool(value) => u64::from(value),
                 };
-                pass.hash.write_u64(bits);
+                pass.out.words.push(bits);
             }
         }
-        let key = pass.hash.finish();
-        self.key = key;
+        let mut hash = FxHasher::default();
+        self.words.iter().for_each(|&word| hash.write_u64(word));
+        self.key = hash.finish();
         true
     }
 }
@@ -134,11 +135,10 @@ impl Pass<'_> {
             // SAFETY: as the caller promises.
             _ => return unsafe { self.item(value, item) },
         };
-        self.hash.write_u8(tag_of(number));
         // Torch leaves out arguments that have their default value when it calls Python: another form.
         let default = arity.defaults.get(position).copied().flatten();
         let is_default = default.is_some_and(|default| default == as_float(number));
-        self.hash.write_u8(u8::from(is_default));
+        self.word(tag_of(number), u64::from(is_default));
         if !is_default {
             self.out.numbers.push(number);
             self.out.positions.push(position as u32);
@@ -154,8 +154,7 @@ impl Pass<'_> {
             Wrapped::Bool(value) => Number::Bool(value),
             Wrapped::Other => return false,
         };
-        self.hash.write_u8(8);
-        self.hash.write_u8(tag_of(number));
+        self.word(8, tag_of(number));
         self.out.numbers.push(number);
         self.out.positions.push(position as u32);
         true
@@ -163,28 +162,32 @@ impl Pass<'_> {
 
     unsafe fn item(&mut self, value: &Value, item: Item<'_>) -> bool {
         match item {
-            Item::None => self.hash.write_u8(1),
-            Item::Bool(value) => self.hash.write_u8(2 + u8::from(value)),
+            Item::None => self.word(1, 0),
+            Item::Bool(value) => self.word(2, u64::from(value)),
             Item::Int(value) => {
-                self.hash.write_u8(4);
-                self.hash.write_i64(value);
+                self.word(4, 0);
+                self.out.words.push(value as u64);
             }
             Item::Float(value) => {
-                self.hash.write_u8(5);
-                self.hash.write_u64(value.to_bits());
+                self.word(5, 0);
+                self.out.words.push(value.to_bits());
             }
             Item::Text(text) => {
-                self.hash.write_u8(6);
-                self.hash.write(text);
+                self.word(6, text.len() as u64);
+                self.out.words.extend(text.chunks(8).map(|part| {
+                    let mut bytes = [0; 8];
+                    bytes[..part.len()].copy_from_slice(part);
+                    u64::from_le_bytes(bytes)
+                }));
             }
             Item::Device(device) => {
-                self.hash.write_u8(9);
-                self.hash.write_u64(device);
+                self.word(9, 0);
+                self.out.words.push(device);
             }
             // SAFETY: as the caller promises.
             Item::Tensor(tensor) => return unsafe { self.tensor(value, tensor) },
             Item::List(items) => {
-                self.hash.write_usize(items.len() ^ 0x5bd1_e995);
+                self.word(3, items.len() as u64);
                 return items.iter().all(|value| {
                     // SAFETY: as the caller promises; the list keeps its items alive.
                     unsafe { self.item(value, self.boxed.read(value)) }
@@ -229,19 +232,21 @@ impl Pass<'_> {
             argument: self.position,
             storage: input as u32,
         });
-        self.hash.write_u8(7);
-        self.hash.write_u64(keys);
-        self.hash.write_u32(kind);
-        self.hash.write_usize(input);
-        self.hash.write_usize(sizes.len());
-        for &extent in sizes.iter().chain(strides) {
-            self.hash.write_i64(extent);
-        }
+        self.word(7, sizes.len() as u64);
+        let words = &mut self.out.words;
+        words.extend([keys, u64::from(kind) | (input as u64) << 32]);
+        words.extend(sizes.iter().map(|&extent| extent as u64));
+        words.extend(strides.iter().map(|&stride| stride as u64));
         true
+    }
+
+    /// Adds a word of the kind of what follows, and a number of less than 56 bits.
+    fn word(&mut self, kind: u64, number: u64) {
+        self.out.words.push(number << 8 | kind);
     }
 }
 
-fn tag_of(number: Number) -> u8 {
+fn tag_of(number: Number) -> u64 {
     match number {
         Number::Float(_) => 10,
         Number::Int(_) => 11,

@@ -110,17 +110,12 @@ impl State {
             let form = Form::of(call.func, walked, vec![Some(0)]);
             (Arc::new(form), Vec::new())
         });
-        let record = Record {
+        let offsets = std::mem::take(&mut walked.offsets).into();
+        self.executor.keep(py, ran.op, &walked.lives, || Record {
             numbers,
             blank: Some((blank.bytes, blank.device)),
-            ..Record::of(
-                form,
-                std::mem::take(&mut walked.offsets),
-                signature,
-                context,
-            )
-        };
-        self.executor.keep(py, ran.op, record, &walked.lives)?;
+            ..Record::of(form, offsets, signature, context)
+        })?;
         self.executor.note_chain(&ran.made, chain);
         self.executor.collect();
         Ok(ran.result.unbind())

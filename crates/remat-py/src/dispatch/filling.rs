@@ -39,8 +39,7 @@ impl State {
             return Ok(None);
         }
         // SAFETY: as the caller promises.
-        let state = unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
-        let chain = self.executor.chain(&inputs.tensors);
+        let (state, chain) = unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
         let Some(blank) = self.release_blank(py, target)? else {
             return Ok(None);
         };
@@ -76,17 +75,17 @@ impl State {
         &mut self,
         py: Python<'_>,
         torch: &Torch,
-        mut running: Running,
+        running: Running,
         blank: Blank,
         results: &[Value],
         stacked: &Stacked,
     ) -> PyResult<()> {
-        let made = self.executor.engine.outputs(running.op).to_vec();
+        let made = self.made_by(running.op);
         let finished = self.tell_engine(&running.completed(&made, None))?;
         self.executor.perform(py)?;
         finished.map_err(|e| self.executor.refusal(py, &e))?;
         self.fill_buffer(blank, made[0]);
-        self.settle_known(py, torch, &mut running, results, &made, stacked)
+        self.settle_known(py, torch, running, results, made, stacked)
     }
 
     /// Takes an op back that did not run.

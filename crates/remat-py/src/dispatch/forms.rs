@@ -15,6 +15,7 @@ use crate::call::view::{Arg, Number, BLANK};
 /// The call that is on its way through Python, and may make its form known.
 pub(super) struct Candidate {
     pub(super) key: u64,
+    pub(super) words: Vec<u64>,
     pub(super) numbers: Vec<Number>,
     /// For each number the position of the argument.
     pub(super) positions: Vec<u32>,
@@ -25,6 +26,8 @@ pub(super) struct Candidate {
 
 /// A form whose calls need no Python.
 pub(super) struct Known {
+    /// What tells its calls from those of other forms whose key may be the same.
+    pub(super) words: Vec<u64>,
     pub(super) func: Arc<Func>,
     pub(super) form: Arc<Form>,
     pub(super) outputs: Vec<Output>,
@@ -32,6 +35,8 @@ pub(super) struct Known {
     pub(super) grad: GradMode,
     /// The roles of the tensors among the arguments.
     pub(super) roles: Roles,
+    /// Whether its kernels run on this thread in less time than it takes to give the GIL back and take it again.
+    pub(super) brief: bool,
     /// Which numbers are zero, if the op may update running statistics: a momentum of zero updates nothing.
     pub(super) zeros: Option<Vec<bool>>,
 }

@@ -9,14 +9,24 @@ use crate::call::arguments::{Class, Registry, Resolved};
 use crate::call::stacked::Stacked;
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
-use crate::tracking::storages::{Kept, LiveId};
+use crate::tracking::storages::{LiveId, Owner};
 
 /// The inputs of a call, in the order of its form.
+#[derive(Default)]
 pub(super) struct Inputs {
     pub(super) tensors: Vec<TensorId>,
     pub(super) lives: Vec<LiveId>,
     /// Keeps their storages until the op is recorded. Torch drops its own references once the kernel ran.
-    _kept: Vec<Kept>,
+    kept: Vec<Owner>,
+}
+
+impl Inputs {
+    /// Lets go of the inputs, and keeps the buffers.
+    pub(super) fn clear(&mut self) {
+        self.tensors.clear();
+        self.lives.clear();
+        self.kept.clear();
+    }
 }
 
 impl State {
@@ -67,12 +77,8 @@ impl State {
                 return Ok(None);
             }
         }
-        let count = roles.inputs.len();
-        let mut inputs = Inputs {
-            tensors: Vec::with_capacity(count),
-            lives: Vec::with_capacity(count),
-            _kept: Vec::with_capacity(count),
-        };
+        let mut inputs = std::mem::take(&mut self.buffers.inputs);
+        inputs.clear();
         for &at in &roles.inputs {
             // SAFETY: as the caller promises.
             let resolved = unsafe { self.resolve_at(py, torch, stacked, at)? };
@@ -86,7 +92,7 @@ impl State {
             };
             inputs.tensors.push(tensor);
             inputs.lives.push(id);
-            inputs._kept.push(kept);
+            inputs.kept.push(kept);
         }
         Ok(Some(inputs))
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
+use rustc_hash::FxHashMap;
 
 use super::blank::Blank;
 use super::costs::Completed;
@@ -87,14 +88,31 @@ impl Running {
     }
 }
 
+/// Vectors that are used again, so that a call of a known form allocates nothing.
+#[derive(Default)]
+pub(super) struct Buffers {
+    pub(super) inputs: Inputs,
+    fresh: Fresh,
+    pub(super) made: Vec<TensorId>,
+}
+
 /// The storages of results, as they lie on the stack.
 #[derive(Default)]
-struct Fresh<'a> {
+struct Fresh {
     sizes: Vec<Bytes>,
-    /// Output, tensor, storage.
-    storages: Vec<(u32, &'a Value, usize)>,
+    storages: Vec<FreshStorage>,
     /// Whether all is as the form says.
     usual: bool,
+}
+
+/// A storage among the results.
+#[derive(Clone, Copy)]
+struct FreshStorage {
+    /// The output that it is.
+    output: u32,
+    /// Its place in the order in which results are flattened.
+    place: u32,
+    address: usize,
 }
 
 impl State {
@@ -115,14 +133,18 @@ impl State {
         if self.executor.arena.is_some() {
             return Ok(None);
         }
-        if let Some(known) = self.filling.get(&stacked.key).cloned() {
+        let form = |table: &FxHashMap<u64, Arc<Known>>| -> Option<Arc<Known>> {
+            let known = table.get(&stacked.key)?;
+            (known.words == stacked.words).then(|| known.clone())
+        };
+        if let Some(known) = form(&self.filling) {
             // SAFETY: as the caller promises.
             let running = unsafe { self.begin_filling(py, torch, stacked, known)? };
             if running.is_some() {
                 return Ok(running);
             }
         }
-        let Some(known) = self.known.get(&stacked.key).cloned() else {
+        let Some(known) = form(&self.known) else {
             return Ok(None);
         };
         // SAFETY: as the caller promises.
@@ -133,7 +155,7 @@ impl State {
             return Ok(None);
         }
         // SAFETY: as the caller promises.
-        let state = unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
+        let (state, chain) = unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
         self.update_statistics(py, stacked, &known)?;
         let written = &known.form.written;
         let replay = if known.func.blank {
@@ -141,7 +163,6 @@ impl State {
         } else {
             self.replay_of(&known.outputs, known.grad, &inputs.lives, written)
         };
-        let chain = self.executor.chain(&inputs.tensors);
         if known.grad == GradMode::On {
             self.executor.storages.note_forward();
         }
@@ -157,16 +178,19 @@ impl State {
     /// Whether replays of a form may do without Python: all is in main memory, no random numbers are drawn, and the
     /// probe found what they need.
     fn replays_natively(&self, known: &Known) -> bool {
-        let device = known.signature.workspace_device;
+        shell::are_rehearsed()
+            && !known.func.random
+            && self.is_main_memory(known.signature.workspace_device, &known.outputs)
+    }
+
+    /// Whether a device is main memory, and fresh outputs lie there.
+    pub(super) fn is_main_memory(&self, device: DeviceId, outputs: &[Output]) -> bool {
         let here = |output: &Output| match *output {
             Output::Fresh { device: other, .. } => other == device,
             _ => true,
         };
         let name = self.executor.devices.get(usize::from(device.0));
-        shell::are_rehearsed()
-            && !known.func.random
-            && name.is_some_and(|device| device.name == "cpu")
-            && known.outputs.iter().all(here)
+        name.is_some_and(|device| device.name == "cpu") && outputs.iter().all(here)
     }
 
     /// Whether Python would not treat a call otherwise. Blank memory that is used otherwise than filled stays
@@ -192,7 +216,8 @@ impl State {
         usual && alike
     }
 
-    /// Counts a call of a known form and pins what it must not lose. Returns the settings under which it runs.
+    /// Counts a call of a known form and pins what it must not lose. Returns the settings under which it runs, and the
+    /// length of the chain of ops behind its results.
     ///
     /// # Safety
     /// As for [`begin_known`](Self::begin_known).
@@ -203,7 +228,7 @@ impl State {
         stacked: &Stacked,
         known: &Known,
         inputs: &Inputs,
-    ) -> PyResult<StateNumber> {
+    ) -> PyResult<(StateNumber, u32)> {
         let state = self.executor.global_state.current(py)?;
         self.ops += 1;
         self.set_current(&known.func.name);
@@ -212,8 +237,10 @@ impl State {
             unsafe { self.pin_parameters_of(py, torch, stacked, known, &inputs.lives)? };
         }
         let chain = self.executor.chain(&inputs.tensors);
-        self.executor.cut_chains(py, chain)?;
-        Ok(state)
+        if self.executor.cut_chains(py, chain)? {
+            return Ok((state, self.executor.chain(&inputs.tensors)));
+        }
+        Ok((state, chain))
     }
 
     /// Tells the engine that a call updates running statistics.
@@ -241,25 +268,27 @@ impl State {
         &mut self,
         py: Python<'_>,
         torch: &Torch,
-        mut running: Running,
+        running: Running,
         results: &[Value],
         stacked: &Stacked,
     ) -> PyResult<()> {
         if let Some(blank) = running.blank {
             return self.finish_filling_known(py, torch, running, blank, results, stacked);
         }
+        let mut fresh = std::mem::take(&mut self.buffers.fresh);
         // SAFETY: as the caller promises.
-        let fresh = unsafe { self.fresh_results(py, torch, &running.known, results) };
+        unsafe { self.sort_fresh(py, torch, &running.known, results, &mut fresh) };
         if !fresh.usual {
             self.known.remove(&stacked.key);
             // SAFETY: as the caller promises.
             return unsafe { self.finish_unusual(py, torch, running, results) };
         }
-        let made = self.executor.engine.outputs(running.op).to_vec();
+        let made = self.made_by(running.op);
         let finished = self.tell_engine(&running.completed(&made, Some(&fresh.sizes)))?;
         self.executor.perform(py)?;
         // SAFETY: as the caller promises.
-        unsafe { self.take_in_fresh_known(py, torch, &running.known, &fresh, &made)? };
+        unsafe { self.take_in_fresh_known(py, torch, &running.known, &fresh, results, &made)? };
+        self.buffers.fresh = fresh;
         let signature = &running.known.signature;
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);
         self.executor.ledger.spike(device, workspace);
@@ -268,25 +297,36 @@ impl State {
         }
         finished.map_err(|e| self.executor.refusal(py, &e))?;
         self.check_written(py, torch, &running)?;
-        self.settle_known(py, torch, &mut running, results, &made, stacked)
-        // The arguments' storages are held up to here.
+        self.settle_known(py, torch, running, results, made, stacked)
     }
 
-    /// Keeps what a replay of the op needs, pins gradients, and lets go of what is not needed any more.
+    /// The tensors that the engine made for an op's outputs.
+    pub(super) fn made_by(&mut self, op: OpId) -> Vec<TensorId> {
+        let mut made = std::mem::take(&mut self.buffers.made);
+        made.clear();
+        made.extend_from_slice(self.executor.engine.outputs(op));
+        made
+    }
+
+    /// Keeps what a replay of the op needs, pins gradients, and lets go of what is not needed any more: the arguments
+    /// too, which are held up to here.
     pub(super) fn settle_known(
         &mut self,
         py: Python<'_>,
         torch: &Torch,
-        running: &mut Running,
+        mut running: Running,
         results: &[Value],
-        made: &[TensorId],
+        made: Vec<TensorId>,
         stacked: &Stacked,
     ) -> PyResult<()> {
-        self.keep_known(py, running, made, stacked)?;
+        self.keep_known(py, &mut running, &made, stacked)?;
+        self.buffers.made = made;
         if running.known.func.accumulates {
             self.pin_accumulated(py, torch, results)?;
         }
         self.executor.collect();
+        running.inputs.clear();
+        self.buffers.inputs = running.inputs;
         Ok(())
     }
 
@@ -299,22 +339,24 @@ impl State {
         py: Python<'_>,
         torch: &Torch,
         known: &Known,
-        fresh: &Fresh<'_>,
+        fresh: &Fresh,
+        results: &[Value],
         made: &[TensorId],
     ) -> PyResult<()> {
-        for &(k, value, storage) in &fresh.storages {
-            let Output::Fresh { device, .. } = known.outputs[k as usize] else {
+        for storage in &fresh.storages {
+            let k = storage.output as usize;
+            let Output::Fresh { device, .. } = known.outputs[k] else {
                 continue;
             };
-            let contents = self.contents(made[k as usize], fresh.sizes[k as usize].0, device);
+            let contents = self.contents(made[k], fresh.sizes[k].0, device);
             // SAFETY: as the caller promises: the result, on the stack, owns the storage.
-            let id = match unsafe { Watched::new(storage) } {
+            let id = match unsafe { Watched::new(storage.address) } {
                 Some(watched) => self.executor.storages.insert_watched(watched, contents),
                 None => {
                     // SAFETY: as the caller promises.
-                    let tensor = unsafe { torch.dispatcher.wrap(py, value)? };
+                    let tensor = unsafe { wrap_result(py, torch, results, storage.place)? };
                     let object = call_one(&self.torch.untyped_storage, &tensor)?;
-                    let imp = Impl::at(storage);
+                    let imp = Impl::at(storage.address);
                     self.executor.storages.insert(&object, imp, contents)?
                 }
             };
@@ -337,23 +379,26 @@ impl State {
     }
 
     /// Compares the results with the form.
-    unsafe fn fresh_results<'a>(
+    ///
+    /// # Safety
+    /// The results are alive, on the stack of the call that returned.
+    unsafe fn sort_fresh(
         &self,
         py: Python<'_>,
         torch: &Torch,
         known: &Known,
-        results: &'a [Value],
-    ) -> Fresh<'a> {
+        results: &[Value],
+        fresh: &mut Fresh,
+    ) {
         let boxed = torch.boxed;
-        let mut fresh = Fresh {
-            sizes: sizes_of(&known.outputs),
-            storages: Vec::with_capacity(known.form.results.len()),
-            usual: true,
-        };
+        fresh.sizes.clear();
+        fresh.sizes.extend(sizes_of(&known.outputs));
+        fresh.storages.clear();
+        fresh.usual = true;
         let mut at = 0;
         // SAFETY: the caller promises that the results are alive.
         unsafe {
-            for_each_result(torch, results, &mut |value, item| {
+            for_each_result(torch, results, &mut |_, item| {
                 let expected = known.form.results.get(at).copied().flatten();
                 at += 1;
                 let Item::Tensor(tensor) = item else {
@@ -369,12 +414,16 @@ impl State {
                 let found = self.executor.storages.find_at(storage);
                 let live = found.and_then(|(id, _)| self.executor.storages.live(id));
                 let seen = live.is_some_and(|live| live.is_alive(py))
-                    || fresh.storages.iter().any(|&(_, _, known)| known == storage);
+                    || fresh.storages.iter().any(|known| known.address == storage);
                 match expected {
                     _ if seen => fresh.usual &= expected.is_none(),
-                    Some(k) => {
-                        fresh.sizes[k as usize] = Bytes(storage_bytes(boxed, storage));
-                        fresh.storages.push((k, value, storage));
+                    Some(output) => {
+                        fresh.sizes[output as usize] = Bytes(storage_bytes(boxed, storage));
+                        fresh.storages.push(FreshStorage {
+                            output,
+                            place: at as u32 - 1,
+                            address: storage,
+                        });
                     }
                     None => fresh.usual = false,
                 }
@@ -382,7 +431,6 @@ impl State {
         }
         let expected = known.form.results.iter().flatten().count();
         fresh.usual &= fresh.storages.len() == expected;
-        fresh
     }
 
     /// Takes in results that are not as the form says, as after a call through Python.
@@ -474,14 +522,17 @@ impl State {
         };
         let viewed = known.roles.viewed.iter();
         let offsets = viewed.map(|&tensor| stacked.offsets[tensor as usize]);
-        let (form, offsets) = (known.form.clone(), offsets.collect());
-        let record = Record {
+        let lives = &running.inputs.lives;
+        self.executor.keep(py, running.op, lives, || Record {
             numbers: stacked.numbers.clone(),
             blank: running.blank.map(|blank| (blank.bytes, blank.device)),
-            ..Record::of(form, offsets, &known.signature, context)
-        };
-        self.executor
-            .keep(py, running.op, record, &running.inputs.lives)?;
+            ..Record::of(
+                known.form.clone(),
+                offsets.collect(),
+                &known.signature,
+                context,
+            )
+        })?;
         self.executor.note_chain(made, running.chain);
         Ok(())
     }
@@ -507,6 +558,32 @@ impl State {
             }
         }
         Ok(())
+    }
+}
+
+/// The Python object of a result, by its place in the order in which results are flattened.
+///
+/// # Safety
+/// The results are alive, on the stack of the call that returned.
+unsafe fn wrap_result<'py>(
+    py: Python<'py>,
+    torch: &Torch,
+    results: &[Value],
+    place: u32,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (mut at, mut found) = (0, None);
+    // SAFETY: as the caller promises.
+    unsafe {
+        for_each_result(torch, results, &mut |value, _| {
+            if at == place {
+                found = Some(value);
+            }
+            at += 1;
+        });
+        match found {
+            Some(value) => torch.dispatcher.wrap(py, value),
+            None => Ok(py.None().into_bound(py)),
+        }
     }
 }
 

@@ -20,6 +20,10 @@ use crate::ffi::generator;
 /// Forms that are known at once; a program whose shapes never repeat must not grow for ever.
 const LIMIT: usize = 100_000;
 
+/// Nanoseconds of an op that takes hardly longer than giving the GIL back and taking it again, which in turn takes
+/// longer where another thread waits for it.
+const BRIEF: u64 = 10_000;
+
 impl State {
     /// Makes the form of a call known after it ran through Python, if later calls can do without. Returns the form and
     /// the numbers of this call. `rng` lists the generators that the op drew from.
@@ -78,15 +82,13 @@ impl State {
         }
         let Announced { outputs, results } = announced;
         let form = Arc::new(Form::of(func, walked, results));
-        let table = match roles.filled {
-            Some(_) => &mut self.filling,
-            None => &mut self.known,
-        };
-        if table.len() >= LIMIT {
-            table.clear();
-        }
         let zeros = candidate.numbers.iter().map(is_zero);
+        let device = signature.workspace_device;
         let known = Known {
+            words: candidate.words,
+            brief: signature.cost < BRIEF
+                && func.is_torchs_own()
+                && self.is_main_memory(device, &outputs),
             func: func.clone(),
             form: form.clone(),
             outputs,
@@ -95,6 +97,13 @@ impl State {
             roles,
             zeros: func.stats.is_some().then(|| zeros.collect()),
         };
+        let table = match known.roles.filled {
+            Some(_) => &mut self.filling,
+            None => &mut self.known,
+        };
+        if table.len() >= LIMIT {
+            table.clear();
+        }
         table.insert(candidate.key, Arc::new(known));
         Some((form, candidate.numbers))
     }

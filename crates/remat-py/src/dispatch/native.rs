@@ -64,6 +64,7 @@ thread_local! {
     static ERROR: RefCell<Option<PyErr>> = const { RefCell::new(None) };
     static CAPTURE: RefCell<Option<Capture>> = const { RefCell::new(None) };
     static PAUSED: Cell<bool> = const { Cell::new(false) };
+    static RECENT: Recent = const { Recent([const { Cell::new((0, None)) }; 64]) };
 }
 
 /// A capture of the ops that the probe calls.
@@ -102,7 +103,31 @@ fn active() -> Option<Arc<Native>> {
         .clone()
 }
 
+/// Routes that this thread asked for lately, by op. What a route is never changes.
+struct Recent([Cell<(usize, Option<Route>)>; 64]);
+
+impl Recent {
+    fn slot(&self, op: Op) -> &Cell<(usize, Option<Route>)> {
+        // Ops lie at addresses that differ above their alignment.
+        let id = op.id();
+        &self.0[(id >> 4 ^ id >> 10) % 64]
+    }
+}
+
 fn route_of(op: Op) -> Option<Route> {
+    RECENT.with(|recent| {
+        let slot = recent.slot(op);
+        let (id, route) = slot.get();
+        if id == op.id() {
+            return route;
+        }
+        let route = look_up_route(op)?;
+        slot.set((op.id(), Some(route)));
+        Some(route)
+    })
+}
+
+fn look_up_route(op: Op) -> Option<Route> {
     let routes = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
     routes
         .as_ref()
@@ -257,6 +282,13 @@ struct Underway<'a> {
     running: Option<Running>,
 }
 
+impl Underway<'_> {
+    /// Whether the op takes less time than giving the GIL back meanwhile, and cannot wait for a thread that needs it.
+    fn is_brief(&self) -> bool {
+        self.running.as_ref().is_some_and(|op| op.known.brief)
+    }
+}
+
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
         if let (Some(mut held), Some(running)) = (self.held.take(), self.running.take()) {
@@ -397,25 +429,30 @@ unsafe fn session(
         // SAFETY: as the caller promises.
         return unsafe { torch.dispatcher.next(op, keys, stack) };
     }
-    let way = if known {
+    let mut gil = if known { Gil::take() } else { None };
+    let way = match &gil {
         // SAFETY: the arguments are alive until the kernel runs.
-        Gil::with(|py| unsafe {
+        Some(gil) => gil.run(|py| unsafe {
             let values = (*stack).last(arity.arguments).unwrap_or(&[]);
             let op = *op;
             let call = Dispatched { op, keys, values };
             announce(native, torch, py, &call, &stacked)
-        })
-    } else {
-        Some(Ok(Way::Python))
+        }),
+        None => (!known).then_some(Ok(Way::Python)),
     };
+    if !matches!(&way, Some(Ok(Way::Announced(underway))) if underway.is_brief()) {
+        gil = None;
+    }
     match way {
         Some(Ok(Way::Announced(mut underway))) => {
-            // SAFETY: as the caller promises. An error unwinds, and `underway` takes the op back.
+            // SAFETY: as the caller promises. An error unwinds: `underway` takes the op back, and `gil` is given back.
             unsafe { torch.dispatcher.next(op, keys, stack) };
             // SAFETY: the results are the last values on the stack.
-            let taken = Gil::with(|py| unsafe {
-                let results = (*stack).last(arity.results).unwrap_or(&[]);
-                take_in(torch, py, &mut underway, results, &stacked)
+            let taken = gil.or_else(Gil::take).and_then(|gil| {
+                gil.run(|py| unsafe {
+                    let results = (*stack).last(arity.results).unwrap_or(&[]);
+                    take_in(torch, py, &mut underway, results, &stacked)
+                })
             });
             drop(underway);
             STACKED.set(Some(stacked));
@@ -427,6 +464,7 @@ unsafe fn session(
         Some(Ok(Way::Python)) => {
             let next = known.then(|| Candidate {
                 key: stacked.key,
+                words: stacked.words.clone(),
                 numbers: stacked.numbers.clone(),
                 positions: stacked.positions.clone(),
                 tensors: stacked.places.clone(),

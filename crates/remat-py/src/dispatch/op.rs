@@ -63,17 +63,16 @@ impl Announced {
 
     /// The sizes of the outputs, as they are announced.
     pub(super) fn sizes(&self) -> Vec<Bytes> {
-        sizes_of(&self.outputs)
+        sizes_of(&self.outputs).collect()
     }
 }
 
 /// The sizes of outputs, as they are announced.
-pub(super) fn sizes_of(outputs: &[Output]) -> Vec<Bytes> {
-    let sizes = outputs.iter().map(|output| match output {
+pub(super) fn sizes_of(outputs: &[Output]) -> impl Iterator<Item = Bytes> + '_ {
+    outputs.iter().map(|output| match output {
         Output::Fresh { bytes, .. } => *bytes,
         _ => Bytes(0),
-    });
-    sizes.collect()
+    })
 }
 
 /// An op that ran, before the engine is told so.

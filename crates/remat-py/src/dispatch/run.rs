@@ -249,12 +249,11 @@ impl State {
                 let form = Form::of(call.func, walked, announced.results);
                 (Arc::new(form), Vec::new())
             });
-            let offsets = std::mem::take(&mut walked.offsets);
-            let record = Record {
+            let offsets = std::mem::take(&mut walked.offsets).into();
+            self.executor.keep(py, op, &walked.lives, || Record {
                 numbers,
                 ..Record::of(form, offsets, signature, context)
-            };
-            self.executor.keep(py, op, record, &walked.lives)?;
+            })?;
             let made = self.executor.engine.outputs(op).to_vec();
             self.executor.note_chain(&made, chain);
         }

@@ -124,6 +124,13 @@ impl Session {
         }
     }
 
+    /// Has storages tell of their death themselves: ops will come to the session natively.
+    fn watch_storages(&self, py: Python<'_>) {
+        if let Some(mut held) = self.lock.enter(py) {
+            held.state.executor.storages.watch();
+        }
+    }
+
     /// Has ops of this thread come to the session natively from here on.
     fn enter_native(slf: &Bound<'_, Self>, torch_internals: &Bound<'_, PyAny>) -> PyResult<()> {
         let mode = slf.clone().into_any().unbind();

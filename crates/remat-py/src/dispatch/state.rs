@@ -11,6 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::costs::Costs;
 use super::forms::{Candidate, Known};
+use super::known::Buffers;
 use super::lent::Lent;
 use crate::call::arguments::Torch;
 use crate::call::knowledge::Knowledge;
@@ -33,6 +34,8 @@ pub(super) struct State {
     pub(super) known: FxHashMap<u64, Arc<Known>>,
     /// The same of calls that give blank memory its first value.
     pub(super) filling: FxHashMap<u64, Arc<Known>>,
+    /// Buffers for calls of known forms, one of which is under way at a time.
+    pub(super) buffers: Buffers,
     /// The call that is on its way through Python and may make its form known.
     pub(super) candidate: Option<Candidate>,
     /// Ops that the program ran, but for those that [passed](Self::passed).
@@ -78,6 +81,7 @@ impl State {
             lent: Arc::new(Lent::none()),
             known: FxHashMap::default(),
             filling: FxHashMap::default(),
+            buffers: Buffers::default(),
             through_python: 0,
             candidate: None,
             ops: 0,

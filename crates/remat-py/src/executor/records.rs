@@ -52,8 +52,8 @@ impl Executor {
         &mut self,
         py: Python<'_>,
         op: OpId,
-        mut record: Record,
         lives: &[LiveId],
+        record: impl FnOnce() -> Record,
     ) -> PyResult<()> {
         self.collect();
         if self.running != Some(op) {
@@ -62,23 +62,19 @@ impl Executor {
         if self.unbounded {
             return Ok(()); // nothing is ever evicted, and a dropped constant must not live longer than without Remat
         }
-        for &id in lives {
-            let Some(live) = self.storages.live_mut(id) else {
-                continue;
-            };
-            live.readers += 1;
-            record.holds.push(Hold {
-                id,
-                serial: live.serial,
-            });
-            self.hold_if_pinned(py, id)?;
-        }
         if self.records.len() <= op.index() {
             self.records.resize_with(op.index() + 1, || None);
         }
-        self.records[op.index()] = Some(record);
+        let record = self.records[op.index()].insert(record());
         self.live_records += 1;
-        Ok(())
+        for &id in lives {
+            if let Some(live) = self.storages.live_mut(id) {
+                live.readers += 1;
+                let serial = live.serial;
+                record.holds.push(Hold { id, serial });
+            }
+        }
+        lives.iter().try_for_each(|&id| self.hold_if_pinned(py, id))
     }
 
     /// Keeps a constant alive while recorded ops read it: once dropped, nothing could bring it back.
@@ -90,9 +86,8 @@ impl Executor {
         if !wanted || !self.engine.is_pinned(self.storage_of(live.tensor)) {
             return Ok(());
         }
-        let object = live.upgrade(py)?.map(Bound::unbind);
-        if let Some(object) = object {
-            self.storages.hold(id, object);
+        if let Some(owner) = live.keep(py)? {
+            self.storages.hold(id, owner);
         }
         Ok(())
     }
@@ -134,13 +129,13 @@ impl Executor {
     }
 
     /// Pins the tensors that the program carries on, before an op, if chains have become long and the program holds as
-    /// little as at its low points.
-    pub fn cut_chains(&mut self, py: Python<'_>, length: u32) -> PyResult<()> {
+    /// little as at its low points. Returns whether it did.
+    pub fn cut_chains(&mut self, py: Python<'_>, length: u32) -> PyResult<bool> {
         if !self
             .lineage
             .is_time(length, self.live_records, self.storages.held())
         {
-            return Ok(());
+            return Ok(false);
         }
         let carried: Vec<LiveId> = self
             .storages
@@ -157,6 +152,6 @@ impl Executor {
                 done => done?,
             }
         }
-        Ok(())
+        Ok(true)
     }
 }

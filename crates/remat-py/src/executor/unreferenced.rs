@@ -8,7 +8,7 @@ use remat_core::TensorId;
 
 use super::state::Executor;
 use crate::ffi::errors::budget_error;
-use crate::tracking::storages::{Buffer, LiveId, Owner, Scratch};
+use crate::tracking::storages::{Buffer, LiveId, Scratch};
 
 /// The least that dropping constants must yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,9 +66,9 @@ impl Executor {
             let held = self.storages.live(id).is_some_and(|l| l.hold.is_some());
             if let Some(live) = held.then(|| self.storages.forget(id)).flatten() {
                 let sid = self.storage_of(live.tensor);
-                if let Some(object) = live.hold {
+                if let Some(owner) = live.hold {
                     let scratch = Scratch {
-                        owner: Owner::Object(object),
+                        owner,
                         bytes: live.bytes,
                         device: live.device,
                     };
@@ -87,18 +87,7 @@ impl Executor {
             let (Some(hold), None) = (&live.hold, live.outside) else {
                 continue;
             };
-            // SAFETY: `hold` owns a reference to a Python object, and the GIL is held, as `py` proves.
-            let references = unsafe { pyo3::ffi::Py_REFCNT(hold.as_ptr()) };
-            if references > 1 {
-                continue;
-            }
-            let owners: usize = self
-                .internals
-                .use_count
-                .bind(py)
-                .call1((hold,))?
-                .extract()?;
-            if owners == 1 {
+            if hold.is_sole(py, &self.internals.use_count)? {
                 unreferenced.push((live.serial, id));
             }
         }

@@ -21,7 +21,11 @@ impl Gil {
 
     /// Runs an action with the GIL; `None` where the interpreter has ended.
     pub fn with<R>(action: impl FnOnce(Python<'_>) -> R) -> Option<R> {
-        let _gil = Gil::take()?;
+        Gil::take()?.run(action)
+    }
+
+    /// Runs an action with the GIL that was taken.
+    pub fn run<R>(&self, action: impl FnOnce(Python<'_>) -> R) -> Option<R> {
         Python::try_attach(action)
     }
 }

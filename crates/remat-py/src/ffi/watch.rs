@@ -225,6 +225,19 @@ impl Strong {
         unsafe { counts(self.0) }.load(Ordering::Acquire) as u32
     }
 
+    /// Whether nobody else owns the storage. A Python object that nobody holds owns it no less: it stays with it.
+    pub fn is_sole(&self, py: Python<'_>) -> PyResult<bool> {
+        // SAFETY: `self` keeps the object alive.
+        let counts = unsafe { counts(self.0) }.load(Ordering::Acquire);
+        if counts & HAS_OBJECT == 0 || counts as u32 != 2 {
+            return Ok(counts as u32 == 1);
+        }
+        let object = self.to_object(py)?;
+        // SAFETY: the object is in scope, and the GIL is held, as `py` proves.
+        let references = unsafe { python::Py_REFCNT(object.as_ptr()) };
+        Ok(references == 2) // `object` and the storage
+    }
+
     /// The `UntypedStorage` that Python knows the storage by.
     pub fn to_object<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let missing = || PyRuntimeError::new_err("remat: storages are not watched");

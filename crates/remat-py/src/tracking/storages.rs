@@ -52,20 +52,6 @@ enum Watch {
     Storage(Watched),
 }
 
-/// Keeps a storage alive.
-pub enum Kept {
-    /// By its Python object.
-    Object {
-        /// The `UntypedStorage`.
-        _object: Py<PyAny>,
-    },
-    /// By a reference to the storage itself.
-    Storage {
-        /// That reference.
-        _strong: Strong,
-    },
-}
-
 /// A torch storage that the program holds.
 pub struct Live {
     watch: Watch,
@@ -73,7 +59,7 @@ pub struct Live {
     pub imp: Impl,
     /// A strong reference while recorded ops read the storage as a constant: no replay could bring it back once the
     /// program dropped it.
-    pub hold: Option<Py<PyAny>>,
+    pub hold: Option<Owner>,
     /// Recorded ops that read this storage as a constant.
     pub readers: u32,
     /// The tensor in the engine whose value the storage has now.
@@ -140,6 +126,21 @@ impl Owner {
             Owner::Storage(strong) => strong.to_object(py),
         }
     }
+
+    /// Whether nobody else owns the storage. `use_count` says how many owners a storage has in C++.
+    pub fn is_sole(&self, py: Python<'_>, use_count: &Py<PyAny>) -> PyResult<bool> {
+        match self {
+            Owner::Storage(strong) => strong.is_sole(py),
+            // SAFETY: this owner has a reference to the object, and the GIL is held, as `py` proves.
+            Owner::Object(object) if unsafe { pyo3::ffi::Py_REFCNT(object.as_ptr()) } > 1 => {
+                Ok(false)
+            }
+            Owner::Object(object) => {
+                let owners: usize = use_count.bind(py).call1((object,))?.extract()?;
+                Ok(owners == 1)
+            }
+        }
+    }
 }
 
 /// The queue of storages that died, in whatever thread. Python calls it under the GIL, before the storage is freed.
@@ -171,6 +172,8 @@ pub struct Storages {
     on_death: Py<PyAny>,
     /// Addresses of storages that told of their death themselves; `None` until one is watched.
     watched_deaths: Option<Subscription>,
+    /// Whether storages known by their Python objects are watched as well.
+    watches: bool,
     serial: u64,
     /// Storages with a lower serial number existed before the latest op that autograd recorded.
     before_forward: u64,
@@ -200,6 +203,7 @@ impl Storages {
             queue,
             on_death,
             watched_deaths: None,
+            watches: false,
             serial: 0,
             before_forward: 0,
             held: 0,
@@ -236,6 +240,12 @@ impl Storages {
         self.live(id).map(|live| (id, live.tensor))
     }
 
+    /// Has storages tell of their death themselves from here on, where they can: their Python objects need not be
+    /// asked whether they are alive.
+    pub fn watch(&mut self) {
+        self.watches = true;
+    }
+
     /// Takes in a storage that has its bytes; `imp` is its C++ storage.
     pub fn insert(
         &mut self,
@@ -243,6 +253,12 @@ impl Storages {
         imp: Impl,
         contents: Contents,
     ) -> PyResult<LiveId> {
+        if self.watches {
+            // SAFETY: `storage` is in scope and owns the C++ storage.
+            if let Some(watched) = unsafe { Watched::new(imp.address()) } {
+                return Ok(self.insert_watched(watched, contents));
+            }
+        }
         let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(storage.py()))?;
         let watch = Watch::Object {
             weak: weak.unbind(),
@@ -363,10 +379,10 @@ impl Storages {
     }
 
     /// Keeps a storage alive for the records that read it.
-    pub fn hold(&mut self, id: LiveId, object: Py<PyAny>) {
+    pub fn hold(&mut self, id: LiveId, owner: Owner) {
         if let Some(live) = self.live_mut(id) {
             let bytes = live.bytes;
-            if live.hold.replace(object).is_none() {
+            if live.hold.replace(owner).is_none() {
                 self.held_constants.add(bytes);
             }
         }
@@ -527,14 +543,12 @@ impl Live {
     }
 
     /// Keeps the storage alive, unless it died.
-    pub fn keep(&self, py: Python<'_>) -> PyResult<Option<Kept>> {
+    pub fn keep(&self, py: Python<'_>) -> PyResult<Option<Owner>> {
         Ok(match &self.watch {
-            Watch::Object { .. } => self.upgrade(py)?.map(|object| Kept::Object {
-                _object: object.unbind(),
-            }),
-            Watch::Storage(watched) => watched
-                .lock()
-                .map(|strong| Kept::Storage { _strong: strong }),
+            Watch::Object { .. } => self
+                .upgrade(py)?
+                .map(|object| Owner::Object(object.unbind())),
+            Watch::Storage(watched) => watched.lock().map(Owner::Storage),
         })
     }
 

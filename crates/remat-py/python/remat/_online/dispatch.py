@@ -77,6 +77,7 @@ class NativeDispatch:
 
     def __init__(self, mode: Any) -> None:
         self._mode = mode
+        self._mode.watch_storages()
         self._graphs: Any = None
         self._compile = torch.compile
 
