@@ -221,6 +221,14 @@ def _inferred(x: torch.Tensor) -> torch.Tensor:
 
 
 # Calls of known forms with arguments of all kinds, of a tensor of 64 by 64 numbers and a number that differs.
+LSTM = torch.nn.LSTM(64, 64).requires_grad_(False)
+
+
+def _recurrent(x: torch.Tensor) -> torch.Tensor:
+    """Without autograd the op makes no workspace, which is one of its results."""
+    return LSTM(x.view(8, 8, 64))[0].view(64, 64)
+
+
 REPLAYED: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "numbers": lambda x, n: torch.addcmul(x, x, x, value=n + 0.5),
     "wrapped numbers": lambda x, n: x * (n + 1) / 1.5,
@@ -239,6 +247,7 @@ REPLAYED: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "a write into a view": lambda x, n: (x * 1.25)[n % 8 :][:8].mul_(2.0),
     "another dtype": lambda x, n: x.to(torch.float64).to(torch.bfloat16),
     "an inference": lambda x, n: _inferred(x),
+    "a result left out": lambda x, n: _recurrent(x),
 }
 
 
