@@ -26,7 +26,7 @@ pub(super) struct Candidate {
 
 /// A form whose calls need no Python.
 pub(super) struct Known {
-    /// What tells its calls from those of other forms whose key may be the same.
+    /// The words of its calls: other forms may have the same key.
     pub(super) words: Vec<u64>,
     pub(super) func: Arc<Func>,
     pub(super) form: Arc<Form>,
