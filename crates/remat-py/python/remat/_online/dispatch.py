@@ -140,11 +140,20 @@ def way_for(mode: Any, arena: bool) -> Dispatch:
         return PythonDispatch(mode)
     reason = (None if asked else eager.not_run_natively()) or eager.prepare_native()
     if reason is None:
+        if parts := eager.parts_through_python():
+            _say_parts_once(parts)
         return NativeDispatch(mode)
     if asked == "native":
         raise RematError(f"REMAT_DISPATCH=native: {reason}; unset the variable to use a dispatch mode of Python")
     _say_once(reason)
     return PythonDispatch(mode)
+
+
+@functools.cache
+def _say_parts_once(parts: tuple[str, ...]) -> None:
+    """The same bits in more time: in the report of a run, and once for all runs."""
+    what = "native dispatch leaves a part to Python, which takes longer, with this build of torch"
+    warnings.warn(f"{what}: {'; '.join(parts)}", RuntimeWarning, stacklevel=6)
 
 
 @functools.cache

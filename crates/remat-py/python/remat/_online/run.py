@@ -53,6 +53,8 @@ class Stats:
     storages: int
     #: The way by which ops reached the session: ``"native"`` or ``"python"``.
     dispatch: str
+    #: What native dispatch leaves to Python on this build of torch, each with the reason.
+    left_to_python: tuple[str, ...] = ()
     #: Counters of the arena; ``None`` unless ``pool="arena"``.
     arena: ArenaStats | None = None
 
@@ -139,9 +141,11 @@ class Run:
         if self._final is not None:
             return self._final
         raw = self._mode.stats()
-        names = [name for name in Stats.__dataclass_fields__ if name not in ("dispatch", "arena")]
+        names = [name for name in Stats.__dataclass_fields__ if name in raw]
         arena = self._arena.stats(raw) if self._arena else None
-        return Stats(**{name: raw[name] for name in names}, dispatch=self._dispatch.name, arena=arena)
+        way = self._dispatch.name
+        left = eager.parts_through_python() if way == "native" else ()
+        return Stats(**{name: raw[name] for name in names}, dispatch=way, left_to_python=left, arena=arena)
 
     def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
         """Changes the budget of a device, in bytes, from here on; without ``device`` that of the first device.

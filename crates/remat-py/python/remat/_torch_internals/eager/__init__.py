@@ -41,7 +41,7 @@ from .modes import (
     redispatch,
     set_grad_mode,
 )
-from .native import not_run_natively, prepare_native, route
+from .native import not_run_natively, parts_through_python, prepare_native, route
 from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
 from .random_state import default_states
@@ -99,6 +99,7 @@ __all__ = [
     "own_frames_dropped",
     "part_storages",
     "parts",
+    "parts_through_python",
     "physical_memory",
     "pop_mode",
     "predict",

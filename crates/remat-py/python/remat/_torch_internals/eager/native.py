@@ -39,6 +39,18 @@ class Unsuited(Exception):
 RAN_NATIVELY = ("2.11", "2.15")
 
 
+#: What goes through Python natively too on this build of torch, and why; filled in by :func:`prepare_native`.
+_through_python: dict[str, str] = {}
+
+
+def parts_through_python() -> tuple[str, ...]:
+    """What native dispatch leaves to Python on this build of torch, each with the reason; empty where that is nothing.
+
+    Results are those of a build without such parts; training takes longer.
+    """
+    return tuple(f"{part}: {reason}" for part, reason in _through_python.items())
+
+
 def not_run_natively() -> str | None:
     """The reason why native dispatch is not chosen by itself with this release of torch, if it is not."""
     release = ".".join(torch.__version__.split(".")[:2])
@@ -109,13 +121,14 @@ def _set_up() -> None:
     reason = read_natively(libraries["c10"], libraries["cpu"])
     if reason is not None:
         raise Unsuited(f"torch {torch.__version__}: settings: {reason}")
-    # Where a probe refuses, each result gets an object and a weak reference of Python's, which takes longer.
-    watched = watch_results(libraries["c10"], libraries["python"], storage_of) is None
-    # Where one of these refuses, Python is asked each time.
-    read_random_state()
-    read_accumulating(libraries["cpu"], watched)
-    # Where it refuses, ops are replayed through Python, which takes longer.
-    replay_without_python(libraries["c10"], libraries["python"], _bit_of("ADInplaceOrView"))
+    unwatched = watch_results(libraries["c10"], libraries["python"], storage_of)
+    parts = {
+        "each result gets an object and a weak reference": unwatched,
+        "the state of random generators": read_random_state(),
+        "whether a gradient is left in a leaf": read_accumulating(libraries["cpu"], unwatched is None),
+        "replays": replay_without_python(libraries["c10"], libraries["python"], _bit_of("ADInplaceOrView")),
+    }
+    _through_python.update({part: reason for part, reason in parts.items() if reason is not None})
 
 
 def _unexpected(what: str) -> Unsuited:
