@@ -44,7 +44,7 @@ _through_python: dict[str, str] = {}
 
 
 def parts_through_python() -> tuple[str, ...]:
-    """What native dispatch leaves to Python on this build of torch, each with the reason; empty where that is nothing.
+    """Parts that native dispatch leaves to Python on this build of torch, each with the reason.
 
     Results are those of a build without such parts; training takes longer.
     """
