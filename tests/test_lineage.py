@@ -56,3 +56,20 @@ def test_source_freed_by_hand() -> None:
         pressure()
         assert y.sum() == 7 * N
         assert run.stats().peak <= run.stats().budget
+
+
+def test_constants_that_the_program_dropped_make_room(way: str) -> None:
+    """They are kept for what was computed from them, until that is cheaper to keep."""
+    sources = [torch.randn(64, 64) for _ in range(32)]
+    expected = [(source[:8] * 2).sin().tolist() for source in sources]
+    with remat.budget("1GiB", policy="lru") as run:
+        results = [(source[:8] * 2).sin() for source in sources]
+        shown = sources[0].untyped_storage()  # its Python object alone does not keep it from being dropped
+        del sources, shown
+        run.set_budget(run.base + (200 << 10))
+        blocks = []
+        for number in range(40):  # 640 KiB
+            blocks.append(torch.ones(64, 64))
+            blocks[-1][0, 0] = number
+        assert [block[0, 0].item() for block in blocks] == list(range(40))
+        assert [result.tolist() for result in results] == expected
