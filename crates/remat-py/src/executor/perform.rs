@@ -60,7 +60,7 @@ impl Executor {
         }
     }
 
-    /// Takes a live storage's bytes away: it gets those of an empty storage, and a guard.
+    /// Takes a live storage's bytes away, and raises its guard.
     fn evict_live(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
         let Some(live) = self.storages.live(id).filter(|live| live.present) else {
             return Ok(());
@@ -69,16 +69,25 @@ impl Executor {
         let Some(kept) = live.keep(py)? else {
             return Ok(());
         };
-        let empty = self.empty_storage(py, device)?;
-        let no_bytes = Impl::of(&empty)?;
-        // SAFETY: `kept` and `empty` are in scope and own the two storages. The engine evicts no storage that a
-        // running op uses, so no op reads or writes them. The guard goes up while the GIL is held, before anybody can
-        // reach for the bytes that the size still promises.
-        unsafe {
-            self.internals.layout.swap(py, imp, no_bytes);
-            self.internals.layout.set_guard(py, imp, Guard::Up);
+        if self.devices[device.0 as usize].name == "cpu" {
+            // SAFETY: `kept` is in scope and owns the storage. The engine evicts no storage that a running op uses, so
+            // no op reads or writes it. The guard goes up while the GIL is held, before anybody can reach for the bytes
+            // that the size still promises.
+            unsafe {
+                self.internals.layout.set_guard(py, imp, Guard::Up);
+                self.internals.layout.free(py, imp);
+            }
+        } else {
+            // Accelerators keep accounts of which storage has which bytes: this one gets those of an empty storage.
+            let empty = self.empty_storage(py, device)?;
+            let no_bytes = Impl::of(&empty)?;
+            // SAFETY: as above; `empty` is in scope and owns the other storage.
+            unsafe {
+                self.internals.layout.swap(py, imp, no_bytes);
+                self.internals.layout.set_guard(py, imp, Guard::Up);
+            }
         }
-        drop((empty, kept));
+        drop(kept);
         if let Some(live) = self.storages.live_mut(id) {
             live.present = false;
         }

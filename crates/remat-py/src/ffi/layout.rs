@@ -15,8 +15,13 @@
 //! - *Not dying*: the GIL is held, and the weak reference to the `UntypedStorage` still leads to it. Python clears weak
 //!   references under the GIL and before the `StorageImpl` is freed.
 
+use std::ffi::c_void;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+
+/// `c10::DeleterFnPtr`.
+type Deleter = unsafe extern "C" fn(*mut c_void);
 
 /// Byte offsets inside `c10::StorageImpl`, found and verified by the probe.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +84,27 @@ impl Layout {
         // that the three words at this offset are the `DataPtr`. A `DataPtr` is trivially relocatable (a pointer, a
         // function pointer and a context). The storages are distinct, so the two regions do not overlap.
         unsafe { std::ptr::swap_nonoverlapping(a, b, 1) }
+    }
+
+    /// Frees a storage's bytes, as torch does once the storage dies.
+    ///
+    /// # Safety
+    /// - The storage is alive (see the module's documentation), and the layout is that of this build of torch.
+    /// - No op reads or writes it meanwhile.
+    /// - Whoever reaches for its bytes afterwards finds a size of none, or a raised guard.
+    pub unsafe fn free(&self, _gil: Python<'_>, storage: Impl) {
+        let words = (storage.0 + self.data_ptr) as *mut [usize; 3];
+        // SAFETY: the caller promises that the address points into a `StorageImpl` whose `DataPtr` is at this offset.
+        // Without data and context it owns nothing: torch calls no deleter for it. The context that it owned is given
+        // back here, once, by the function that is stored with it for that purpose.
+        unsafe {
+            let [_, deleter, context] = words.read();
+            words.write([0, deleter, 0]);
+            if context != 0 {
+                let deleter = std::mem::transmute::<usize, Deleter>(deleter);
+                deleter(context as *mut c_void);
+            }
+        }
     }
 
     /// Copies bytes from one storage to another; nothing is copied where either has none.
