@@ -35,7 +35,7 @@ pub(super) struct Known {
     pub(super) grad: GradMode,
     /// The roles of the tensors among the arguments.
     pub(super) roles: Roles,
-    /// Whether its kernels run on this thread in less time than it takes to give the GIL back and take it again.
+    /// Whether it runs with the GIL held, because it takes little time and waits for no thread that needs the GIL.
     pub(super) brief: bool,
     /// Which numbers are zero, if the op may update running statistics: a momentum of zero updates nothing.
     pub(super) zeros: Option<Vec<bool>>,

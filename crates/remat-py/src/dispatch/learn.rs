@@ -20,8 +20,8 @@ use crate::ffi::generator;
 /// Forms that are known at once; a program whose shapes never repeat must not grow for ever.
 const LIMIT: usize = 100_000;
 
-/// Nanoseconds of an op that takes hardly longer than giving the GIL back and taking it again, which in turn takes
-/// longer where another thread waits for it.
+/// Ops of torch's own that take fewer nanoseconds on the CPU run with the GIL held. Other threads wait so much longer
+/// for it; Python lets a thread keep it for five milliseconds.
 const BRIEF: u64 = 10_000;
 
 impl State {

@@ -283,7 +283,7 @@ struct Underway<'a> {
 }
 
 impl Underway<'_> {
-    /// Whether the op takes less time than giving the GIL back meanwhile, and cannot wait for a thread that needs it.
+    /// Whether the op runs with the GIL held.
     fn is_brief(&self) -> bool {
         self.running.as_ref().is_some_and(|op| op.known.brief)
     }
