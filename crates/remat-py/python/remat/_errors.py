@@ -94,12 +94,12 @@ def refusals_forgotten() -> None:
 
 
 def refusal_behind(error: BaseException | None) -> BudgetError | None:
-    """The refusal that TorchScript's interpreter turned into an error without a text.
+    """The refusal that TorchScript's interpreter turned into an error of its own.
 
-    Torch takes some ops apart in it, in forward mode.
+    Torch takes some ops apart in it, in forward mode. The text of the refusal is lost where a dispatch mode raised it.
     """
     if type(error) is not RuntimeError or _latest is None:
         return None
-    told = str(error)
-    without_text = told.startswith(_INTERPRETED) and told.endswith("\nRuntimeError: \n")
-    return BudgetError(*_latest) if without_text else None
+    told, refusal = str(error), BudgetError(*_latest)
+    behind = told.endswith("\nRuntimeError: \n") or f"\nRuntimeError: BudgetError: {refusal}\n" in told
+    return refusal if told.startswith(_INTERPRETED) and behind else None

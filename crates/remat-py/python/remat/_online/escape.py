@@ -72,9 +72,12 @@ def _refuse_capture(graph: Any, *_args: Any, **_kwargs: Any) -> None:
 class Escapes:
     """The patches of torch that are in place while a budget is active."""
 
-    def __init__(self, session: _native.Session, in_thread: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self, session: _native.Session, in_thread: Callable[[Callable[[], None]], None], dispatch: str
+    ) -> None:
         self._session = session
         self._in_thread = in_thread
+        self._dispatch = dispatch
         self._undo: list[Callable[[], None]] = []
 
     def install(self) -> None:
@@ -93,6 +96,8 @@ class Escapes:
                 self._patch_function(owner, name)
         for owner, name in _INDEXED:
             self._patch_indexed(owner, name)
+        if self._dispatch == "native":  # with a dispatch mode it is made of ops that are dispatched
+            self._patch_pooling()
         self._patch_copies()
         for owner in (torch, torch.random):
             self._patch_state(owner)
@@ -148,6 +153,19 @@ class Escapes:
             return original(*args, **kwargs)
 
         self._replace(owner, name, reading)
+
+    def _patch_pooling(self) -> None:
+        """On the CPU and without autograd, ``max_pool1d`` reads its argument by raw pointer, above the dispatcher."""
+        original, expose = torch.max_pool1d, self._expose
+
+        @functools.wraps(original)
+        def pooling(*args: Any, **kwargs: Any) -> Any:
+            for value in (*args[:1], *kwargs.values()):
+                if isinstance(value, torch.Tensor) and not (value.requires_grad and torch.is_grad_enabled()):
+                    expose_tensor(expose, value)
+            return original(*args, **kwargs)
+
+        self._replace(torch, "max_pool1d", pooling)
 
     def _patch_property(self, owner: Any, name: str) -> None:
         original = getattr(owner, name, None)

@@ -127,7 +127,7 @@ class Run:
         self._arena = arena
         self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena))
         self._dispatch = way_for(self._mode, arena is not None)
-        self._escapes = Escapes(self._mode, self._in_thread)
+        self._escapes = Escapes(self._mode, self._in_thread, self._dispatch.name)
         self._pid = os.getpid()
         self._final: Stats | None = None
         #: Bytes that were resident when the budget was entered.
