@@ -275,6 +275,7 @@ def test_stats_tell_what_it_cost() -> None:
         kept = kept_features(14)
         return sum(float(t.sum()) for t in kept + kept[::-1])
 
+    learn(work)
     asked = room(700 * 1024)
     with remat.budget(asked) as run:
         work()
@@ -299,6 +300,7 @@ def test_same_decisions_again() -> None:
             found = run.stats()
         return found.evictions, found.recomputed, found.peak
 
+    learn(lambda: kept_features(14))
     for policy in ("lru", "size", "random"):
-        decisions(policy)  # workspace and sizes are learned once
+        decisions(policy)
         assert decisions(policy) == decisions(policy)
