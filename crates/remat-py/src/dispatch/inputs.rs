@@ -3,31 +3,14 @@
 use pyo3::prelude::*;
 use remat_core::TensorId;
 
+use super::buffers::Inputs;
 use super::forms::Known;
 use super::state::State;
 use crate::call::arguments::{Class, Registry, Resolved};
 use crate::call::stacked::Stacked;
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
-use crate::tracking::storages::{LiveId, Owner};
-
-/// The inputs of a call, in the order of its form.
-#[derive(Default)]
-pub(super) struct Inputs {
-    pub(super) tensors: Vec<TensorId>,
-    pub(super) lives: Vec<LiveId>,
-    /// Keeps their storages until the op is recorded. Torch drops its own references once the kernel ran.
-    kept: Vec<Owner>,
-}
-
-impl Inputs {
-    /// Lets go of the inputs, and keeps the buffers.
-    pub(super) fn clear(&mut self) {
-        self.tensors.clear();
-        self.lives.clear();
-        self.kept.clear();
-    }
-}
+use crate::tracking::storages::LiveId;
 
 impl State {
     /// Pins the parameters among the arguments of a call that autograd records. A storage is asked once.

@@ -11,9 +11,9 @@ use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
 use rustc_hash::FxHashMap;
 
 use super::blank::Blank;
+use super::buffers::{Fresh, FreshStorage, Inputs};
 use super::costs::Completed;
 use super::forms::Known;
-use super::inputs::Inputs;
 use super::op::{sizes_of, Announced, Prepared, Ran};
 use super::state::State;
 use crate::call::arguments::Walk;
@@ -86,33 +86,6 @@ impl Running {
             sizes,
         }
     }
-}
-
-/// Vectors that are used again, so that a call of a known form allocates nothing.
-#[derive(Default)]
-pub(super) struct Buffers {
-    pub(super) inputs: Inputs,
-    fresh: Fresh,
-    pub(super) made: Vec<TensorId>,
-}
-
-/// The storages of results, as they lie on the stack.
-#[derive(Default)]
-struct Fresh {
-    sizes: Vec<Bytes>,
-    storages: Vec<FreshStorage>,
-    /// Whether all is as the form says.
-    usual: bool,
-}
-
-/// A storage among the results.
-#[derive(Clone, Copy)]
-struct FreshStorage {
-    /// The output that it is.
-    output: u32,
-    /// Its place in the order in which results are flattened.
-    place: u32,
-    address: usize,
 }
 
 impl State {

@@ -1,6 +1,7 @@
 //! The dispatch mode: every torch op of the program passes through [`Session`].
 
 mod blank;
+mod buffers;
 mod costs;
 mod evictor;
 mod filling;

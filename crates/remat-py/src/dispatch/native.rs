@@ -447,8 +447,8 @@ unsafe fn session(
         Some(Ok(Way::Announced(mut underway))) => {
             // SAFETY: as the caller promises. An error unwinds: `underway` takes the op back, and `gil` is given back.
             unsafe { torch.dispatcher.next(op, keys, stack) };
-            // SAFETY: the results are the last values on the stack.
             let taken = gil.or_else(Gil::take).and_then(|gil| {
+                // SAFETY: the results are the last values on the stack.
                 gil.run(|py| unsafe {
                     let results = (*stack).last(arity.results).unwrap_or(&[]);
                     take_in(torch, py, &mut underway, results, &stacked)

@@ -9,9 +9,9 @@ use pyo3::types::PyDict;
 use remat_core::{Bytes, Counters};
 use rustc_hash::FxHashMap;
 
+use super::buffers::Buffers;
 use super::costs::Costs;
 use super::forms::{Candidate, Known};
-use super::known::Buffers;
 use super::lent::Lent;
 use crate::call::arguments::Torch;
 use crate::call::knowledge::Knowledge;
