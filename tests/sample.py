@@ -25,6 +25,11 @@ def one_of_each(*parameters: Sequence[Any]) -> list[Any]:
     return cases
 
 
+def some(values: Iterable[Any]) -> list[Any]:
+    """The first two values; with `--all`, every one. For cases that are much alike, and each a process of its own."""
+    return [pytest.param(value, marks=[] if at < 2 else pytest.mark.full) for at, value in enumerate(values)]
+
+
 def _product(parameters: Sequence[Sequence[Any]]) -> Iterable[tuple[list[int], list[Any]]]:
     """The places of the values, and the values."""
     if not parameters:

@@ -16,6 +16,7 @@ import torch
 from native import needed
 from process import environment
 from remat._torch_internals import eager
+from sample import some
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -509,7 +510,7 @@ REPLAY_PROBES = {
 }
 
 
-@pytest.mark.parametrize("probe", [None, *REPLAY_PROBES])
+@pytest.mark.parametrize("probe", some([None, *REPLAY_PROBES]))
 @needed
 def test_ops_are_replayed_through_python_where_a_probe_fails(probe: str | None) -> None:
     """Each in a process of its own."""
@@ -544,7 +545,7 @@ with remat.budget(1 << 30, policy="lru") as run:
     assert done.stdout.split() == ["native", failed, failed]
 
 
-@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize("probe", some(PROBES))
 def test_a_probe_that_fails_refuses(probe: str) -> None:
     """Each in a process of its own: what was probed is known for as long as the process lives."""
     program = f"""
@@ -576,7 +577,7 @@ for _ in range(2):
     assert again == "python"
 
 
-@pytest.mark.parametrize("probe", [None, *WATCH_PROBES])
+@pytest.mark.parametrize("probe", some([None, *WATCH_PROBES]))
 @needed
 def test_results_are_watched_where_the_probe_found_all_as_expected(probe: str | None) -> None:
     """Each in a process of its own. Otherwise Python's weak references tell of deaths."""

@@ -14,6 +14,7 @@ import torch
 from native import needed
 from process import environment
 from remat._torch_internals import eager
+from sample import some
 from torch import nn
 
 
@@ -236,7 +237,7 @@ print(counts[-1] - counts[-3])
 """
 
 
-@pytest.mark.parametrize("probe", [None, *PROBES])
+@pytest.mark.parametrize("probe", some([None, *PROBES]))
 @needed
 def test_a_probe_that_fails_leaves_what_it_is_for_to_python(probe: str | None) -> None:
     """Each in a process of its own: what was probed is known for as long as the process lives."""
