@@ -225,7 +225,7 @@ def measured(chain: nn.Sequential, x: Tensor, rounds: int, steps: int) -> list[C
     contenders = [plain]
     for segments in sorted({2, 3, most // 2, most} if most > 3 else {2}):
         label = f"checkpoint_sequential, {segments} segments"
-        run = lambda value, count=segments: checkpoint_sequential(chain, count, value, use_reentrant=False)  # noqa: E731
+        run = lambda x, count=segments: checkpoint_sequential(chain, count, x, use_reentrant=False)  # noqa: E731
         contenders.append(Contender(label, stepper(chain, run, x)))
         observe_peak(contenders[-1])
     points = [(f"at {it.label.split(', ')[1]}", it.peak) for it in contenders[1:] if it.peak is not None]
