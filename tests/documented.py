@@ -42,11 +42,15 @@ SMALLEST = [
     (r"(--example coop --) .*", r"\1 traces/lstm.trace.zst"),
     (r"(--example deciding --) .*", r"\1 dtr-anc 0.9 traces/lstm.trace.zst"),
     (rf"{EXAMPLE}begin_finish$", r"\g<0> -- 1000 1000"),
-    (r"(?<=\s)benchmarks/deciding/", f"{ROOT}/benchmarks/deciding/"),
+    (r"(?<=\s)benchmarks/(deciding|planning)/", rf"{ROOT}/benchmarks/\1/"),
+    (r"(many_layers\.py) \d+", r"\1 2"),
     (r"(-p remat-plan --example speed)$", r"\1 -- residual persistent 20"),
     (r"(--example cut_speed)$", r"\1 -- ladder 1000"),
+    (r"(--example step_speed --) .*", r"\1 0 0.7 traces/lstm.trace.zst"),
     (r"(--example pair_cost) .*", r"\1"),
     (r"^cargo run --release", f"cargo run --quiet --manifest-path '{ROOT}/Cargo.toml'"),
+    (r"(remat plan step .*)--seconds \S+", r"\1--iterations 1"),
+    (r"(remat plan step \S+)(?!.*--iterations)", r"\1 --iterations 1"),
     (r"--growth$", "--growth=1"),
     (r"seq \d+", "seq 2"),
     (r"(\bexamples/\w+\.py)(?!.*--steps)", r"\1 --steps 1"),
@@ -66,7 +70,7 @@ SMALLEST = [
 
 KNOWN = r"(python -m )?remat |python (benchmarks/)?\w+\.py|cargo run |for i in |/usr/bin/time |LD_PRELOAD="
 """How commands start that are run."""
-HEAVY = r"python benchmarks/(?!speed\.py.*--threads 1$)|cargo run .*\.\./shared/data$"
+HEAVY = r"python benchmarks/(?!speed\.py.*--threads 1$)|cargo run "
 """Those that run with `--all` only."""
 
 
@@ -219,4 +223,7 @@ def desk(folder: Path, command: str, run: Callable[[list[str], Path], str]) -> P
     for kind, made_of in (("chain", "net.json"), ("cut", "step.json")):
         if f"verify {kind}" in command:
             (place / "plan.json").write_text(run([*REMAT, "plan", kind, made_of, "--budget", "6GiB", "--json"], place))
+    if "verify step" in command:
+        search = ("--budget", "6GiB", "--iterations", "1", "--out", "plan.json")
+        run([*REMAT, "plan", "step", "step.trace.zst", *search], place)
     return place

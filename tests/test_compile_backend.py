@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from process import PYTHON, program, ran
+from sample import some
 
 USE = """
 x = torch.ones(4, requires_grad=True)
@@ -23,7 +24,7 @@ BEFORE = {
 }
 
 
-@pytest.mark.parametrize("order", BEFORE)
+@pytest.mark.parametrize("order", some(BEFORE))
 def test_the_backend_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")
     ended = ran([*PYTHON, program(tmp_path, BEFORE[order] + USE)])

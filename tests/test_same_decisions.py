@@ -8,6 +8,7 @@ import pytest
 import remat
 from process import PYTHON, program, ran
 from remat._torch_internals import eager
+from sample import some
 
 # Evicts, changes storages under tensors, drops many of them, and takes results in at addresses of those that died.
 SCENARIOS = ("data_assignment_and_set", "u_net", "lstm")
@@ -31,8 +32,12 @@ print(run.stats().evictions)
 """
 
 
-@pytest.mark.parametrize("name, way", [*((name, "python") for name in SCENARIOS), ("lstm", "native")])
-def test_two_processes_evict_the_same(name: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+CASES = [("lstm", "native"), *((name, "python") for name in SCENARIOS)]
+
+
+@pytest.mark.parametrize("case", some(CASES), ids="-".join)
+def test_two_processes_evict_the_same(case: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, way = case
     if way == "native" and (reason := eager.prepare_native()):
         pytest.skip(reason)
     monkeypatch.setenv("REMAT_DISPATCH", way)
