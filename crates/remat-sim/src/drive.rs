@@ -54,7 +54,7 @@ pub(crate) fn replay(
     step: &Recorded,
     config: Config,
 ) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
-    watched(step, config, Mutations::Recorded, |_| {})
+    watched(step, config, Mutations::Recorded, |_, _| {})
 }
 
 /// A moment of a run, shown to a watcher.
@@ -65,15 +65,16 @@ pub(crate) enum Seen<'a> {
     Ran(OpId),
 }
 
-/// [`replay`] that shows every step.
+/// [`replay`] that shows every step, with the index of the event at which it is performed.
 pub(crate) fn watched(
     step: &Recorded,
     config: Config,
     mutations: Mutations,
-    mut watch: impl FnMut(Seen<'_>),
+    mut watch: impl FnMut(usize, Seen<'_>),
 ) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
     let mut engine = Engine::new(config);
     for (event, &instruction) in step.instructions.iter().enumerate() {
+        let mut watch = |seen: Seen<'_>| watch(event, seen);
         match tell(&mut engine, step, instruction, mutations, &mut watch) {
             Ok(()) => {}
             Err(error @ (Error::Budget { .. } | Error::Thrash { .. })) => {

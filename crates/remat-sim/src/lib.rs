@@ -64,6 +64,7 @@
 //! | [`Base`] | the step without a limit |
 //! | [`Setting`], [`Outcome`] | one run |
 //! | [`Eviction`] | a policy of the engine, or the plan of selective recomputation |
+//! | [`Reruns`] | the ops that a run replays, and where |
 //! | [`sweep`] | many runs on several threads, in order |
 //! | [`linear`] | the linear network of DTR theorem 3.1, and a picture of memory while it runs |
 //! | [`checkpointing`] | ops that static schemes take for the linear network: Chen's, Treeverse |
@@ -83,6 +84,7 @@ pub mod linear;
 mod op_kind;
 mod program;
 mod recorded;
+mod reruns;
 mod role;
 mod run;
 mod selective;
@@ -96,6 +98,7 @@ pub use drive::Unsound;
 pub use eviction::{Eviction, UnknownEviction};
 pub use program::Program;
 pub use recorded::Mutations;
+pub use reruns::{Rerun, Reruns};
 pub use run::{Budget, Outcome, Setting, Status};
 pub use sweep::{in_order, sweep, Job};
 

@@ -166,7 +166,7 @@ impl Picture {
             program(layers).recorded(),
             config,
             Mutations::Recorded,
-            |seen| match seen {
+            |_, seen| match seen {
                 Seen::Steps(steps) => steps.iter().for_each(|&step| picture.step(step, &mut now)),
                 Seen::Ran(op) => picture.made(op.index(), &mut now),
             },

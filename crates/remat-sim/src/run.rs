@@ -46,6 +46,24 @@ impl Default for Setting {
     }
 }
 
+impl Setting {
+    /// The engine's setting, with the policy and deallocation that [`Setting::policy`] comes down to.
+    pub(crate) fn config(&self, base: &Base, policy: Policy, dealloc: Dealloc) -> Config {
+        let limit = Cost(scaled(base.cost.0, self.thrash_limit));
+        Config {
+            memory: self.memory,
+            stopwatch: matches!(self.memory, Memory::Arena(_)).then_some(nanoseconds),
+            ..drive::config(
+                policy,
+                dealloc,
+                Some(self.budget.bytes(base)),
+                ThrashLimit::Total(limit),
+                self.seed,
+            )
+        }
+    }
+}
+
 /// A budget as the caller states it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
@@ -145,30 +163,18 @@ impl Program {
     /// [`Unsound`] if the events contradict one another. A budget that cannot be met is an [`Outcome`].
     pub fn run(&self, base: &Base, setting: &Setting) -> Result<Outcome, Unsound> {
         let started = Instant::now();
-        let budget = setting.budget.bytes(base);
-        let limit = Cost(scaled(base.cost.0, setting.thrash_limit));
         let (policy, dealloc) = match setting.policy {
             Eviction::Online(policy) => (policy, setting.dealloc),
             Eviction::Selective => (Policy::LRU, Dealloc::Eager),
         };
-        let config = Config {
-            memory: setting.memory,
-            stopwatch: matches!(setting.memory, Memory::Arena(_)).then_some(nanoseconds),
-            ..drive::config(
-                policy,
-                dealloc,
-                Some(budget),
-                ThrashLimit::Total(limit),
-                setting.seed,
-            )
-        };
+        let config = setting.config(base, policy, dealloc);
         let (engine, end) = match setting.policy {
             Eviction::Online(_) => online(self, config, setting.mutations)?,
             Eviction::Selective => planned(self, config, setting.mutations)?,
         };
         Ok(Outcome {
             status: end.status,
-            budget,
+            budget: setting.budget.bytes(base),
             clock: end
                 .clock
                 .saturating_add(copying(setting.memory, &end.counters)),
@@ -217,7 +223,7 @@ fn online(
     config: Config,
     mutations: Mutations,
 ) -> Result<(Engine, Side), Unsound> {
-    let (engine, stopped) = drive::watched(program.recorded(), config, mutations, |_| {})?;
+    let (engine, stopped) = drive::watched(program.recorded(), config, mutations, |_, _| {})?;
     let status = match stopped {
         None => Status::Ok,
         Some((_, Error::Budget { .. })) => Status::Oom,
