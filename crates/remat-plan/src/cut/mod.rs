@@ -18,14 +18,13 @@
 
 mod error;
 mod evaluate;
-mod flow;
 mod graph;
 mod search;
 mod verify;
 
+pub use crate::flow::min_cut::{min_cut, min_cut_nearest_source, MinCut, NoMinCut};
+pub use crate::flow::network::{Capacity, Edge, Network};
 pub use error::{CutError, GraphError};
-pub use flow::min_cut::{min_cut, min_cut_nearest_source, MinCut, NoMinCut};
-pub use flow::network::{Capacity, Edge, Network};
 pub use graph::ban::Ban;
 pub use graph::ban_rules::{Nearest, Wishes};
 pub use graph::description::{Description, FusionRules, Node, Quantity};

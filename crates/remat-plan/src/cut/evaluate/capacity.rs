@@ -1,7 +1,7 @@
 //! The cost of saving a node (algorithm 2 of the paper).
 
-use crate::cut::flow::network::Capacity;
 use crate::cut::graph::joint_graph::JointGraph;
+use crate::flow::network::Capacity;
 
 /// The capacity of a node: bytes read by the backward pass, and as many written by the forward pass if it would not
 /// write them anyway. Infinite for a node that is not savable.

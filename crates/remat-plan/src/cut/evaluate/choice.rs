@@ -4,11 +4,11 @@ use crate::cut::error::CutError;
 use crate::cut::evaluate::capacity::capacity;
 use crate::cut::evaluate::recompute::Recompute;
 use crate::cut::evaluate::timeline::Timeline;
-use crate::cut::flow::network::Capacity;
 use crate::cut::graph::ban::Ban;
 use crate::cut::graph::ban_rules::{bans, lasting_ban, Wishes};
 use crate::cut::graph::joint_graph::JointGraph;
 use crate::cut::graph::phases::{forward_ancestors, Phases};
+use crate::flow::network::Capacity;
 
 /// A joint graph with everything that is known before anything is chosen.
 pub(crate) struct Problem<'a> {

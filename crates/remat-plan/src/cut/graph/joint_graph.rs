@@ -1,6 +1,6 @@
 //! Joint graphs of a forward and a backward pass.
 
-use crate::cut::graph::adjacency::Adjacency;
+use crate::adjacency::Adjacency;
 use crate::cut::graph::ban::Ban;
 use std::collections::HashMap;
 

@@ -1,6 +1,5 @@
 //! Joint graphs as they are written down, checked and planned, and what of them may not be recomputed.
 
-pub(crate) mod adjacency;
 pub(crate) mod ban;
 pub(crate) mod ban_rules;
 pub(crate) mod description;

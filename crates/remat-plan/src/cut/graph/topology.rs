@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::cut::graph::adjacency::Adjacency;
+use crate::adjacency::Adjacency;
 
 /// The nodes in an order in which they can run: as numbered where possible, but results of an op of several results
 /// directly after the op. The error is a circle of nodes that read one another, if there is one.

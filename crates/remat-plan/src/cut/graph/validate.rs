@@ -1,7 +1,7 @@
 //! Validation: from a description to a joint graph that is sound.
 
+use crate::adjacency::Adjacency;
 use crate::cut::error::GraphError;
-use crate::cut::graph::adjacency::Adjacency;
 use crate::cut::graph::ban_rules::below_a_quarter;
 use crate::cut::graph::description::{
     Description, Node, Quantity, MOST_SHARED_READS, SHARED_READS,

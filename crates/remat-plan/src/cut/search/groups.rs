@@ -3,11 +3,11 @@
 use crate::cut::error::CutError;
 use crate::cut::evaluate::capacity::capacity;
 use crate::cut::evaluate::choice::Problem;
-use crate::cut::flow::network::Capacity;
 use crate::cut::graph::ban_rules::Wishes;
 use crate::cut::graph::joint_graph::{JointGraph, Properties};
 use crate::cut::graph::validate::assembled;
 use crate::cut::search::partition::{cheapest, Cut};
+use crate::flow::network::Capacity;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;

@@ -6,9 +6,9 @@
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::Problem;
-use crate::cut::flow::network::Capacity;
 use crate::cut::graph::ban_rules::Nearest;
 use crate::cut::search::auxiliary_graph::{AuxiliaryGraph, Weights};
+use crate::flow::network::Capacity;
 
 /// The sum to which the numbers of a network are scaled, so that rounding them down loses little.
 pub(crate) const SUM: f64 = (1u64 << 52) as f64;

@@ -2,11 +2,11 @@
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::{Choice, Problem};
-use crate::cut::flow::network::Capacity;
 use crate::cut::graph::ban::Ban;
 use crate::cut::graph::ban_rules::{Nearest, Wishes};
 use crate::cut::graph::joint_graph::JointGraph;
 use crate::cut::search::auxiliary_graph::{AuxiliaryGraph, Weights};
+use crate::flow::network::Capacity;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use std::time::Instant;

@@ -8,10 +8,10 @@
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::Problem;
-use crate::cut::flow::min_cut::{min_cut, NoMinCut};
-use crate::cut::flow::network::{Capacity, Network};
 use crate::cut::search::lagrangian::{certain_ns, SUM};
 use crate::cut::search::snapshot::Snapshot;
+use crate::flow::min_cut::{min_cut, NoMinCut};
+use crate::flow::network::{Capacity, Network};
 
 /// The error of sums of doubles.
 const SLACK: f64 = 1e-9;

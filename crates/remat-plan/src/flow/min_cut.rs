@@ -1,8 +1,8 @@
 //! The minimum cut nearest the sink, and its proof.
 
-use crate::cut::flow::network::{Capacity, Edge, Network};
-use crate::cut::flow::push_relabel::{Flow, INFINITY};
-use crate::cut::graph::adjacency::Adjacency;
+use crate::adjacency::Adjacency;
+use crate::flow::network::{Capacity, Edge, Network};
+use crate::flow::push_relabel::{Flow, INFINITY};
 
 /// A minimum cut with its two sides.
 #[derive(Clone, Debug, PartialEq, Eq)]

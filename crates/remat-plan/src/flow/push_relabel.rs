@@ -9,7 +9,7 @@
 //! way. The sink gets as much of a maximum preflow as of a maximum flow, which is enough for the cut nearest the
 //! sink: the vertices from which the sink can still be reached.
 
-use crate::cut::flow::network::Network;
+use crate::flow::network::Network;
 use std::collections::VecDeque;
 
 /// More than all finite capacities together.

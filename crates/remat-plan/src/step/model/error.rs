@@ -1,0 +1,52 @@
+//! Steps that cannot be planned, and budgets that cannot be met.
+
+use remat_core::Bytes;
+use std::fmt;
+
+/// Why there is no plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StepError {
+    /// An event names a tensor that no earlier event made, or that does not fit.
+    Event {
+        /// The index of the event.
+        event: usize,
+        /// The fault.
+        fault: &'static str,
+    },
+    /// The step has more than 2^31 ops or storages, or sizes and costs that add up to more than 2^62.
+    TooLarge,
+    /// The step reads a value that an op wrote into, and that cannot be made again.
+    Overwritten,
+    /// No plan within the budget was found.
+    Budget {
+        /// The budget, in bytes.
+        budget: Bytes,
+        /// The smallest budget for which a plan was found, in bytes.
+        smallest: Bytes,
+    },
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StepError::Event { event, fault } => {
+                write!(f, "event {event} {fault}; check the trace with `remat trace check`")
+            }
+            StepError::TooLarge => {
+                f.write_str("the step has more than 2^31 ops or storages, or sizes and costs above 2^62; record a shorter one")
+            }
+            StepError::Overwritten => f.write_str(
+                "the step reads a value after an op wrote into it, and it cannot be made again; \
+                 record the step with this version of Remat",
+            ),
+            StepError::Budget { budget, smallest } => write!(
+                f,
+                "no plan fits into {budget}; the smallest budget with one is {smallest} ({} bytes)",
+                smallest.0
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StepError {}

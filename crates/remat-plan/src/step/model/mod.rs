@@ -1,0 +1,5 @@
+//! The recorded step that is planned.
+
+pub(crate) mod error;
+pub(crate) mod step;
+mod writer;

@@ -1,0 +1,9 @@
+//! The search for a schedule within a budget.
+
+mod bound;
+mod cut;
+mod network;
+pub(crate) mod planner;
+mod prune;
+mod rng;
+pub(crate) mod rounds;

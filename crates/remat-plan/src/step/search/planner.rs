@@ -1,0 +1,188 @@
+//! The planner of whole steps.
+
+use super::bound::Bounds;
+use super::cut::{mend, Weights};
+use super::rounds::{sweep, Progress, Rounds};
+use crate::step::model::error::StepError;
+use crate::step::model::step::Step;
+use crate::step::plan::actions::actions;
+use crate::step::plan::step_plan::{StepPlan, PLAN_VERSION};
+use crate::step::timeline::schedule::{Change, Schedule};
+use remat_core::Bytes;
+use std::ops::ControlFlow;
+
+/// An op that ran again in a known schedule of the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rerun {
+    /// The op, by its number in plans.
+    pub op: u32,
+    /// The event of the recording before which it ran; remarks do not count.
+    pub event: u32,
+}
+
+/// How long to search, and from where.
+#[derive(Clone, Debug, Default)]
+pub struct Search {
+    /// The seed of all that is random.
+    pub seed: u64,
+    /// The most rounds, or no limit but the watcher's word.
+    pub iterations: Option<u64>,
+    /// Known schedules. The plan costs at most as much as the best of those that fit.
+    pub known: Vec<Vec<Rerun>>,
+}
+
+/// A planner of one step. Plans of several budgets share what is worked out.
+#[derive(Debug)]
+pub struct Planner<'a> {
+    step: &'a Step,
+    plain: Schedule<'a>,
+}
+
+/// Attempts at a budget, after which a larger one is tried.
+const ATTEMPTS: u32 = 16;
+
+impl<'a> Planner<'a> {
+    /// A planner of this step.
+    pub fn new(step: &'a Step) -> Planner<'a> {
+        Planner {
+            step,
+            plain: Schedule::new(step),
+        }
+    }
+
+    /// Plans the step within a budget. The watcher ends the search by [`ControlFlow::Break`]; the plan is then the best
+    /// found so far.
+    ///
+    /// # Errors
+    /// [`StepError::Budget`] if no plan was found, [`StepError::Overwritten`] if there is none at all.
+    pub fn plan(
+        &mut self,
+        budget: Bytes,
+        search: &Search,
+        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<StepPlan, StepError> {
+        let mut bounds = Bounds::new(&self.plain, budget.0);
+        let mut rounds = Rounds::new(&self.plain, budget.0, search.seed, watch);
+        rounds.progress.bound_ns = bounds.as_ref().map_or(0, Bounds::ns);
+        let best = bounds
+            .as_ref()
+            .and_then(|_| self.start(search, &mut rounds));
+        let mut best = match best {
+            Some(best) => best,
+            None => self.descend(&mut rounds),
+        };
+        if !best.is_valid() {
+            return Err(StepError::Overwritten);
+        }
+        if best.peak() > budget.0 {
+            let smallest = Bytes(best.peak());
+            return Err(StepError::Budget { budget, smallest });
+        }
+        rounds.progress.recompute_ns = Some(best.again_ns());
+        if let Some(bounds) = &mut bounds {
+            bounds.tighten(best.again_ns() as f64, || rounds.goes_on());
+            rounds.progress.bound_ns = bounds.ns();
+        }
+        rounds.run(&mut best, search.iterations);
+        let Progress {
+            iterations,
+            bound_ns,
+            ..
+        } = rounds.progress;
+        Ok(StepPlan {
+            version: PLAN_VERSION,
+            budget_bytes: budget.0,
+            peak_bytes: best.peak(),
+            cost_ns: self.step.cost_ns(),
+            recompute_ns: best.again_ns(),
+            bound_ns: self.step.cost_ns() + bound_ns,
+            seed: search.seed,
+            iterations,
+            ops: self.step.numbered.len() as u64,
+            storages: self.step.storages.len() as u64,
+            steps: actions(&best),
+        })
+    }
+
+    /// The best of the known schedules and of one made by cuts alone. Known ones that fit are looked at in any case.
+    fn start(&self, search: &Search, rounds: &mut Rounds<'_>) -> Option<Schedule<'a>> {
+        let weights = Weights {
+            shift: 0.1,
+            noise: 0.0,
+        };
+        let (mut best, mut open) = (None, vec![&[][..]]);
+        for known in &search.known {
+            let mut schedule = self.following(known);
+            if schedule.peak() <= rounds.budget && schedule.is_valid() {
+                best = cheaper(best, rounds.fitted(schedule, weights));
+            } else {
+                open.push(known);
+            }
+        }
+        for known in open {
+            rounds.progress.recompute_ns = best.as_ref().map(Schedule::again_ns);
+            if best.is_some() && !rounds.goes_on() {
+                break;
+            }
+            best = cheaper(best, rounds.fitted(self.following(known), weights));
+        }
+        best
+    }
+
+    /// A schedule of as small a peak as can be found, or one that fits: the budget falls by halves of what it still
+    /// lacks, and each schedule begins as the one before it.
+    fn descend(&self, rounds: &mut Rounds<'_>) -> Schedule<'a> {
+        let budget = rounds.budget;
+        let mut best = self.plain.clone();
+        mend(&mut best);
+        let near = (best.peak() / 1024).max(1);
+        let mut low = budget;
+        let mut failures = 0;
+        while best.peak() > budget && best.peak().saturating_sub(low) > near {
+            if !rounds.goes_on() {
+                break;
+            }
+            rounds.budget = low + (best.peak() - low) / 2;
+            let from = if failures % 2 == 0 {
+                &best
+            } else {
+                &self.plain
+            };
+            let weights = rounds.random_weights();
+            match rounds.fitted(from.clone(), weights) {
+                Some(found) => (best, failures) = (found, 0),
+                None if failures < ATTEMPTS => failures += 1,
+                None => (low, failures) = (rounds.budget, 0),
+            }
+        }
+        rounds.budget = budget;
+        best
+    }
+
+    /// The schedule of known runs, without those that nothing reads.
+    fn following(&self, known: &[Rerun]) -> Schedule<'a> {
+        let mut schedule = self.plain.clone();
+        // After the last event comes the end of the step.
+        let end = self.step.ops.len() as u32 - 1;
+        for &Rerun { op, event } in known {
+            let slot = self.step.at_event.get(event as usize);
+            let slot = slot.copied().unwrap_or(end);
+            if let Some(&op) = self.step.numbered.get(op as usize) {
+                if schedule.may_run(op, slot) {
+                    schedule.change(Change {
+                        op,
+                        slot,
+                        added: true,
+                    });
+                }
+            }
+        }
+        sweep(&mut schedule);
+        schedule
+    }
+}
+
+fn cheaper<'a>(one: Option<Schedule<'a>>, other: Option<Schedule<'a>>) -> Option<Schedule<'a>> {
+    let both = one.into_iter().chain(other);
+    both.min_by_key(Schedule::again_ns)
+}

@@ -1,0 +1,6 @@
+//! Plans of steps checked by code of their own.
+
+pub(crate) mod fault;
+mod recording;
+pub(crate) mod verifier;
+mod walk;

@@ -1,0 +1,166 @@
+//! Plans that can be checked by hand.
+
+use crate::recordings::{constant, fresh, op, release, IN_PLACE, VIEW};
+use remat_core::Bytes;
+use remat_plan::step::{verify, Action, Planner, Search, Step, StepError, StepPlan};
+use remat_trace::{Event, TraceOutputKind};
+use std::ops::ControlFlow;
+
+const KIB: u64 = 1024;
+
+fn plan(events: &[Event], budget: u64) -> Result<StepPlan, StepError> {
+    let step = Step::from_events(events).expect("events that follow one another");
+    let search = Search {
+        iterations: Some(30),
+        ..Search::default()
+    };
+    let plan =
+        Planner::new(&step).plan(Bytes(budget), &search, &mut |_| ControlFlow::Continue(()))?;
+    verify(events, &plan).unwrap_or_else(|fault| panic!("{fault}"));
+    Ok(plan)
+}
+
+fn refused(events: &[Event], budget: u64) -> bool {
+    matches!(plan(events, budget), Err(StepError::Budget { .. }))
+}
+
+fn kib(number: u64) -> TraceOutputKind {
+    fresh(number * KIB)
+}
+
+#[test]
+fn an_empty_step_takes_nothing() {
+    let step = Step::from_events(&[]).expect("no event");
+    assert!(step.is_empty() && step.peak_bytes() == 0 && step.cost_ns() == 0);
+    for budget in [0, u64::MAX] {
+        let plan = plan(&[], budget).expect("nothing fits everywhere");
+        assert!(plan.steps.is_empty() && plan.bound_ns == 0 && plan.peak_bytes == 0);
+    }
+}
+
+#[test]
+fn constants_take_their_bytes_and_stay() {
+    let events = [constant(0, 3 * KIB), constant(1, 4 * KIB), release(0)];
+    let found = plan(&events, 7 * KIB).expect("they fit");
+    assert_eq!(found.steps, [Action::Run(0), Action::Run(1)]);
+    assert_eq!((found.peak_bytes, found.recompute_ns), (7 * KIB, 0));
+    assert!(refused(&events, 7 * KIB - 1) && refused(&events, 0));
+}
+
+/// Results of 4 KiB each, two made of a constant one after the other, and both read by the last op.
+fn two() -> Vec<Event> {
+    vec![
+        constant(0, KIB),
+        op(&[0], &[(1, kib(4))], 30),
+        op(&[0], &[(2, kib(4))], 50),
+        op(&[2], &[(3, kib(4))], 70),
+        release(2),
+        op(&[1, 3], &[(4, kib(1))], 90),
+        release(1),
+        release(3),
+    ]
+}
+
+#[test]
+fn the_cheapest_run_again_makes_room() {
+    let found = plan(&two(), 10 * KIB).expect("a plan");
+    assert_eq!(found.recompute_ns, 30);
+    assert!(found.bound_ns > 240 && found.bound_ns <= 270);
+    let again = found.steps.iter().filter(|&&step| step == Action::Run(1));
+    assert_eq!(again.count(), 2);
+    assert!(refused(&two(), 10 * KIB - 1));
+    assert_eq!(plan(&two(), 13 * KIB).expect("all fits").recompute_ns, 0);
+}
+
+#[test]
+fn runs_before_the_end_drop_what_they_read() {
+    // What stays is made again before the end, from what must go by then.
+    let mut events = vec![
+        constant(0, KIB),
+        op(&[0], &[(1, kib(4))], 1),
+        op(&[1], &[(2, kib(4))], 1),
+        op(&[2], &[(3, kib(4))], 1),
+        release(1),
+        release(2),
+        op(&[0], &[(4, kib(8))], 9),
+        release(4),
+    ];
+    assert_eq!(plan(&events, 13 * KIB).expect("all fits").recompute_ns, 0);
+    let found = plan(&events, 9 * KIB).expect("a plan");
+    assert_eq!((found.recompute_ns, found.peak_bytes), (3, 9 * KIB));
+    if let Some(Event::Op { workspace, .. }) = events.get_mut(3) {
+        *workspace = 1;
+    }
+    assert!(refused(&events, 9 * KIB));
+}
+
+/// A view of a result, read before and after an op that needs the room.
+fn viewed(workspace: u64) -> Vec<Event> {
+    let mut view = op(&[1], &[(2, VIEW)], 2);
+    if let Event::Op {
+        workspace: bytes, ..
+    } = &mut view
+    {
+        *bytes = workspace;
+    }
+    vec![
+        constant(0, KIB),
+        op(&[0], &[(1, kib(4))], 30),
+        view,
+        op(&[0], &[(3, kib(8))], 50),
+        release(3),
+        op(&[2], &[(4, kib(2))], 70),
+        release(1),
+        release(2),
+    ]
+}
+
+#[test]
+fn a_view_costs_its_time_whenever_its_storage_comes_back() {
+    assert_eq!(
+        plan(&viewed(0), 13 * KIB).expect("all fits").recompute_ns,
+        0
+    );
+    assert_eq!(plan(&viewed(0), 9 * KIB).expect("a plan").recompute_ns, 32);
+}
+
+#[test]
+fn a_view_whose_op_takes_workspace_keeps_its_storage() {
+    assert!(refused(&viewed(KIB), 9 * KIB));
+    assert_eq!(
+        plan(&viewed(KIB), 13 * KIB).expect("all fits").recompute_ns,
+        0
+    );
+}
+
+#[test]
+fn a_storage_whose_view_cannot_come_back_stays_until_its_last_use_and_no_longer() {
+    let mut events = viewed(0);
+    if let Some(Event::Op { replay, .. }) = events.get_mut(2) {
+        *replay = false;
+    }
+    assert!(refused(&events, 9 * KIB));
+    // It is released late, and read no more.
+    events.insert(6, op(&[0], &[(5, kib(12))], 1));
+    events.insert(7, release(5));
+    assert_eq!(plan(&events, 15 * KIB).expect("a plan").recompute_ns, 0);
+    events.insert(4, Event::Pin { tensor: 1 });
+    assert!(refused(&events, 15 * KIB));
+}
+
+#[test]
+fn a_write_in_place_is_made_again_from_the_old_value() {
+    let events = [
+        constant(0, KIB),
+        op(&[0], &[(1, kib(4))], 30),
+        op(&[1], &[(2, IN_PLACE)], 10),
+        release(1),
+        op(&[0], &[(3, kib(8))], 50),
+        release(3),
+        op(&[2], &[(4, kib(2))], 70),
+        release(2),
+    ];
+    let found = plan(&events, 9 * KIB).expect("a plan");
+    assert_eq!(found.recompute_ns, 40);
+    assert!(found.steps.contains(&Action::RunInPlace(2)));
+}
