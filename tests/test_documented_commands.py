@@ -54,7 +54,7 @@ def test_a_documented_command_works(tmp_path: Path, one: Shown) -> None:
 def test_commands_are_found() -> None:
     places = {one.where for one in SHOWN}
     assert "README.md" in places and any(place.startswith("docs/") for place in places)
-    for words in ("", " run", " simulate", " trace convert", " plan chain", " verify cut"):
+    for words in ("", " run", " simulate", " trace convert", " plan chain", " verify cut", " plan step"):
         assert f"remat{words} --help" in places
 
 

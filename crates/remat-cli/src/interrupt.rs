@@ -1,11 +1,13 @@
 //! Ctrl-C in the middle of long work: the terminal's progress line is cleared, and the process ends as the signal
-//! says.
+//! says; or, where a command asks for it, the work is told to come to its end.
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 /// To the start of the line, and clear it.
@@ -14,6 +16,7 @@ const CLEAR: &[u8] = b"\r\x1b[2K";
 /// As long as it lives, SIGINT and SIGTERM end the process at once, also inside a Python interpreter, which would only
 /// take note of them. Signals that the process was started to ignore (`nohup`, `&` in a script) stay ignored.
 pub(crate) struct Watch {
+    answer: Arc<AtomicU8>,
     waiting: Option<(Handle, JoinHandle<()>)>,
 }
 
@@ -25,15 +28,60 @@ impl Watch {
         let wanted = wanted
             .iter()
             .filter(|&&signal| ignored >> (signal - 1) & 1 == 0);
+        let answer = Arc::new(AtomicU8::new(END));
+        let told = Arc::clone(&answer);
         let waiting = Signals::new(wanted).and_then(|mut signals| {
             let handle = signals.handle();
-            let wait = move || signals.forever().for_each(end);
+            let wait = move || signals.forever().for_each(|signal| receive(signal, &told));
             let thread = thread::Builder::new().spawn(wait)?;
             Ok((handle, thread))
         });
         Watch {
+            answer,
             waiting: waiting.ok(),
         }
+    }
+
+    /// From now on the first Ctrl-C is only noted, for work that can come to its end with what it has.
+    pub(crate) fn note_first(&self) -> Noted<'_> {
+        self.answer.store(NOTE, Ordering::Relaxed);
+        Noted(&self.answer)
+    }
+}
+
+/// The answer to the next SIGINT: the process ends, or takes note once.
+const END: u8 = 0;
+const NOTE: u8 = 1;
+/// The next SIGINT ends the process; one was noted.
+const NOTED: u8 = 2;
+
+/// As long as it lives, Ctrl-C is noted once.
+pub(crate) struct Noted<'a>(&'a AtomicU8);
+
+impl Noted<'_> {
+    /// Whether Ctrl-C was pressed.
+    pub(crate) fn came(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == NOTED
+    }
+
+    /// Ends the process as by a Ctrl-C that was noted, if one was.
+    pub(crate) fn obey(&self) {
+        if self.came() {
+            end(SIGINT);
+        }
+    }
+}
+
+impl Drop for Noted<'_> {
+    fn drop(&mut self) {
+        self.0.store(END, Ordering::Relaxed);
+    }
+}
+
+fn receive(signal: i32, answer: &AtomicU8) {
+    let note = || answer.compare_exchange(NOTE, NOTED, Ordering::Relaxed, Ordering::Relaxed);
+    if signal != SIGINT || note().is_err() {
+        end(signal);
     }
 }
 

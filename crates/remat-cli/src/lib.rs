@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 the input is at fault (one line on standard error says how), 2 the arguments are. SIGINT and
 //! SIGTERM end the process, as shells show by 130 and 143; files that were not complete yet are called `NAME.partial`.
+//! The first SIGINT while a step's plan is searched ends the search only.
 
 mod affordable;
 mod arguments;
@@ -41,14 +42,14 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
             return answer.exit_code();
         }
     };
-    let _watch = Watch::start();
-    match perform(arguments.command) {
+    let watch = Watch::start();
+    match perform(arguments.command, &watch) {
         Ok(()) => 0,
         Err(failure) => failure.report(),
     }
 }
 
-fn perform(command: Command) -> Result<(), Failure> {
+fn perform(command: Command, watch: &Watch) -> Result<(), Failure> {
     match command {
         Command::Trace {
             command: TraceCommand::Info { file, json },
@@ -68,12 +69,18 @@ fn perform(command: Command) -> Result<(), Failure> {
         Command::Plan {
             command: PlanCommand::Cut(wanted),
         } => plan::cut::run(&wanted),
+        Command::Plan {
+            command: PlanCommand::Step(wanted),
+        } => plan::step::run(&wanted, watch),
         Command::Verify {
             command: VerifyCommand::Chain { chain, plan, json },
         } => verify::chain::run(&chain, &plan, json),
         Command::Verify {
             command: VerifyCommand::Cut { graph, plan, json },
         } => verify::cut::run(&graph, &plan, json),
+        Command::Verify {
+            command: VerifyCommand::Step { log, plan, json },
+        } => verify::step::run(&log, &plan, json),
         Command::Policies => policies::run(),
         Command::Run { .. } => Err(Failure::NeedsPython),
     }

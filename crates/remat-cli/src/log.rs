@@ -6,6 +6,7 @@ use indicatif::ProgressBar;
 use remat_core::Bytes;
 use remat_figures::runs::Step;
 use remat_sim::{in_order, Base, Program, Unsound};
+use remat_trace::Event;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -46,6 +47,12 @@ impl Log {
             base: &self.base,
         }
     }
+}
+
+/// The events of a trace or log. Mutations of a DTR log write into copies.
+pub(crate) fn events(path: &Path) -> Result<Vec<Event>, Failure> {
+    let reader = Shown::new(remat_trace::open(path)?, path);
+    reader.map(|event| event.map_err(Failure::from)).collect()
 }
 
 /// Whether a line of output is the first about its log.

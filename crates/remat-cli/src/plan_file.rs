@@ -4,8 +4,9 @@ use crate::failure::Failure;
 use remat_core::Bytes;
 use remat_plan::chain::Chain;
 use remat_plan::cut::JointGraph;
+use remat_plan::step::StepPlan;
 use std::fmt::Display;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
@@ -23,6 +24,25 @@ pub(crate) fn graph(path: &Path) -> Result<JointGraph, Failure> {
 fn parsed<T: FromStr<Err: Display>>(path: &Path) -> Result<T, Failure> {
     let parsed = text(path)?.parse();
     parsed.map_err(|error| Failure::Input(format!("{}: {error}", path.display())))
+}
+
+/// Reads a plan of a recorded step.
+pub(crate) fn step_plan(path: &Path) -> Result<StepPlan, Failure> {
+    serde_json::from_str(&text(path)?).map_err(|error| {
+        let place = path.display();
+        Failure::Input(format!(
+            "{place}: no plan: {error}; wanted is what `remat plan step --out` writes"
+        ))
+    })
+}
+
+/// Writes a plan of a recorded step. Until the file is complete it is called `NAME.partial`.
+pub(crate) fn write_step_plan(path: &Path, plan: &StepPlan) -> Result<(), Failure> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let text = serde_json::to_string(plan).map_err(|error| Failure::Input(error.to_string()))?;
+    let written = fs::write(&partial, text + "\n").and_then(|()| fs::rename(&partial, path));
+    written.map_err(|error| Failure::write(&path.display().to_string(), error))
 }
 
 /// The text of a file, or of standard input for `-`.

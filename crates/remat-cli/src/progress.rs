@@ -1,4 +1,4 @@
-//! Progress while a long trace is read, many are replayed, or a long chain is planned.
+//! Progress while a long trace is read, many are replayed, a long chain is planned, or a schedule is searched.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use remat_plan::chain::Progress;
@@ -6,6 +6,7 @@ use remat_trace::{Event, TraceError, TraceReader};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Files below this are read in no time.
 const WORTH_SHOWING: u64 = 4 << 20;
@@ -48,6 +49,45 @@ pub(crate) fn runs(count: usize) -> ProgressBar {
     match ProgressStyle::with_template("{bar:40} run {pos} of {len}, {eta} left") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
+    }
+}
+
+/// A search on standard error, if that is a terminal.
+pub(crate) struct Search {
+    bar: ProgressBar,
+    /// When it was last shown.
+    shown: Option<Instant>,
+}
+
+impl Search {
+    /// The time between two showings.
+    const PAUSE: Duration = Duration::from_millis(100);
+
+    /// A bar of this heading for a search that ends after so many parts.
+    pub(crate) fn new(heading: &str, parts: u64) -> Search {
+        let bar = ProgressBar::new(parts);
+        let style = ProgressStyle::with_template("{bar:12} {prefix}: {msg}, {eta} left");
+        let bar = match style {
+            Ok(style) => bar.with_style(style).with_prefix(heading.to_owned()),
+            Err(_) => bar,
+        };
+        Search { bar, shown: None }
+    }
+
+    /// Shows how far the search is, unless it was shown a moment ago.
+    pub(crate) fn show(&mut self, part: u64, state: impl FnOnce() -> String) {
+        if self.bar.is_hidden() || self.shown.is_some_and(|at| at.elapsed() < Self::PAUSE) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        self.bar.set_message(state());
+        self.bar.set_position(part);
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }
 

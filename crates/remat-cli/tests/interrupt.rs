@@ -1,4 +1,5 @@
-//! Ctrl-C in the middle of `remat simulate` and `remat figures`: prompt, by the signal, nothing broken left.
+//! Ctrl-C in the middle of `remat simulate` and `remat figures`: prompt, by the signal, nothing broken left. In the
+//! middle of `remat plan step` it ends the search, and the best plan so far is told.
 //!
 //! A shell starts what it runs in the background with interrupts ignored, and its children inherit that. The programs
 //! under test are therefore started with the default (coreutils' `env --default-signal`).
@@ -121,6 +122,30 @@ fn ctrl_c_clears_the_progress_of_chains_and_leaves_earlier_figures() {
     assert_eq!(
         fs::read_to_string(out.join("chains.svg")).unwrap(),
         "earlier"
+    );
+}
+
+#[test]
+fn ctrl_c_ends_the_search_of_a_step_with_the_best_plan_so_far() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    let trace = traces.join("gpt.trace.zst").display().to_string();
+    let arguments = [
+        "plan",
+        "step",
+        &trace,
+        "--ratio=0.5,0.4",
+        "--seconds=100000",
+    ];
+    let (code, shown) = interrupted_on_terminal(&arguments.map(str::to_owned));
+    assert_eq!(code, Some(0), "{shown}");
+    let told = shown.rsplit("\u{1b}[2K").next().unwrap_or(&shown);
+    assert!(
+        told.contains("overhead") && told.contains("best online"),
+        "{shown}"
+    );
+    assert!(
+        told.contains("1 smaller budgets were not searched"),
+        "{shown}"
     );
 }
 

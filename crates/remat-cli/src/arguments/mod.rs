@@ -16,7 +16,7 @@ mod verify;
 pub(crate) use deallocation::Deallocation;
 pub(crate) use figures::Figures;
 pub(crate) use min_budget::MinBudget;
-pub(crate) use plan::{PlanChain, PlanCommand, PlanCut};
+pub(crate) use plan::{PlanChain, PlanCommand, PlanCut, PlanStep};
 pub(crate) use pool::{Module, PlacedBy, PoolKind, PoolOptions};
 pub(crate) use replays::Replays;
 pub(crate) use simulate::Simulate;
@@ -43,6 +43,7 @@ Examples:
   remat figures out --from *.trace.zst    the same as figures, on one page; also of chains
   remat plan chain net.json --budget 6GiB the best order of computing a chain of stages within 6 GiB
   remat plan cut step.json --budget 6GiB  what a compiled step saves and what it recomputes
+  remat plan step step.trace.zst --curve  what any recorded step costs at best within budgets
   remat policies                          the names that --policy takes
 
 Byte counts are written 6GiB (2^30), 512MB (10^6), 6g (binary) or 1073741824.

@@ -18,6 +18,6 @@ pub(crate) struct Ratios {
     pub(crate) ratios: Vec<f64>,
 }
 
-fn ratio(text: &str) -> Result<f64, String> {
+pub(super) fn ratio(text: &str) -> Result<f64, String> {
     positive(text).ok_or_else(|| "a ratio is a number above 0, for example 0.5".into())
 }

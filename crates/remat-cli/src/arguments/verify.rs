@@ -40,4 +40,22 @@ Examples:
         #[arg(long)]
         json: bool,
     },
+    /// Recompute whether a plan of a recorded step is valid, its peak and its time
+    ///
+    /// The plan is performed on paper, by code that shares nothing with the planner and the engine. Exit code 1 if an
+    /// op lacks an input, runs out of order or runs again although it must not; if what the recording pins, reads or
+    /// still refers to is not there; if peak or times are not as PLAN.json says, or the peak is above its budget.
+    #[command(after_help = "\
+Examples:
+  remat plan step step.trace.zst --ratio 0.7 --out plan.json
+  remat verify step step.trace.zst plan.json")]
+    Step {
+        /// The recorded step: a trace or DTR log, `-` for standard input.
+        log: PathBuf,
+        /// The plan, as `remat plan step --out` writes it.
+        plan: PathBuf,
+        /// One line of JSON in place of the table.
+        #[arg(long)]
+        json: bool,
+    },
 }

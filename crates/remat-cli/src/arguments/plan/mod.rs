@@ -2,10 +2,12 @@
 
 mod chain;
 mod cut;
+mod step;
 
 pub(crate) use chain::PlanChain;
 use clap::Subcommand;
 pub(crate) use cut::PlanCut;
+pub(crate) use step::PlanStep;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PlanCommand {
@@ -35,4 +37,16 @@ pub(crate) enum PlanCommand {
     /// is fusible, no reduction, and read by fusible ops alone is computed where it is read, and what it reads is held
     /// until then. What is saved, or an output, is written.
     Cut(PlanCut),
+    /// Search the cheapest schedule of a whole recorded step within a budget: which ops run again, and when
+    ///
+    /// LOG is any recorded step, of any shape. The plan has each op run for the first time in program order, and says
+    /// before which of them others run again, and when each storage is dropped. The search starts from what the online
+    /// policies dtr, dtr-eq and dtr-anc do at the same budget (see `remat simulate`), and costs at most as much
+    /// wherever they run an op again at most once before each op. Memory is counted as the engine counts it, without
+    /// addresses.
+    ///
+    /// Told with the plan is a bound: no schedule within the budget takes less time whose first runs are in program
+    /// order, and which makes again neither what the recording pinned nor what has views that cannot be made again with
+    /// it. Every plan is checked before it is told, by code that shares nothing with the search (`remat verify step`).
+    Step(PlanStep),
 }

@@ -2,3 +2,4 @@
 
 pub(crate) mod chain;
 pub(crate) mod cut;
+pub(crate) mod step;

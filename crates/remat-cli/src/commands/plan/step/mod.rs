@@ -1,0 +1,107 @@
+//! `remat plan step`.
+
+mod cheapest;
+mod known;
+mod recorded;
+mod report;
+mod search;
+
+use crate::arguments::PlanStep;
+use crate::failure::{complain, Failure};
+use crate::interrupt::Watch;
+use crate::plan_file;
+use cheapest::cheapest;
+use recorded::Recorded;
+use remat_plan::step::{verify, Step, StepPlan};
+use report::Told;
+use search::{Found, Search};
+
+pub(crate) fn run(wanted: &PlanStep, watch: &Watch) -> Result<(), Failure> {
+    let recorded = Recorded::read(&wanted.log)?;
+    let budgets = recorded.budgets(wanted);
+    if wanted.out.is_some() && budgets.len() > 1 {
+        let several = budgets.len();
+        return Err(Failure::Usage(format!(
+            "--out takes one plan, {several} budgets are given; name one, or leave --out away"
+        )));
+    }
+    let step = Step::from_events(&recorded.events).map_err(|error| recorded.fault(error))?;
+    let noted = watch.note_first();
+    let mut search = Search::new(wanted, &recorded, &step, &noted);
+    let mut found: Vec<Found> = Vec::new();
+    for &budget in &budgets {
+        found.push(search.within(budget)?);
+        if noted.came() {
+            break;
+        }
+    }
+    drop(search);
+    let told = chosen(&recorded, found)?;
+    if told.iter().all(|told| told.plan.is_none()) {
+        noted.obey();
+    }
+    drop(noted);
+    tell(wanted, &recorded, &told)?;
+    if told.len() < budgets.len() {
+        let left = budgets.len() - told.len();
+        complain(format_args!(
+            "remat: interrupted; {left} smaller budgets were not searched"
+        ));
+    }
+    Ok(())
+}
+
+/// The cheapest plan for each budget of all that were found, verified.
+fn chosen(recorded: &Recorded, found: Vec<Found>) -> Result<Vec<Told>, Failure> {
+    let plans = found.iter().filter_map(|found| found.planned.as_ref().ok());
+    let plans: Vec<&StepPlan> = plans.collect();
+    let best = |found: &Found| cheapest(&plans, found.budget.bytes);
+    let best: Vec<Option<StepPlan>> = found.iter().map(best).collect();
+    let mut each = best.iter().flatten();
+    each.try_for_each(|plan| check(recorded, plan))?;
+    let told = found.into_iter().zip(best).map(|(found, plan)| Told {
+        budget: found.budget,
+        online: found.online,
+        unmet: found.planned.err(),
+        plan,
+    });
+    Ok(told.collect())
+}
+
+fn check(recorded: &Recorded, plan: &StepPlan) -> Result<(), Failure> {
+    verify(&recorded.events, plan).map(drop).map_err(|fault| {
+        let budget = plan.budget_bytes;
+        recorded.fault(format!(
+            "the plan for {budget} bytes is not valid, which is an error in Remat: {fault}"
+        ))
+    })
+}
+
+fn tell(wanted: &PlanStep, recorded: &Recorded, told: &[Told]) -> Result<(), Failure> {
+    let unmet = told.iter().filter(|told| told.plan.is_none());
+    let mut reasons = unmet.filter_map(|told| told.unmet.as_ref());
+    if told.iter().all(|told| told.plan.is_none()) {
+        if let Some(reason) = reasons.next_back() {
+            return Err(recorded.fault(reason));
+        }
+    }
+    for reason in reasons {
+        complain(format_args!("remat: {}: {reason}", recorded.name));
+    }
+    match told {
+        _ if wanted.json => report::lines(recorded, told)?,
+        [Told {
+            plan: Some(plan), ..
+        }] => report::table(recorded, &told[0], plan)?,
+        _ => report::curve(recorded, wanted.seed, told)?,
+    }
+    match (&wanted.out, told) {
+        (
+            Some(out),
+            [Told {
+                plan: Some(plan), ..
+            }],
+        ) => plan_file::write_step_plan(out, plan),
+        _ => Ok(()),
+    }
+}

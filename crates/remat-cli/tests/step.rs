@@ -1,0 +1,458 @@
+//! `remat plan step` and `remat verify step`.
+
+use assert_cmd::Command;
+use serde_json::{json, Value};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A constant, a result that an op reads, and one of these two that stays.
+const TRACE: &str = r#"{"remat-trace":1}
+{"const":{"t":0,"b":1000}}
+{"op":{"n":"exp","i":[0],"o":[{"t":1,"b":400}],"c":7000}}
+{"mark":{"n":"backward"}}
+{"op":{"n":"sum","i":[1],"o":[{"t":2,"b":40}],"w":60,"c":5000}}
+{"rel":{"t":1}}
+{"end":{"events":5}}
+"#;
+
+/// A log in which a tensor is changed.
+const LOG: &str = r#"{"INSTRUCTION":"ANNOTATE","ANNOTATION":"START"}
+{"INSTRUCTION":"CONSTANT","NAME":"x0"}
+{"INSTRUCTION":"MEMORY","NAME":"x0","MEMORY":"1000"}
+{"INSTRUCTION":"CALL","NAME":"aten::exp","ARGS":["x0"],"RESULT":["x1"],"TIME":"7000"}
+{"INSTRUCTION":"MEMORY","NAME":"x1","MEMORY":"400"}
+{"INSTRUCTION":"ALIAS","NAME":"x1","ALIAS":"-1"}
+{"INSTRUCTION":"MUTATE","NAME":"aten::relu_","ARGS":["x1"],"MUTATE":[0],"TIME":"3000"}
+{"INSTRUCTION":"RELEASE","NAME":"x0"}
+"#;
+
+struct Desk {
+    folder: TempDir,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let desk = Desk {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        desk.file("step.trace", TRACE);
+        desk.file("step.log", LOG);
+        desk
+    }
+
+    fn file(&self, name: &str, text: impl ToString) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text.to_string()).unwrap();
+        path
+    }
+
+    fn plan_file(&self, name: &str) -> Value {
+        let text = fs::read_to_string(self.folder.path().join(name)).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn remat(&self, arguments: &[&str]) -> Command {
+        // Of its processor time, so that other work on the machine does not count: 60 s.
+        let limited = "ulimit -t 60 && exec \"$0\" \"$@\"";
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", limited])
+            .arg(assert_cmd::cargo::cargo_bin!("remat"));
+        command.current_dir(self.folder.path()).args(arguments);
+        command
+    }
+
+    /// Standard output of a command that succeeds.
+    fn told(&self, arguments: &[&str]) -> String {
+        let output = self.remat(arguments).assert().success();
+        String::from_utf8(output.get_output().stdout.clone()).unwrap()
+    }
+
+    /// The lines of JSON that a command tells.
+    fn lines(&self, arguments: &[&str]) -> Vec<Value> {
+        let told = self.told(&[arguments, &["--json"]].concat());
+        let lines = told.lines().map(serde_json::from_str);
+        lines.collect::<Result<_, _>>().unwrap()
+    }
+
+    /// The one line of a command that fails with this exit code.
+    fn refused(&self, arguments: &[&str], code: i32) -> String {
+        let output = self.remat(arguments).assert().code(code);
+        let line = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+        assert_eq!(line.trim_end().lines().count(), 1, "{line}");
+        line
+    }
+}
+
+fn trace(name: &str) -> String {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../traces");
+    traces
+        .join(format!("{name}.trace.zst"))
+        .display()
+        .to_string()
+}
+
+/// A plan of [`TRACE`] in which each op runs once, and the result goes after its use.
+fn plan() -> Value {
+    json!({
+        "remat-step-plan": 1, "budget_bytes": 1500, "peak_bytes": 1500, "cost_ns": 12000, "recompute_ns": 0,
+        "bound_ns": 12000, "seed": 0, "iterations": 0, "ops": 3, "storages": 3,
+        "steps": [["run", 0], ["run", 1], ["run", 2], ["free", 1]],
+    })
+}
+
+#[test]
+fn a_plan_by_hand_is_verified() {
+    let desk = Desk::new();
+    desk.file("plan.json", plan());
+    let found = desk.lines(&["verify", "step", "step.trace", "plan.json"]);
+    let expected = json!({
+        "valid": true, "ops": 3, "reruns": 0, "frees": 1, "cost_ns": 12000, "recompute_ns": 0, "peak_bytes": 1500,
+        "budget_bytes": 1500,
+    });
+    assert_eq!(found, [expected]);
+    let table = desk.told(&["verify", "step", "step.trace", "plan.json"]);
+    assert!(table.starts_with("valid        yes\n"), "{table}");
+    assert!(
+        table.contains("(1500 bytes)") && table.contains("12.00 us"),
+        "{table}"
+    );
+}
+
+#[test]
+fn mutations_of_a_log_write_into_copies() {
+    let desk = Desk::new();
+    let mut copied = plan();
+    copied["cost_ns"] = json!(10000);
+    copied["bound_ns"] = json!(10000);
+    (copied["peak_bytes"], copied["budget_bytes"]) = (json!(1800), json!(1800));
+    desk.file("plan.json", copied);
+    let found = desk.lines(&["verify", "step", "step.log", "plan.json"]);
+    assert_eq!(found[0]["peak_bytes"], 1800);
+}
+
+#[test]
+fn an_edited_plan_is_not_valid() {
+    let desk = Desk::new();
+    type Edit = fn(&mut Value);
+    let edits: [(Edit, &str); 9] = [
+        (
+            |plan| plan["remat-step-plan"] = json!(2),
+            "it is a plan of version 2",
+        ),
+        (
+            |plan| plan["peak_bytes"] = json!(1),
+            "it says peak_bytes 1, found is 1500",
+        ),
+        (
+            |plan| plan["cost_ns"] = json!(1),
+            "it says cost_ns 1, found is 12000",
+        ),
+        (
+            |plan| plan["recompute_ns"] = json!(1),
+            "it says recompute_ns 1, found is 0",
+        ),
+        (
+            |plan| plan["budget_bytes"] = json!(1499),
+            "above its budget of 1499",
+        ),
+        (
+            |plan| plan["steps"][2] = json!(["free", 1]),
+            "step 3 ([\"free\", 1]): storage 1 is not in memory",
+        ),
+        (
+            |plan| plan["steps"][3] = json!(["free", 0]),
+            "step 3 ([\"free\", 0]): storage 0 is a constant",
+        ),
+        (
+            |plan| plan["steps"] = json!([]),
+            "at the end of the plan: op 0 never ran",
+        ),
+        (
+            |plan| plan["steps"][0] = json!(["run", 4_294_967_295u32]),
+            "the recording has 3 ops",
+        ),
+    ];
+    for (edit, reason) in edits {
+        let mut edited = plan();
+        edit(&mut edited);
+        desk.file("edited.json", edited);
+        let line = desk.refused(&["verify", "step", "step.trace", "edited.json"], 1);
+        assert!(
+            line.starts_with("remat: edited.json: not valid: ") && line.contains(reason),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn files_that_are_no_plan_are_refused() {
+    let desk = Desk::new();
+    let text = plan().to_string();
+    let unlike = |from: &str, to: &str| {
+        assert!(text.contains(from));
+        text.replace(from, to)
+    };
+    let files = [
+        String::new(),
+        "null".into(),
+        "[1, 2]".into(),
+        "[".repeat(100_000),
+        text[..text.len() / 2].to_owned(),
+        format!("{text}{text}"),
+        unlike("\"steps\"", "\"stages\""),
+        unlike("\"peak_bytes\":1500", "\"peak_bytes\":-1"),
+        unlike("\"peak_bytes\":1500", "\"peak_bytes\":1e99"),
+        unlike("[\"run\",0]", "[\"evict\",0]"),
+        unlike("[\"run\",0]", "[\"run\",4294967296]"),
+        unlike("[\"run\",0]", "[\"run\",0,\"in a hurry\"]"),
+        unlike("[\"run\",0]", "[\"run\"]"),
+    ];
+    for file in files {
+        desk.file("plan.json", &file);
+        let line = desk.refused(&["verify", "step", "step.trace", "plan.json"], 1);
+        assert!(line.contains("plan.json: no plan: "), "{line}");
+        assert!(line.contains("`remat plan step --out`"), "{line}");
+    }
+    fs::write(desk.folder.path().join("plan.json"), b"\xff\xfe").unwrap();
+    let line = desk.refused(&["verify", "step", "step.trace", "plan.json"], 1);
+    assert!(line.contains("UTF-8"), "{line}");
+    desk.refused(&["verify", "step", "step.trace", "none.json"], 1);
+}
+
+#[test]
+fn a_plan_of_another_recording_is_not_valid() {
+    let desk = Desk::new();
+    desk.file("plan.json", plan());
+    let line = desk.refused(&["verify", "step", &trace("lstm"), "plan.json"], 1);
+    assert!(
+        line.contains("not valid: it says ops 3, found is "),
+        "{line}"
+    );
+    let line = desk.refused(&["verify", "step", "step.log", "plan.json"], 1);
+    assert!(
+        line.contains("not valid: it says peak_bytes 1500, found is 1800"),
+        "{line}"
+    );
+}
+
+#[test]
+fn bad_recordings_are_refused_with_file_and_line() {
+    let desk = Desk::new();
+    desk.file("plan.json", plan());
+    desk.file(
+        "bad.trace",
+        TRACE.replace("\"rel\":{\"t\":1}", "\"rel\":{\"t\":7}"),
+    );
+    for arguments in [
+        &["plan", "step", "bad.trace", "--ratio=1"][..],
+        &["verify", "step", "bad.trace", "plan.json"],
+    ] {
+        let line = desk.refused(arguments, 1);
+        assert!(
+            line.contains("bad.trace") && line.contains("tensor 7"),
+            "{line}"
+        );
+    }
+    desk.refused(&["plan", "step", "none.trace", "--curve"], 1);
+}
+
+#[test]
+fn arguments_that_contradict_one_another_are_refused() {
+    let desk = Desk::new();
+    let begin = ["plan", "step", "step.trace"];
+    for arguments in [
+        &[][..],
+        &["--budget=1GiB", "--ratio=0.5"],
+        &["--budget=1GiB", "--curve"],
+        &["--ratio=0"],
+        &["--ratio=-1"],
+        &["--ratio=1", "--seconds=0"],
+        &["--ratio=1", "--seconds=1e300"],
+        &["--ratio=1", "--seconds=1", "--iterations=1"],
+        &["--curve", "--out=plan.json"],
+        &["--ratio=0.5,0.4", "--out=plan.json"],
+    ] {
+        let given = [&begin[..], arguments].concat();
+        let output = desk.remat(&given).assert().code(2);
+        assert!(!output.get_output().stderr.is_empty());
+    }
+    assert!(!desk.folder.path().join("plan.json").exists());
+}
+
+#[test]
+fn a_budget_that_cannot_be_met_is_refused() {
+    let desk = Desk::new();
+    for arguments in [["--budget", "1100"], ["--ratio", "0.1"]] {
+        let given = [
+            &["plan", "step", "step.trace", "--iterations=3"],
+            &arguments[..],
+        ]
+        .concat();
+        let line = desk.refused(&given, 1);
+        assert!(line.contains("step.trace: no plan fits into "), "{line}");
+    }
+    assert_eq!(fs::read_dir(desk.folder.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn the_memory_without_a_limit_is_that_of_simulate() {
+    let desk = Desk::new();
+    let (gpt, lstm) = (trace("gpt"), trace("lstm"));
+    for log in ["step.trace", "step.log", &gpt, &lstm] {
+        let planned = desk.lines(&["plan", "step", log, "--ratio=1.5", "--iterations=1"]);
+        let told = desk.told(&["simulate", log, "--ratio=1", "--policy=dtr", "--json"]);
+        let simulated: Value = serde_json::from_str(&told).unwrap();
+        for (ours, theirs) in [("base_memory", "base_memory"), ("cost_ns", "base_cost")] {
+            assert_eq!(planned[0][ours], simulated[theirs], "{log}");
+        }
+        let memory = planned[0]["base_memory"].as_u64().unwrap();
+        assert_eq!(planned[0]["budget_bytes"], memory + memory / 2, "{log}");
+    }
+}
+
+#[test]
+fn a_step_in_its_own_memory_recomputes_nothing() {
+    let desk = Desk::new();
+    for name in ["lstm", "unet"] {
+        let log = trace(name);
+        let given = [
+            "plan",
+            "step",
+            &log,
+            "--ratio=1",
+            "--iterations=3",
+            "--out=plan.json",
+        ];
+        let told = desk.lines(&given);
+        assert_eq!(told.len(), 1);
+        assert_eq!(
+            (&told[0]["recompute_ns"], &told[0]["gap"]),
+            (&json!(0), &json!(0.0)),
+            "{name}"
+        );
+        assert_eq!(told[0]["bound_ns"], told[0]["cost_ns"], "{name}");
+        let verified = desk.lines(&["verify", "step", &log, "plan.json"]);
+        for field in ["peak_bytes", "cost_ns", "recompute_ns", "budget_bytes"] {
+            assert_eq!(verified[0][field], told[0][field], "{name} {field}");
+        }
+    }
+}
+
+#[test]
+fn rounds_and_seed_make_the_plan_and_it_is_no_worse_than_the_policies() {
+    let desk = Desk::new();
+    let log = trace("gpt");
+    let given = [
+        "plan",
+        "step",
+        &log,
+        "--ratio=0.5",
+        "--iterations=3",
+        "--seed=7",
+    ];
+    let out = |name: &str| desk.lines(&[&given[..], &["--out", name]].concat());
+    let told = out("one.json");
+    assert_eq!(told, out("two.json"));
+    let plan = desk.plan_file("one.json");
+    assert_eq!(plan, desk.plan_file("two.json"));
+    for field in [
+        "budget_bytes",
+        "peak_bytes",
+        "cost_ns",
+        "recompute_ns",
+        "bound_ns",
+        "seed",
+        "iterations",
+    ] {
+        assert_eq!(plan[field], told[0][field], "{field}");
+    }
+    assert_eq!(plan["seed"], 7);
+    assert_eq!(fs::read_dir(desk.folder.path()).unwrap().count(), 4);
+    let number = |value: &Value| value.as_u64().unwrap();
+    assert!(number(&plan["peak_bytes"]) <= number(&plan["budget_bytes"]));
+    assert!(number(&plan["recompute_ns"]) <= number(&told[0]["online"]["recompute_ns"]));
+    assert!(number(&plan["recompute_ns"]) > 0);
+    desk.told(&["verify", "step", &log, "one.json"]);
+    let table = desk.told(&given);
+    for row in [
+        "budget",
+        "peak",
+        "overhead",
+        "bound",
+        "best online",
+        "rounds",
+        "seed",
+    ] {
+        assert!(
+            table.lines().any(|line| line.starts_with(row)),
+            "{row}: {table}"
+        );
+    }
+    assert!(
+        table.contains("best schedule whose first runs are in program order"),
+        "{table}"
+    );
+}
+
+#[test]
+fn a_larger_budget_of_a_curve_never_costs_more_and_its_bound_is_never_higher() {
+    let desk = Desk::new();
+    let log = trace("gpt");
+    let told = desk.lines(&[
+        "plan",
+        "step",
+        &log,
+        "--curve",
+        "--ratio=0.5,0.9,0.7,0.9",
+        "--iterations=2",
+    ]);
+    let ratios: Vec<f64> = told
+        .iter()
+        .map(|line| line["ratio"].as_f64().unwrap())
+        .collect();
+    assert_eq!(ratios, [0.9, 0.7, 0.5]);
+    for pair in told.windows(2) {
+        for field in ["recompute_ns", "bound_ns"] {
+            assert!(
+                pair[0][field].as_u64() <= pair[1][field].as_u64(),
+                "{field}"
+            );
+        }
+    }
+    let table = desk.told(&["plan", "step", &log, "--ratio=0.9,0.5", "--iterations=2"]);
+    assert_eq!(
+        table.lines().filter(|line| line.starts_with("0.")).count(),
+        2,
+        "{table}"
+    );
+}
+
+#[test]
+fn a_curve_shows_the_budgets_that_can_be_met_and_tells_which_cannot() {
+    let desk = Desk::new();
+    let log = trace("lstm");
+    let given = [
+        "plan",
+        "step",
+        &log,
+        "--ratio=1,0.0001",
+        "--iterations=1",
+        "--json",
+    ];
+    let output = desk.remat(&given).assert().success().get_output().clone();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = told
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines[0]["recompute_ns"], 0);
+    assert_eq!(
+        (&lines[1]["peak_bytes"], &lines[1]["online"]),
+        (&Value::Null, &Value::Null)
+    );
+    let complaint = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    assert!(complaint.contains("no plan fits into "), "{complaint}");
+}
