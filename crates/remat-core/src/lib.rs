@@ -36,3 +36,4 @@ pub use eviction::policy::{names, Policy, UnknownPolicy};
 pub use graph::BanishPlan;
 pub use ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
 pub use op::{Expected, Finished, Kind, Mutation, OpSpec, Output, Replay, Step};
+pub use random::Draws;

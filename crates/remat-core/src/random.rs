@@ -1,12 +1,22 @@
 //! Seeded draws, and the hash that they are made by.
 
 /// SplitMix64 (Steele, Lea, Flood 2014): one word of state, so that a rollback restores it for the price of a word.
+///
+/// ```
+/// let mut draws = remat_core::Draws(7);
+/// assert_ne!(draws.next(), draws.next());
+/// assert_eq!(remat_core::Draws(7).next(), remat_core::Draws(7).next());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Draws(pub(crate) u64);
+pub struct Draws(
+    /// The state, at first the seed.
+    pub u64,
+);
 
 impl Draws {
     /// The next draw.
-    pub(crate) fn next(&mut self) -> u64 {
+    #[allow(clippy::should_implement_trait)] // Draws never end.
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }

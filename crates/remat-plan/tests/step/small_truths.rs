@@ -164,3 +164,61 @@ fn a_write_in_place_is_made_again_from_the_old_value() {
     assert_eq!(found.recompute_ns, 40);
     assert!(found.steps.contains(&Action::RunInPlace(2)));
 }
+
+/// An op that cannot run again.
+fn once(inputs: &[u64], outputs: &[(u64, TraceOutputKind)], bytes: u64) -> Event {
+    let mut event = op(inputs, outputs, 0);
+    if let Event::Op {
+        replay, workspace, ..
+    } = &mut event
+    {
+        (*replay, *workspace) = (false, bytes);
+    }
+    event
+}
+
+/// Running nothing again is the best plan: the bound must not forbid to hold a value that is written into later, and
+/// made again before that.
+#[test]
+fn the_bound_lets_values_that_are_overwritten_be_held() {
+    let mut last = op(&[7, 3], &[(8, fresh(1))], 4);
+    if let Event::Op { workspace, .. } = &mut last {
+        *workspace = 1;
+    }
+    let events = [
+        constant(0, 0),
+        op(&[0], &[(1, fresh(0))], 0),
+        op(&[1, 0], &[(2, fresh(2))], 6),
+        op(&[2], &[(3, fresh(2))], 0),
+        once(&[3], &[(4, fresh(0))], 0),
+        release(4),
+        op(&[2, 3], &[(5, fresh(0))], 0),
+        op(&[5, 3, 1], &[(6, fresh(4))], 0),
+        once(&[5, 6], &[(7, IN_PLACE)], 0),
+        release(5),
+        release(2),
+        last,
+        release(8),
+        release(3),
+    ];
+    let found = plan(&events, 8).expect("a plan");
+    assert_eq!((found.recompute_ns, found.bound_ns), (0, found.cost_ns));
+}
+
+#[test]
+fn sizes_that_add_up_to_more_than_two_to_the_61_are_refused() {
+    let huge = 1 << 60;
+    let two = |bytes| {
+        [
+            constant(0, huge),
+            once(&[0], &[(1, fresh(huge))], bytes),
+            release(1),
+        ]
+    };
+    let found = plan(&two(0), u64::MAX).expect("they fit");
+    assert_eq!(found.peak_bytes, 2 * huge);
+    for workspace in [1, huge, u64::MAX] {
+        let fault = Step::from_events(&two(workspace)).expect_err("too large");
+        assert!(matches!(fault, StepError::Event { event: 1, .. }));
+    }
+}

@@ -14,7 +14,7 @@ pub enum StepError {
         /// The fault.
         fault: &'static str,
     },
-    /// The step has more than 2^31 ops or storages, or sizes and costs that add up to more than 2^62.
+    /// The step has more than 2^31 ops or storages, or costs that add up to more than 2^61.
     TooLarge,
     /// The step reads a value that an op wrote into, and that cannot be made again.
     Overwritten,
@@ -30,15 +30,16 @@ pub enum StepError {
 impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StepError::Event { event, fault } => {
-                write!(f, "event {event} {fault}; check the trace with `remat trace check`")
-            }
-            StepError::TooLarge => {
-                f.write_str("the step has more than 2^31 ops or storages, or sizes and costs above 2^62; record a shorter one")
-            }
+            StepError::Event { event, fault } => write!(
+                f,
+                "event {event} {fault}; check the trace with `remat trace check`"
+            ),
+            StepError::TooLarge => f.write_str(
+                "the step has more than 2^31 ops or storages, or costs above 2^61; record a shorter one",
+            ),
             StepError::Overwritten => f.write_str(
                 "the step reads a value after an op wrote into it, and it cannot be made again; \
-                 record the step with this version of Remat",
+                 no order of its ops is a plan",
             ),
             StepError::Budget { budget, smallest } => write!(
                 f,

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 /// The device whose memory is planned.
 const DEVICE: u8 = 0;
 const MOST: usize = 1 << 31;
-const LARGEST_SUM: u64 = 1 << 62;
+/// Of sizes and of costs: differences of sums fit into 63 bits.
+const LARGEST_SUM: u64 = 1 << 61;
 
 /// A tensor that the recording still refers to.
 #[derive(Clone, Copy)]
@@ -18,6 +19,16 @@ struct Tensor {
     /// The op that made this view, or `NONE`.
     view: u32,
     references: u32,
+}
+
+/// The recording's hold on a storage.
+#[derive(Clone, Copy, Default)]
+struct Noted {
+    /// Tensors that the recording refers to.
+    referred: u32,
+    /// Whether an op wrote into it.
+    killed: bool,
+    pinned: bool,
 }
 
 /// A step being taken in.
@@ -30,12 +41,8 @@ pub(super) struct Writer {
     kills: Vec<(u32, u32)>,
     views: Vec<(u32, u32)>,
     tensors: HashMap<u64, Tensor>,
-    /// Of each storage the tensors that the recording refers to.
-    referred: Vec<u32>,
-    /// Whether an op wrote into each storage.
-    killed: Vec<bool>,
-    /// Whether the recording pinned each storage.
-    pinned: Vec<bool>,
+    /// By storage.
+    noted: Vec<Noted>,
     numbered: Vec<u32>,
     at_event: Vec<u32>,
     bytes: u64,
@@ -70,9 +77,9 @@ impl Writer {
                 if held.references == 0 {
                     let storage = held.storage as usize;
                     self.tensors.remove(tensor);
-                    self.referred[storage] -= 1;
-                    let pinned = self.pinned[storage];
-                    if pinned && self.referred[storage] == 0 && !self.killed[storage] {
+                    let noted = &mut self.noted[storage];
+                    noted.referred -= 1;
+                    if noted.pinned && noted.referred == 0 && !noted.killed {
                         self.look(&[(storage as u32, NONE)]);
                     }
                 }
@@ -83,7 +90,7 @@ impl Writer {
                 let op = self.look(&[(storage, view)]);
                 let record = &mut self.storages[storage as usize];
                 record.frozen_from = op.min(record.frozen_from);
-                self.pinned[storage as usize] = true;
+                self.noted[storage as usize].pinned = true;
                 Ok(())
             }
             Event::Ensure { tensors } => {
@@ -122,6 +129,7 @@ impl Writer {
         } else {
             0
         };
+        self.count(workspace)?;
         let kind = match self.kind(outputs, &read, *replay) {
             // Views are made where they are read, and take no memory there.
             OpKind::View(_) if workspace > 0 => OpKind::Repeatable,
@@ -152,7 +160,7 @@ impl Writer {
                         return Err("writes into a storage twice");
                     }
                     self.kills.push((old, op));
-                    self.killed[old as usize] = true;
+                    self.noted[old as usize].killed = true;
                     (self.storage(op, old, 0, DEVICE)?, NONE)
                 }
             };
@@ -237,11 +245,7 @@ impl Writer {
             NONE => 0,
             old => self.storages[old as usize].bytes,
         };
-        self.bytes = self
-            .bytes
-            .checked_add(bytes)
-            .filter(|&sum| sum <= LARGEST_SUM)
-            .ok_or("makes sizes too large")?;
+        self.count(bytes)?;
         let storage = self.storages.len() as u32;
         self.makes.push((producer, storage));
         self.storages.push(Storage {
@@ -251,10 +255,17 @@ impl Writer {
             frozen_from: NONE,
             constant: false,
         });
-        self.referred.push(0);
-        self.killed.push(false);
-        self.pinned.push(false);
+        self.noted.push(Noted::default());
         Ok(storage)
+    }
+
+    /// Counts bytes that are asked for.
+    fn count(&mut self, bytes: u64) -> Result<(), &'static str> {
+        let sum = self.bytes.checked_add(bytes);
+        self.bytes = sum
+            .filter(|&sum| sum <= LARGEST_SUM)
+            .ok_or("makes sizes too large")?;
+        Ok(())
     }
 
     fn hold(&mut self, tensor: u64, storage: u32, view: u32) -> Result<(), &'static str> {
@@ -263,7 +274,7 @@ impl Writer {
             view,
             references: 1,
         };
-        self.referred[storage as usize] += 1;
+        self.noted[storage as usize].referred += 1;
         match self.tensors.insert(tensor, held) {
             None => Ok(()),
             Some(_) => Err("makes a tensor that is there"),

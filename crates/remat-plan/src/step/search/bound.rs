@@ -199,7 +199,6 @@ fn gather(
             f64::INFINITY
         }
     });
-    network.hold_all();
     budget.checked_sub(peak - network.droppable())
 }
 

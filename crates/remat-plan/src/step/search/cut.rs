@@ -6,7 +6,7 @@ use super::network::{Network, Prices, Window};
 use super::rng::Rng;
 use crate::step::model::step::NONE;
 use crate::step::timeline::moment::Moment;
-use crate::step::timeline::schedule::{Change, Schedule};
+use crate::step::timeline::schedule::Schedule;
 use std::collections::BinaryHeap;
 
 /// Prices that a cut tries.
@@ -182,18 +182,10 @@ fn insert(schedule: &mut Schedule<'_>, peak: Moment, again: &[u32], weights: Wei
             let runs = schedule.runs.of(op);
             let place = runs.partition_point(|&other| other <= slot);
             if let Some(&slot) = runs.get(place) {
-                schedule.change(Change {
-                    op,
-                    slot,
-                    added: false,
-                });
+                schedule.remove(op, slot);
             }
         }
-        schedule.change(Change {
-            op,
-            slot,
-            added: true,
-        });
+        schedule.add(op, slot);
         let run = Moment::new(slot, op);
         for &read in step.reads.of(op as usize) {
             if schedule.is_overwritten(read, run) {
@@ -225,11 +217,7 @@ pub(super) fn mend(schedule: &mut Schedule<'_>) {
         if !schedule.may_be_made(storage, slot) || schedule.has(record.producer, slot) {
             continue;
         }
-        schedule.change(Change {
-            op: record.producer,
-            slot,
-            added: true,
-        });
+        schedule.add(record.producer, slot);
         if broken.is_empty() {
             broken = schedule.broken_storages();
         }

@@ -7,7 +7,7 @@ use crate::step::model::error::StepError;
 use crate::step::model::step::Step;
 use crate::step::plan::actions::actions;
 use crate::step::plan::step_plan::{StepPlan, PLAN_VERSION};
-use crate::step::timeline::schedule::{Change, Schedule};
+use crate::step::timeline::schedule::Schedule;
 use remat_core::Bytes;
 use std::ops::ControlFlow;
 
@@ -169,11 +169,7 @@ impl<'a> Planner<'a> {
             let slot = slot.copied().unwrap_or(end);
             if let Some(&op) = self.step.numbered.get(op as usize) {
                 if schedule.may_run(op, slot) {
-                    schedule.change(Change {
-                        op,
-                        slot,
-                        added: true,
-                    });
+                    schedule.add(op, slot);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Runs that a schedule does without.
 
 use crate::step::timeline::moment::Moment;
-use crate::step::timeline::schedule::{Change, Schedule};
+use crate::step::timeline::schedule::Schedule;
 
 /// Takes out those of some runs without which the schedule still fits, dearest first, and the runs that only served
 /// them.
@@ -37,11 +37,7 @@ pub(crate) fn take_out(schedule: &mut Schedule<'_>, op: u32, slot: u32) {
         let makers: Vec<Moment> = read
             .filter_map(|&storage| Some(schedule.lives(storage).at(run)?.start))
             .collect();
-        schedule.change(Change {
-            op,
-            slot,
-            added: false,
-        });
+        schedule.remove(op, slot);
         for maker in makers {
             if maker != Moment::first(maker.op()) && !is_useful(schedule, maker) {
                 out.push((maker.op(), maker.slot()));

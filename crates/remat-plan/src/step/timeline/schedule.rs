@@ -6,12 +6,11 @@ use super::profile::Profile;
 use super::runs::Runs;
 use crate::step::model::step::{Op, OpKind, Step, NONE};
 
-/// A change of a schedule: an op runs again in a slot, or no longer.
+/// A change of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Change {
-    pub(crate) op: u32,
-    pub(crate) slot: u32,
-    pub(crate) added: bool,
+enum Change {
+    Added { op: u32, slot: u32 },
+    Removed { op: u32, slot: u32 },
 }
 
 /// Which ops run again when.
@@ -31,8 +30,8 @@ pub(crate) struct Schedule<'a> {
     /// Slots whose own memory is to be worked out again.
     dirty: Vec<u32>,
     is_dirty: Vec<bool>,
-    /// Nanoseconds of runs again.
-    again: u64,
+    /// Nanoseconds of runs again; more than 64 bits where dear ops run often.
+    again: u128,
     broken: u64,
     /// The changes since the journal was last taken.
     journal: Vec<Change>,
@@ -72,7 +71,7 @@ impl<'a> Schedule<'a> {
 
     /// The nanoseconds that runs again take, views included.
     pub(crate) fn again_ns(&self) -> u64 {
-        self.again
+        u64::try_from(self.again).unwrap_or(u64::MAX)
     }
 
     /// Whether each run reads what is there.
@@ -131,21 +130,34 @@ impl<'a> Schedule<'a> {
         !frozen && self.may_run(record.producer, slot)
     }
 
-    /// Runs an op again in a slot, or no longer.
-    pub(crate) fn change(&mut self, change: Change) {
-        self.journal.push(change);
-        self.apply(change);
+    /// Runs an op again in a slot.
+    pub(crate) fn add(&mut self, op: u32, slot: u32) {
+        if self.runs.add(op, slot) {
+            self.journal.push(Change::Added { op, slot });
+            self.again += u128::from(self.step.ops[op as usize].cost);
+            self.follow(op, slot);
+        }
     }
 
-    /// The changes since a mark, which are undone.
+    /// Takes a run again out.
+    pub(crate) fn remove(&mut self, op: u32, slot: u32) {
+        if self.runs.remove(op, slot) {
+            self.journal.push(Change::Removed { op, slot });
+            self.again -= u128::from(self.step.ops[op as usize].cost);
+            self.follow(op, slot);
+        }
+    }
+
+    /// Undoes the changes since a mark.
     pub(crate) fn undo_to(&mut self, mark: usize) {
         while self.journal.len() > mark {
-            if let Some(last) = self.journal.pop() {
-                self.apply(Change {
-                    added: !last.added,
-                    ..last
-                });
+            match self.journal.pop() {
+                Some(Change::Added { op, slot }) => self.remove(op, slot),
+                Some(Change::Removed { op, slot }) => self.add(op, slot),
+                None => return,
             }
+            // The undoing is no change.
+            self.journal.pop();
         }
     }
 
@@ -156,8 +168,11 @@ impl<'a> Schedule<'a> {
 
     /// Runs that were added since a mark, those taken out again among them.
     pub(crate) fn added_since(&self, mark: usize) -> Vec<(u32, u32)> {
-        let added = self.journal[mark..].iter().filter(|change| change.added);
-        let mut runs: Vec<(u32, u32)> = added.map(|change| (change.op, change.slot)).collect();
+        let added = |change: &Change| match *change {
+            Change::Added { op, slot } => Some((op, slot)),
+            Change::Removed { .. } => None,
+        };
+        let mut runs: Vec<(u32, u32)> = self.journal[mark..].iter().filter_map(added).collect();
         runs.sort_unstable();
         runs.dedup();
         runs
@@ -168,16 +183,9 @@ impl<'a> Schedule<'a> {
         self.journal.clear();
     }
 
-    fn apply(&mut self, Change { op, slot, added }: Change) {
+    /// Works out again what a run of an op touches.
+    fn follow(&mut self, op: u32, slot: u32) {
         let step = self.step;
-        let cost = step.ops[op as usize].cost;
-        if added && self.runs.add(op, slot) {
-            self.again += cost;
-        } else if !added && self.runs.remove(op, slot) {
-            self.again -= cost;
-        } else {
-            return;
-        }
         self.touch(slot);
         for &storage in step.makes.of(op as usize) {
             self.refresh(storage);
@@ -200,11 +208,11 @@ impl<'a> Schedule<'a> {
         let new = reader.work_out(storage);
         self.scratch = reader.scratch;
         let old = std::mem::replace(&mut self.lives[storage as usize], new);
-        self.again -= old.views;
+        self.again -= u128::from(old.views);
         self.broken -= u64::from(old.broken);
         self.account(storage, &old.lives, -1);
         let new = std::mem::take(&mut self.lives[storage as usize]);
-        self.again += new.views;
+        self.again += u128::from(new.views);
         self.broken += u64::from(new.broken);
         self.account(storage, &new.lives, 1);
         self.lives[storage as usize] = new;
