@@ -4,6 +4,7 @@ use super::validity::{check_input, check_size, check_spec, check_tensor};
 use crate::config::{Config, Dealloc};
 use crate::error::Error;
 use crate::graph::{BanishPlan, Freed, Phase};
+use crate::guide::Guides;
 use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::op::{Expected, Finished, OpSpec, Step};
 use crate::replay::{Goal, Planner};
@@ -51,6 +52,7 @@ pub struct Engine {
     planner: Planner,
     goal: Goal,
     freed: Freed,
+    pub(super) guides: Option<Box<Guides>>,
 }
 
 /// Ids that were freed.
@@ -70,6 +72,7 @@ impl Engine {
             planner: Planner::new(&config),
             goal: Goal::default(),
             freed: Freed::default(),
+            guides: None,
         }
     }
 
@@ -87,6 +90,9 @@ impl Engine {
         state.assign_constant(state.graph.storage_of(tensor));
         state.journal.stop();
         state.call = Call::Constant(tensor);
+        if let Some(guides) = &mut self.guides {
+            guides.constant(&state.graph, tensor);
+        }
         Ok(tensor)
     }
 
@@ -120,15 +126,27 @@ impl Engine {
         check_size(expected.cost.0)?;
         let state = &mut self.state;
         state.open_call();
-        let id = state.graph.add_op(op, expected)?;
+        if let Some(guides) = &mut self.guides {
+            guides.announce(&state.graph, &state.counters, op);
+        }
+        let id = match state.graph.add_op(op, expected) {
+            Ok(id) => id,
+            Err(fault) => {
+                self.guides.iter_mut().for_each(|guides| guides.refused());
+                return Err(fault);
+            }
+        };
         state.note_announced(id);
         self.goal.targets.clear();
         state.graph.detach(id, &mut self.goal.targets);
         self.goal.inputs_from = self.goal.targets.len();
         self.goal.targets.extend_from_slice(op.inputs);
         self.goal.op = Some(id);
-        if let Err(refusal) = self.planner.plan(state, &self.goal) {
+        if let Err(refusal) = plan(state, &mut self.planner, &self.goal, &mut self.guides) {
             state.discard(id);
+            if let Some(guides) = &mut self.guides {
+                guides.refused();
+            }
             return Err(refusal);
         }
         state.take_sought_bytes();
@@ -138,6 +156,11 @@ impl Engine {
             state.pin_storage(storage);
             state.collection.to_cut.push(storage);
             state.unlock(storage);
+        }
+        if let Some(guides) = &mut self.guides {
+            guides.note_steps(&state.steps);
+            guides.note_pinned(&state.graph, &state.collection.pinned);
+            guides.begun(&state.graph, id, op);
         }
         state.journal.stop();
         state.call = Call::Begin(id);
@@ -176,7 +199,13 @@ impl Engine {
             .try_for_each(|bytes| check_size(bytes.0))?;
         check_size(self.state.clock.saturating_add(report.cost.0))?;
         self.state.open_call();
+        if let Some(guides) = &mut self.guides {
+            guides.finish(&self.state.graph, op, report);
+        }
         self.state.complete(op, report);
+        if let Some(guides) = &mut self.guides {
+            guides.finished(&self.state.graph, op, &self.state.counters);
+        }
         self.state.cut_pinned();
         self.state.journal.stop();
         self.state.free_excess()
@@ -187,6 +216,9 @@ impl Engine {
         let record = self.state.graph.ops.get(op.index());
         if record.is_some_and(|record| record.phase == Phase::Open) {
             self.state.open_call();
+            if let Some(guides) = &mut self.guides {
+                guides.cancel(&self.state.graph, op);
+            }
             self.state.give_up(op);
             self.state.cut_pinned();
         }
@@ -195,6 +227,13 @@ impl Engine {
     /// Only the first `performed` of the latest steps were performed. The state becomes what they left, and the call
     /// that yielded them (op, ensure, ...) counts as cancelled.
     pub fn abort(&mut self, performed: usize) {
+        if let Some(guides) = &mut self.guides {
+            match self.state.call {
+                Call::Begin(op) => guides.cancel(&self.state.graph, op),
+                Call::Constant(tensor) => guides.release(&self.state.graph, tensor),
+                Call::Plain | Call::Plan | Call::Budget(..) => {}
+            }
+        }
         self.state.abort(performed);
     }
 
@@ -213,6 +252,9 @@ impl Engine {
         if first {
             self.state.void_numerator(s);
         }
+        if let Some(guides) = &mut self.guides {
+            guides.retained(&self.state.graph, tensor);
+        }
         Ok(())
     }
 
@@ -226,6 +268,9 @@ impl Engine {
             return Err(Error::Protocol("release without a reference"));
         }
         self.state.open_call();
+        if let Some(guides) = &mut self.guides {
+            guides.release(&self.state.graph, tensor);
+        }
         if self.state.dealloc != Dealloc::Ignore {
             self.state.drop_reference(tensor);
         }
@@ -240,6 +285,10 @@ impl Engine {
     pub fn ensure(&mut self, tensors: &[TensorId]) -> Result<(), Error> {
         self.plan_targets(tensors)?;
         self.state.journal.stop();
+        if let Some(guides) = &mut self.guides {
+            guides.note_steps(&self.state.steps);
+            guides.ensured(tensors);
+        }
         Ok(())
     }
 
@@ -253,6 +302,10 @@ impl Engine {
         self.state.pin_storage(storage);
         self.state.collection.to_cut.push(storage);
         self.state.journal.stop();
+        if let Some(guides) = &mut self.guides {
+            guides.note_steps(&self.state.steps);
+            guides.pinned(tensor);
+        }
         Ok(())
     }
 
@@ -319,11 +372,30 @@ impl Engine {
     pub fn collected(&mut self) -> Collected<'_> {
         let graph = &mut self.state.graph;
         self.state.collection.hand_over(graph, &mut self.freed);
+        if let Some(guides) = &mut self.guides {
+            guides.freed(&self.freed.ops, &self.freed.storages);
+        }
         Collected {
             ops: &self.freed.ops,
             storages: &self.freed.storages,
         }
     }
+}
+
+/// Lays out what is to happen before an op: as planned, if the op is one of a planned step and that fits.
+fn plan(
+    state: &mut State,
+    planner: &mut Planner,
+    goal: &Goal,
+    guides: &mut Option<Box<Guides>>,
+) -> Result<(), Error> {
+    if let Some(guides) = guides.as_mut().filter(|guides| !guides.planned.is_empty()) {
+        if planner.plan_guided(state, goal, &guides.planned).is_ok() {
+            return Ok(());
+        }
+        guides.count_refused();
+    }
+    planner.plan(state, goal)
 }
 
 impl fmt::Debug for Engine {

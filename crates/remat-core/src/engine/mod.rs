@@ -2,6 +2,7 @@
 
 mod arenas;
 mod contract;
+mod guided;
 mod measure;
 mod queries;
 mod validity;

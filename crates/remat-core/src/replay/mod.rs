@@ -3,6 +3,7 @@
 mod belady;
 mod dtr;
 mod goal;
+mod guided;
 mod memory_need;
 mod missing;
 mod planner;

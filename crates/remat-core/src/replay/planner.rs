@@ -14,7 +14,7 @@ use crate::transaction::{State, Stop};
 /// Lays out plans. Keeps the buffers of each order of replay.
 pub(crate) struct Planner {
     pub(super) order: ReplayOrder,
-    thrash: ThrashLimit,
+    pub(super) thrash: ThrashLimit,
     needs: MemoryNeeds,
     dtr: Dtr,
     sethi_ullman: SethiUllman,
@@ -34,7 +34,12 @@ impl Planner {
     }
 
     /// Lays out one way to the goal. On failure the state is left where it got stuck; the caller rolls back.
-    fn attempt(&mut self, state: &mut State, goal: &Goal, strategy: Strategy) -> Result<(), Stop> {
+    pub(super) fn attempt(
+        &mut self,
+        state: &mut State,
+        goal: &Goal,
+        strategy: Strategy,
+    ) -> Result<(), Stop> {
         let attempt = Attempt {
             goal,
             strategy,

@@ -44,14 +44,17 @@
 //! | `timeline/` | moments, runs again, lives of storages, memory by slot; schedules that change run by run |
 //! | `search/` | cuts at the fullest moment, pruning, rounds, the lower bound |
 //! | `plan/` | plans as they are written down, made of schedules |
+//! | `learned/` | steps that an engine recorded while a program ran, and plans as it follows them |
 //! | `verify/` | validity, memory and time of a plan, worked out apart from all of these |
 
+mod learned;
 mod model;
 mod plan;
 mod search;
 mod timeline;
 mod verify;
 
+pub use learned::plan_recorded;
 pub use model::error::StepError;
 pub use model::step::Step;
 pub use plan::step_plan::{Action, StepPlan, PLAN_VERSION};

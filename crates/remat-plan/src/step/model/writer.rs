@@ -31,6 +31,16 @@ struct Noted {
     pinned: bool,
 }
 
+/// The fate of memory that the recording refers to no more.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Releases {
+    /// A plan may hold it, and run ops again that read it.
+    #[default]
+    Hold,
+    /// It is gone.
+    Free,
+}
+
 /// A step being taken in.
 #[derive(Default)]
 pub(super) struct Writer {
@@ -45,6 +55,7 @@ pub(super) struct Writer {
     noted: Vec<Noted>,
     numbered: Vec<u32>,
     at_event: Vec<u32>,
+    releases: Releases,
     bytes: u64,
     cost: u64,
 }
@@ -79,8 +90,17 @@ impl Writer {
                     self.tensors.remove(tensor);
                     let noted = &mut self.noted[storage];
                     noted.referred -= 1;
-                    if noted.pinned && noted.referred == 0 && !noted.killed {
+                    let Noted {
+                        referred,
+                        killed,
+                        pinned,
+                    } = *noted;
+                    if pinned && referred == 0 && !killed {
                         self.look(&[(storage as u32, NONE)]);
+                    }
+                    if referred == 0 && self.releases == Releases::Free {
+                        // A later reader is a run again, after one that makes it again.
+                        self.kills.push((storage as u32, self.ops.len() as u32 - 1));
                     }
                 }
                 Ok(())
@@ -348,7 +368,28 @@ impl Step {
     /// # Errors
     /// [`StepError::Event`] and [`StepError::TooLarge`].
     pub fn from_events<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<Step, StepError> {
-        let mut writer = Writer::default();
+        Step::written(Writer::default(), events)
+    }
+
+    /// [`from_events`](Step::from_events) of a program that frees what it refers to no more: who needs such a storage
+    /// later has it made again.
+    ///
+    /// # Errors
+    /// As [`from_events`](Step::from_events).
+    pub fn from_program<'a>(
+        events: impl IntoIterator<Item = &'a Event>,
+    ) -> Result<Step, StepError> {
+        let writer = Writer {
+            releases: Releases::Free,
+            ..Writer::default()
+        };
+        Step::written(writer, events)
+    }
+
+    fn written<'a>(
+        mut writer: Writer,
+        events: impl IntoIterator<Item = &'a Event>,
+    ) -> Result<Step, StepError> {
         for (index, event) in events.into_iter().enumerate() {
             writer.push(event).map_err(|fault| StepError::Event {
                 event: index,

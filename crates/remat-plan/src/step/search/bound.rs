@@ -199,6 +199,7 @@ fn gather(
             f64::INFINITY
         }
     });
+    network.hold_all();
     budget.checked_sub(peak - network.droppable())
 }
 

@@ -35,6 +35,8 @@ pub(super) struct Network {
     costs: Vec<f64>,
     /// The op that makes each storage.
     made_by: Vec<u32>,
+    /// Whether each storage can be held: nothing wrote into it since it was last there.
+    holdable: Vec<bool>,
     /// Ops and storages that they read.
     reads: Vec<(u32, u32)>,
     /// The first storages, which must be there later.
@@ -76,6 +78,7 @@ impl Network {
             ops: Vec::new(),
             costs: Vec::new(),
             made_by: Vec::new(),
+            holdable: Vec::new(),
             reads: Vec::new(),
             wanted: 0,
             asked: 0,
@@ -100,7 +103,7 @@ impl Network {
             };
             self.droppable += schedule.step.storages[storage as usize].bytes;
             if next.slot() <= until {
-                self.take_in(schedule, storage);
+                self.take_in(schedule, storage, run);
             }
         }
         self.wanted = self.storages.len() as u32;
@@ -128,6 +131,11 @@ impl Network {
         }
     }
 
+    /// Lets every storage be held. A value that an op wrote into may have been made again before the moment.
+    pub(super) fn hold_all(&mut self) {
+        self.holdable.fill(true);
+    }
+
     fn clear(&mut self) {
         for &storage in &self.storages {
             self.storage_at[storage as usize] = NONE;
@@ -140,15 +148,20 @@ impl Network {
         self.ops.clear();
         self.costs.clear();
         self.made_by.clear();
+        self.holdable.clear();
         self.reads.clear();
         self.droppable = 0;
     }
 
-    fn take_in(&mut self, schedule: &Schedule<'_>, storage: u32) {
+    fn take_in(&mut self, schedule: &Schedule<'_>, storage: u32, run: Moment) {
         self.storage_at[storage as usize] = self.storages.len() as u32;
         self.storages.push(storage);
         self.bytes
             .push(schedule.step.storages[storage as usize].bytes);
+        let there = schedule.lives(storage).at(run).is_some();
+        let mut kills = schedule.step.kills.of(storage as usize).iter();
+        let overwritten = kills.any(|&killer| Moment::first(killer) <= run);
+        self.holdable.push(there || !overwritten);
     }
 
     /// The place of a storage, which is taken in, unless it is in memory anyway.
@@ -158,7 +171,7 @@ impl Network {
             if there && next_if_in_question(schedule, storage, run).is_none() {
                 return None;
             }
-            self.take_in(schedule, storage);
+            self.take_in(schedule, storage, run);
         }
         Some(self.storage_at[storage as usize])
     }
@@ -247,7 +260,11 @@ impl Network {
             edges.push((self.op_vertex(place), 1, capacity));
         }
         for place in 0..storages {
-            let capacity = (held(place) * scale) as u64;
+            let capacity = if self.holdable[place as usize] {
+                (held(place) * scale) as u64
+            } else {
+                ENDLESS
+            };
             let op = self.op_vertex(self.made_by[place as usize]);
             edges.push((self.storage_vertex(place), op, capacity));
         }

@@ -1,0 +1,39 @@
+//! Steps that repeat: learned while they run, and followed as planned.
+
+use super::contract::Engine;
+use crate::guide::{Guide, Guided, Guides, Recorded};
+use crate::ids::DeviceId;
+
+impl Engine {
+    /// Looks for steps that repeat from now on, to be planned for the memory of a device. Nothing else changes.
+    ///
+    /// A step is a period of what the engine is told: it came twice, the program refers to as much after it as before
+    /// it, and ops were replayed in it. Watching takes constant time an op and 40 bytes for each of the last 2^20.
+    pub fn learn_steps(&mut self, device: DeviceId) {
+        if self.guides.is_none() {
+            self.guides = Some(Box::new(Guides::new(&self.state.graph, device)));
+        }
+    }
+
+    /// The step that was recorded since the last call, if there is one. It came twice before.
+    pub fn recorded_step(&mut self) -> Option<Recorded> {
+        self.guides.as_mut()?.take_recorded()
+    }
+
+    /// Follows a plan from now on, whenever ops come as it expects. What it has happen is done beside what the policy
+    /// decides, and only where it fits: bits, the budget and what is refused stay as they are without it.
+    ///
+    /// A guide that replays more than is replayed without it, three steps in a row, is given up.
+    /// Does nothing before [`learn_steps`](Engine::learn_steps).
+    pub fn follow(&mut self, guide: Guide) {
+        if let Some(guides) = &mut self.guides {
+            guides.follow(guide);
+        }
+    }
+
+    /// Counts of planned steps.
+    pub fn guided(&self) -> Guided {
+        let guides = self.guides.as_ref();
+        guides.map(|guides| guides.counts()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,298 @@
+//! Where in a planned step the program is.
+
+use super::plan::{Guide, GuideAction};
+use crate::graph::{Graph, Made, NONE};
+use crate::ids::{Cost, OpId, StorageId};
+
+/// Counts of planned steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Guided {
+    /// Steps that were followed from their first op to their last.
+    pub steps: u64,
+    /// Ops announced as a guide says.
+    pub ops: u64,
+    /// Steps that were left after some ops, before their last.
+    pub departures: u64,
+    /// Ops before which a guide's actions were not possible.
+    pub refused: u64,
+    /// Cost of first runs in whole steps.
+    pub cost: Cost,
+    /// Cost of replays in whole steps.
+    pub replayed: Cost,
+    /// Guides in force.
+    pub guides: u64,
+    /// Guides that were given up, because they replayed more than is replayed without them.
+    pub given_up: u64,
+}
+
+/// Ops in a row that begin several kinds of step, or come elsewhere too.
+const FEW: usize = 32;
+
+/// Steps in a row that may replay more than without a guide, or be refused.
+const STRIKES: u32 = 2;
+
+/// What a guide has happen before an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Planned {
+    Drop(StorageId),
+    /// What the op writes into stays.
+    Run(OpId),
+    RunInPlace(OpId),
+}
+
+/// A guide in force, and how it did.
+struct InForce {
+    guide: Guide,
+    strikes: u32,
+}
+
+/// Costs since the engine was made.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Costs {
+    pub(super) first: u64,
+    pub(super) replayed: u64,
+}
+
+/// The guides, and the place of the program in one of them.
+#[derive(Default)]
+pub(super) struct Follower {
+    guides: Vec<InForce>,
+    /// The guide that is followed, and the place of the op that comes next.
+    at: Option<(usize, usize)>,
+    /// Of each op of the step so far its id, or `NONE` once that was freed.
+    ops: Vec<u32>,
+    /// Where the storages of each op of the step start.
+    starts: Vec<u32>,
+    /// The storage that each output made, or `NONE` for views and what was freed.
+    storages: Vec<u32>,
+    /// The place of each op in the step, by its id.
+    op_places: Vec<u32>,
+    /// The place of each storage among `storages`, by its id.
+    storage_places: Vec<u32>,
+    since: Costs,
+    pub(super) counts: Guided,
+}
+
+impl Follower {
+    pub(super) fn add(&mut self, guide: Guide) {
+        self.guides.push(InForce { guide, strikes: 0 });
+        self.counts.guides += 1;
+    }
+
+    pub(super) fn has_guides(&self) -> bool {
+        !self.guides.is_empty()
+    }
+
+    /// An op of this signature is about to be announced. Appends to `planned` what is to happen before. Returns whether
+    /// a guide is followed.
+    pub(super) fn meet(&mut self, signature: u64, now: Costs, planned: &mut Vec<Planned>) -> bool {
+        self.at = match self.at {
+            Some((guide, place)) if self.guides[guide].guide.is_at(place, signature) => {
+                Some((guide, place))
+            }
+            Some((guide, place)) => self.leave(guide, place, signature),
+            None => None,
+        };
+        if self.at.is_none() {
+            let start = |guide: &InForce| guide.guide.is_at(0, signature);
+            self.at = self.guides.iter().position(start).map(|guide| (guide, 0));
+        }
+        let Some((guide, place)) = self.at else {
+            return false;
+        };
+        if place == 0 {
+            self.forget_step();
+            self.since = now;
+        }
+        self.counts.ops += 1;
+        for action in self.guides[guide].guide.before(place) {
+            let found = match *action {
+                GuideAction::Drop { op, output } => {
+                    let at = self.starts[op as usize] + output;
+                    let storage = self.storages.get(at as usize).copied();
+                    storage
+                        .filter(|&id| id != NONE)
+                        .map(|id| Planned::Drop(StorageId(id)))
+                }
+                GuideAction::Run(op) => self.op(op).map(Planned::Run),
+                GuideAction::RunInPlace(op) => self.op(op).map(Planned::RunInPlace),
+            };
+            planned.extend(found);
+        }
+        true
+    }
+
+    fn op(&self, place: u32) -> Option<OpId> {
+        let id = self.ops.get(place as usize).copied();
+        id.filter(|&id| id != NONE).map(OpId)
+    }
+
+    /// The program goes on otherwise than a guide. Returns the guide that it follows now, and the place in it.
+    fn leave(&mut self, guide: usize, place: usize, signature: u64) -> Option<(usize, usize)> {
+        if let Some(other) = self.other(guide, place, signature) {
+            return Some((other, place));
+        }
+        self.counts.departures += u64::from(place >= FEW);
+        let back = self.guides[guide].guide.fall_back(place, signature)?;
+        self.forget_first(place - back);
+        Some((guide, back))
+    }
+
+    /// The step began so many ops later.
+    fn forget_first(&mut self, ops: usize) {
+        for &id in self.ops[..ops].iter().filter(|&&id| id != NONE) {
+            self.op_places[id as usize] = NONE;
+        }
+        let from = self.starts[ops];
+        for &id in self.storages[..from as usize]
+            .iter()
+            .filter(|&&id| id != NONE)
+        {
+            self.storage_places[id as usize] = NONE;
+        }
+        self.ops.drain(..ops);
+        self.storages.drain(..from as usize);
+        self.starts.drain(..ops);
+        self.starts.iter_mut().for_each(|start| *start -= from);
+        for (place, &id) in (0..).zip(&self.ops) {
+            if id != NONE {
+                self.op_places[id as usize] = place;
+            }
+        }
+        for (place, &id) in (0..).zip(&self.storages) {
+            if id != NONE {
+                self.storage_places[id as usize] = place;
+            }
+        }
+    }
+
+    /// Another guide that starts as this one up to a place, and has an op of this signature there.
+    fn other(&self, guide: usize, place: usize, signature: u64) -> Option<usize> {
+        let own = &self.guides[guide].guide;
+        self.guides.iter().position(|other| {
+            other.guide.is_at(place, signature) && other.guide.starts_like(own, place)
+        })
+    }
+
+    /// The op met last was announced.
+    pub(super) fn begun(&mut self, graph: &Graph, op: OpId) {
+        let Some((guide, place)) = self.at else {
+            return;
+        };
+        put(&mut self.op_places, op.index(), self.ops.len() as u32);
+        self.ops.push(op.0);
+        let record = &graph[op];
+        for (&output, &made) in record.outputs.iter().zip(&record.made) {
+            let storage = graph.storage_of(output);
+            let place = self.storages.len() as u32;
+            self.storages.push(if made == Made::Alias {
+                NONE
+            } else {
+                put(&mut self.storage_places, storage.index(), place);
+                storage.0
+            });
+        }
+        self.starts.push(self.storages.len() as u32);
+        self.at = Some((guide, place + 1));
+    }
+
+    /// An op ran. If it is the last of a step that was followed, the guide is judged.
+    pub(super) fn end_step(&mut self, now: Costs) {
+        let Some((guide, place)) = self.at else {
+            return;
+        };
+        let InForce {
+            guide: own,
+            strikes,
+        } = &mut self.guides[guide];
+        if place < own.len() {
+            return;
+        }
+        self.at = None;
+        let replayed = now.replayed - self.since.replayed;
+        self.counts.steps += 1;
+        self.counts.cost.0 += now.first - self.since.first;
+        self.counts.replayed.0 += replayed;
+        if replayed <= own.replayed().0 {
+            *strikes = 0;
+        } else {
+            self.strike(guide);
+        }
+    }
+
+    /// The program is in no planned step.
+    pub(super) fn depart(&mut self) {
+        self.leave_at_once();
+    }
+
+    /// An op of a planned step was refused.
+    pub(super) fn refused(&mut self) {
+        let at = self.at;
+        self.leave_at_once();
+        if let Some((guide, _)) = at {
+            self.strike(guide);
+        }
+    }
+
+    fn leave_at_once(&mut self) {
+        let place = self.at.map_or(0, |(_, place)| place);
+        self.counts.departures += u64::from(place >= FEW);
+        self.at = None;
+    }
+
+    fn strike(&mut self, guide: usize) {
+        self.guides[guide].strikes += 1;
+        if self.guides[guide].strikes > STRIKES {
+            self.guides.remove(guide);
+            self.counts.guides -= 1;
+            self.counts.given_up += 1;
+        }
+    }
+
+    /// Ids were freed, and will be used again.
+    pub(super) fn freed(&mut self, ops: &[OpId], storages: &[StorageId]) {
+        for op in ops {
+            void(&mut self.ops, &mut self.op_places, op.index());
+        }
+        for storage in storages {
+            void(
+                &mut self.storages,
+                &mut self.storage_places,
+                storage.index(),
+            );
+        }
+    }
+
+    fn forget_step(&mut self) {
+        for &id in self.ops.iter().filter(|&&id| id != NONE) {
+            self.op_places[id as usize] = NONE;
+        }
+        for &id in self.storages.iter().filter(|&&id| id != NONE) {
+            self.storage_places[id as usize] = NONE;
+        }
+        self.ops.clear();
+        self.storages.clear();
+        self.starts.clear();
+        self.starts.push(0);
+    }
+}
+
+fn known(places: &[u32], id: usize) -> Option<u32> {
+    places.get(id).copied().filter(|&place| place != NONE)
+}
+
+/// Takes an id out of a list and the table of its places.
+fn void(list: &mut [u32], places: &mut [u32], id: usize) {
+    if let Some(place) = known(places, id) {
+        list[place as usize] = NONE;
+        places[id] = NONE;
+    }
+}
+
+fn put(places: &mut Vec<u32>, id: usize, place: u32) {
+    if places.len() <= id {
+        places.resize(id + 1, NONE);
+    }
+    places[id] = place;
+}

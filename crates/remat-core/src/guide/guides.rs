@@ -1,0 +1,322 @@
+//! All that is known of steps that repeat, told what the engine is told.
+
+use super::follower::{Costs, Follower, Guided, Planned};
+use super::plan::Guide;
+use super::recorder::{Departed, Recorded, Recorder};
+use super::repeats::{Moment, Period, Repeats};
+use super::signature::Origins;
+use crate::counters::Counters;
+use crate::graph::{Graph, Made};
+use crate::ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
+use crate::op::{Finished, OpSpec, Step};
+use crate::random::mix;
+
+/// Steps that are recorded; beyond, none is learned.
+const MOST_STEPS: usize = 16;
+
+/// After so many ops in a row that guides expect, none is learned from.
+const ENOUGH: u64 = 1 << 16;
+
+/// How far the next step is learned.
+enum Learning {
+    /// Ops are compared with those before.
+    Seeking,
+    /// A period was found; its next start is so many ops ahead.
+    Waiting(Period),
+    Recording(Box<Recorder>),
+}
+
+/// What is learned and followed.
+pub(crate) struct Guides {
+    device: DeviceId,
+    origins: Origins,
+    repeats: Repeats,
+    learning: Learning,
+    follower: Follower,
+    recorded: Option<Recorded>,
+    /// Hashes of the periods recorded, whichever op comes first.
+    known: Vec<u64>,
+    /// Ops announced.
+    announced: u64,
+    /// Of each op the number of those announced up to it, by its id.
+    numbers: Vec<u64>,
+    /// The number of the earliest op that was replayed since the latest announcement.
+    earliest: u64,
+    /// Bytes of the storages that the program refers to, evicted ones too.
+    referenced: u64,
+    /// Their number.
+    count: u64,
+    /// Ops since one came that no guide expects.
+    in_a_row: u64,
+    /// The signature of the op being announced.
+    signature: u64,
+    /// What the guide has happen before the op being announced.
+    pub(crate) planned: Vec<Planned>,
+}
+
+impl Guides {
+    /// Of an engine that holds this.
+    pub(crate) fn new(graph: &Graph, device: DeviceId) -> Guides {
+        let storages = graph.storages.iter();
+        let referenced = storages.filter(|storage| storage.used && storage.refs > 0);
+        let (mut bytes, mut count) = (0, 0);
+        for storage in referenced {
+            bytes += storage.bytes;
+            count += 1;
+        }
+        Guides {
+            device,
+            origins: Origins::default(),
+            repeats: Repeats::default(),
+            learning: Learning::Seeking,
+            follower: Follower::default(),
+            recorded: None,
+            known: Vec::new(),
+            announced: 0,
+            numbers: Vec::new(),
+            earliest: u64::MAX,
+            referenced: bytes,
+            count,
+            in_a_row: 0,
+            signature: 0,
+            planned: Vec::new(),
+        }
+    }
+
+    pub(crate) fn counts(&self) -> Guided {
+        self.follower.counts
+    }
+
+    pub(crate) fn take_recorded(&mut self) -> Option<Recorded> {
+        self.recorded.take()
+    }
+
+    pub(crate) fn follow(&mut self, guide: Guide) {
+        self.follower.add(guide);
+    }
+
+    /// An op is about to be announced: the step before it ends, and what a guide has happen is looked up.
+    pub(crate) fn announce(&mut self, graph: &Graph, counters: &Counters, spec: &OpSpec<'_>) {
+        self.announced += 1;
+        self.signature = self.origins.signature(graph, self.announced, spec);
+        self.planned.clear();
+        let follows = self.follower.has_guides()
+            && self
+                .follower
+                .meet(self.signature, costs(counters), &mut self.planned);
+        self.learn(graph, counters, follows);
+    }
+
+    fn learn(&mut self, graph: &Graph, counters: &Counters, follows: bool) {
+        let earliest = std::mem::replace(&mut self.earliest, u64::MAX);
+        if follows {
+            self.in_a_row += 1;
+        } else {
+            if self.in_a_row > ENOUGH {
+                self.repeats.clear();
+            }
+            self.in_a_row = 0;
+        }
+        match std::mem::replace(&mut self.learning, Learning::Seeking) {
+            Learning::Recording(recorder) if recorder.is_whole() => {
+                self.recorded = recorder.finish();
+            }
+            Learning::Waiting(period) if period.ahead == 0 => {
+                let replayed = Cost(period.replayed);
+                let recorder = Recorder::new(graph, self.device, period.signatures, replayed);
+                self.learning = Learning::Recording(Box::new(recorder));
+                return;
+            }
+            Learning::Waiting(period) => {
+                let ahead = period.ahead - 1;
+                self.learning = Learning::Waiting(Period { ahead, ..period });
+                return;
+            }
+            Learning::Seeking => {}
+            recording => {
+                self.learning = recording;
+                return;
+            }
+        }
+        if self.known.len() >= MOST_STEPS || self.in_a_row > ENOUGH {
+            return;
+        }
+        let period = self.repeats.push(Moment {
+            signature: self.signature,
+            referenced: self.referenced,
+            count: self.count,
+            replayed: counters.replayed_cost.0,
+            back: self.announced.saturating_sub(earliest),
+        });
+        let Some(period) = period else { return };
+        let hash = period
+            .signatures
+            .iter()
+            .fold(0, |hash: u64, &signature| hash.wrapping_add(mix(signature)));
+        if !self.known.contains(&hash) {
+            self.known.push(hash);
+            self.learning = Learning::Waiting(period);
+            self.repeats.clear();
+        }
+    }
+
+    /// Steps were laid out.
+    pub(crate) fn note_steps(&mut self, steps: &[Step]) {
+        for step in steps {
+            if let Step::Recompute { op, .. } = *step {
+                let number = self.numbers.get(op.index()).copied().unwrap_or(0);
+                self.earliest = self.earliest.min(number);
+            }
+        }
+    }
+
+    /// The op was announced.
+    pub(crate) fn begun(&mut self, graph: &Graph, op: OpId, spec: &OpSpec<'_>) {
+        let record = &graph[op];
+        if self.numbers.len() <= op.index() {
+            self.numbers.resize(op.index() + 1, 0);
+        }
+        self.numbers[op.index()] = self.announced;
+        self.origins.note(self.announced, &record.outputs);
+        self.follower.begun(graph, op);
+        for &output in &record.outputs {
+            self.refer(graph, graph.storage_of(output), Sign::Plus);
+        }
+        let signature = self.signature;
+        self.tell(|recorder| recorder.begun(op, &record.outputs, spec, signature));
+    }
+
+    /// The op was not announced after all.
+    pub(crate) fn refused(&mut self) {
+        self.follower.refused();
+        self.tell(|_| Err(Departed));
+    }
+
+    /// What the guide had happen was not possible.
+    pub(crate) fn count_refused(&mut self) {
+        self.follower.counts.refused += 1;
+    }
+
+    /// An op is about to be reported.
+    pub(crate) fn finish(&mut self, graph: &Graph, op: OpId, report: &Finished<'_>) {
+        let record = &graph[op];
+        let sizes = report.bytes.unwrap_or_default().iter();
+        for ((&output, &made), bytes) in record.outputs.iter().zip(&record.made).zip(sizes) {
+            let storage = &graph[graph.storage_of(output)];
+            if made == Made::Fresh && storage.refs > 0 {
+                self.referenced = self
+                    .referenced
+                    .wrapping_add(bytes.0)
+                    .wrapping_sub(storage.bytes);
+            }
+        }
+        self.tell(|recorder| {
+            recorder.finished(op, report);
+            Ok(())
+        });
+    }
+
+    /// Storages were pinned.
+    pub(crate) fn note_pinned(&mut self, graph: &Graph, storages: &[StorageId]) {
+        for &storage in storages {
+            if let Some(&view) = graph[storage].views.first() {
+                self.pinned(view);
+            }
+        }
+    }
+
+    /// An op ran.
+    pub(crate) fn finished(&mut self, graph: &Graph, op: OpId, counters: &Counters) {
+        // Results that cannot be made again were pinned.
+        for &output in &graph[op].outputs {
+            if graph[graph.storage_of(output)].pinned {
+                self.pinned(output);
+            }
+        }
+        self.follower.end_step(costs(counters));
+    }
+
+    /// An op was announced and did not run, or its steps were not performed: the place in the step is lost.
+    pub(crate) fn cancel(&mut self, graph: &Graph, op: OpId) {
+        for &output in &graph[op].outputs {
+            self.refer(graph, graph.storage_of(output), Sign::Minus);
+        }
+        self.follower.depart();
+        self.tell(|_| Err(Departed));
+    }
+
+    pub(crate) fn constant(&mut self, graph: &Graph, tensor: TensorId) {
+        self.origins.note_constant(tensor);
+        let storage = graph.storage_of(tensor);
+        self.refer(graph, storage, Sign::Plus);
+        let record = &graph[storage];
+        let (bytes, device) = (Bytes(record.bytes), DeviceId(record.device));
+        self.tell(|recorder| {
+            recorder.constant(tensor, bytes, device);
+            Ok(())
+        });
+    }
+
+    pub(crate) fn retained(&mut self, graph: &Graph, tensor: TensorId) {
+        self.refer(graph, graph.storage_of(tensor), Sign::Plus);
+        self.tell(|recorder| recorder.retained(tensor));
+    }
+
+    /// A reference is about to go.
+    pub(crate) fn release(&mut self, graph: &Graph, tensor: TensorId) {
+        self.refer(graph, graph.storage_of(tensor), Sign::Minus);
+        self.tell(|recorder| recorder.released(tensor));
+    }
+
+    pub(crate) fn pinned(&mut self, tensor: TensorId) {
+        self.tell(|recorder| recorder.pinned(tensor));
+    }
+
+    pub(crate) fn ensured(&mut self, tensors: &[TensorId]) {
+        self.tell(|recorder| recorder.ensured(tensors));
+    }
+
+    /// Ids were freed.
+    pub(crate) fn freed(&mut self, ops: &[OpId], storages: &[StorageId]) {
+        if self.follower.has_guides() {
+            self.follower.freed(ops, storages);
+        }
+    }
+
+    /// Counts a storage whose only reference came or goes.
+    fn refer(&mut self, graph: &Graph, storage: StorageId, sign: Sign) {
+        let record = &graph[storage];
+        if record.refs != 1 {
+            return;
+        }
+        let (bytes, one) = match sign {
+            Sign::Plus => (record.bytes, 1),
+            Sign::Minus => (record.bytes.wrapping_neg(), 1u64.wrapping_neg()),
+        };
+        self.referenced = self.referenced.wrapping_add(bytes);
+        self.count = self.count.wrapping_add(one);
+    }
+
+    /// Tells the recording, which ends where it cannot follow.
+    fn tell(&mut self, told: impl FnOnce(&mut Recorder) -> Result<(), Departed>) {
+        if let Learning::Recording(recorder) = &mut self.learning {
+            if told(recorder).is_err() {
+                self.known.pop();
+                self.learning = Learning::Seeking;
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Plus,
+    Minus,
+}
+
+fn costs(counters: &Counters) -> Costs {
+    Costs {
+        first: counters.first_cost.0,
+        replayed: counters.replayed_cost.0,
+    }
+}

@@ -1,0 +1,23 @@
+//! Steps that repeat: found, recorded for a planner, and followed as planned.
+//!
+//! | file | concept |
+//! | --- | --- |
+//! | `signature` | what makes two ops of two steps the same |
+//! | `repeats` | the period of the ops so far |
+//! | `recorder` | one period, written down for a planner |
+//! | `plan` | a planned step |
+//! | `follower` | where in a planned step the program is |
+//! | `guides` | all of these, told what the engine is told |
+
+mod follower;
+mod guides;
+mod plan;
+mod recorder;
+mod repeats;
+mod signature;
+
+pub use follower::Guided;
+pub(crate) use follower::Planned;
+pub(crate) use guides::Guides;
+pub use plan::{Guide, GuideAction, InvalidGuide};
+pub use recorder::{Recorded, Told, ToldOutput};

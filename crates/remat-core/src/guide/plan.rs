@@ -1,0 +1,133 @@
+//! A planned step, as a follower needs it.
+
+use crate::ids::Cost;
+use std::fmt;
+
+/// What a plan has happen before an op, beside the op itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuideAction {
+    /// The storage that an op of the step made as this output is dropped.
+    Drop {
+        /// The op, by its place in the step.
+        op: u32,
+        /// The output, by its place among those of the op.
+        output: u32,
+    },
+    /// An op of the step runs again; what it writes into it writes into copies of.
+    Run(u32),
+    /// An op of the step runs again, and takes the blocks of the values that it writes into.
+    RunInPlace(u32),
+}
+
+/// A plan of a step: the ops by their signatures, and what is to happen before each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guide {
+    signatures: Vec<u64>,
+    /// Where the actions before each op start, and where the last ones end.
+    starts: Vec<u32>,
+    actions: Vec<GuideAction>,
+    replayed: Cost,
+    /// Of the ops up to each the most that, from the last ones on, are the first ones too, but not all of them (Knuth,
+    /// Morris, Pratt 1977).
+    borders: Vec<u32>,
+}
+
+/// A guide names an op that comes later, or has a wrong number of lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidGuide;
+
+impl fmt::Display for InvalidGuide {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a guide needs a list of actions for each op, of ops before it")
+    }
+}
+
+impl std::error::Error for InvalidGuide {}
+
+impl Guide {
+    /// A guide from the signatures of a step's ops ([`Recorded::signatures`](crate::Recorded)), the actions before
+    /// each, and the cost of the replays without the guide.
+    ///
+    /// # Errors
+    /// [`InvalidGuide`].
+    pub fn new(
+        signatures: Vec<u64>,
+        actions: &[Vec<GuideAction>],
+        replayed: Cost,
+    ) -> Result<Guide, InvalidGuide> {
+        if signatures.is_empty() || actions.len() != signatures.len() {
+            return Err(InvalidGuide);
+        }
+        let mut guide = Guide {
+            borders: borders(&signatures),
+            signatures,
+            starts: vec![0],
+            actions: Vec::new(),
+            replayed,
+        };
+        for (place, before) in (0..).zip(actions) {
+            let earlier = |action: &GuideAction| match *action {
+                GuideAction::Drop { op, .. }
+                | GuideAction::Run(op)
+                | GuideAction::RunInPlace(op) => op < place,
+            };
+            if !before.iter().all(earlier) {
+                return Err(InvalidGuide);
+            }
+            guide.actions.extend_from_slice(before);
+            guide.starts.push(guide.actions.len() as u32);
+        }
+        Ok(guide)
+    }
+
+    /// The ops of the step.
+    pub(super) fn len(&self) -> usize {
+        self.signatures.len()
+    }
+
+    /// Cost of the replays in a step before there was a guide.
+    pub(super) fn replayed(&self) -> Cost {
+        self.replayed
+    }
+
+    /// Whether the op at a place of the step has this signature.
+    pub(super) fn is_at(&self, place: usize, signature: u64) -> bool {
+        self.signatures.get(place) == Some(&signature)
+    }
+
+    /// The program came up to a place and goes on with another op: how many of its latest ops, that one not counted, are
+    /// the first ones of this step, so that this op comes next in it. `None` if none starts here.
+    pub(super) fn fall_back(&self, place: usize, signature: u64) -> Option<usize> {
+        let mut place = place;
+        while place > 0 {
+            place = self.borders[place - 1] as usize;
+            if self.is_at(place, signature) {
+                return Some(place);
+            }
+        }
+        None
+    }
+
+    /// Whether it starts like another guide up to a place.
+    pub(super) fn starts_like(&self, other: &Guide, place: usize) -> bool {
+        self.len() > place && self.signatures[..place] == other.signatures[..place]
+    }
+
+    /// What is to happen before the op at a place.
+    pub(super) fn before(&self, place: usize) -> &[GuideAction] {
+        &self.actions[self.starts[place] as usize..self.starts[place + 1] as usize]
+    }
+}
+
+fn borders(signatures: &[u64]) -> Vec<u32> {
+    let mut borders: Vec<u32> = vec![0];
+    let mut border = 0;
+    for place in 1..signatures.len() {
+        while border > 0 && signatures[border] != signatures[place] {
+            border = borders[border - 1] as usize;
+        }
+        border += usize::from(signatures[border] == signatures[place]);
+        borders.push(border as u32);
+    }
+    borders
+}

@@ -1,0 +1,238 @@
+//! One step that repeats, written down for a planner.
+
+use crate::graph::Graph;
+use crate::ids::{Bytes, Cost, DeviceId, OpId, TensorId};
+use crate::op::{Finished, OpSpec, Output, Replay};
+
+/// A step that came twice, as the engine was told of it the third time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recorded {
+    /// What the engine was told, in order. Tensors are numbered as they come.
+    pub events: Vec<Told>,
+    /// Of each op the signature, by which it is known again.
+    pub signatures: Vec<u64>,
+    /// Cost of the replays in the step before.
+    pub replayed: Cost,
+    /// The device whose memory matters.
+    pub device: DeviceId,
+}
+
+/// One thing that the engine was told in a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Told {
+    /// A storage that was there when the step began, or that was made without an op; its tensors share one number.
+    There {
+        /// The tensor.
+        tensor: u64,
+        /// Its size.
+        bytes: Bytes,
+        /// Where it lies.
+        device: DeviceId,
+        /// References to it, 1 or more.
+        references: u32,
+        /// Whether it is a constant.
+        pinned: bool,
+    },
+    /// An op ran for the first time.
+    Op {
+        /// Tensors that it read.
+        inputs: Vec<u64>,
+        /// Tensors that it made.
+        outputs: Vec<ToldOutput>,
+        /// Bytes beside those.
+        workspace: Bytes,
+        /// Where the workspace was.
+        workspace_device: DeviceId,
+        /// The time that it took.
+        cost: Cost,
+        /// Whether it may be replayed.
+        replay: Replay,
+    },
+    /// One more reference.
+    Retain(u64),
+    /// One reference less.
+    Release(u64),
+    /// The tensor stays from now on.
+    Pin(u64),
+    /// The tensors were read outside of ops.
+    Ensure(Vec<u64>),
+}
+
+/// A tensor that an op made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ToldOutput {
+    /// The tensor.
+    pub tensor: u64,
+    /// The storage that it views. Sizes are true ones.
+    pub output: Output,
+}
+
+/// A recording under way.
+pub(super) struct Recorder {
+    recorded: Recorded,
+    /// Ops announced so far.
+    announced: usize,
+    /// The number of each tensor, by its id, or `u64::MAX`.
+    numbers: Vec<u64>,
+    next: u64,
+    /// Ops that run now, with their events.
+    open: Vec<(OpId, usize)>,
+}
+
+/// The recording is of another step than the one expected, or of one that cannot be told of.
+pub(super) struct Departed;
+
+impl Recorder {
+    /// A recording of the step with these ops, which starts with what the engine holds.
+    pub(super) fn new(
+        graph: &Graph,
+        device: DeviceId,
+        signatures: Vec<u64>,
+        replayed: Cost,
+    ) -> Recorder {
+        let mut recorder = Recorder {
+            recorded: Recorded {
+                events: Vec::new(),
+                signatures,
+                replayed,
+                device,
+            },
+            announced: 0,
+            numbers: vec![u64::MAX; graph.tensors.len()],
+            next: 0,
+            open: Vec::new(),
+        };
+        for storage in graph.storages.iter().filter(|storage| storage.used) {
+            if storage.refs == 0 && !storage.pinned {
+                continue;
+            }
+            let tensor = recorder.number();
+            for view in &storage.views {
+                recorder.numbers[view.index()] = tensor;
+            }
+            recorder.recorded.events.push(Told::There {
+                tensor,
+                bytes: Bytes(storage.bytes),
+                device: DeviceId(storage.device),
+                references: storage.refs.max(1),
+                pinned: storage.pinned,
+            });
+        }
+        recorder
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn set(&mut self, tensor: TensorId) -> u64 {
+        let number = self.number();
+        if self.numbers.len() <= tensor.index() {
+            self.numbers.resize(tensor.index() + 1, u64::MAX);
+        }
+        self.numbers[tensor.index()] = number;
+        number
+    }
+
+    fn of(&self, tensor: TensorId) -> Result<u64, Departed> {
+        let number = self.numbers.get(tensor.index()).copied();
+        number.filter(|&number| number != u64::MAX).ok_or(Departed)
+    }
+
+    /// Whether all ops of the step were announced.
+    pub(super) fn is_whole(&self) -> bool {
+        self.announced == self.recorded.signatures.len()
+    }
+
+    /// The recording, if all of its ops ran.
+    pub(super) fn finish(self) -> Option<Recorded> {
+        (self.is_whole() && self.open.is_empty()).then_some(self.recorded)
+    }
+
+    /// An op was announced.
+    pub(super) fn begun(
+        &mut self,
+        op: OpId,
+        made: &[TensorId],
+        spec: &OpSpec<'_>,
+        signature: u64,
+    ) -> Result<(), Departed> {
+        if self.recorded.signatures.get(self.announced) != Some(&signature) {
+            return Err(Departed);
+        }
+        self.announced += 1;
+        let inputs = spec.inputs.iter().map(|&input| self.of(input));
+        let inputs = inputs.collect::<Result<_, _>>()?;
+        let mut outputs = Vec::with_capacity(made.len());
+        for (&tensor, &output) in made.iter().zip(spec.outputs) {
+            let tensor = self.set(tensor);
+            outputs.push(ToldOutput { tensor, output });
+        }
+        self.open.push((op, self.recorded.events.len()));
+        self.recorded.events.push(Told::Op {
+            inputs,
+            outputs,
+            workspace: spec.workspace,
+            workspace_device: spec.workspace_device,
+            cost: Cost(0),
+            replay: spec.replay,
+        });
+        Ok(())
+    }
+
+    /// An op ran.
+    pub(super) fn finished(&mut self, op: OpId, report: &Finished<'_>) {
+        let Some(place) = self.open.iter().position(|open| open.0 == op) else {
+            return;
+        };
+        let (_, event) = self.open.swap_remove(place);
+        if let Told::Op { outputs, cost, .. } = &mut self.recorded.events[event] {
+            *cost = report.cost;
+            for (made, &true_bytes) in outputs.iter_mut().zip(report.bytes.unwrap_or_default()) {
+                if let Output::Fresh { bytes, .. } = &mut made.output {
+                    *bytes = true_bytes;
+                }
+            }
+        }
+    }
+
+    /// A storage was made without an op.
+    pub(super) fn constant(&mut self, tensor: TensorId, bytes: Bytes, device: DeviceId) {
+        let tensor = self.set(tensor);
+        self.recorded.events.push(Told::There {
+            tensor,
+            bytes,
+            device,
+            references: 1,
+            pinned: true,
+        });
+    }
+
+    pub(super) fn retained(&mut self, tensor: TensorId) -> Result<(), Departed> {
+        let event = Told::Retain(self.of(tensor)?);
+        self.recorded.events.push(event);
+        Ok(())
+    }
+
+    pub(super) fn released(&mut self, tensor: TensorId) -> Result<(), Departed> {
+        let event = Told::Release(self.of(tensor)?);
+        self.recorded.events.push(event);
+        Ok(())
+    }
+
+    pub(super) fn pinned(&mut self, tensor: TensorId) -> Result<(), Departed> {
+        let event = Told::Pin(self.of(tensor)?);
+        self.recorded.events.push(event);
+        Ok(())
+    }
+
+    pub(super) fn ensured(&mut self, tensors: &[TensorId]) -> Result<(), Departed> {
+        let tensors = tensors.iter().map(|&tensor| self.of(tensor));
+        let event = Told::Ensure(tensors.collect::<Result<_, _>>()?);
+        self.recorded.events.push(event);
+        Ok(())
+    }
+}

@@ -1,0 +1,143 @@
+//! The period of the ops so far: the last ones are those before them once more, and leave as much referenced.
+
+use crate::random::mix;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// So many ops in a row are looked up among those before.
+const GRAM: usize = 32;
+/// Ops that are remembered; a step of half as many is found.
+const MOST: usize = 1 << 20;
+/// A step starts where the program refers to this part of what it refers to at most, or less, beyond the least.
+const LOW: u64 = 64;
+/// The base of the hash of sequences (odd, from SplitMix64).
+const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What was the case when an op was announced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) signature: u64,
+    /// Bytes that the program refers to, evicted ones too.
+    pub(super) referenced: u64,
+    /// Storages that the program refers to.
+    pub(super) count: u64,
+    /// Cost of all replays so far.
+    pub(super) replayed: u64,
+    /// The earliest op that was replayed since the moment before, by the ops announced after it.
+    pub(super) back: u64,
+}
+
+/// A step that repeats.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Period {
+    /// The signatures of its ops, from the moment on at which memory starts to rise.
+    pub(super) signatures: Vec<u64>,
+    /// The ops to come before the next step starts.
+    pub(super) ahead: usize,
+    /// Cost of the replays in it.
+    pub(super) replayed: u64,
+}
+
+/// The ops so far.
+#[derive(Default)]
+pub(super) struct Repeats {
+    moments: Vec<Moment>,
+    /// The hash of all ops before each.
+    prefixes: Vec<u64>,
+    /// Where so many ops in a row ended last, by their hash.
+    ends: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
+}
+
+impl Repeats {
+    /// Takes in the op that is announced. Returns the period if one ends with it in which ops were replayed.
+    ///
+    /// Takes constant time, and time linear in the period where one is found.
+    pub(super) fn push(&mut self, moment: Moment) -> Option<Period> {
+        if self.moments.len() >= MOST {
+            self.clear();
+        }
+        let last = self.moments.len();
+        if last == 0 {
+            self.prefixes.push(0);
+        }
+        let prefix = self.prefixes[last];
+        let next = prefix.wrapping_mul(BASE).wrapping_add(moment.signature);
+        self.prefixes.push(next);
+        self.moments.push(moment);
+        let start = (last + 1).checked_sub(GRAM)?;
+        let before = self
+            .ends
+            .insert(mix(self.hash(start, last + 1)), last as u32)?;
+        let period = last - before as usize;
+        let earlier = (last + 1).checked_sub(2 * period)?;
+        let then = self.moments[before as usize];
+        let alike = then.referenced == moment.referenced && then.count == moment.count;
+        let middle = earlier + period;
+        let repeats = alike
+            && then.replayed < moment.replayed
+            && self.hash(earlier, middle) == self.hash(middle, last + 1);
+        (repeats && self.replays_itself(middle)).then(|| self.period(middle))
+    }
+
+    /// Whether all ops that were replayed since an op are no older than it. Else it is part of a longer step.
+    fn replays_itself(&self, from: usize) -> bool {
+        let since = self.moments[from..].iter().enumerate();
+        since.skip(1).all(|(at, moment)| moment.back <= at as u64)
+    }
+
+    /// The period that starts somewhere from this op on.
+    fn period(&self, from: usize) -> Period {
+        let moments = &self.moments[from..];
+        let referenced = |at: usize| moments[at].referenced;
+        let ops = 0..moments.len();
+        let (least, most) = ops.fold((u64::MAX, 0), |(least, most), at| {
+            (least.min(referenced(at)), most.max(referenced(at)))
+        });
+        // Where memory starts to rise: a program that does something else between two steps does so before.
+        let low = least + (most - least) / LOW;
+        let full = (0..moments.len()).find(|&at| referenced(at) == most);
+        let from_full = (0..moments.len()).map(|at| (full.unwrap_or(0) + at) % moments.len());
+        let start = from_full.filter(|&at| referenced(at) <= low).last();
+        let start = start.unwrap_or(0);
+        let turned = moments[start..].iter().chain(&moments[..start]);
+        let (first, last) = (from - 1, self.moments.len() - 1);
+        Period {
+            signatures: turned.map(|moment| moment.signature).collect(),
+            ahead: start,
+            replayed: self.moments[last].replayed - self.moments[first].replayed,
+        }
+    }
+
+    /// Forgets all.
+    pub(super) fn clear(&mut self) {
+        self.moments.clear();
+        self.prefixes.clear();
+        self.ends.clear();
+    }
+
+    /// The hash of the ops from one up to another.
+    fn hash(&self, from: usize, to: usize) -> u64 {
+        let shifted = self.prefixes[from].wrapping_mul(BASE.wrapping_pow((to - from) as u32));
+        self.prefixes[to].wrapping_sub(shifted)
+    }
+}
+
+/// A hash that is one already.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+}

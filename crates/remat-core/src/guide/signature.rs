@@ -1,0 +1,77 @@
+//! What makes two ops of two steps the same: the sizes of what they make, and how far back their inputs were made.
+
+use crate::graph::Graph;
+use crate::ids::TensorId;
+use crate::op::{OpSpec, Output, Replay};
+use crate::random::mix;
+
+/// The op and the output that made each tensor, by the tensor's id.
+#[derive(Default)]
+pub(super) struct Origins {
+    made: Vec<Origin>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Origin {
+    /// The number of the op, or 0.
+    op: u64,
+    output: u32,
+}
+
+impl Origins {
+    /// An op made these.
+    pub(super) fn note(&mut self, op: u64, outputs: &[TensorId]) {
+        for (output, tensor) in (0..).zip(outputs) {
+            self.set(*tensor, Origin { op, output });
+        }
+    }
+
+    /// No op made this one.
+    pub(super) fn note_constant(&mut self, tensor: TensorId) {
+        self.set(tensor, Origin::default());
+    }
+
+    fn set(&mut self, tensor: TensorId, origin: Origin) {
+        let index = tensor.index();
+        if self.made.len() <= index {
+            self.made.resize(index + 1, Origin::default());
+        }
+        self.made[index] = origin;
+    }
+
+    /// The signature of the op of this number. Which constant an op reads does not count, only its size.
+    pub(super) fn signature(&self, graph: &Graph, number: u64, spec: &OpSpec<'_>) -> u64 {
+        let mut words = Words(spec.inputs.len() as u64);
+        for &input in spec.inputs {
+            let storage = &graph[graph.storage_of(input)];
+            let origin = self.made.get(input.index()).copied().unwrap_or_default();
+            if storage.pinned || origin.op == 0 {
+                words.add(storage.bytes << 1 | 1);
+            } else {
+                words.add((number - origin.op) << 1);
+                words.add(u64::from(origin.output));
+            }
+        }
+        for output in spec.outputs {
+            match *output {
+                Output::Fresh { bytes, device } => {
+                    words.add(bytes.0 << 2);
+                    words.add(u64::from(device.0));
+                }
+                Output::Alias { of } => words.add((of as u64) << 2 | 1),
+                Output::InPlace { of } => words.add((of as u64) << 2 | 2),
+            }
+        }
+        words.add(u64::from(spec.replay == Replay::Allowed));
+        mix(words.0)
+    }
+}
+
+/// A hash of words, one after the other.
+struct Words(u64);
+
+impl Words {
+    fn add(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+}

@@ -1,0 +1,107 @@
+//! What a planned step has happen before an op.
+
+use super::dtr::DTR;
+use super::goal::{EarlyEviction, Goal, Strategy};
+use super::planner::Planner;
+use super::rerun::{rerun, Rerun};
+use crate::config::ThrashLimit;
+use crate::graph::{Made, Phase, NONE};
+use crate::guide::Planned;
+use crate::ids::{OpId, StorageId};
+use crate::transaction::{State, Stop};
+
+impl Planner {
+    /// Lays out what was planned, and then what the goal still lacks. Leaves no trace if that does not fit.
+    pub(crate) fn plan_guided(
+        &mut self,
+        state: &mut State,
+        goal: &Goal,
+        planned: &[Planned],
+    ) -> Result<(), Stop> {
+        let bound = 20 * state.graph.live_ops as u64 + 10_000;
+        let strategy = Strategy { bound, ..DTR };
+        state.journal.start();
+        let done = planned
+            .iter()
+            .try_for_each(|&planned| state.perform_planned(planned, self.thrash))
+            .and_then(|()| self.attempt(state, goal, strategy));
+        match done {
+            Ok(()) => state.journal.mark(),
+            Err(_) => state.roll_back(),
+        }
+        done
+    }
+}
+
+impl State {
+    fn perform_planned(&mut self, planned: Planned, thrash: ThrashLimit) -> Result<(), Stop> {
+        match planned {
+            Planned::Drop(s) => self.drop_planned(s),
+            Planned::Run(op) => return self.run_planned(op, Olds::Stay, thrash),
+            Planned::RunInPlace(op) => return self.run_planned(op, Olds::Go, thrash),
+        }
+        Ok(())
+    }
+
+    /// Evicts a storage, if it can be.
+    fn drop_planned(&mut self, s: StorageId) {
+        if self.graph[s].slot != NONE {
+            self.journal.write_counters(self.counters);
+            self.counters.evictions += 1;
+            self.evict(s);
+        }
+    }
+
+    /// Replays an op, unless all of its outputs are there.
+    fn run_planned(&mut self, op: OpId, olds: Olds, thrash: ThrashLimit) -> Result<(), Stop> {
+        let record = &self.graph[op];
+        let missing = record.outputs.iter().copied();
+        let requested = missing
+            .filter(|&output| self.graph.is_wanted(output))
+            .find(|&output| !self.graph.is_defined(output));
+        let Some(requested) = requested.filter(|_| record.phase == Phase::Done) else {
+            return Ok(());
+        };
+        let mut inputs = record.inputs.iter();
+        if !inputs.all(|&input| self.graph.is_defined(input)) {
+            return Err(Stop::Lost);
+        }
+        for index in 0..self.graph[op].inputs.len() {
+            let input = self.graph.input(op, index);
+            self.touch(input);
+            self.lock(input);
+        }
+        // A value that something else holds is copied.
+        if olds == Olds::Stay {
+            self.for_each_old(op, State::lock);
+        }
+        rerun(
+            self,
+            Rerun {
+                op,
+                requested,
+                early: EarlyEviction::None,
+                thrash,
+            },
+        )?;
+        if olds == Olds::Stay {
+            self.for_each_old(op, State::unlock);
+        }
+        Ok(())
+    }
+
+    fn for_each_old(&mut self, op: OpId, act: fn(&mut State, StorageId)) {
+        for index in 0..self.graph[op].made.len() {
+            if let Made::InPlace(of) = self.graph[op].made[index] {
+                act(self, self.graph.input(op, of as usize));
+            }
+        }
+    }
+}
+
+/// The fate of values that an op writes into.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Olds {
+    Stay,
+    Go,
+}

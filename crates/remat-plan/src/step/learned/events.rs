@@ -1,0 +1,133 @@
+//! A recorded step as events.
+
+use remat_core::{Bytes, DeviceId, Output, Recorded, Replay, Told, ToldOutput};
+use remat_trace::{Event, TraceOutput, TraceOutputKind};
+
+/// A step's events, and what its ops and storages in plans are in the recording.
+pub(super) struct Translated {
+    pub(super) events: Vec<Event>,
+    /// Of each op in plans its place among the ops of the step, unless the storage was there.
+    pub(super) ops: Vec<Option<u32>>,
+    /// Of each storage in plans the op that makes it and the output, unless the storage was there.
+    pub(super) storages: Vec<Option<(u32, u32)>>,
+}
+
+/// Translates a recording. The device that is planned becomes device 0.
+pub(super) fn translate(recorded: &Recorded) -> Translated {
+    let mut translated = Translated {
+        events: Vec::with_capacity(recorded.events.len()),
+        ops: Vec::new(),
+        storages: Vec::new(),
+    };
+    let mut place = 0;
+    for told in &recorded.events {
+        translated.push(recorded.device, told, &mut place);
+    }
+    translated
+}
+
+impl Translated {
+    fn push(&mut self, planned: DeviceId, told: &Told, place: &mut u32) {
+        let event = match told {
+            &Told::There {
+                tensor,
+                bytes,
+                device,
+                references,
+                pinned,
+            } => {
+                self.ops.push(None);
+                self.storages.push(None);
+                let device = number(planned, device);
+                self.events.push(there(tensor, bytes, device, pinned));
+                if pinned {
+                    self.events.push(Event::Pin { tensor });
+                }
+                for _ in 1..references {
+                    self.events.push(Event::Retain { tensor });
+                }
+                return;
+            }
+            Told::Op {
+                inputs,
+                outputs,
+                workspace,
+                workspace_device,
+                cost,
+                replay,
+            } => {
+                self.ops.push(Some(*place));
+                for (output, made) in (0..).zip(outputs) {
+                    if !matches!(made.output, Output::Alias { .. }) {
+                        self.storages.push(Some((*place, output)));
+                    }
+                }
+                *place += 1;
+                Event::Op {
+                    name: "op".into(),
+                    inputs: inputs.clone(),
+                    outputs: outputs.iter().map(|made| output(planned, made)).collect(),
+                    workspace: workspace.0,
+                    workspace_device: number(planned, *workspace_device),
+                    cost: cost.0,
+                    replay: *replay == Replay::Allowed,
+                }
+            }
+            &Told::Retain(tensor) => Event::Retain { tensor },
+            &Told::Release(tensor) => Event::Release { tensor },
+            &Told::Pin(tensor) => Event::Pin { tensor },
+            Told::Ensure(tensors) => Event::Ensure {
+                tensors: tensors.clone(),
+            },
+            _ => return,
+        };
+        self.events.push(event);
+    }
+}
+
+/// What was there is a constant, or was made by an op that cannot run again.
+fn there(tensor: u64, Bytes(bytes): Bytes, device: u8, pinned: bool) -> Event {
+    if pinned {
+        return Event::Constant {
+            tensor,
+            bytes,
+            device,
+        };
+    }
+    Event::Op {
+        name: "there".into(),
+        inputs: Vec::new(),
+        outputs: vec![TraceOutput {
+            tensor,
+            kind: TraceOutputKind::Fresh { bytes, device },
+        }],
+        workspace: 0,
+        workspace_device: device,
+        cost: 0,
+        replay: false,
+    }
+}
+
+fn output(planned: DeviceId, made: &ToldOutput) -> TraceOutput {
+    let kind = match made.output {
+        Output::Fresh { bytes, device } => TraceOutputKind::Fresh {
+            bytes: bytes.0,
+            device: number(planned, device),
+        },
+        Output::Alias { of } => TraceOutputKind::Alias { of },
+        Output::InPlace { of } => TraceOutputKind::InPlace { of },
+    };
+    TraceOutput {
+        tensor: made.tensor,
+        kind,
+    }
+}
+
+/// The device that is planned is 0, and takes the number of the one that was.
+fn number(planned: DeviceId, device: DeviceId) -> u8 {
+    match device {
+        device if device == planned => 0,
+        DeviceId(0) => planned.0,
+        DeviceId(other) => other,
+    }
+}
