@@ -80,6 +80,14 @@ impl Follower {
         self.counts.guides += 1;
     }
 
+    /// Forgets all guides.
+    pub(super) fn forget(&mut self) {
+        self.forget_step();
+        self.guides.clear();
+        self.at = None;
+        self.counts.guides = 0;
+    }
+
     pub(super) fn has_guides(&self) -> bool {
         !self.guides.is_empty()
     }

@@ -9,7 +9,6 @@ use crate::counters::Counters;
 use crate::graph::{Graph, Made};
 use crate::ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
 use crate::op::{Finished, OpSpec, Step};
-use crate::random::mix;
 
 /// Steps that are recorded; beyond, none is learned.
 const MOST_STEPS: usize = 16;
@@ -83,6 +82,19 @@ impl Guides {
         }
     }
 
+    pub(crate) fn set_device(&mut self, device: DeviceId) {
+        self.device = device;
+    }
+
+    /// Forgets steps and plans.
+    pub(crate) fn forget(&mut self) {
+        self.follower.forget();
+        self.repeats.clear();
+        self.learning = Learning::Seeking;
+        self.recorded = None;
+        self.known.clear();
+    }
+
     pub(crate) fn counts(&self) -> Guided {
         self.follower.counts
     }
@@ -138,23 +150,18 @@ impl Guides {
                 return;
             }
         }
-        if self.known.len() >= MOST_STEPS || self.in_a_row > ENOUGH {
+        if self.recorded.is_some() || self.known.len() >= MOST_STEPS || self.in_a_row > ENOUGH {
             return;
         }
-        let period = self.repeats.push(Moment {
+        let moment = Moment {
             signature: self.signature,
             referenced: self.referenced,
             count: self.count,
             replayed: counters.replayed_cost.0,
             back: self.announced.saturating_sub(earliest),
-        });
-        let Some(period) = period else { return };
-        let hash = period
-            .signatures
-            .iter()
-            .fold(0, |hash: u64, &signature| hash.wrapping_add(mix(signature)));
-        if !self.known.contains(&hash) {
-            self.known.push(hash);
+        };
+        if let Some(period) = self.repeats.push(moment, &self.known) {
+            self.known.push(period.hash);
             self.learning = Learning::Waiting(period);
             self.repeats.clear();
         }

@@ -18,6 +18,17 @@ pub struct Recorded {
     pub device: DeviceId,
 }
 
+impl Recorded {
+    /// Time of all ops, each once.
+    pub fn cost(&self) -> Cost {
+        let costs = self.events.iter().map(|event| match event {
+            Told::Op { cost, .. } => cost.0,
+            _ => 0,
+        });
+        Cost(costs.fold(0, u64::saturating_add))
+    }
+}
+
 /// One thing that the engine was told in a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -23,7 +23,8 @@ pub(super) struct Moment {
     pub(super) count: u64,
     /// Cost of all replays so far.
     pub(super) replayed: u64,
-    /// The earliest op that was replayed since the moment before, by the ops announced after it.
+    /// How many ops ago the earliest op was announced of those that were replayed since the moment before; 0 if none
+    /// was.
     pub(super) back: u64,
 }
 
@@ -32,6 +33,8 @@ pub(super) struct Moment {
 pub(super) struct Period {
     /// The signatures of its ops, from the moment on at which memory starts to rise.
     pub(super) signatures: Vec<u64>,
+    /// A hash of the ops, whichever comes first.
+    pub(super) hash: u64,
     /// The ops to come before the next step starts.
     pub(super) ahead: usize,
     /// Cost of the replays in it.
@@ -44,26 +47,44 @@ pub(super) struct Repeats {
     moments: Vec<Moment>,
     /// The hash of all ops before each.
     prefixes: Vec<u64>,
+    /// The sum of the hashes of all ops before each, whatever their order.
+    sums: Vec<u64>,
+    /// Ops since which no op was replayed that is older than they are, in order.
+    starts: Vec<u32>,
     /// Where so many ops in a row ended last, by their hash.
     ends: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
 }
 
 impl Repeats {
-    /// Takes in the op that is announced. Returns the period if one ends with it in which ops were replayed.
+    /// Takes in the op that is announced. Returns the period if one ends with it in which ops were replayed, none of
+    /// them older, unless its hash is known.
     ///
-    /// Takes constant time, and time linear in the period where one is found.
-    pub(super) fn push(&mut self, moment: Moment) -> Option<Period> {
+    /// Takes constant time, averaged over ops, and time linear in the period where one is found.
+    pub(super) fn push(&mut self, moment: Moment, known: &[u64]) -> Option<Period> {
         if self.moments.len() >= MOST {
             self.clear();
         }
         let last = self.moments.len();
         if last == 0 {
             self.prefixes.push(0);
+            self.sums.push(0);
         }
         let prefix = self.prefixes[last];
         let next = prefix.wrapping_mul(BASE).wrapping_add(moment.signature);
         self.prefixes.push(next);
+        let sum = self.sums[last].wrapping_add(mix(moment.signature));
+        self.sums.push(sum);
         self.moments.push(moment);
+        // A period that starts after an op that was replayed lacks it.
+        let earliest = (last as u64).checked_sub(moment.back);
+        while self
+            .starts
+            .last()
+            .is_some_and(|&start| earliest.is_none_or(|earliest| u64::from(start) > earliest))
+        {
+            self.starts.pop();
+        }
+        self.starts.push(last as u32);
         let start = (last + 1).checked_sub(GRAM)?;
         let before = self
             .ends
@@ -73,20 +94,17 @@ impl Repeats {
         let then = self.moments[before as usize];
         let alike = then.referenced == moment.referenced && then.count == moment.count;
         let middle = earlier + period;
+        let hash = self.sums[last + 1].wrapping_sub(self.sums[middle]);
         let repeats = alike
             && then.replayed < moment.replayed
-            && self.hash(earlier, middle) == self.hash(middle, last + 1);
-        (repeats && self.replays_itself(middle)).then(|| self.period(middle))
-    }
-
-    /// Whether all ops that were replayed since an op are no older than it. Else it is part of a longer step.
-    fn replays_itself(&self, from: usize) -> bool {
-        let since = self.moments[from..].iter().enumerate();
-        since.skip(1).all(|(at, moment)| moment.back <= at as u64)
+            && self.starts.binary_search(&(middle as u32)).is_ok()
+            && self.hash(earlier, middle) == self.hash(middle, last + 1)
+            && !known.contains(&hash);
+        repeats.then(|| self.period(middle, hash))
     }
 
     /// The period that starts somewhere from this op on.
-    fn period(&self, from: usize) -> Period {
+    fn period(&self, from: usize, hash: u64) -> Period {
         let moments = &self.moments[from..];
         let referenced = |at: usize| moments[at].referenced;
         let ops = 0..moments.len();
@@ -96,13 +114,14 @@ impl Repeats {
         // Where memory starts to rise: a program that does something else between two steps does so before.
         let low = least + (most - least) / LOW;
         let full = (0..moments.len()).find(|&at| referenced(at) == most);
-        let from_full = (0..moments.len()).map(|at| (full.unwrap_or(0) + at) % moments.len());
-        let start = from_full.filter(|&at| referenced(at) <= low).last();
+        let mut from_full = (0..moments.len()).map(|at| (full.unwrap_or(0) + at) % moments.len());
+        let start = from_full.rfind(|&at| referenced(at) <= low);
         let start = start.unwrap_or(0);
         let turned = moments[start..].iter().chain(&moments[..start]);
         let (first, last) = (from - 1, self.moments.len() - 1);
         Period {
             signatures: turned.map(|moment| moment.signature).collect(),
+            hash,
             ahead: start,
             replayed: self.moments[last].replayed - self.moments[first].replayed,
         }
@@ -112,6 +131,8 @@ impl Repeats {
     pub(super) fn clear(&mut self) {
         self.moments.clear();
         self.prefixes.clear();
+        self.sums.clear();
+        self.starts.clear();
         self.ends.clear();
     }
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ._online.arena import ArenaStats, arena_library
     from ._online.budget import budget
     from ._online.measure import Measurement, measure
-    from ._online.run import Run, Stats
+    from ._online.run import PlanStats, Run, Stats
 
 __all__ = [
     "ArenaStats",
@@ -33,6 +33,7 @@ __all__ = [
     "ChainPlan",
     "Checkpointable",
     "Measurement",
+    "PlanStats",
     "RematError",
     "Run",
     "Stats",
@@ -53,6 +54,7 @@ _HOMES = {
     "ArenaStats": "_online.arena",
     "arena_library": "_online.arena",
     "Run": "_online.run",
+    "PlanStats": "_online.run",
     "Stats": "_online.run",
     "budget": "_online.budget",
     "Chain": "_chain.chain_of",

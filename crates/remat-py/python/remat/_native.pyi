@@ -21,6 +21,7 @@ class Settings(TypedDict):
     memory: Literal["fungible", "arena", "movable arena"]
     #: Costs of ops: their times as measured, or reckoned from their bytes.
     costs: Literal["measured", "bytes"]
+    plan: Literal["off", "auto"]
 
 class Session:
     def __new__(

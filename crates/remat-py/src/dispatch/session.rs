@@ -11,12 +11,12 @@ use remat_core::{DeviceId, Engine};
 use super::evictor;
 use super::lock::{Held, SessionLock};
 use super::native::{self, Native};
-use super::settings::{Budget, Settings};
+use super::settings::{Budget, Plan, Settings};
 use super::state::{Outcome, State};
 use crate::call::arguments::{Registry, Torch};
 use crate::call::global_state::GlobalState;
 use crate::call::knowledge::Knowledge;
-use crate::executor::Executor;
+use crate::executor::{Executor, Planning};
 use crate::ffi::errors::{as_torch_raises, remat_error};
 use crate::ffi::layout::{Impl, Layout};
 use crate::ffi::torch_internals::TorchInternals;
@@ -82,6 +82,10 @@ impl Session {
         }
         executor.unbounded = budgets.iter().all(|(_, _, bytes)| bytes.is_none());
         executor.follow = settings.follow;
+        if settings.plan == Plan::Auto && !executor.unbounded {
+            executor.planning = Some(Planning::new(settings.seed));
+            executor.engine.learn_steps(executor.budget_device);
+        }
         let knowledge = Knowledge::take(&mut executor.devices);
         let smallest = budgets.iter().filter_map(|b| b.2).min().unwrap_or(0);
         // DTR's prototype skips small storages; ours are pinned, so that a kept loss value does not keep
@@ -252,6 +256,9 @@ impl Session {
         // The file is the parent's: the bytes buffered here must not be written twice.
         std::mem::forget(executor.trace.take());
         executor.arena = None;
+        if let Some(planning) = executor.planning.take() {
+            planning.leave();
+        }
         executor.accelerators.leave();
         for device in 0..executor.devices.len() {
             let lifted = executor.engine.set_budget(DeviceId(device as u8), None);
@@ -280,6 +287,10 @@ impl Session {
             .engine
             .set_budget(DeviceId(device), left)
             .map_err(|e| executor.refusal(py, &e))?;
+        if let Some(planning) = &mut executor.planning {
+            planning.forget();
+            executor.engine.forget_steps();
+        }
         executor.perform(py)?;
         executor.collect();
         Ok(())

@@ -43,7 +43,7 @@ enum Addresses {
 pub(super) struct Settings {
     #[pyo3(from_py_with = policy)]
     policy: Policy,
-    seed: u64,
+    pub(super) seed: u64,
     thrash_limit: Option<f64>,
     pub(super) trace: Option<PathBuf>,
     #[pyo3(from_py_with = follow)]
@@ -52,6 +52,26 @@ pub(super) struct Settings {
     memory: Addresses,
     #[pyo3(from_py_with = costs)]
     pub(super) costs: Costs,
+    #[pyo3(from_py_with = plan)]
+    pub(super) plan: Plan,
+}
+
+/// Whether steps are planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    Off,
+    /// Steps that repeat are recorded, planned in the background and followed.
+    Auto,
+}
+
+fn plan(text: &Bound<'_, PyAny>) -> PyResult<Plan> {
+    match text.extract::<String>()?.as_str() {
+        "off" => Ok(Plan::Off),
+        "auto" => Ok(Plan::Auto),
+        other => Err(PyValueError::new_err(format!(
+            "plan {other:?}: expected \"off\" or \"auto\""
+        ))),
+    }
 }
 
 fn policy(name: &Bound<'_, PyAny>) -> PyResult<Policy> {

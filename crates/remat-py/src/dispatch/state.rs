@@ -143,6 +143,7 @@ impl State {
         d.set_item("evicted_bytes", c.evicted_bytes)?;
         d.set_item("unused_evicted_bytes", c.unused_evicted_bytes)?;
         d.set_item("high_water", self.high_water())?;
+        d.set_item("plan", executor.plan_stats(py)?)?;
         Ok(d)
     }
 }

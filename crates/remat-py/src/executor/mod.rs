@@ -5,6 +5,7 @@ mod constants;
 mod native;
 mod perform;
 mod placed;
+mod planning;
 mod records;
 mod replay;
 mod state;
@@ -12,5 +13,6 @@ mod unreferenced;
 
 pub use accelerators::fresh;
 pub use placed::{is_exhausted, replaying};
+pub use planning::Planning;
 pub use state::Executor;
 pub use unreferenced::Yield;

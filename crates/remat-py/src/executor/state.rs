@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use remat_core::{DeviceId, Engine, Error, Observed, OpId, Placement, Step, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
+use super::planning::Planning;
 use crate::call::func::Func;
 use crate::call::global_state::GlobalState;
 use crate::call::record::Record;
@@ -57,6 +58,8 @@ pub struct Executor {
     pub global_state: GlobalState,
     /// The trace being recorded, if any.
     pub trace: Option<Trace>,
+    /// Plans of steps, if steps are planned.
+    pub planning: Option<Planning>,
     /// Nanoseconds spent replaying.
     pub replay_ns: u64,
     /// Nanoseconds spent in the engine under pressure.
@@ -118,6 +121,7 @@ impl Executor {
             internals,
             global_state,
             trace,
+            planning: None,
             replay_ns: 0,
             decide_ns: 0,
             current: String::new(),
@@ -162,6 +166,9 @@ impl Executor {
             self.set_given(self.budget_device, None);
             self.set_given(id, given);
             self.budget_device = id;
+            if self.planning.is_some() {
+                self.engine.learn_steps(id);
+            }
         }
         Ok(id)
     }

@@ -16,7 +16,7 @@ from .. import _native
 from .._errors import RematError, refusal_behind, refusals_forgotten
 from .._memory.budgets import Budget, DeviceBudget, budgets_of
 from .arena import Arena
-from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool
+from .choices import DEFAULT_POLICIES, Costs, Plan, check_costs, check_plan, check_pool
 from .run import Run, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,6 +42,8 @@ class budget:
 
     - ``costs`` says what an op costs that is weighed for eviction: its time as ``"measured"``, or as reckoned from the
       ``"bytes"`` of its arguments and results, so that two runs of a program evict the same.
+    - ``plan="auto"`` looks for steps that repeat, plans them in the background, and follows the plan from then on,
+      wherever the program does what it did before. Counted bytes only; ``"off"`` is the default.
 
     Raises ``ValueError`` for a budget or policy that makes no sense, :class:`remat.RematError` for nested budgets.
     Raises :class:`remat.BudgetError` when the tensors that exist already do not fit or, later, when an op does not.
@@ -65,9 +67,11 @@ class budget:
         thrash_limit: float | None = None,
         pool: str = "fungible",
         costs: Costs = "measured",
+        plan: Plan = "off",
     ) -> None:
         check_pool(pool)
         check_costs(costs)
+        check_plan(plan, pool)
         policy = policy or DEFAULT_POLICIES[pool]
         _native.check_policy(policy)
         if thrash_limit is not None and not thrash_limit > 0:
@@ -76,7 +80,7 @@ class budget:
         if pool == "arena":
             _check_arena(budgets)
         self._budget, self._device, self._pool = budget, device, pool
-        self._settings = Settings(policy, seed, thrash_limit, trace, costs)
+        self._settings = Settings(policy, seed, thrash_limit, trace, costs, plan)
         self._run: Run | None = None
 
     def _following_accelerator(self) -> budget:

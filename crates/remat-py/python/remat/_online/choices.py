@@ -1,4 +1,5 @@
-"""The choices of a budget: the way to bound memory (counted bytes, or an arena), its policy, the origin of costs."""
+"""The choices of a budget: the way to bound memory (counted bytes, or an arena), its policy, the origin of costs,
+whether steps are planned."""
 
 from __future__ import annotations
 
@@ -12,6 +13,12 @@ Costs = Literal["measured", "bytes"]
 
 #: Its choices, the default first.
 COSTS = get_args(Costs)
+
+#: Whether steps that repeat are planned.
+Plan = Literal["off", "auto"]
+
+#: Its choices, the default first.
+PLANS = get_args(Plan)
 
 #: By pool, the eviction policy of a run that asks for none.
 DEFAULT_POLICIES = {"fungible": "dtr-anc", "arena": "coop"}
@@ -27,3 +34,11 @@ def check_costs(costs: str) -> None:
     """``ValueError`` for an origin of costs that there is not."""
     if costs not in COSTS:
         raise ValueError(f"costs {costs!r}: expected 'measured' or 'bytes'")
+
+
+def check_plan(plan: str, pool: str) -> None:
+    """``ValueError`` for a way to plan that there is not, or not in this pool."""
+    if plan not in PLANS:
+        raise ValueError(f"plan {plan!r}: expected 'off' or 'auto'")
+    if plan == "auto" and pool == "arena":
+        raise ValueError("plan 'auto': steps are planned for counted bytes; take pool 'fungible', or plan 'off'")

@@ -17,12 +17,46 @@ from .._memory.budgets import Budget, DeviceBudget, bytes_of, device_of
 from .._memory.tensors import live_tensors
 from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
-from .choices import Costs
+from .choices import Costs, Plan
 from .dispatch import way_for
 from .escape import Escapes
 
 _lock = threading.Lock()
 _active: Run | None = None
+
+
+@dataclass(frozen=True)
+class PlanStats:
+    """Counters of planned steps. Overheads are times of recomputing as parts of the time of the step's own ops."""
+
+    #: Plans that were made and followed.
+    adopted: int
+    #: Steps that were recorded and for which no plan was found.
+    hopeless: int
+    #: Plans given up, because they recomputed more than is recomputed without them.
+    given_up: int
+    #: Whether a step is being planned now.
+    under_way: bool
+    #: Steps that were run as planned from the first op to the last.
+    steps: int
+    #: Ops that came as planned.
+    ops: int
+    #: Planned steps that went on otherwise than planned.
+    departures: int
+    #: Overhead of the steps that were run as planned; ``None`` before the first.
+    overhead: float | None
+    #: Overhead in the plan made last; ``None`` before the first.
+    planned_overhead: float | None
+    #: Overhead of every schedule at least whose first runs are in program order, for that step.
+    least_overhead: float | None
+
+    def __str__(self) -> str:
+        if self.overhead is None or self.planned_overhead is None or self.least_overhead is None:
+            return "no step as planned"
+        return (
+            f"{self.steps} steps as planned, {self.overhead:.1%} recomputing "
+            f"(plan {self.planned_overhead:.1%}, at least {self.least_overhead:.1%})"
+        )
 
 
 @dataclass(frozen=True)
@@ -57,6 +91,8 @@ class Stats:
     left_to_python: tuple[str, ...] = ()
     #: Counters of the arena; ``None`` unless ``pool="arena"``.
     arena: ArenaStats | None = None
+    #: Counters of planned steps; ``None`` unless ``plan="auto"``.
+    plan: PlanStats | None = None
 
     def __str__(self) -> str:
         fmt, seconds = _native.format_bytes, max(self.seconds, 1e-9)
@@ -64,7 +100,7 @@ class Stats:
         return (
             f"peak {fmt(self.peak)}{of}, {self.evictions} evictions, {self.recomputed} ops recomputed beside "
             f"{self.ops}, {self.recompute_seconds / seconds:.1%} of the time recomputing, "
-            f"{self.decide_seconds / seconds:.2%} deciding" + (f"; {self.arena}" if self.arena else "")
+            f"{self.decide_seconds / seconds:.2%} deciding" + (f"; {self.arena}" if self.arena else "") + (f"; {self.plan}" if self.plan else "")
         )
 
 
@@ -82,6 +118,8 @@ class Settings:
     trace: str | os.PathLike[str] | None = None
     #: The origin of an op's cost.
     costs: Costs = "measured"
+    #: Whether steps that repeat are planned.
+    plan: Plan = "off"
     #: Whether the budget moves to the first accelerator that the program uses.
     follows_accelerator: bool = False
 
@@ -101,6 +139,7 @@ def _native_settings(settings: Settings, arena: Arena | None) -> _native.Setting
         "seed": settings.seed,
         "thrash_limit": settings.thrash_limit,
         "costs": settings.costs,
+        "plan": settings.plan,
         "trace": settings.trace,
         "follow": "accelerator" if settings.follows_accelerator else "fixed",
         "memory": "fungible" if arena is None else "movable arena" if alone else "arena",
@@ -145,7 +184,10 @@ class Run:
         arena = self._arena.stats(raw) if self._arena else None
         way = self._dispatch.name
         left = eager.parts_through_python() if way == "native" else ()
-        return Stats(**{name: raw[name] for name in names}, dispatch=way, left_to_python=left, arena=arena)
+        plan = raw.pop("plan")
+        names.remove("plan")
+        planned = PlanStats(**plan) if plan is not None else None
+        return Stats(**{name: raw[name] for name in names}, dispatch=way, left_to_python=left, arena=arena, plan=planned)
 
     def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
         """Changes the budget of a device, in bytes, from here on; without ``device`` that of the first device.

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
-from .choices import COSTS, DEFAULT_POLICIES, POOLS
+from .choices import COSTS, DEFAULT_POLICIES, PLANS, POOLS
 
 if TYPE_CHECKING:
     from .budget import budget
@@ -59,6 +59,12 @@ def parser() -> argparse.ArgumentParser:
         choices=COSTS,
         default=COSTS[0],
         help="what an op costs: its time as measured (default), or a reckoning by its bytes, so that runs are alike",
+    )
+    p.add_argument(
+        "--plan",
+        choices=PLANS,
+        default=PLANS[0],
+        help="auto: plan steps that repeat in the background, and follow the plan (default: off)",
     )
     p.add_argument("script", help="the script to run")
     p.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
@@ -165,6 +171,7 @@ def _budget(options: argparse.Namespace) -> budget:
         thrash_limit=options.thrash_limit,
         pool=options.pool,
         costs=options.costs,
+        plan=options.plan,
     )
     names_device = isinstance(asked, dict) or options.device is not None
     return context if names_device or options.pool == "arena" else context._following_accelerator()
