@@ -173,6 +173,10 @@ impl Guides {
             if let Step::Recompute { op, .. } = *step {
                 let number = self.numbers.get(op.index()).copied().unwrap_or(0);
                 self.earliest = self.earliest.min(number);
+                self.tell(|recorder| {
+                    recorder.replayed(op);
+                    Ok(())
+                });
             }
         }
     }

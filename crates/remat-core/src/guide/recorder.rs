@@ -12,6 +12,8 @@ pub struct Recorded {
     pub events: Vec<Told>,
     /// Of each op the signature, by which it is known again.
     pub signatures: Vec<u64>,
+    /// The ops that were replayed, by their places in the step, each with the op before which that happened.
+    pub replays: Vec<(u32, u32)>,
     /// Cost of the replays in the step before.
     pub replayed: Cost,
     /// The device whose memory matters.
@@ -90,6 +92,8 @@ pub(super) struct Recorder {
     next: u64,
     /// Ops that run now, with their events.
     open: Vec<(OpId, usize)>,
+    /// The place of each op of the step, by its id. Those of ops that were freed are left: what is replayed is there.
+    places: Vec<u32>,
 }
 
 /// The recording is of another step than the one expected, or of one that cannot be told of.
@@ -107,6 +111,7 @@ impl Recorder {
             recorded: Recorded {
                 events: Vec::new(),
                 signatures,
+                replays: Vec::new(),
                 replayed,
                 device,
             },
@@ -114,6 +119,7 @@ impl Recorder {
             numbers: vec![u64::MAX; graph.tensors.len()],
             next: 0,
             open: Vec::new(),
+            places: Vec::new(),
         };
         for storage in graph.storages.iter().filter(|storage| storage.used) {
             if storage.refs == 0 && !storage.pinned {
@@ -174,6 +180,10 @@ impl Recorder {
         if self.recorded.signatures.get(self.announced) != Some(&signature) {
             return Err(Departed);
         }
+        if self.places.len() <= op.index() {
+            self.places.resize(op.index() + 1, u32::MAX);
+        }
+        self.places[op.index()] = self.announced as u32;
         self.announced += 1;
         let inputs = spec.inputs.iter().map(|&input| self.of(input));
         let inputs = inputs.collect::<Result<_, _>>()?;
@@ -192,6 +202,15 @@ impl Recorder {
             replay: spec.replay,
         });
         Ok(())
+    }
+
+    /// An op is replayed, before the one that is announced next.
+    pub(super) fn replayed(&mut self, op: OpId) {
+        let place = self.places.get(op.index()).copied();
+        if let Some(place) = place.filter(|&place| place != u32::MAX) {
+            let before = self.announced as u32;
+            self.recorded.replays.push((place, before));
+        }
     }
 
     /// An op ran.

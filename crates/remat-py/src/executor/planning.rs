@@ -66,6 +66,8 @@ impl Job {
             let near = (recorded.cost().0 as f64 * NEAR) as u64;
             let watch = &mut |progress: &Progress| {
                 let late = started.elapsed() >= patience;
+                let late =
+                    late && progress.recompute_ns.is_some() || started.elapsed() >= MOST_PATIENCE;
                 let over = late || stop.load(Ordering::Relaxed) || is_near(progress, near);
                 if over {
                     ControlFlow::Break(())

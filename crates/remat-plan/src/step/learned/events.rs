@@ -1,5 +1,6 @@
 //! A recorded step as events.
 
+use crate::step::search::planner::Rerun;
 use remat_core::{Bytes, DeviceId, Output, Recorded, Replay, Told, ToldOutput};
 use remat_trace::{Event, TraceOutput, TraceOutputKind};
 
@@ -10,6 +11,8 @@ pub(super) struct Translated {
     pub(super) ops: Vec<Option<u32>>,
     /// Of each storage in plans the op that makes it and the output, unless the storage was there.
     pub(super) storages: Vec<Option<(u32, u32)>>,
+    /// The event of each op of the step.
+    starts: Vec<u32>,
 }
 
 /// Translates a recording. The device that is planned becomes device 0.
@@ -18,6 +21,7 @@ pub(super) fn translate(recorded: &Recorded) -> Translated {
         events: Vec::with_capacity(recorded.events.len()),
         ops: Vec::new(),
         storages: Vec::new(),
+        starts: Vec::new(),
     };
     let mut place = 0;
     for told in &recorded.events {
@@ -27,6 +31,22 @@ pub(super) fn translate(recorded: &Recorded) -> Translated {
 }
 
 impl Translated {
+    /// Replays by the numbers that plans use.
+    pub(super) fn reruns(&self, replays: &[(u32, u32)]) -> Vec<Rerun> {
+        let numbers = (0..).zip(&self.ops);
+        let numbers: Vec<u32> = numbers
+            .filter_map(|(number, place)| place.map(|_| number))
+            .collect();
+        let reruns = replays.iter().filter_map(|&(op, before)| {
+            let event = self.starts.get(before as usize).copied();
+            Some(Rerun {
+                op: *numbers.get(op as usize)?,
+                event: event.unwrap_or(self.events.len() as u32),
+            })
+        });
+        reruns.collect()
+    }
+
     fn push(&mut self, planned: DeviceId, told: &Told, place: &mut u32) {
         let event = match told {
             &Told::There {
@@ -56,6 +76,7 @@ impl Translated {
                 cost,
                 replay,
             } => {
+                self.starts.push(self.events.len() as u32);
                 self.ops.push(Some(*place));
                 for (output, made) in (0..).zip(outputs) {
                     if !matches!(made.output, Output::Alias { .. }) {

@@ -10,7 +10,7 @@ use remat_core::{Bytes, Guide, GuideAction, Recorded};
 use std::ops::ControlFlow;
 
 /// Plans a step that an engine recorded ([`Engine::recorded_step`](remat_core::Engine::recorded_step)), for
-/// [`Engine::follow`](remat_core::Engine::follow). What the program lets go of is gone, as it is with a real
+/// [`Engine::follow`](remat_core::Engine::follow). The search starts with what the engine replayed, among others. What the program lets go of is gone, as it is with a real
 /// allocator; offline, a plan may hold it.
 ///
 /// # Errors
@@ -23,7 +23,9 @@ pub fn plan_recorded(
 ) -> Result<(StepPlan, Guide), StepError> {
     let translated = translate(recorded);
     let step = Step::from_program(&translated.events)?;
-    let plan = Planner::new(&step).plan(budget, search, watch)?;
+    let mut search = search.clone();
+    search.known.push(translated.reruns(&recorded.replays));
+    let plan = Planner::new(&step).plan(budget, &search, watch)?;
     let actions = before_each(&plan, &translated, recorded.signatures.len());
     let guide = Guide::new(recorded.signatures.clone(), &actions, recorded.replayed);
     let guide = guide.map_err(|_| StepError::Event {

@@ -35,7 +35,9 @@ pub(super) struct Network {
     costs: Vec<f64>,
     /// The op that makes each storage.
     made_by: Vec<u32>,
-    /// Whether each storage can be held: nothing wrote into it since it was last there.
+    /// The slot in which each storage is needed.
+    needed: Vec<u32>,
+    /// Whether each storage can be held: nothing ends its value before it is needed.
     holdable: Vec<bool>,
     /// Ops and storages that they read.
     reads: Vec<(u32, u32)>,
@@ -78,6 +80,7 @@ impl Network {
             ops: Vec::new(),
             costs: Vec::new(),
             made_by: Vec::new(),
+            needed: Vec::new(),
             holdable: Vec::new(),
             reads: Vec::new(),
             wanted: 0,
@@ -103,16 +106,17 @@ impl Network {
             };
             self.droppable += schedule.step.storages[storage as usize].bytes;
             if next.slot() <= until {
-                self.take_in(schedule, storage, run);
+                self.take_in(schedule, storage, run, next.slot());
             }
         }
         self.wanted = self.storages.len() as u32;
         for &storage in asked {
-            self.place_of(schedule, storage, run);
+            self.place_of(schedule, storage, run, until);
         }
         self.asked = self.storages.len() as u32;
         let mut done = 0;
         while let Some(&storage) = self.storages.get(done) {
+            let slot = self.needed[done];
             done += 1;
             if !schedule.may_be_made(storage, run.slot() + 1) {
                 self.made_by.push(self.ops.len() as u32);
@@ -125,7 +129,7 @@ impl Network {
                 self.op_at[op as usize] = self.ops.len() as u32;
                 self.ops.push(op);
                 self.costs.push(cost(op));
-                self.follow(schedule, op, run);
+                self.follow(schedule, op, run, slot);
             }
             self.made_by.push(self.op_at[op as usize]);
         }
@@ -148,42 +152,52 @@ impl Network {
         self.ops.clear();
         self.costs.clear();
         self.made_by.clear();
+        self.needed.clear();
         self.holdable.clear();
         self.reads.clear();
         self.droppable = 0;
     }
 
-    fn take_in(&mut self, schedule: &Schedule<'_>, storage: u32, run: Moment) {
+    fn take_in(&mut self, schedule: &Schedule<'_>, storage: u32, run: Moment, slot: u32) {
         self.storage_at[storage as usize] = self.storages.len() as u32;
         self.storages.push(storage);
         self.bytes
             .push(schedule.step.storages[storage as usize].bytes);
-        let there = schedule.lives(storage).at(run).is_some();
+        self.needed.push(slot);
+        let since = schedule.lives(storage).at(run).map(|life| life.start);
         let mut kills = schedule.step.kills.of(storage as usize).iter();
-        let overwritten = kills.any(|&killer| Moment::first(killer) <= run);
-        self.holdable.push(there || !overwritten);
+        let ends = kills.any(|&killer| {
+            killer < slot && since.is_none_or(|since| since < Moment::first(killer))
+        });
+        self.holdable.push(!ends);
     }
 
     /// The place of a storage, which is taken in, unless it is in memory anyway.
-    fn place_of(&mut self, schedule: &Schedule<'_>, storage: u32, run: Moment) -> Option<u32> {
+    fn place_of(
+        &mut self,
+        schedule: &Schedule<'_>,
+        storage: u32,
+        run: Moment,
+        slot: u32,
+    ) -> Option<u32> {
         if self.storage_at[storage as usize] == NONE {
             let there = schedule.lives(storage).at(run).is_some();
             if there && next_if_in_question(schedule, storage, run).is_none() {
                 return None;
             }
-            self.take_in(schedule, storage, run);
+            self.take_in(schedule, storage, run, slot);
         }
         Some(self.storage_at[storage as usize])
     }
 
-    /// Takes in what an op reads.
-    fn follow(&mut self, schedule: &Schedule<'_>, op: u32, run: Moment) {
+    /// Takes in what an op reads that runs again in a slot.
+    fn follow(&mut self, schedule: &Schedule<'_>, op: u32, run: Moment, slot: u32) {
         let place = self.ops.len() as u32 - 1;
         if self.costs[place as usize].is_infinite() {
             return;
         }
         for &read in schedule.step.reads.of(op as usize) {
-            if let Some(read) = self.place_of(schedule, read, run) {
+            if let Some(read) = self.place_of(schedule, read, run, slot) {
                 self.reads.push((place, read));
             }
         }
