@@ -7,7 +7,7 @@ use remat_core::{
     Bytes, Config, Cost, DeviceId, Draws, Engine, Guide, GuideAction, InvalidGuide, Policy,
     Recorded,
 };
-use remat_plan::step::{plan_recorded, Search, StepPlan};
+use remat_plan::step::{Learned, Search, StepPlan};
 use remat_trace::{open, Event};
 use std::ops::ControlFlow;
 
@@ -76,7 +76,8 @@ fn follow_what_was_recorded(engine: &mut Engine, budget: u64) -> Option<StepPlan
         ..Search::default()
     };
     let watch = &mut |_: &_| ControlFlow::Continue(());
-    let (plan, guide) = plan_recorded(&recorded, Bytes(budget), &search, watch).expect("a plan");
+    let planned = Learned::new(&recorded).plan(Bytes(budget), search, watch);
+    let (plan, guide) = planned.expect("a plan");
     engine.follow(guide);
     Some(plan)
 }

@@ -9,13 +9,17 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use remat_core::{Bytes, Guide, Recorded};
-use remat_plan::step::{plan_recorded, Progress, Search, StepError, StepPlan};
+use remat_plan::step::{Learned, Progress, Rerun, Search, StepError, StepPlan};
+use remat_sim::{Budget, Program};
+use remat_trace::Event;
 
 use super::state::Executor;
 
 /// The longest that a step is planned, for each 3,000 of its ops or fewer; and in all.
 const PATIENCE: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
+/// Policies whose schedules a search starts with.
+const POLICIES: [&str; 2] = ["dtr-anc", "dtr-eq"];
 /// A plan is good enough that is this part of the time of the step from the bound.
 const NEAR: f64 = 0.001;
 
@@ -75,12 +79,14 @@ impl Job {
                     ControlFlow::Continue(())
                 }
             };
+            let learned = Learned::new(&recorded);
             let search = Search {
                 seed,
+                known: online(learned.events(), budget),
                 ..Search::default()
             };
             // Nobody listens any more when the budget was left meanwhile.
-            let _ = send.send(plan_recorded(&recorded, budget, &search, watch));
+            let _ = send.send(learned.plan(budget, search, watch));
             tell.store(true, Ordering::Release);
         };
         thread::Builder::new()
@@ -92,6 +98,26 @@ impl Job {
             found,
         })
     }
+}
+
+/// What policies replay that are known to do well, where they meet the budget.
+fn online(events: &[Event], budget: Bytes) -> Vec<Vec<Rerun>> {
+    let program: Program = events.iter().collect();
+    let Ok(base) = program.base() else {
+        return Vec::new();
+    };
+    let runs = POLICIES.iter().filter_map(|name| {
+        let policy = name.parse().ok()?;
+        let found = program
+            .reruns(&base, policy, Budget::Bytes(budget))
+            .ok()??;
+        let rerun = |run: &remat_sim::Rerun| Rerun {
+            op: run.op,
+            event: run.event,
+        };
+        Some(found.runs.iter().map(rerun).collect())
+    });
+    runs.collect()
 }
 
 fn is_near(progress: &Progress, nanoseconds: u64) -> bool {

@@ -7,32 +7,56 @@ use crate::step::plan::step_plan::{Action, StepPlan};
 use crate::step::search::planner::{Planner, Search};
 use crate::step::search::rounds::Progress;
 use remat_core::{Bytes, Guide, GuideAction, Recorded};
+use remat_trace::Event;
 use std::ops::ControlFlow;
 
-/// Plans a step that an engine recorded ([`Engine::recorded_step`](remat_core::Engine::recorded_step)), for
-/// [`Engine::follow`](remat_core::Engine::follow). The search starts with what the engine replayed, among others. What the program lets go of is gone, as it is with a real
-/// allocator; offline, a plan may hold it.
-///
-/// # Errors
-/// As [`Planner::plan`], and [`StepError::Event`] for a recording whose events do not follow one another.
-pub fn plan_recorded(
-    recorded: &Recorded,
-    budget: Bytes,
-    search: &Search,
-    watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-) -> Result<(StepPlan, Guide), StepError> {
-    let translated = translate(recorded);
-    let step = Step::from_program(&translated.events)?;
-    let mut search = search.clone();
-    search.known.push(translated.reruns(&recorded.replays));
-    let plan = Planner::new(&step).plan(budget, &search, watch)?;
-    let actions = before_each(&plan, &translated, recorded.signatures.len());
-    let guide = Guide::new(recorded.signatures.clone(), &actions, recorded.replayed);
-    let guide = guide.map_err(|_| StepError::Event {
-        event: 0,
-        fault: "starts a step in which an op is planned before it ran",
-    })?;
-    Ok((plan, guide))
+/// A step that an engine recorded ([`Engine::recorded_step`](remat_core::Engine::recorded_step)).
+pub struct Learned<'a> {
+    recorded: &'a Recorded,
+    translated: Translated,
+}
+
+impl<'a> Learned<'a> {
+    /// From a recording.
+    pub fn new(recorded: &'a Recorded) -> Learned<'a> {
+        Learned {
+            recorded,
+            translated: translate(recorded),
+        }
+    }
+
+    /// The step as a trace would hold it. The device that is planned is device 0.
+    pub fn events(&self) -> &[Event] {
+        &self.translated.events
+    }
+
+    /// Plans the step, for [`Engine::follow`](remat_core::Engine::follow). The search starts with what the engine
+    /// replayed, beside the schedules that are known. What the program lets go of is gone, as it is with a real
+    /// allocator; offline, a plan may hold it.
+    ///
+    /// # Errors
+    /// As [`Planner::plan`], and [`StepError::Event`] for a recording whose events do not follow one another.
+    pub fn plan(
+        &self,
+        budget: Bytes,
+        mut search: Search,
+        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<(StepPlan, Guide), StepError> {
+        let Learned {
+            recorded,
+            translated,
+        } = self;
+        let step = Step::from_program(&translated.events)?;
+        search.known.push(translated.reruns(&recorded.replays));
+        let plan = Planner::new(&step).plan(budget, &search, watch)?;
+        let actions = before_each(&plan, translated, recorded.signatures.len());
+        let guide = Guide::new(recorded.signatures.clone(), &actions, recorded.replayed);
+        let guide = guide.map_err(|_| StepError::Event {
+            event: 0,
+            fault: "starts a step in which an op is planned before it ran",
+        })?;
+        Ok((plan, guide))
+    }
 }
 
 /// What the plan has happen before the first run of each op of the step. What comes after the last one is left to the

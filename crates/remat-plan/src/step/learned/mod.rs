@@ -3,4 +3,4 @@
 mod events;
 mod guide;
 
-pub use guide::plan_recorded;
+pub use guide::Learned;
