@@ -19,10 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import remat
 import small_models
 import torch
-
-import remat
 
 #: Steps after which no plan is waited for any more.
 PATIENCE = 60
@@ -51,7 +50,10 @@ def main() -> int:
     torch.set_num_threads(args.threads)
     rows: list[Row] = []
     different = False
-    print(f"{'model':12} {'budget':>6} {'way':7} {'ms':>7} {'/eager':>6} {'ops again':>9} {'time':>6} {'plan':>6} bound")
+    print(
+        f"{'model':12} {'budget':>6} {'way':7} {'ms':>7} {'/eager':>6} {'ops again':>9} {'ms of it':>7}"
+        f" {'time':>6} {'plan':>6} {'bound':>6}"
+    )
     for name in args.models.split(","):
         losses, eager = plain(name, args.rounds)
         for percent in [int(percent) for percent in args.percent.split(",")]:
@@ -93,11 +95,11 @@ def model(name: str) -> Callable[[], float]:
 def plain(name: str, rounds: int) -> tuple[list[float], float]:
     """Losses without a budget, and the median of milliseconds."""
     step = model(name)
-    losses = [step() for _ in range(PATIENCE)]
+    losses = [step() for _ in range(10 * PATIENCE + rounds)]
     times = []
     for _ in range(rounds):
         started = time.perf_counter()
-        losses.append(step())
+        step()
         times.append(time.perf_counter() - started)
     return losses, statistics.median(times) * 1e3
 
@@ -112,8 +114,10 @@ def budgeted(name: str, percent: int, way: str, eager: float, rounds: int) -> tu
     with remat.budget(span.base + (span.peak - span.base) * percent // 100, plan=plan) as run:
         for _ in range(PATIENCE):
             losses.append(step())
-            # In training on, the thread that plans finds time too.
+            # The thread that plans finds time, as it does in longer runs.
             time.sleep(0.02)
+        while plan == "auto" and (found := run.stats().plan) and found.under_way and len(losses) < 10 * PATIENCE:
+            losses.append(step())
         before = run.stats()
         for _ in range(rounds):
             started = time.perf_counter()
@@ -143,8 +147,8 @@ def text(row: Row) -> str:
     """A line of the table."""
     parts = f"{row.model:12} {row.percent:>5}% {row.way:7} {row.ms:7.1f} {row.ratio:6.2f} {row.recomputed:9.0f}"
     if row.planned_overhead is None or row.least_overhead is None or row.overhead is None:
-        return f"{parts} {row.recomputing:4.1f}ms"
-    return f"{parts} {row.overhead:6.1%} {row.planned_overhead:6.1%} {row.least_overhead:.1%}"
+        return f"{parts} {row.recomputing:7.2f}"
+    return f"{parts} {row.recomputing:7.2f} {row.overhead:6.1%} {row.planned_overhead:6.1%} {row.least_overhead:6.1%}"
 
 
 if __name__ == "__main__":

@@ -13,8 +13,9 @@ use crate::op::{Finished, OpSpec, Step};
 /// Steps that are recorded; beyond, none is learned.
 const MOST_STEPS: usize = 16;
 
-/// After so many ops in a row that guides expect, none is learned from.
-const ENOUGH: u64 = 1 << 16;
+/// After so many ops in a row that guides expect, none is learned from. A loop amid a step may be taken for a step; it
+/// does not go on for so long.
+const ENOUGH: u64 = 1 << 13;
 
 /// How far the next step is learned.
 enum Learning {

@@ -28,6 +28,15 @@ pub(super) struct Moment {
     pub(super) back: u64,
 }
 
+impl Moment {
+    /// Whether as much is referenced, but for what programs gather, such as a loss a step.
+    fn is_like(&self, other: &Moment) -> bool {
+        let gathered = (self.referenced >> 16).max(4096);
+        self.referenced.abs_diff(other.referenced) <= gathered
+            && self.count.abs_diff(other.count) <= 16
+    }
+}
+
 /// A step that repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Period {
@@ -92,7 +101,7 @@ impl Repeats {
         let period = last - before as usize;
         let earlier = (last + 1).checked_sub(2 * period)?;
         let then = self.moments[before as usize];
-        let alike = then.referenced == moment.referenced && then.count == moment.count;
+        let alike = then.is_like(&moment);
         let middle = earlier + period;
         let hash = self.sums[last + 1].wrapping_sub(self.sums[middle]);
         let repeats = alike

@@ -193,7 +193,8 @@ impl Executor {
         d.set_item("adopted", planning.adopted)?;
         d.set_item("hopeless", planning.hopeless)?;
         d.set_item("given_up", guided.given_up)?;
-        d.set_item("under_way", planning.job.is_some())?;
+        let waits = |job: &Job| !job.done.load(Ordering::Acquire);
+        d.set_item("under_way", planning.job.as_ref().is_some_and(waits))?;
         d.set_item("steps", guided.steps)?;
         d.set_item("ops", guided.ops)?;
         d.set_item("departures", guided.departures)?;

@@ -100,7 +100,9 @@ class Stats:
         return (
             f"peak {fmt(self.peak)}{of}, {self.evictions} evictions, {self.recomputed} ops recomputed beside "
             f"{self.ops}, {self.recompute_seconds / seconds:.1%} of the time recomputing, "
-            f"{self.decide_seconds / seconds:.2%} deciding" + (f"; {self.arena}" if self.arena else "") + (f"; {self.plan}" if self.plan else "")
+            f"{self.decide_seconds / seconds:.2%} deciding"
+            + (f"; {self.arena}" if self.arena else "")
+            + (f"; {self.plan}" if self.plan else "")
         )
 
 
@@ -187,7 +189,8 @@ class Run:
         plan = raw.pop("plan")
         names.remove("plan")
         planned = PlanStats(**plan) if plan is not None else None
-        return Stats(**{name: raw[name] for name in names}, dispatch=way, left_to_python=left, arena=arena, plan=planned)
+        counters = {name: raw[name] for name in names}
+        return Stats(**counters, dispatch=way, left_to_python=left, arena=arena, plan=planned)
 
     def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
         """Changes the budget of a device, in bytes, from here on; without ``device`` that of the first device.

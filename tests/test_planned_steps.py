@@ -1,0 +1,261 @@
+"""Steps that repeat are planned while they run: the bits stay, the budget holds, and what comes in between is met."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import remat
+import torch
+from bits import bits, differences
+from process import PYTHON, REMAT, program, ran
+from remat._torch_internals import eager
+from torch import Tensor, nn
+
+
+class Trainer:
+    """A network that trains on batches of its own drawing, and what it computed."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(3)
+        blocks = [nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Dropout(0.1), nn.Linear(128, 64)) for _ in range(8)]
+        self.model = nn.ModuleList(blocks)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
+        self.losses: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.model:
+            x = x + block(x)
+        return x.square().mean()
+
+    def train(self, rows: int = 256) -> None:
+        loss = self.forward(torch.randn(rows, 64))
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.losses.append(loss.detach())
+
+    def result(self) -> list[object]:
+        return [self.losses, list(self.model.parameters()), torch.get_rng_state()]
+
+
+def smaller_batch(trainer: Trainer) -> None:
+    trainer.train(rows=96)
+
+
+def larger_batch(trainer: Trainer) -> None:
+    trainer.train(rows=320)
+
+
+def evaluation(trainer: Trainer) -> None:
+    trainer.model.eval()
+    with torch.no_grad():
+        for _ in range(3):
+            trainer.losses.append(trainer.forward(torch.randn(256, 64)))
+    trainer.model.train()
+
+
+def clipping(trainer: Trainer) -> None:
+    trainer.forward(torch.randn(256, 64)).backward()
+    trainer.losses.append(torch.nn.utils.clip_grad_norm_(trainer.model.parameters(), 0.1))
+    trainer.optimizer.step()
+    trainer.optimizer.zero_grad()
+
+
+def skipped_update(trainer: Trainer) -> None:
+    trainer.forward(torch.randn(256, 64)).backward()
+    trainer.optimizer.zero_grad()
+
+
+def exception_amid_a_step(trainer: Trainer) -> None:
+    x = torch.randn(256, 64)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        for block in trainer.model[:5]:
+            x = x + block(x)
+        trainer.model[0](x[:, :3])
+
+
+def nothing(trainer: Trainer) -> None:
+    """No departure."""
+
+
+DEPARTURES = (
+    nothing,
+    smaller_batch,
+    larger_batch,
+    evaluation,
+    clipping,
+    skipped_update,
+    exception_amid_a_step,
+)
+
+
+def planned(run: remat.Run) -> remat.PlanStats:
+    """Counters of plans, once none is being made. One that was made is adopted at the next op."""
+    while True:
+        plan = run.stats().plan
+        assert plan is not None
+        if not plan.under_way:
+            return plan
+        time.sleep(0.01)
+
+
+def until_planned(run: remat.Run, step: Callable[[], None]) -> Iterator[int]:
+    """Steps until a plan was adopted, in the order in which they ran."""
+    for number in range(40):
+        step()
+        planned(run)
+        step()
+        yield number
+        if planned(run).adopted:
+            return
+
+
+def trained(trainer: Trainer, departure: Callable[[Trainer], None], steps: int) -> None:
+    for _ in range(2):
+        departure(trainer)
+        for _ in range(steps):
+            trainer.train()
+
+
+def spans() -> tuple[int, int]:
+    """Bytes before a step and at its peak."""
+    trainer = Trainer()
+    trainer.train()
+    measured = remat.measure(trainer.train)
+    return measured.base, measured.peak
+
+
+def within(fraction: float) -> int:
+    base, peak = spans()
+    return base + int((peak - base) * fraction)
+
+
+@pytest.mark.parametrize("departure", DEPARTURES, ids=lambda departure: departure.__name__)
+def test_bits_and_bytes_stay_whatever_comes_in_between(departure: Callable[[Trainer], None]) -> None:
+    budget = within(0.6)
+    trainer = Trainer()
+    with remat.budget(budget, plan="auto") as run:
+        warm = sum(2 for _ in until_planned(run, trainer.train))
+        trained(trainer, departure, 4)
+        found = bits(trainer.result())
+    stats = run.stats()
+    plain = Trainer()
+    for _ in range(warm):
+        plain.train()
+    trained(plain, departure, 4)
+    assert not differences(bits(plain.result()), found)
+    assert stats.plan is not None and stats.plan.adopted >= 1 and stats.plan.given_up == 0
+    # The last step before something else, and the first after it, may not be whole.
+    assert stats.plan.steps >= 5
+    assert stats.plan.overhead == pytest.approx(stats.plan.planned_overhead, rel=0.1)
+    assert stats.peak <= budget
+
+
+@pytest.mark.parametrize("way", ["native", "python"])
+def test_planned_steps_replay_no_more_than_online(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "native" and (reason := eager.prepare_native()):
+        pytest.skip(reason)
+    monkeypatch.setenv("REMAT_DISPATCH", way)
+    script = program(
+        tmp_path,
+        """
+        import remat, test_planned_steps as t
+        budget = t.within(0.45)
+        trainer = t.Trainer()
+        with remat.budget(budget, plan="auto", costs="bytes") as run:
+            for _ in range(3):
+                trainer.train()
+            online = run.stats().recomputed
+            trainer.train()
+            online = run.stats().recomputed - online
+            list(t.until_planned(run, trainer.train))
+            trainer.train()
+            before = run.stats()
+            for _ in range(4):
+                trainer.train()
+            after = run.stats()
+        print(online, (after.recomputed - before.recomputed) / 4, after.plan.steps - before.plan.steps)
+        """,
+    )
+    ended = ran([*PYTHON, script])
+    assert ended.code == 0, ended.err
+    online, again, steps = (float(word) for word in ended.out.split())
+    assert steps == 4 and 0 < again <= online
+
+
+def test_a_changed_budget_is_planned_anew() -> None:
+    base, peak = spans()
+    trainer = Trainer()
+    with remat.budget(base + (peak - base) * 6 // 10, plan="auto") as run:
+        list(until_planned(run, trainer.train))
+        first = planned(run)
+        smaller = base + (peak - base) * 45 // 100
+        run.set_budget(smaller)
+        for _ in range(8):
+            trainer.train()
+        planned(run)
+        trainer.train()
+        plan = planned(run)
+        for _ in range(3):
+            trainer.train()
+        last = planned(run)
+    assert plan.adopted == first.adopted + 1
+    assert last.steps >= plan.steps + 2
+    assert plan.planned_overhead and first.planned_overhead and plan.planned_overhead > first.planned_overhead
+
+
+def test_a_forked_child_goes_on_without_plans() -> None:
+    trainer = Trainer()
+    with remat.budget(within(0.6), plan="auto") as run:
+        list(until_planned(run, trainer.train))
+        child = os.fork()
+        if child == 0:
+            try:
+                # The parent's threads, which larger ops would wait for, are not here.
+                torch.ones(8).add(1)
+                os._exit(0 if run.stats().plan is None else 3)
+            finally:
+                os._exit(4)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        trainer.train()
+
+
+def test_the_command_plans_steps_of_a_script(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import torch, time, sys
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(12)])
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for _ in range(60):
+            loss = model(torch.randn(512, 64)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if len(sys.argv) > 1:
+                time.sleep(0.03)
+        print(loss.item().hex())
+        """,
+    )
+    plain = ran([*PYTHON, script])
+    under = ran([*REMAT, "run", "--budget", "3MiB", "--plan", "auto", script, "slowly"])
+    assert under.code == 0, under.err
+    assert under.out == plain.out
+    assert "steps as planned" in under.err, under.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"plan": "always"}, "plan 'always': expected 'off' or 'auto'"),
+        ({"plan": "auto", "pool": "arena"}, "plan 'auto': steps are planned for counted bytes"),
+    ],
+)
+def test_ways_to_plan_that_there_are_not_are_refused(settings: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        remat.budget("1GiB", **settings)  # type: ignore[arg-type]
