@@ -8,7 +8,8 @@ impl Engine {
     /// Looks for steps that repeat from now on, to be planned for the memory of a device. Nothing else changes.
     ///
     /// A step is a period of what the engine is told: it came twice, the program refers to as much after it as before
-    /// it, and ops were replayed in it. Watching takes constant time an op, on average, and 80 bytes for each of the last 2^20.
+    /// it, and ops were replayed in it. Watching takes constant time an op, on average, and 80 bytes for each of the
+    /// last 2^20.
     pub fn learn_steps(&mut self, device: DeviceId) {
         match &mut self.guides {
             Some(guides) => guides.set_device(device),

@@ -32,11 +32,11 @@ const FEW: usize = 32;
 /// Steps in a row that may replay more than without a guide, or be refused.
 const STRIKES: u32 = 2;
 
-/// What a guide has happen before an op.
+/// An action of a guide, of this step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planned {
     Drop(StorageId),
-    /// What the op writes into stays.
+    /// Values that the op writes into stay.
     Run(OpId),
     RunInPlace(OpId),
 }

@@ -26,7 +26,7 @@ enum Learning {
     Recording(Box<Recorder>),
 }
 
-/// What is learned and followed.
+/// Steps that are learned and followed.
 pub(crate) struct Guides {
     device: DeviceId,
     origins: Origins,
@@ -50,7 +50,7 @@ pub(crate) struct Guides {
     in_a_row: u64,
     /// The signature of the op being announced.
     signature: u64,
-    /// What the guide has happen before the op being announced.
+    /// The guide's actions before the op being announced.
     pub(crate) planned: Vec<Planned>,
 }
 
@@ -204,7 +204,7 @@ impl Guides {
         self.tell(|_| Err(Departed));
     }
 
-    /// What the guide had happen was not possible.
+    /// The guide's actions were not possible.
     pub(crate) fn count_refused(&mut self) {
         self.follower.counts.refused += 1;
     }

@@ -3,7 +3,7 @@
 use crate::ids::Cost;
 use std::fmt;
 
-/// What a plan has happen before an op, beside the op itself.
+/// A thing that a plan has happen before an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuideAction {
     /// The storage that an op of the step made as this output is dropped.
@@ -95,8 +95,8 @@ impl Guide {
         self.signatures.get(place) == Some(&signature)
     }
 
-    /// The program came up to a place and goes on with another op: how many of its latest ops, that one not counted, are
-    /// the first ones of this step, so that this op comes next in it. `None` if none starts here.
+    /// The program came up to a place and goes on with another op. How many of its latest ops, that one not counted,
+    /// are the first ones of this step, so that this op comes next in it; `None` if no such number is.
     pub(super) fn fall_back(&self, place: usize, signature: u64) -> Option<usize> {
         let mut place = place;
         while place > 0 {
@@ -113,7 +113,7 @@ impl Guide {
         self.len() > place && self.signatures[..place] == other.signatures[..place]
     }
 
-    /// What is to happen before the op at a place.
+    /// The actions before the op at a place.
     pub(super) fn before(&self, place: usize) -> &[GuideAction] {
         &self.actions[self.starts[place] as usize..self.starts[place + 1] as usize]
     }

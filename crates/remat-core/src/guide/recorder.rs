@@ -8,7 +8,7 @@ use crate::op::{Finished, OpSpec, Output, Replay};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Recorded {
-    /// What the engine was told, in order. Tensors are numbered as they come.
+    /// All that the engine was told, in order. Tensors are numbered as they come.
     pub events: Vec<Told>,
     /// Of each op the signature, by which it is known again.
     pub signatures: Vec<u64>,

@@ -13,7 +13,7 @@ const LOW: u64 = 64;
 /// The base of the hash of sequences (odd, from SplitMix64).
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What was the case when an op was announced.
+/// The state of affairs when an op was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     pub(super) signature: u64,
@@ -105,7 +105,7 @@ impl Repeats {
         let middle = earlier + period;
         let hash = self.sums[last + 1].wrapping_sub(self.sums[middle]);
         let repeats = alike
-            && then.replayed < moment.replayed
+            && self.moments[middle].replayed < moment.replayed
             && self.starts.binary_search(&(middle as u32)).is_ok()
             && self.hash(earlier, middle) == self.hash(middle, last + 1)
             && !known.contains(&hash);
@@ -169,5 +169,75 @@ impl Hasher for Hashed {
 
     fn write_u64(&mut self, word: u64) {
         self.0 = word;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ops with these signatures and bytes referenced before them, each step of which replays once, its first op.
+    fn periods(steps: u64, step: &[(u64, u64)], replays_at: usize, back: u64) -> Vec<Period> {
+        let mut repeats = Repeats::default();
+        let mut found = Vec::new();
+        for number in 0..steps {
+            for (place, &(signature, referenced)) in step.iter().enumerate() {
+                let replays = place == replays_at;
+                let period = repeats.push(
+                    Moment {
+                        signature,
+                        referenced,
+                        count: referenced,
+                        replayed: number * 10 + if place >= replays_at { 10 } else { 0 },
+                        back: if replays { back } else { 0 },
+                    },
+                    &[],
+                );
+                found.extend(period);
+            }
+        }
+        found
+    }
+
+    /// Memory rises up to the middle, and falls again.
+    fn hill(ops: u64) -> Vec<(u64, u64)> {
+        let height = |at: u64| (1 + at.min(ops - at)) << 20;
+        (0..ops).map(|at| (7 * at + 1, height(at))).collect()
+    }
+
+    #[test]
+    fn a_step_is_found_from_where_memory_starts_to_rise() {
+        let step = hill(400);
+        let found = periods(3, &step, 300, 200);
+        let first = found.first().expect("a period");
+        assert_eq!((first.signatures.len(), first.replayed), (400, 10));
+        let start = step
+            .iter()
+            .position(|op| op.0 == first.signatures[0])
+            .expect("an op of the step");
+        assert!(start <= 400 / 64, "{start}");
+        assert!(found.iter().all(|period| period.hash == first.hash));
+    }
+
+    #[test]
+    fn steps_without_replays_and_steps_that_replay_older_ops_are_not_found() {
+        assert!(periods(4, &hill(400), usize::MAX, 0).is_empty());
+        // The op that is replayed at 300 is of the step before.
+        assert!(periods(4, &hill(400), 300, 401).is_empty());
+    }
+
+    #[test]
+    fn layers_of_a_forward_pass_are_no_step() {
+        let mut repeats = Repeats::default();
+        for number in 0..4000 {
+            let moment = Moment {
+                signature: number % 40,
+                referenced: (1 << 20) + (number << 14),
+                count: number,
+                replayed: number,
+                back: 1,
+            };
+            assert_eq!(repeats.push(moment, &[]), None);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What makes two ops of two steps the same: the sizes of what they make, and how far back their inputs were made.
+//! Signatures of ops. Two ops of two steps are the same if they make results of the same sizes, of inputs that were
+//! made as far back.
 
 use crate::graph::Graph;
 use crate::ids::TensorId;

@@ -1,4 +1,4 @@
-//! What a planned step has happen before an op.
+//! The actions of a planned step before an op.
 
 use super::dtr::DTR;
 use super::goal::{EarlyEviction, Goal, Strategy};

@@ -181,7 +181,7 @@ fn two_programs_are_followed_side_by_side() {
 fn wrong_plans_do_little_harm() {
     let mut refused = 0;
     for_each_case(|name, events, budget| {
-        for seed in 0..2 {
+        for seed in 0..1 {
             let mut draws = Draws(seed);
             let mut engine = engine(budget);
             engine.learn_steps(DeviceId(0));
@@ -197,7 +197,7 @@ fn wrong_plans_do_little_harm() {
             assert!(engine.peak(DeviceId(0)).0 <= budget);
         }
     });
-    assert!(refused <= 10, "{refused} of 100 steps");
+    assert!(refused <= 5, "{refused} of 50 steps");
 }
 
 /// A guide with actions at random.

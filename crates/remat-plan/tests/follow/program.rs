@@ -6,7 +6,7 @@ use remat_core::{
 use remat_trace::{Event, TraceOutputKind};
 use std::collections::HashMap;
 
-/// What a step took, in nanoseconds.
+/// The time that a step took, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) first: u64,

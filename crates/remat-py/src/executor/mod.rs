@@ -5,6 +5,7 @@ mod constants;
 mod native;
 mod perform;
 mod placed;
+mod planned;
 mod planning;
 mod records;
 mod replay;

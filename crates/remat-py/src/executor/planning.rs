@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+
 use remat_core::{Bytes, Guide, Recorded};
 use remat_plan::step::{Learned, Progress, Rerun, Search, StepError, StepPlan};
 use remat_sim::{Budget, Program};
 use remat_trace::Event;
-
-use super::state::Executor;
 
 /// The longest that a step is planned, for each 3,000 of its ops or fewer; and in all.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -100,7 +99,7 @@ impl Job {
     }
 }
 
-/// What policies replay that are known to do well, where they meet the budget.
+/// The replays of policies that are known to do well, where they meet the budget.
 fn online(events: &[Event], budget: Bytes) -> Vec<Vec<Rerun>> {
     let program: Program = events.iter().collect();
     let Ok(base) = program.base() else {
@@ -134,7 +133,7 @@ impl Planning {
         }
     }
 
-    /// What is under way and what was adopted is of another budget.
+    /// Plans made so far, and the one under way, are of another budget.
     pub fn forget(&mut self) {
         self.job = None;
         self.latest = None;
@@ -144,66 +143,60 @@ impl Planning {
     pub fn leave(mut self) {
         std::mem::forget(self.job.take());
     }
-}
 
-impl Executor {
-    /// Has steps planned, and adopts plans that are made. Called between ops.
-    pub fn tend_plans(&mut self) {
-        let Some(planning) = &mut self.planning else {
-            return;
-        };
-        if let Some(job) = &planning.job {
-            if !job.done.load(Ordering::Acquire) {
-                return;
-            }
-            match job.found.try_recv() {
-                Ok(Ok((plan, guide))) => {
-                    planning.adopted += 1;
-                    planning.latest = Some(Summary {
-                        cost: plan.cost_ns,
-                        recompute: plan.recompute_ns,
-                        bound: plan.bound_ns,
-                    });
-                    self.engine.follow(guide);
-                }
-                _ => planning.hopeless += 1,
-            }
-            planning.job = None;
+    /// The plan that was made since the last call. It is adopted.
+    pub(super) fn take_plan(&mut self) -> Option<Guide> {
+        let job = self.job.as_ref()?;
+        if !job.done.load(Ordering::Acquire) {
+            return None;
         }
-        let Some(recorded) = self.engine.recorded_step() else {
-            return;
+        let found = job.found.try_recv();
+        self.job = None;
+        let Ok(Ok((plan, guide))) = found else {
+            self.hopeless += 1;
+            return None;
         };
-        if let Some(budget) = self.engine.budget(self.budget_device) {
-            match Job::start(recorded, budget, planning.seed) {
-                Ok(job) => planning.job = Some(job),
-                Err(_) => planning.hopeless += 1,
-            }
+        self.adopted += 1;
+        self.latest = Some(Summary {
+            cost: plan.cost_ns,
+            recompute: plan.recompute_ns,
+            bound: plan.bound_ns,
+        });
+        Some(guide)
+    }
+
+    /// Whether a step can be planned now.
+    pub(super) fn is_idle(&self) -> bool {
+        self.job.is_none()
+    }
+
+    /// Plans a step in the background.
+    pub(super) fn start(&mut self, recorded: Recorded, budget: Bytes) {
+        match Job::start(recorded, budget, self.seed) {
+            Ok(job) => self.job = Some(job),
+            Err(_) => self.hopeless += 1,
         }
     }
 
-    /// Counters of plans; `None` where steps are not planned.
-    pub fn plan_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let Some(planning) = &self.planning else {
-            return Ok(None);
-        };
-        let guided = self.engine.guided();
-        let overhead = |time: u64, cost: u64| (cost > 0).then(|| time as f64 / cost as f64);
-        let latest = planning.latest.as_ref();
-        let d = PyDict::new(py);
-        d.set_item("adopted", planning.adopted)?;
-        d.set_item("hopeless", planning.hopeless)?;
-        d.set_item("given_up", guided.given_up)?;
+    /// Writes the counters of plans into a dictionary.
+    ///
+    /// # Errors
+    /// Those of Python.
+    pub(super) fn write(&self, d: &Bound<'_, PyDict>) -> PyResult<()> {
+        d.set_item("adopted", self.adopted)?;
+        d.set_item("hopeless", self.hopeless)?;
         let waits = |job: &Job| !job.done.load(Ordering::Acquire);
-        d.set_item("under_way", planning.job.as_ref().is_some_and(waits))?;
-        d.set_item("steps", guided.steps)?;
-        d.set_item("ops", guided.ops)?;
-        d.set_item("departures", guided.departures)?;
-        d.set_item("overhead", overhead(guided.replayed.0, guided.cost.0))?;
+        d.set_item("under_way", self.job.as_ref().is_some_and(waits))?;
+        let latest = self.latest.as_ref();
         let planned = latest.and_then(|plan| overhead(plan.recompute, plan.cost));
         d.set_item("planned_overhead", planned)?;
         let least =
             latest.and_then(|plan| overhead(plan.bound.saturating_sub(plan.cost), plan.cost));
-        d.set_item("least_overhead", least)?;
-        Ok(Some(d))
+        d.set_item("least_overhead", least)
     }
+}
+
+/// Time of recomputing as a part of the time of ops.
+pub(super) fn overhead(again: u64, cost: u64) -> Option<f64> {
+    (cost > 0).then(|| again as f64 / cost as f64)
 }

@@ -106,7 +106,7 @@ impl Translated {
     }
 }
 
-/// What was there is a constant, or was made by an op that cannot run again.
+/// Whatever was there is a constant, or was made by an op that cannot run again.
 fn there(tensor: u64, Bytes(bytes): Bytes, device: u8, pinned: bool) -> Event {
     if pinned {
         return Event::Constant {

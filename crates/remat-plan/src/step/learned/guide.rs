@@ -59,7 +59,7 @@ impl<'a> Learned<'a> {
     }
 }
 
-/// What the plan has happen before the first run of each op of the step. What comes after the last one is left to the
+/// The plan's actions before the first run of each op of the step. What comes after the last one is left to the
 /// program, which lets go of it.
 fn before_each(plan: &StepPlan, translated: &Translated, ops: usize) -> Vec<Vec<GuideAction>> {
     let mut before: Vec<Vec<GuideAction>> = Vec::with_capacity(ops);

@@ -1,0 +1,44 @@
+//! Steps that the engine recorded are planned, and plans that are made are followed.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::planning::overhead;
+use super::state::Executor;
+
+impl Executor {
+    /// Has steps planned, and adopts plans that are made. Called between ops.
+    pub fn tend_plans(&mut self) {
+        let Some(planning) = &mut self.planning else {
+            return;
+        };
+        if let Some(guide) = planning.take_plan() {
+            self.engine.follow(guide);
+        }
+        if !planning.is_idle() {
+            return;
+        }
+        let Some(recorded) = self.engine.recorded_step() else {
+            return;
+        };
+        if let Some(budget) = self.engine.budget(self.budget_device) {
+            planning.start(recorded, budget);
+        }
+    }
+
+    /// Counters of plans; `None` where steps are not planned.
+    pub fn plan_stats<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(planning) = &self.planning else {
+            return Ok(None);
+        };
+        let guided = self.engine.guided();
+        let d = PyDict::new(py);
+        planning.write(&d)?;
+        d.set_item("given_up", guided.given_up)?;
+        d.set_item("steps", guided.steps)?;
+        d.set_item("ops", guided.ops)?;
+        d.set_item("departures", guided.departures)?;
+        d.set_item("overhead", overhead(guided.replayed.0, guided.cost.0))?;
+        Ok(Some(d))
+    }
+}
