@@ -47,6 +47,8 @@ class Row:
 def main() -> int:
     """Measures, prints, and answers with the exit code."""
     args = arguments()
+    if args.quick:
+        args.models, args.percent, args.rounds = "perceptron", "60", 1
     torch.set_num_threads(args.threads)
     rows: list[Row] = []
     different = False
@@ -80,6 +82,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--percent", default="70,50,30", help="budgets, in percent of the span (default: 70,50,30)")
     parser.add_argument("--rounds", type=int, default=15, help="timed steps (default: 15)")
     parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads")
+    parser.add_argument("--quick", action="store_true", help="one model, one budget, one timed step: no measurement")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row as a line of JSON")
     return parser.parse_args()
 

@@ -188,7 +188,11 @@ mod tests {
                         signature,
                         referenced,
                         count: referenced,
-                        replayed: number * 10 + if place >= replays_at { 10 } else { 0 },
+                        replayed: if replays_at < step.len() {
+                            number * 10 + if place >= replays_at { 10 } else { 0 }
+                        } else {
+                            0
+                        },
                         back: if replays { back } else { 0 },
                     },
                     &[],
