@@ -13,6 +13,7 @@ import torch
 from bits import bits, differences
 from process import PYTHON, REMAT, program, ran
 from remat._torch_internals import eager
+from sample import some
 from torch import Tensor, nn
 
 
@@ -83,13 +84,13 @@ def nothing(trainer: Trainer) -> None:
 
 
 DEPARTURES = (
+    evaluation,
+    exception_amid_a_step,
     nothing,
     smaller_batch,
     larger_batch,
-    evaluation,
     clipping,
     skipped_update,
-    exception_amid_a_step,
 )
 
 
@@ -134,7 +135,7 @@ def within(fraction: float) -> int:
     return base + int((peak - base) * fraction)
 
 
-@pytest.mark.parametrize("departure", DEPARTURES, ids=lambda departure: departure.__name__)
+@pytest.mark.parametrize("departure", some(DEPARTURES), ids=lambda departure: departure.__name__)
 def test_bits_and_bytes_stay_whatever_comes_in_between(departure: Callable[[Trainer], None]) -> None:
     budget = within(0.6)
     trainer = Trainer()
