@@ -22,9 +22,16 @@ from typing import Literal
 import remat
 import small_models
 import torch
+import workloads
 
-#: Steps after which no plan is waited for any more.
-PATIENCE = 60
+#: Steps before those that are timed, and times as many where a plan takes longer.
+STEPS, MOST = 40, 4
+
+#: The examples' models, larger than the small ones: few ops a step, and each takes long.
+LARGE: dict[str, Callable[[], workloads.Workload]] = {
+    "resnet20": lambda: workloads.resnet("cpu", batch=64, depth=3, width=16),
+    "gpt": lambda: workloads.gpt("cpu", batch=16, depth=4, width=128, context=128),
+}
 
 
 @dataclass
@@ -78,7 +85,7 @@ def main() -> int:
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--models", default="perceptron,gru,bert,gpt2,llama,mamba,whisper,resnet18")
+    parser.add_argument("--models", default="perceptron,gru,bert,gpt2,llama,mamba,whisper,resnet20,gpt")
     parser.add_argument("--percent", default="70,50,30", help="budgets, in percent of the span (default: 70,50,30)")
     parser.add_argument("--rounds", type=int, default=15, help="timed steps (default: 15)")
     parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads")
@@ -90,6 +97,10 @@ def arguments() -> argparse.Namespace:
 def model(name: str) -> Callable[[], float]:
     """A model from the same start each time, after a step: the optimizer's state exists."""
     torch.manual_seed(0)
+    if name in LARGE:
+        work = LARGE[name]()
+        work.reset()
+        return lambda: work.step(work.model)
     step: Callable[[], float] = getattr(small_models, name)()
     step()
     return step
@@ -98,7 +109,7 @@ def model(name: str) -> Callable[[], float]:
 def plain(name: str, rounds: int) -> tuple[list[float], float]:
     """Losses without a budget, and the median of milliseconds."""
     step = model(name)
-    losses = [step() for _ in range(10 * PATIENCE + rounds)]
+    losses = [step() for _ in range(MOST * STEPS + rounds)]
     times = []
     for _ in range(rounds):
         started = time.perf_counter()
@@ -115,11 +126,11 @@ def budgeted(name: str, percent: int, way: str, eager: float, rounds: int) -> tu
     plan: Literal["off", "auto"] = "auto" if way == "planned" else "off"
     losses, times = [], []
     with remat.budget(span.base + (span.peak - span.base) * percent // 100, plan=plan) as run:
-        for _ in range(PATIENCE):
+        for _ in range(STEPS):
             losses.append(step())
             # The thread that plans finds time, as it does in longer runs.
             time.sleep(0.02)
-        while plan == "auto" and (found := run.stats().plan) and found.under_way and len(losses) < 10 * PATIENCE:
+        while plan == "auto" and (found := run.stats().plan) and found.under_way and len(losses) < MOST * STEPS:
             losses.append(step())
         before = run.stats()
         for _ in range(rounds):

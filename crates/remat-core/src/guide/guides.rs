@@ -122,17 +122,13 @@ impl Guides {
 
     fn learn(&mut self, graph: &Graph, counters: &Counters, follows: bool) {
         let earliest = std::mem::replace(&mut self.earliest, u64::MAX);
-        if follows {
-            self.in_a_row += 1;
-        } else {
-            if self.in_a_row > ENOUGH {
-                self.repeats.clear();
-            }
-            self.in_a_row = 0;
-        }
+        self.in_a_row = if follows { self.in_a_row + 1 } else { 0 };
         match std::mem::replace(&mut self.learning, Learning::Seeking) {
             Learning::Recording(recorder) if recorder.is_whole() => {
                 self.recorded = recorder.finish();
+                if self.recorded.is_none() {
+                    self.known.pop();
+                }
             }
             Learning::Waiting(period) if period.ahead == 0 => {
                 let replayed = Cost(period.replayed);
@@ -152,6 +148,8 @@ impl Guides {
             }
         }
         if self.recorded.is_some() || self.known.len() >= MOST_STEPS || self.in_a_row > ENOUGH {
+            // Ops before a gap are not followed by those after it.
+            self.repeats.clear();
             return;
         }
         let moment = Moment {

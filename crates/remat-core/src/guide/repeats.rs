@@ -138,6 +138,9 @@ impl Repeats {
 
     /// Forgets all.
     pub(super) fn clear(&mut self) {
+        if self.moments.is_empty() {
+            return;
+        }
         self.moments.clear();
         self.prefixes.clear();
         self.sums.clear();

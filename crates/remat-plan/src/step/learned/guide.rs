@@ -11,6 +11,57 @@ use remat_trace::Event;
 use std::ops::ControlFlow;
 
 /// A step that an engine recorded ([`Engine::recorded_step`](remat_core::Engine::recorded_step)).
+///
+/// Twenty layers and their gradients, trained within half of what they take:
+///
+/// ```
+/// use remat_core::*;
+/// use remat_plan::step::{Learned, Search};
+/// use std::ops::ControlFlow;
+///
+/// fn run(engine: &mut Engine, inputs: &[TensorId]) -> Result<TensorId, Error> {
+///     let outputs = &[Output::Fresh { bytes: Bytes(100), device: DeviceId(0) }];
+///     let (workspace, workspace_device) = (Bytes(0), DeviceId(0));
+///     let spec = OpSpec { inputs, outputs, workspace, workspace_device, replay: Replay::Allowed };
+///     let op = engine.begin(&spec)?;
+///     engine.finish(op, &Finished { cost: Cost(10), bytes: None })?;
+///     Ok(engine.outputs(op)[0])
+/// }
+///
+/// fn train(engine: &mut Engine, weights: TensorId) -> Result<(), Error> {
+///     let mut layers = vec![run(engine, &[weights])?];
+///     while layers.len() < 20 {
+///         layers.push(run(engine, &[weights, layers[layers.len() - 1]])?);
+///     }
+///     let mut gradient = run(engine, &[weights])?;
+///     while let Some(layer) = layers.pop() {
+///         let next = run(engine, &[gradient, layer])?;
+///         engine.release(gradient)?;
+///         engine.release(layer)?;
+///         gradient = next;
+///     }
+///     engine.release(gradient)
+/// }
+///
+/// let budget = Bytes(1100);
+/// let mut engine = Engine::new(Config { budgets: vec![Some(budget)], ..Config::default() });
+/// engine.learn_steps(DeviceId(0));
+/// let weights = engine.constant(Bytes(10), DeviceId(0))?;
+/// for _ in 0..8 {
+///     train(&mut engine, weights)?;
+///     engine.collected();
+///     if let Some(recorded) = engine.recorded_step() {
+///         let search = Search { iterations: Some(10), ..Search::default() };
+///         let watch = &mut |_: &_| ControlFlow::Continue(());
+///         let (plan, guide) = Learned::new(&recorded).plan(budget, search, watch)?;
+///         assert!(plan.peak_bytes <= 1100);
+///         engine.follow(guide);
+///     }
+/// }
+/// assert!(engine.guided().steps >= 2);
+/// assert!(engine.peak(DeviceId(0)) <= budget);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Learned<'a> {
     recorded: &'a Recorded,
     translated: Translated,
