@@ -51,6 +51,7 @@ def test_a_graph_from_the_cache_is_reported_as_it_was_cut(tmp_path: Path, cache:
     assert "found in torch's compile cache" in words
 
 
+@pytest.mark.full
 def test_without_a_backward_pass_that_is_said_of_a_graph_from_the_cache_too(tmp_path: Path, cache: Path) -> None:
     script = program(tmp_path, INFERRED)
     for from_cache in (False, True):
@@ -73,6 +74,7 @@ def test_what_was_not_kept_is_said_to_be_unknown_and_how_to_know_it(tmp_path: Pa
     assert "TORCHINDUCTOR_FORCE_DISABLE_CACHES=1" in words
 
 
+@pytest.mark.full
 def test_a_cache_without_room_for_reports_compiles_all_the_same(tmp_path: Path, cache: Path) -> None:
     cache.mkdir()
     (cache / "remat").write_text("no folder")

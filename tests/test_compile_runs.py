@@ -237,6 +237,7 @@ def test_a_budget_that_no_plan_fits_is_refused_with_the_smallest() -> None:
     assert refused.value.smallest > refused.value.budget == 64 * 1024
 
 
+@pytest.mark.full
 def test_a_graph_leaves_room_for_those_after_a_break() -> None:
     model, other = Deep(), Deep()
 

@@ -70,6 +70,7 @@ def plain(program: Program, measured: int = 1) -> Plain:
 
 def restart() -> dict[str, int]:
     """The peaks of the devices by their allocators' own count. That and torch's peaks start anew."""
+    gc.collect()  # what earlier programs left in cycles is no part of the next one
     for name in DEVICES:
         torch.accelerator.reset_peak_memory_stats(name)
     return {name: standin.restart_highest(index) for index, name in enumerate(DEVICES)}
