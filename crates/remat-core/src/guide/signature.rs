@@ -6,6 +6,9 @@ use crate::ids::TensorId;
 use crate::op::{OpSpec, Output, Replay};
 use crate::random::mix;
 
+/// An input that was made so many ops ago, or fewer, is known by how many.
+const NEAR: u64 = 64;
+
 /// The op and the output that made each tensor, by the tensor's id.
 #[derive(Default)]
 pub(super) struct Origins {
@@ -40,13 +43,14 @@ impl Origins {
         self.made[index] = origin;
     }
 
-    /// The signature of the op of this number. Which constant an op reads does not count, only its size.
+    /// The signature of the op of this number. Of constants, and of what was made long ago, the size alone counts:
+    /// a step may read what was made before it, such as an epoch's order of examples.
     pub(super) fn signature(&self, graph: &Graph, number: u64, spec: &OpSpec<'_>) -> u64 {
         let mut words = Words(spec.inputs.len() as u64);
         for &input in spec.inputs {
             let storage = &graph[graph.storage_of(input)];
             let origin = self.made.get(input.index()).copied().unwrap_or_default();
-            if storage.pinned || origin.op == 0 {
+            if storage.pinned || origin.op == 0 || number - origin.op > NEAR {
                 words.add(storage.bytes << 1 | 1);
             } else {
                 words.add((number - origin.op) << 1);
