@@ -1,9 +1,9 @@
 //! `remat plan cut` and `remat verify cut`.
 
-use assert_cmd::Command;
+mod desk;
+
+use desk::Desk;
 use serde_json::{json, Value};
-use std::fs;
-use tempfile::TempDir;
 
 fn node(name: &str, bytes: u64, inputs: &[&str]) -> Value {
     json!({"name": name, "bytes": bytes, "inputs": inputs, "fusible": true, "cost": 1000})
@@ -54,52 +54,22 @@ fn deep_net() -> Value {
     })
 }
 
-struct Desk {
-    folder: TempDir,
+/// A desk with [`net`] on it.
+fn desk() -> Desk {
+    let desk = Desk::new();
+    desk.file("net.json", net());
+    desk
 }
 
-impl Desk {
-    fn new() -> Desk {
-        let desk = Desk {
-            folder: tempfile::tempdir().unwrap(),
-        };
-        desk.file("net.json", net());
-        desk
-    }
-
-    fn file(&self, name: &str, text: impl ToString) {
-        fs::write(self.folder.path().join(name), text.to_string()).unwrap();
-    }
-
-    fn remat(&self, arguments: &[&str]) -> Command {
-        let mut command = assert_cmd::cargo::cargo_bin_cmd!("remat");
-        command.current_dir(self.folder.path()).args(arguments);
-        command
-    }
-
-    fn told(&self, arguments: &[&str]) -> String {
-        let assert = self.remat(arguments).assert().success();
-        String::from_utf8(assert.get_output().stdout.clone()).unwrap()
-    }
-
-    fn planned(&self, arguments: &[&str]) -> Value {
-        let told = self.told(&[&["plan", "cut", "net.json", "--json"][..], arguments].concat());
-        serde_json::from_str(&told).unwrap()
-    }
-
-    /// The one line of a command that fails.
-    fn refused(&self, arguments: &[&str]) -> String {
-        let assert = self.remat(arguments).assert().code(1);
-        let line = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
-        assert_eq!(line.trim_end().lines().count(), 1, "{line}");
-        line
-    }
+fn planned(desk: &Desk, arguments: &[&str]) -> Value {
+    let told = desk.told(&[&["plan", "cut", "net.json", "--json"][..], arguments].concat());
+    serde_json::from_str(&told).unwrap()
 }
 
 #[test]
 fn a_plan_is_told_and_verified() {
-    let desk = Desk::new();
-    let plan = desk.planned(&[]);
+    let desk = desk();
+    let plan = planned(&desk, &[]);
     assert_eq!(plan["saved"], json!(["x", "w", "v", "m", "b", "n"]));
     assert_eq!(plan["recomputed"], json!(["a"]));
     assert_eq!(plan["banned"]["m"], "compute-bound");
@@ -120,10 +90,10 @@ fn a_plan_is_told_and_verified() {
 
 #[test]
 fn budgets_from_the_smallest_on_are_met_and_larger_ones_are_faster() {
-    let desk = Desk::new();
+    let desk = desk();
     desk.file("net.json", deep_net());
-    let free = desk.planned(&[])["peak_bytes"].as_u64().unwrap();
-    let line = desk.refused(&["plan", "cut", "net.json", "--budget", "10"]);
+    let free = planned(&desk, &[])["peak_bytes"].as_u64().unwrap();
+    let line = desk.refused(&["plan", "cut", "net.json", "--budget", "10"], 1);
     let smallest: u64 = line
         .split_whitespace()
         .rev()
@@ -134,7 +104,7 @@ fn budgets_from_the_smallest_on_are_met_and_larger_ones_are_faster() {
     assert!(smallest < free);
     let mut before = u64::MAX;
     for budget in (smallest..=free).step_by(400) {
-        let plan = desk.planned(&["--budget", &budget.to_string()]);
+        let plan = planned(&desk, &["--budget", &budget.to_string()]);
         let time = plan["recompute_ns"].as_u64().unwrap();
         assert!(
             plan["peak_bytes"].as_u64().unwrap() <= budget && time <= before,
@@ -146,8 +116,8 @@ fn budgets_from_the_smallest_on_are_met_and_larger_ones_are_faster() {
         before = time;
     }
     assert_eq!(
-        desk.planned(&["--budget", &free.to_string()])["saved"],
-        desk.planned(&[])["saved"]
+        planned(&desk, &["--budget", &free.to_string()])["saved"],
+        planned(&desk, &[])["saved"]
     );
     let curve = desk.told(&["plan", "cut", "net.json", "--curve", "--json"]);
     let first: Value = serde_json::from_str(curve.lines().next().unwrap()).unwrap();
@@ -156,7 +126,7 @@ fn budgets_from_the_smallest_on_are_met_and_larger_ones_are_faster() {
 
 #[test]
 fn the_frontier_has_the_plans_of_the_curve_and_each_is_valid() {
-    let desk = Desk::new();
+    let desk = desk();
     desk.file("net.json", deep_net());
     let lines = |arguments: &[&str]| -> Vec<Value> {
         let told = desk.told(&[&["plan", "cut", "net.json", "--json"][..], arguments].concat());
@@ -180,8 +150,8 @@ fn the_frontier_has_the_plans_of_the_curve_and_each_is_valid() {
 
 #[test]
 fn an_edited_plan_is_not_valid() {
-    let desk = Desk::new();
-    let plan = desk.planned(&["--budget", "1GiB"]);
+    let desk = desk();
+    let plan = planned(&desk, &["--budget", "1GiB"]);
     type Edit = fn(&mut Value);
     let edits: [(Edit, &str); 10] = [
         (|plan| plan["cost"] = json!(1), "it says cost 1"),
@@ -223,14 +193,14 @@ fn an_edited_plan_is_not_valid() {
         let mut edited = plan.clone();
         edit(&mut edited);
         desk.file("edited.json", edited);
-        let line = desk.refused(&["verify", "cut", "net.json", "edited.json"]);
+        let line = desk.refused(&["verify", "cut", "net.json", "edited.json"], 1);
         assert!(line.contains(reason), "{line}");
     }
 }
 
 #[test]
 fn groups_say_what_to_recompute_in_the_consumer() {
-    let desk = Desk::new();
+    let desk = desk();
     let mut grouped = net();
     for (node, group) in [(4, 1), (5, 1), (12, 2), (13, 2)] {
         grouped["nodes"][node]["group"] = json!(group);
@@ -253,18 +223,18 @@ fn groups_say_what_to_recompute_in_the_consumer() {
 
 #[test]
 fn bad_graphs_are_refused_with_file_and_node() {
-    let desk = Desk::new();
+    let desk = desk();
     let mut bad = net();
     bad["nodes"][5]["inputs"] = json!(["nobody"]);
     desk.file("bad.json", bad);
     for arguments in [&[][..], &["--budget", "1GiB"], &["--groups"]] {
-        let line = desk.refused(&[&["plan", "cut", "bad.json"][..], arguments].concat());
+        let line = desk.refused(&[&["plan", "cut", "bad.json"][..], arguments].concat(), 1);
         assert!(line.contains("bad.json: \"b\" reads \"nobody\""), "{line}");
     }
-    desk.refused(&["plan", "cut", "none.json"]);
+    desk.refused(&["plan", "cut", "none.json"], 1);
     desk.file("deep.json", "[".repeat(100_000));
     assert!(desk
-        .refused(&["plan", "cut", "deep.json"])
+        .refused(&["plan", "cut", "deep.json"], 1)
         .contains("no joint graph"));
     desk.remat(&["plan", "cut", "net.json", "--groups", "--budget", "5"])
         .assert()

@@ -1,10 +1,9 @@
 //! `remat plan chain` and `remat verify chain`.
 
-use assert_cmd::Command;
+mod desk;
+
+use desk::Desk;
 use serde_json::{json, Value};
-use std::fs;
-use std::path::PathBuf;
-use tempfile::TempDir;
 
 /// The paper's toy example (table 2), in bytes.
 fn toy() -> Value {
@@ -30,58 +29,6 @@ fn toy() -> Value {
         })
         .collect();
     json!({"input_bytes": 7_630_000, "stages": stages})
-}
-
-struct Desk {
-    folder: TempDir,
-}
-
-impl Desk {
-    fn new() -> Desk {
-        let folder = tempfile::tempdir().unwrap();
-        Desk { folder }
-    }
-
-    fn file(&self, name: &str, text: impl ToString) -> PathBuf {
-        let path = self.folder.path().join(name);
-        fs::write(&path, text.to_string()).unwrap();
-        path
-    }
-
-    fn remat(&self, arguments: &[&str]) -> Command {
-        // Of its processor time, so that other work on the machine does not count: 60 s.
-        let limited = "ulimit -t 60 && exec \"$0\" \"$@\"";
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", limited])
-            .arg(assert_cmd::cargo::cargo_bin!("remat"));
-        command.current_dir(self.folder.path()).args(arguments);
-        command
-    }
-
-    /// Standard output of a command that succeeds.
-    fn told(&self, arguments: &[&str]) -> String {
-        let output = self
-            .remat(arguments)
-            .assert()
-            .success()
-            .get_output()
-            .clone();
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// The one line of a command that fails with this exit code.
-    fn refused(&self, arguments: &[&str], code: i32) -> String {
-        let output = self
-            .remat(arguments)
-            .assert()
-            .code(code)
-            .get_output()
-            .clone();
-        let line = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(line.trim_end().lines().count(), 1, "{line}");
-        line
-    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! `remat plan step` and `remat verify step`.
 
-use assert_cmd::Command;
+mod desk;
+
+use desk::Desk;
 use serde_json::{json, Value};
 use std::fs;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
+use std::path::Path;
 
 /// A constant, a result that an op reads, and one of these two that stays.
 const TRACE: &str = r#"{"remat-trace":1}
@@ -27,62 +28,24 @@ const LOG: &str = r#"{"INSTRUCTION":"ANNOTATE","ANNOTATION":"START"}
 {"INSTRUCTION":"RELEASE","NAME":"x0"}
 "#;
 
-struct Desk {
-    folder: TempDir,
+/// A desk with [`TRACE`] and [`LOG`] on it.
+fn desk() -> Desk {
+    let desk = Desk::new();
+    desk.file("step.trace", TRACE);
+    desk.file("step.log", LOG);
+    desk
 }
 
-impl Desk {
-    fn new() -> Desk {
-        let desk = Desk {
-            folder: tempfile::tempdir().unwrap(),
-        };
-        desk.file("step.trace", TRACE);
-        desk.file("step.log", LOG);
-        desk
-    }
+fn plan_file(desk: &Desk, name: &str) -> Value {
+    let text = fs::read_to_string(desk.folder.path().join(name)).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
 
-    fn file(&self, name: &str, text: impl ToString) -> PathBuf {
-        let path = self.folder.path().join(name);
-        fs::write(&path, text.to_string()).unwrap();
-        path
-    }
-
-    fn plan_file(&self, name: &str) -> Value {
-        let text = fs::read_to_string(self.folder.path().join(name)).unwrap();
-        serde_json::from_str(&text).unwrap()
-    }
-
-    fn remat(&self, arguments: &[&str]) -> Command {
-        // Of its processor time, so that other work on the machine does not count: 60 s.
-        let limited = "ulimit -t 60 && exec \"$0\" \"$@\"";
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", limited])
-            .arg(assert_cmd::cargo::cargo_bin!("remat"));
-        command.current_dir(self.folder.path()).args(arguments);
-        command
-    }
-
-    /// Standard output of a command that succeeds.
-    fn told(&self, arguments: &[&str]) -> String {
-        let output = self.remat(arguments).assert().success();
-        String::from_utf8(output.get_output().stdout.clone()).unwrap()
-    }
-
-    /// The lines of JSON that a command tells.
-    fn lines(&self, arguments: &[&str]) -> Vec<Value> {
-        let told = self.told(&[arguments, &["--json"]].concat());
-        let lines = told.lines().map(serde_json::from_str);
-        lines.collect::<Result<_, _>>().unwrap()
-    }
-
-    /// The one line of a command that fails with this exit code.
-    fn refused(&self, arguments: &[&str], code: i32) -> String {
-        let output = self.remat(arguments).assert().code(code);
-        let line = String::from_utf8(output.get_output().stderr.clone()).unwrap();
-        assert_eq!(line.trim_end().lines().count(), 1, "{line}");
-        line
-    }
+/// The lines of JSON that a command tells.
+fn lines(desk: &Desk, arguments: &[&str]) -> Vec<Value> {
+    let told = desk.told(&[arguments, &["--json"]].concat());
+    let lines = told.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().unwrap()
 }
 
 fn trace(name: &str) -> String {
@@ -104,9 +67,9 @@ fn plan() -> Value {
 
 #[test]
 fn a_plan_by_hand_is_verified() {
-    let desk = Desk::new();
+    let desk = desk();
     desk.file("plan.json", plan());
-    let found = desk.lines(&["verify", "step", "step.trace", "plan.json"]);
+    let found = lines(&desk, &["verify", "step", "step.trace", "plan.json"]);
     let expected = json!({
         "valid": true, "ops": 3, "reruns": 0, "frees": 1, "cost_ns": 12000, "recompute_ns": 0, "peak_bytes": 1500,
         "budget_bytes": 1500,
@@ -122,19 +85,19 @@ fn a_plan_by_hand_is_verified() {
 
 #[test]
 fn mutations_of_a_log_write_into_copies() {
-    let desk = Desk::new();
+    let desk = desk();
     let mut copied = plan();
     copied["cost_ns"] = json!(10000);
     copied["bound_ns"] = json!(10000);
     (copied["peak_bytes"], copied["budget_bytes"]) = (json!(1800), json!(1800));
     desk.file("plan.json", copied);
-    let found = desk.lines(&["verify", "step", "step.log", "plan.json"]);
+    let found = lines(&desk, &["verify", "step", "step.log", "plan.json"]);
     assert_eq!(found[0]["peak_bytes"], 1800);
 }
 
 #[test]
 fn an_edited_plan_is_not_valid() {
-    let desk = Desk::new();
+    let desk = desk();
     type Edit = fn(&mut Value);
     let edits: [(Edit, &str); 9] = [
         (
@@ -188,7 +151,7 @@ fn an_edited_plan_is_not_valid() {
 
 #[test]
 fn files_that_are_no_plan_are_refused() {
-    let desk = Desk::new();
+    let desk = desk();
     let text = plan().to_string();
     let unlike = |from: &str, to: &str| {
         assert!(text.contains(from));
@@ -223,7 +186,7 @@ fn files_that_are_no_plan_are_refused() {
 
 #[test]
 fn a_plan_of_another_recording_is_not_valid() {
-    let desk = Desk::new();
+    let desk = desk();
     desk.file("plan.json", plan());
     let line = desk.refused(&["verify", "step", &trace("lstm"), "plan.json"], 1);
     assert!(
@@ -239,7 +202,7 @@ fn a_plan_of_another_recording_is_not_valid() {
 
 #[test]
 fn bad_recordings_are_refused_with_file_and_line() {
-    let desk = Desk::new();
+    let desk = desk();
     desk.file("plan.json", plan());
     desk.file(
         "bad.trace",
@@ -260,7 +223,7 @@ fn bad_recordings_are_refused_with_file_and_line() {
 
 #[test]
 fn arguments_that_contradict_one_another_are_refused() {
-    let desk = Desk::new();
+    let desk = desk();
     let begin = ["plan", "step", "step.trace"];
     for arguments in [
         &[][..],
@@ -283,7 +246,7 @@ fn arguments_that_contradict_one_another_are_refused() {
 
 #[test]
 fn a_budget_that_cannot_be_met_is_refused() {
-    let desk = Desk::new();
+    let desk = desk();
     for arguments in [["--budget", "1100"], ["--ratio", "0.1"]] {
         let given = [
             &["plan", "step", "step.trace", "--iterations=3"],
@@ -298,10 +261,13 @@ fn a_budget_that_cannot_be_met_is_refused() {
 
 #[test]
 fn the_memory_without_a_limit_is_that_of_simulate() {
-    let desk = Desk::new();
+    let desk = desk();
     let (gpt, lstm) = (trace("gpt"), trace("lstm"));
     for log in ["step.trace", "step.log", &gpt, &lstm] {
-        let planned = desk.lines(&["plan", "step", log, "--ratio=1.5", "--iterations=1"]);
+        let planned = lines(
+            &desk,
+            &["plan", "step", log, "--ratio=1.5", "--iterations=1"],
+        );
         let told = desk.told(&["simulate", log, "--ratio=1", "--policy=dtr", "--json"]);
         let simulated: Value = serde_json::from_str(&told).unwrap();
         for (ours, theirs) in [("base_memory", "base_memory"), ("cost_ns", "base_cost")] {
@@ -314,7 +280,7 @@ fn the_memory_without_a_limit_is_that_of_simulate() {
 
 #[test]
 fn a_step_in_its_own_memory_recomputes_nothing() {
-    let desk = Desk::new();
+    let desk = desk();
     for name in ["lstm", "unet"] {
         let log = trace(name);
         let given = [
@@ -325,7 +291,7 @@ fn a_step_in_its_own_memory_recomputes_nothing() {
             "--iterations=3",
             "--out=plan.json",
         ];
-        let told = desk.lines(&given);
+        let told = lines(&desk, &given);
         assert_eq!(told.len(), 1);
         assert_eq!(
             (&told[0]["recompute_ns"], &told[0]["gap"]),
@@ -333,7 +299,7 @@ fn a_step_in_its_own_memory_recomputes_nothing() {
             "{name}"
         );
         assert_eq!(told[0]["bound_ns"], told[0]["cost_ns"], "{name}");
-        let verified = desk.lines(&["verify", "step", &log, "plan.json"]);
+        let verified = lines(&desk, &["verify", "step", &log, "plan.json"]);
         for field in ["peak_bytes", "cost_ns", "recompute_ns", "budget_bytes"] {
             assert_eq!(verified[0][field], told[0][field], "{name} {field}");
         }
@@ -342,7 +308,7 @@ fn a_step_in_its_own_memory_recomputes_nothing() {
 
 #[test]
 fn rounds_and_seed_make_the_plan_and_it_is_no_worse_than_the_policies() {
-    let desk = Desk::new();
+    let desk = desk();
     let log = trace("gpt");
     let given = [
         "plan",
@@ -352,11 +318,11 @@ fn rounds_and_seed_make_the_plan_and_it_is_no_worse_than_the_policies() {
         "--iterations=3",
         "--seed=7",
     ];
-    let out = |name: &str| desk.lines(&[&given[..], &["--out", name]].concat());
+    let out = |name: &str| lines(&desk, &[&given[..], &["--out", name]].concat());
     let told = out("one.json");
     assert_eq!(told, out("two.json"));
-    let plan = desk.plan_file("one.json");
-    assert_eq!(plan, desk.plan_file("two.json"));
+    let plan = plan_file(&desk, "one.json");
+    assert_eq!(plan, plan_file(&desk, "two.json"));
     for field in [
         "budget_bytes",
         "peak_bytes",
@@ -398,16 +364,19 @@ fn rounds_and_seed_make_the_plan_and_it_is_no_worse_than_the_policies() {
 
 #[test]
 fn a_larger_budget_of_a_curve_never_costs_more_and_its_bound_is_never_higher() {
-    let desk = Desk::new();
+    let desk = desk();
     let log = trace("gpt");
-    let told = desk.lines(&[
-        "plan",
-        "step",
-        &log,
-        "--curve",
-        "--ratio=0.5,0.9,0.7,0.9",
-        "--iterations=2",
-    ]);
+    let told = lines(
+        &desk,
+        &[
+            "plan",
+            "step",
+            &log,
+            "--curve",
+            "--ratio=0.5,0.9,0.7,0.9",
+            "--iterations=2",
+        ],
+    );
     let ratios: Vec<f64> = told
         .iter()
         .map(|line| line["ratio"].as_f64().unwrap())
@@ -431,7 +400,7 @@ fn a_larger_budget_of_a_curve_never_costs_more_and_its_bound_is_never_higher() {
 
 #[test]
 fn a_curve_shows_the_budgets_that_can_be_met_and_tells_which_cannot() {
-    let desk = Desk::new();
+    let desk = desk();
     let log = trace("lstm");
     let given = [
         "plan",

@@ -98,7 +98,7 @@ pub use drive::Unsound;
 pub use eviction::{Eviction, UnknownEviction};
 pub use program::Program;
 pub use recorded::Mutations;
-pub use reruns::{Rerun, Reruns};
+pub use reruns::{Reruns, STARTING_POLICIES};
 pub use run::{Budget, Outcome, Setting, Status};
 pub use sweep::{in_order, sweep, Job};
 

@@ -4,15 +4,10 @@ use crate::drive::{self, Seen, Unsound};
 use crate::recorded::{Instruction, Recorded};
 use crate::{Base, Budget, Program, Setting};
 use remat_core::{Bytes, Cost, DeviceId, Policy, Step};
+use remat_trace::Rerun;
 
-/// An op that ran again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rerun {
-    /// The op. Constants and ops are numbered together from 0, in the order of the recording.
-    pub op: u32,
-    /// The index of the event before which it ran; remarks do not count.
-    pub event: u32,
-}
+/// The policies whose schedules are worth starting from when a better one is searched for.
+pub const STARTING_POLICIES: [&str; 3] = ["dtr", "dtr-eq", "dtr-anc"];
 
 /// The ops that ran again in a run that came to its end, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +26,8 @@ impl Program {
     ///
     /// ```
     /// use remat_core::{Bytes, Policy};
-    /// use remat_sim::{Budget, Program, Rerun};
-    /// use remat_trace::{Event, TraceOutput, TraceOutputKind};
+    /// use remat_sim::{Budget, Program};
+    /// use remat_trace::{Event, Rerun, TraceOutput, TraceOutputKind};
     ///
     /// // Two results of 60 bytes each; the first is read again at the end.
     /// let op = |input, tensor| Event::Op {

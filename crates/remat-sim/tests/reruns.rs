@@ -1,8 +1,8 @@
 //! Which ops a policy replays, and where.
 
 use remat_core::{Bytes, Policy};
-use remat_sim::{Budget, Program, Rerun, Reruns, Setting, Status};
-use remat_trace::{Event, TraceOutput, TraceOutputKind};
+use remat_sim::{Budget, Program, Reruns, Setting, Status};
+use remat_trace::{Event, Rerun, TraceOutput, TraceOutputKind};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 

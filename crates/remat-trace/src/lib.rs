@@ -68,6 +68,7 @@
 //! | [`dtr`], [`mod@convert`] | the DTR log format, and conversions from and to it |
 //! | [`Summary`] | counts of what a trace holds |
 //! | [`Replayer`] | an engine that is told a trace's events |
+//! | [`Rerun`] | an op that ran again, and where |
 //! | [`parse_bytes`] | a parser of byte counts as people write them |
 
 #![forbid(unsafe_code)]
@@ -81,6 +82,7 @@ mod file;
 mod format;
 mod reader;
 mod replay;
+mod rerun;
 mod summary;
 mod validate;
 mod writer;
@@ -93,6 +95,7 @@ pub use file::Limits;
 pub use format::{Format, VERSION};
 pub use reader::{open, open_with, TraceReader};
 pub use replay::Replayer;
+pub use rerun::Rerun;
 pub use summary::Summary;
 pub use validate::{Validator, Violation, LARGEST_NUMBER, LARGEST_SUM};
 pub use writer::{Header, TraceWriter};

@@ -45,6 +45,28 @@ impl Replayer {
         &self.engine
     }
 
+    /// The engine, to be told what no trace tells.
+    pub fn engine_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+
+    /// Gives up all references that the trace still holds, in the order of its tensors. After that the same events can
+    /// be fed again, as another step of the same program.
+    ///
+    /// # Errors
+    /// The engine's, which no valid trace brings about.
+    pub fn release_all(&mut self) -> Result<(), Error> {
+        let mut left: Vec<(u64, Held)> = self.tensors.drain().collect();
+        left.sort_unstable_by_key(|(tensor, _)| *tensor);
+        for (_, Held { id, references }) in left {
+            for _ in 0..references {
+                self.engine.release(id)?;
+            }
+        }
+        self.engine.collected();
+        Ok(())
+    }
+
     /// Tells the engine the next event.
     ///
     /// # Errors

@@ -231,22 +231,17 @@ impl Follower {
 
     /// The program is in no planned step.
     pub(super) fn depart(&mut self) {
-        self.leave_at_once();
+        let place = self.at.take().map_or(0, |(_, place)| place);
+        self.counts.departures += u64::from(place >= FEW);
     }
 
     /// An op of a planned step was refused.
     pub(super) fn refused(&mut self) {
         let at = self.at;
-        self.leave_at_once();
+        self.depart();
         if let Some((guide, _)) = at {
             self.strike(guide);
         }
-    }
-
-    fn leave_at_once(&mut self) {
-        let place = self.at.map_or(0, |(_, place)| place);
-        self.counts.departures += u64::from(place >= FEW);
-        self.at = None;
     }
 
     fn strike(&mut self, guide: usize) {

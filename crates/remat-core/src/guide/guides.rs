@@ -117,12 +117,12 @@ impl Guides {
             && self
                 .follower
                 .meet(self.signature, costs(counters), &mut self.planned);
-        self.learn(graph, counters, follows);
+        self.in_a_row = if follows { self.in_a_row + 1 } else { 0 };
+        self.learn(graph, counters);
     }
 
-    fn learn(&mut self, graph: &Graph, counters: &Counters, follows: bool) {
+    fn learn(&mut self, graph: &Graph, counters: &Counters) {
         let earliest = std::mem::replace(&mut self.earliest, u64::MAX);
-        self.in_a_row = if follows { self.in_a_row + 1 } else { 0 };
         match std::mem::replace(&mut self.learning, Learning::Seeking) {
             Learning::Recording(recorder) if recorder.is_whole() => {
                 self.recorded = recorder.finish();
@@ -132,7 +132,9 @@ impl Guides {
             }
             Learning::Waiting(period) if period.ahead == 0 => {
                 let replayed = Cost(period.replayed);
-                let recorder = Recorder::new(graph, self.device, period.signatures, replayed);
+                let first = self.announced;
+                let recorder =
+                    Recorder::new(graph, self.device, period.signatures, replayed, first);
                 self.learning = Learning::Recording(Box::new(recorder));
                 return;
             }
@@ -173,7 +175,7 @@ impl Guides {
                 let number = self.numbers.get(op.index()).copied().unwrap_or(0);
                 self.earliest = self.earliest.min(number);
                 self.tell(|recorder| {
-                    recorder.replayed(op);
+                    recorder.replayed(number);
                     Ok(())
                 });
             }

@@ -85,6 +85,8 @@ pub struct ToldOutput {
 /// A recording under way.
 pub(super) struct Recorder {
     recorded: Recorded,
+    /// The number of the first op, among all that were announced.
+    first: u64,
     /// Ops announced so far.
     announced: usize,
     /// The number of each tensor, by its id, or `u64::MAX`.
@@ -92,8 +94,6 @@ pub(super) struct Recorder {
     next: u64,
     /// Ops that run now, with their events.
     open: Vec<(OpId, usize)>,
-    /// The place of each op of the step, by its id. Those of ops that were freed are left: what is replayed is there.
-    places: Vec<u32>,
 }
 
 /// The recording is of another step than the one expected, or of one that cannot be told of.
@@ -106,6 +106,7 @@ impl Recorder {
         device: DeviceId,
         signatures: Vec<u64>,
         replayed: Cost,
+        first: u64,
     ) -> Recorder {
         let mut recorder = Recorder {
             recorded: Recorded {
@@ -115,11 +116,11 @@ impl Recorder {
                 replayed,
                 device,
             },
+            first,
             announced: 0,
             numbers: vec![u64::MAX; graph.tensors.len()],
             next: 0,
             open: Vec::new(),
-            places: Vec::new(),
         };
         for storage in graph.storages.iter().filter(|storage| storage.used) {
             if storage.refs == 0 && !storage.pinned {
@@ -180,10 +181,6 @@ impl Recorder {
         if self.recorded.signatures.get(self.announced) != Some(&signature) {
             return Err(Departed);
         }
-        if self.places.len() <= op.index() {
-            self.places.resize(op.index() + 1, u32::MAX);
-        }
-        self.places[op.index()] = self.announced as u32;
         self.announced += 1;
         let inputs = spec.inputs.iter().map(|&input| self.of(input));
         let inputs = inputs.collect::<Result<_, _>>()?;
@@ -204,12 +201,11 @@ impl Recorder {
         Ok(())
     }
 
-    /// An op is replayed, before the one that is announced next.
-    pub(super) fn replayed(&mut self, op: OpId) {
-        let place = self.places.get(op.index()).copied();
-        if let Some(place) = place.filter(|&place| place != u32::MAX) {
+    /// The op of this number is replayed, before the one that is announced next.
+    pub(super) fn replayed(&mut self, number: u64) {
+        if let Some(place) = number.checked_sub(self.first) {
             let before = self.announced as u32;
-            self.recorded.replays.push((place, before));
+            self.recorded.replays.push((place as u32, before));
         }
     }
 

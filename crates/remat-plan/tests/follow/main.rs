@@ -1,14 +1,11 @@
 //! Steps that engines learn, have planned, and follow.
 
-mod program;
-
-use program::{Program, Totals};
 use remat_core::{
-    Bytes, Config, Cost, DeviceId, Draws, Engine, Guide, GuideAction, InvalidGuide, Policy,
+    Bytes, Config, Cost, DeviceId, Draws, Engine, Error, Guide, GuideAction, Guided, InvalidGuide,
     Recorded,
 };
-use remat_plan::step::{Learned, Search, StepPlan};
-use remat_trace::{open, Event};
+use remat_plan::step::{verify, Learned, Search};
+use remat_trace::{open, Event, Replayer};
 use std::ops::ControlFlow;
 
 fn recorded(name: &str) -> Vec<Event> {
@@ -17,69 +14,80 @@ fn recorded(name: &str) -> Vec<Event> {
     reader.map(|event| event.expect("a sound trace")).collect()
 }
 
-fn engine(budget: u64) -> Engine {
-    Engine::new(Config {
-        budgets: vec![Some(Bytes(budget))],
-        policy: Policy::default(),
-        ..Config::default()
-    })
-}
-
-/// Runs steps, and has the engine follow a plan as soon as it recorded one. Returns the costs of each step.
-fn run(events: &[Event], budget: u64, steps: usize) -> (Engine, Vec<Totals>, Option<StepPlan>) {
-    let mut engine = engine(budget);
-    engine.learn_steps(DeviceId(0));
-    let mut program = Program::default();
-    let (mut totals, mut found) = (Vec::new(), None);
-    for _ in 0..steps {
-        let step = program.step(&mut engine, events);
-        totals.push(step.expect("room"));
-        found = follow_what_was_recorded(&mut engine, budget).or(found);
+/// The peak of the step without a budget.
+fn peak(events: &[Event]) -> u64 {
+    let mut replayer = Replayer::new(Config::default());
+    for event in events {
+        replayer.feed(event).expect("no budget");
     }
-    (engine, totals, found)
+    replayer.engine().peak(DeviceId(0)).0
 }
 
-/// A program whose engine follows what it recorded.
-struct Learner {
-    engine: Engine,
-    program: Program,
-    budget: u64,
-    /// The cost of replays in each plan.
+/// A program that runs recorded steps again and again.
+struct Program {
+    replayer: Replayer,
+    budget: Bytes,
+    /// The cost of replays in each plan so far.
     planned: Vec<u64>,
 }
 
-impl Learner {
-    fn new(budget: u64) -> Learner {
-        let mut engine = engine(budget);
-        engine.learn_steps(DeviceId(0));
-        Learner {
-            engine,
-            program: Program::default(),
-            budget,
+impl Program {
+    fn new(budget: u64) -> Program {
+        let mut replayer = Replayer::new(Config {
+            budgets: vec![Some(Bytes(budget))],
+            ..Config::default()
+        });
+        replayer.engine_mut().learn_steps(DeviceId(0));
+        Program {
+            replayer,
+            budget: Bytes(budget),
             planned: Vec::new(),
         }
     }
 
-    /// Runs a step. Returns the cost of its replays.
-    fn step(&mut self, events: &[Event]) -> u64 {
-        let totals = self.program.step(&mut self.engine, events);
-        let plan = follow_what_was_recorded(&mut self.engine, self.budget);
-        self.planned.extend(plan.map(|plan| plan.recompute_ns));
-        totals.expect("room").replayed
+    fn engine(&self) -> &Engine {
+        self.replayer.engine()
     }
-}
 
-fn follow_what_was_recorded(engine: &mut Engine, budget: u64) -> Option<StepPlan> {
-    let recorded = engine.recorded_step()?;
-    let search = Search {
-        iterations: Some(20),
-        ..Search::default()
-    };
-    let watch = &mut |_: &_| ControlFlow::Continue(());
-    let planned = Learned::new(&recorded).plan(Bytes(budget), search, watch);
-    let (plan, guide) = planned.expect("a plan");
-    engine.follow(guide);
-    Some(plan)
+    fn guided(&self) -> Guided {
+        self.engine().guided()
+    }
+
+    /// Runs a step, and lets go of all that it leaves. Returns the cost of its replays.
+    ///
+    /// # Errors
+    /// The refusal that ended the step.
+    fn run(&mut self, events: &[Event]) -> Result<u64, Error> {
+        let before = self.engine().counters().replayed_cost.0;
+        let fed = events
+            .iter()
+            .try_for_each(|event| self.replayer.feed(event));
+        self.replayer.release_all().expect("references");
+        fed.map(|()| self.engine().counters().replayed_cost.0 - before)
+    }
+
+    /// Runs a step, and follows a plan from then on if one was recorded.
+    fn step(&mut self, events: &[Event]) -> u64 {
+        let replayed = self.run(events).expect("room");
+        if let Some(recorded) = self.replayer.engine_mut().recorded_step() {
+            self.follow(&recorded);
+        }
+        replayed
+    }
+
+    fn follow(&mut self, recorded: &Recorded) {
+        let learned = Learned::new(recorded);
+        let search = Search {
+            iterations: Some(20),
+            ..Search::default()
+        };
+        let watch = &mut |_: &_| ControlFlow::Continue(());
+        let (plan, guide) = learned.plan(self.budget, search, watch).expect("a plan");
+        let verified = verify(learned.events(), &plan).expect("a valid plan");
+        assert!(verified.peak_bytes <= self.budget.0);
+        self.planned.push(plan.recompute_ns);
+        self.replayer.engine_mut().follow(guide);
+    }
 }
 
 /// Traces, and budgets as percentages of their peaks.
@@ -91,82 +99,82 @@ const CASES: [(&str, u64); 5] = [
     ("gan", 70),
 ];
 
-fn for_each_case(mut test: impl FnMut(&str, &[Event], u64)) {
-    for (name, percent) in CASES {
-        let events = recorded(name);
-        let budget = program::peak(&events) / 100 * percent;
-        test(&format!("{name} at {percent}%"), &events, budget);
-    }
+fn at((name, percent): (&str, u64)) -> (Vec<Event>, u64) {
+    let events = recorded(name);
+    let budget = peak(&events) / 100 * percent;
+    (events, budget)
 }
 
 /// Once the plan is followed, a step takes as long as planned, within a hundredth, and less than without it.
 #[test]
 fn a_step_that_repeats_is_recorded_planned_and_followed() {
-    for_each_case(|name, events, budget| {
-        let (engine, totals, plan) = run(events, budget, 9);
-        let plan = plan.unwrap_or_else(|| panic!("{name}: no step was recorded"));
-        let guided = engine.guided();
+    for case in CASES {
+        let (events, budget) = at(case);
+        let mut program = Program::new(budget);
+        let replayed: Vec<u64> = (0..9).map(|_| program.step(&events)).collect();
+        let planned = *program.planned.first().expect("a step was recorded");
+        let guided = program.guided();
         // A plan may be adopted amid a step, where ops come that begin a step too.
         assert!(guided.steps >= 4 && guided.departures <= 2, "{guided:?}");
-        assert_eq!((guided.refused, guided.given_up), (0, 0), "{name}");
-        let (online, planned) = (totals[1].replayed, totals[8].replayed);
+        assert_eq!((guided.refused, guided.given_up), (0, 0), "{case:?}");
+        let (online, last) = (replayed[1], replayed[8]);
         assert!(
-            planned.abs_diff(plan.recompute_ns) <= plan.recompute_ns / 100,
-            "{name}: {planned} for {}",
-            plan.recompute_ns
+            last.abs_diff(planned) <= planned / 100,
+            "{case:?}: {last} for {planned}"
         );
-        assert!(planned < online * 9 / 10, "{name}: {planned} for {online}");
-        assert!(engine.peak(DeviceId(0)).0 <= budget);
-    });
+        assert!(last < online * 9 / 10, "{case:?}: {last} for {online}");
+        assert!(program.engine().peak(DeviceId(0)).0 <= budget);
+    }
 }
 
 #[test]
 fn the_same_steps_give_the_same_decisions() {
-    let events = recorded("unet");
-    let budget = program::peak(&events) / 100 * 60;
-    let first = run(&events, budget, 8);
-    let second = run(&events, budget, 8);
-    assert_eq!(first.1, second.1);
-    assert_eq!(format!("{:?}", first.0), format!("{:?}", second.0));
+    let (events, budget) = at(("unet", 60));
+    let run = || {
+        let mut program = Program::new(budget);
+        let replayed: Vec<u64> = (0..8).map(|_| program.step(&events)).collect();
+        let state = format!("{:?}", program.engine());
+        (replayed, program.guided(), state)
+    };
+    assert_eq!(run(), run());
 }
 
 /// Steps of another program come in between, and one that ends early.
 #[test]
 fn a_program_that_departs_is_followed_again_from_its_next_step() {
-    let events = recorded("unet");
-    let other = recorded("resnet");
-    let budget = program::peak(&events).max(program::peak(&other)) / 100 * 70;
-    let mut learner = Learner::new(budget);
+    let (events, other) = (recorded("unet"), recorded("resnet"));
+    let budget = peak(&events).max(peak(&other)) / 100 * 70;
+    let mut program = Program::new(budget);
     for _ in 0..7 {
-        learner.step(&events);
+        program.step(&events);
     }
-    let planned = learner.planned[0];
+    let planned = program.planned[0];
     let early = &events[..events.len() * 2 / 3];
     for between in [early, &other, early, &early[..events.len() / 3]] {
-        learner.step(between);
-        let next = learner.step(&events);
+        program.step(between);
+        let next = program.step(&events);
         assert!(next <= planned + planned / 50, "{next} for {planned}");
-        learner.step(&events);
+        program.step(&events);
     }
-    assert!(learner.engine.guided().departures > 0);
-    assert!(learner.engine.peak(DeviceId(0)).0 <= budget);
+    assert!(program.guided().departures > 0);
+    assert!(program.engine().peak(DeviceId(0)).0 <= budget);
 }
 
 /// Two kinds of step have a plan each.
 #[test]
 fn two_programs_are_followed_side_by_side() {
     let traces = [recorded("unet"), recorded("resnet")];
-    let peaks = traces.each_ref().map(|events| program::peak(events));
-    let mut learner = Learner::new(peaks[0].max(peaks[1]) / 100 * 60);
+    let [one, other] = traces.each_ref().map(|events| peak(events));
+    let mut program = Program::new(one.max(other) / 100 * 60);
     for events in &traces {
         for _ in 0..6 {
-            learner.step(events);
+            program.step(events);
         }
     }
-    assert_eq!(learner.engine.guided().guides, 2);
+    assert_eq!(program.guided().guides, 2);
     for _ in 0..3 {
-        for (events, planned) in traces.iter().zip(learner.planned.clone()) {
-            let replayed = learner.step(events);
+        for (events, planned) in traces.iter().zip(program.planned.clone()) {
+            let replayed = program.step(events);
             assert!(
                 replayed <= planned + planned / 50,
                 "{replayed} for {planned}"
@@ -180,23 +188,24 @@ fn two_programs_are_followed_side_by_side() {
 #[test]
 fn wrong_plans_do_little_harm() {
     let mut refused = 0;
-    for_each_case(|name, events, budget| {
-        for seed in 0..1 {
-            let mut draws = Draws(seed);
-            let mut engine = engine(budget);
-            engine.learn_steps(DeviceId(0));
-            let mut program = Program::default();
-            for _ in 0..10 {
-                refused += u32::from(program.step(&mut engine, events).is_err());
-                if let Some(recorded) = engine.recorded_step() {
-                    engine.follow(wrong(&recorded, &mut draws));
-                }
+    for (case, seed) in CASES.into_iter().zip(0..) {
+        let (events, budget) = at(case);
+        let mut draws = Draws(seed);
+        let mut program = Program::new(budget);
+        for _ in 0..10 {
+            refused += u32::from(program.run(&events).is_err());
+            if let Some(recorded) = program.replayer.engine_mut().recorded_step() {
+                let guide = wrong(&recorded, &mut draws);
+                program.replayer.engine_mut().follow(guide);
             }
-            let guided = engine.guided();
-            assert!(guided.ops > 0 && guided.given_up > 0, "{name}: {guided:?}");
-            assert!(engine.peak(DeviceId(0)).0 <= budget);
         }
-    });
+        let guided = program.guided();
+        assert!(
+            guided.ops > 0 && guided.given_up > 0,
+            "{case:?}: {guided:?}"
+        );
+        assert!(program.engine().peak(DeviceId(0)).0 <= budget);
+    }
     assert!(refused <= 5, "{refused} of 50 steps");
 }
 

@@ -4,10 +4,8 @@ use crate::numbered::{Made, Numbered};
 use crate::random_steps::{check, steps, Trait, RECORDED};
 use proptest::prelude::*;
 use remat_core::Bytes;
-use remat_plan::step::{
-    verify, Action, Planner, Progress, Rerun, Search, Step, StepError, StepPlan,
-};
-use remat_trace::Event;
+use remat_plan::step::{verify, Action, Planner, Progress, Search, Step, StepError, StepPlan};
+use remat_trace::{Event, Rerun};
 use std::cell::Cell;
 use std::ops::ControlFlow;
 

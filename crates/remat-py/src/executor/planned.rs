@@ -7,7 +7,7 @@ use super::planning::overhead;
 use super::state::Executor;
 
 impl Executor {
-    /// Has steps planned, and adopts plans that are made. Called between ops.
+    /// Has steps planned, and adopts plans that are made. Called after each op.
     pub fn tend_plans(&mut self) {
         let Some(planning) = &mut self.planning else {
             return;

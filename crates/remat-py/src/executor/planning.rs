@@ -10,15 +10,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use remat_core::{Bytes, Guide, Recorded};
-use remat_plan::step::{Learned, Progress, Rerun, Search, StepError, StepPlan};
-use remat_sim::{Budget, Program};
-use remat_trace::Event;
+use remat_plan::step::{Learned, Progress, Search, StepError, StepPlan};
+use remat_sim::{Budget, Program, STARTING_POLICIES};
+use remat_trace::{Event, Rerun};
 
 /// The longest that a step is planned, for each 3,000 of its ops or fewer; and in all.
 const PATIENCE: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
-/// Policies whose schedules a search starts with.
-const POLICIES: [&str; 2] = ["dtr-anc", "dtr-eq"];
 /// A plan is good enough that is this part of the time of the step from the bound.
 const NEAR: f64 = 0.001;
 
@@ -105,16 +103,11 @@ fn online(events: &[Event], budget: Bytes) -> Vec<Vec<Rerun>> {
     let Ok(base) = program.base() else {
         return Vec::new();
     };
-    let runs = POLICIES.iter().filter_map(|name| {
+    // One without a schedule here is left out: the search has others to start with.
+    let runs = STARTING_POLICIES.iter().filter_map(|name| {
         let policy = name.parse().ok()?;
-        let found = program
-            .reruns(&base, policy, Budget::Bytes(budget))
-            .ok()??;
-        let rerun = |run: &remat_sim::Rerun| Rerun {
-            op: run.op,
-            event: run.event,
-        };
-        Some(found.runs.iter().map(rerun).collect())
+        let found = program.reruns(&base, policy, Budget::Bytes(budget));
+        Some(found.ok()??.runs)
     });
     runs.collect()
 }

@@ -12,7 +12,6 @@ use crate::tracking::storages::{Buffer, LiveId};
 impl Executor {
     /// Forgets records of ops that the engine will not replay any more.
     pub fn collect(&mut self) {
-        self.tend_plans();
         let collected = self.engine.collected();
         if collected.ops.is_empty() && collected.storages.is_empty() {
             return;

@@ -1,8 +1,8 @@
 //! A recorded step as events.
 
-use crate::step::search::planner::Rerun;
 use remat_core::{Bytes, DeviceId, Output, Recorded, Replay, Told, ToldOutput};
-use remat_trace::{Event, TraceOutput, TraceOutputKind};
+use remat_trace::{Event, Rerun, TraceOutput, TraceOutputKind};
+use std::collections::HashSet;
 
 /// A step's events, and what its ops and storages in plans are in the recording.
 pub(super) struct Translated {
@@ -23,9 +23,14 @@ pub(super) fn translate(recorded: &Recorded) -> Translated {
         storages: Vec::new(),
         starts: Vec::new(),
     };
+    let released = recorded.events.iter().filter_map(|told| match told {
+        Told::Release(tensor) => Some(*tensor),
+        _ => None,
+    });
+    let released: HashSet<u64> = released.collect();
     let mut place = 0;
     for told in &recorded.events {
-        translated.push(recorded.device, told, &mut place);
+        translated.push(recorded.device, told, &released, &mut place);
     }
     translated
 }
@@ -47,7 +52,7 @@ impl Translated {
         reruns.collect()
     }
 
-    fn push(&mut self, planned: DeviceId, told: &Told, place: &mut u32) {
+    fn push(&mut self, planned: DeviceId, told: &Told, released: &HashSet<u64>, place: &mut u32) {
         let event = match told {
             &Told::There {
                 tensor,
@@ -59,7 +64,18 @@ impl Translated {
                 self.ops.push(None);
                 self.storages.push(None);
                 let device = number(planned, device);
-                self.events.push(there(tensor, bytes, device, pinned));
+                // A constant stays in plans, which one that the program lets go of does not.
+                let constant = pinned && !released.contains(&tensor);
+                self.events.push(if constant {
+                    let Bytes(bytes) = bytes;
+                    Event::Constant {
+                        tensor,
+                        bytes,
+                        device,
+                    }
+                } else {
+                    there(tensor, bytes, device)
+                });
                 if pinned {
                     self.events.push(Event::Pin { tensor });
                 }
@@ -106,15 +122,8 @@ impl Translated {
     }
 }
 
-/// Whatever was there is a constant, or was made by an op that cannot run again.
-fn there(tensor: u64, Bytes(bytes): Bytes, device: u8, pinned: bool) -> Event {
-    if pinned {
-        return Event::Constant {
-            tensor,
-            bytes,
-            device,
-        };
-    }
+/// An op that cannot run again, and made what was there.
+fn there(tensor: u64, Bytes(bytes): Bytes, device: u8) -> Event {
     Event::Op {
         name: "there".into(),
         inputs: Vec::new(),

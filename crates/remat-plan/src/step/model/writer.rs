@@ -98,7 +98,8 @@ impl Writer {
                     if pinned && referred == 0 && !killed {
                         self.look(&[(storage as u32, NONE)]);
                     }
-                    if referred == 0 && self.releases == Releases::Free {
+                    let stays = self.storages[storage].constant;
+                    if referred == 0 && self.releases == Releases::Free && !stays {
                         // A later reader is a run again, after one that makes it again.
                         self.kills.push((storage as u32, self.ops.len() as u32 - 1));
                     }
@@ -372,7 +373,7 @@ impl Step {
     }
 
     /// [`from_events`](Step::from_events) of a program that frees what it refers to no more: who needs such a storage
-    /// later has it made again.
+    /// later has it made again. Constants stay.
     ///
     /// # Errors
     /// As [`from_events`](Step::from_events).

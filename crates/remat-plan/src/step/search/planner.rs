@@ -9,16 +9,8 @@ use crate::step::plan::actions::actions;
 use crate::step::plan::step_plan::{StepPlan, PLAN_VERSION};
 use crate::step::timeline::schedule::Schedule;
 use remat_core::Bytes;
+use remat_trace::Rerun;
 use std::ops::ControlFlow;
-
-/// An op that ran again in a known schedule of the step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rerun {
-    /// The op, by its number in plans.
-    pub op: u32,
-    /// The event of the recording before which it ran; remarks do not count.
-    pub event: u32,
-}
 
 /// How long to search, and from where.
 #[derive(Clone, Debug, Default)]

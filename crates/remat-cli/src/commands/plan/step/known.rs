@@ -3,12 +3,9 @@
 use super::recorded::{Asked, Recorded};
 use crate::failure::Failure;
 use remat_core::Policy;
-use remat_plan::step::{Action, Rerun, StepPlan};
+use remat_plan::step::{Action, StepPlan};
 use remat_sim::{Budget, Reruns};
-use remat_trace::Event;
-
-/// The policies whose schedules a search starts from.
-pub(super) const POLICIES: [&str; 3] = ["dtr", "dtr-eq", "dtr-anc"];
+use remat_trace::{Event, Rerun};
 
 /// A policy's schedule.
 pub(super) struct Online {
@@ -28,14 +25,6 @@ impl Online {
         let reruns = recorded.program.reruns(&recorded.base, policy, budget);
         let reruns = reruns.map_err(|unsound| recorded.fault(unsound))?;
         Ok(reruns.map(|reruns| Online { policy, reruns }))
-    }
-
-    pub(super) fn runs(&self) -> Vec<Rerun> {
-        let of = |run: &remat_sim::Rerun| Rerun {
-            op: run.op,
-            event: run.event,
-        };
-        self.reruns.runs.iter().map(of).collect()
     }
 }
 

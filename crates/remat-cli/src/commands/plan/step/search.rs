@@ -1,12 +1,14 @@
 //! The search for the plan of one budget after the other.
 
-use super::known::{self, Online, POLICIES};
+use super::known::{self, Online};
 use super::recorded::{Asked, Recorded};
 use crate::arguments::PlanStep;
 use crate::failure::Failure;
 use crate::interrupt::Noted;
 use crate::progress;
-use remat_plan::step::{Planner, Progress, Rerun, Step, StepError, StepPlan};
+use remat_plan::step::{Planner, Progress, Step, StepError, StepPlan};
+use remat_sim::STARTING_POLICIES;
+use remat_trace::Rerun;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -56,12 +58,15 @@ impl<'a> Search<'a> {
     /// Faults of the step. That the budget cannot be met is a finding.
     pub(super) fn within(&mut self, budget: Asked) -> Result<Found, Failure> {
         let mut online = Vec::new();
-        for policy in POLICIES {
+        for policy in STARTING_POLICIES {
             if !self.noted.came() {
                 online.extend(Online::of(self.recorded, policy, budget)?);
             }
         }
-        let mut known: Vec<Vec<Rerun>> = online.iter().map(Online::runs).collect();
+        let mut known: Vec<Vec<Rerun>> = online
+            .iter()
+            .map(|online| online.reruns.runs.clone())
+            .collect();
         known.extend(self.last.take());
         let planned = self.plan(budget, known);
         match &planned {
