@@ -40,7 +40,7 @@ pub(crate) struct Guides {
     announced: u64,
     /// Of each op the number of those announced up to it, by its id.
     numbers: Vec<u64>,
-    /// The number of the earliest op that was replayed since the latest announcement.
+    /// The number of the earliest op that was replayed since the latest announcement, of those that count.
     earliest: u64,
     /// Bytes of the storages that the program refers to, evicted ones too.
     referenced: u64,
@@ -173,7 +173,9 @@ impl Guides {
         for step in steps {
             if let Step::Recompute { op, .. } = *step {
                 let number = self.numbers.get(op.index()).copied().unwrap_or(0);
-                self.earliest = self.earliest.min(number);
+                if self.repeats.counts(self.announced - number) {
+                    self.earliest = self.earliest.min(number);
+                }
                 self.tell(|recorder| {
                     recorder.replayed(number);
                     Ok(())

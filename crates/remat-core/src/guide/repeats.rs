@@ -23,8 +23,8 @@ pub(super) struct Moment {
     pub(super) count: u64,
     /// Cost of all replays so far.
     pub(super) replayed: u64,
-    /// How many ops ago the earliest op was announced of those that were replayed since the moment before; 0 if none
-    /// was.
+    /// How many ops ago the earliest op was announced of those that were replayed since the moment before, and that
+    /// [count](Repeats::counts); 0 if none was.
     pub(super) back: u64,
 }
 
@@ -50,6 +50,16 @@ pub(super) struct Period {
     pub(super) replayed: u64,
 }
 
+/// Where much was referenced.
+#[derive(Default)]
+struct High {
+    /// The least and the most bytes referenced so far.
+    least: u64,
+    most: u64,
+    /// The last op at which at least half of the most was referenced, beyond the least.
+    at: usize,
+}
+
 /// The ops so far.
 #[derive(Default)]
 pub(super) struct Repeats {
@@ -60,13 +70,36 @@ pub(super) struct Repeats {
     sums: Vec<u64>,
     /// Ops since which no op was replayed that is older than they are, in order.
     starts: Vec<u32>,
+    /// The longest period so far that repeats, memory that rises and falls included, but for replays of older ops; 0 if
+    /// there is none.
+    longest: u64,
+    high: High,
     /// Where so many ops in a row ended last, by their hash.
     ends: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
 }
 
+impl High {
+    fn note(&mut self, at: usize, referenced: u64) {
+        if at == 0 {
+            (self.least, self.most) = (referenced, referenced);
+        }
+        self.least = self.least.min(referenced);
+        self.most = self.most.max(referenced);
+        if referenced - self.least >= (self.most - self.least) / 2 {
+            self.at = at;
+        }
+    }
+}
+
 impl Repeats {
+    /// Whether it matters that an op of so many ops ago is replayed. It does not if the op was there before the last
+    /// two periods: a step may read what was made long before, and its plan takes that as there.
+    pub(super) fn counts(&self, back: u64) -> bool {
+        self.longest == 0 || back <= 2 * self.longest
+    }
+
     /// Takes in the op that is announced. Returns the period if one ends with it in which ops were replayed, none of
-    /// them older, unless its hash is known.
+    /// them of the period before, unless its hash is known.
     ///
     /// Takes constant time, averaged over ops, and time linear in the period where one is found.
     pub(super) fn push(&mut self, moment: Moment, known: &[u64]) -> Option<Period> {
@@ -84,6 +117,7 @@ impl Repeats {
         let sum = self.sums[last].wrapping_add(mix(moment.signature));
         self.sums.push(sum);
         self.moments.push(moment);
+        self.high.note(last, moment.referenced);
         // A period that starts after an op that was replayed lacks it.
         let earliest = (last as u64).checked_sub(moment.back);
         while self
@@ -106,10 +140,25 @@ impl Repeats {
         let hash = self.sums[last + 1].wrapping_sub(self.sums[middle]);
         let repeats = alike
             && self.moments[middle].replayed < moment.replayed
-            && self.starts.binary_search(&(middle as u32)).is_ok()
             && self.hash(earlier, middle) == self.hash(middle, last + 1)
             && !known.contains(&hash);
-        repeats.then(|| self.period(middle, hash))
+        if !repeats {
+            return None;
+        }
+        let longest = self.longest as usize;
+        let judged = longest == 0 || period <= longest;
+        if judged && self.starts.binary_search(&(middle as u32)).is_ok() {
+            return Some(self.period(middle, hash));
+        }
+        // A loop amid a step, with little of the memory that rises and falls in it, tells nothing of what is older.
+        if self.high.at >= middle && longest < period {
+            self.longest = period as u64;
+            if longest > 0 {
+                // What did not count for a shorter period may count for this one.
+                self.starts.clear();
+            }
+        }
+        None
     }
 
     /// The period that starts somewhere from this op on.
@@ -145,6 +194,7 @@ impl Repeats {
         self.prefixes.clear();
         self.sums.clear();
         self.starts.clear();
+        self.longest = 0;
         self.ends.clear();
     }
 
@@ -179,13 +229,20 @@ impl Hasher for Hashed {
 mod tests {
     use super::*;
 
-    /// Ops with these signatures and bytes referenced before them, each step of which replays once, its first op.
-    fn periods(steps: u64, step: &[(u64, u64)], replays_at: usize, back: u64) -> Vec<Period> {
+    /// Ops with these signatures and bytes referenced before them. Each step replays once, at one place, an op of so
+    /// many ops ago, given the ops so far.
+    fn periods(
+        steps: u64,
+        step: &[(u64, u64)],
+        replays_at: usize,
+        back: impl Fn(u64) -> u64,
+    ) -> Vec<Period> {
         let mut repeats = Repeats::default();
         let mut found = Vec::new();
         for number in 0..steps {
             for (place, &(signature, referenced)) in step.iter().enumerate() {
-                let replays = place == replays_at;
+                let so_far = number * step.len() as u64 + place as u64;
+                let counts = place == replays_at && repeats.counts(back(so_far));
                 let period = repeats.push(
                     Moment {
                         signature,
@@ -196,7 +253,7 @@ mod tests {
                         } else {
                             0
                         },
-                        back: if replays { back } else { 0 },
+                        back: if counts { back(so_far) } else { 0 },
                     },
                     &[],
                 );
@@ -215,7 +272,7 @@ mod tests {
     #[test]
     fn a_step_is_found_from_where_memory_starts_to_rise() {
         let step = hill(400);
-        let found = periods(3, &step, 300, 200);
+        let found = periods(3, &step, 300, |_| 200);
         let first = found.first().expect("a period");
         assert_eq!((first.signatures.len(), first.replayed), (400, 10));
         let start = step
@@ -228,9 +285,32 @@ mod tests {
 
     #[test]
     fn steps_without_replays_and_steps_that_replay_older_ops_are_not_found() {
-        assert!(periods(4, &hill(400), usize::MAX, 0).is_empty());
+        assert!(periods(4, &hill(400), usize::MAX, |_| 0).is_empty());
         // The op that is replayed at 300 is of the step before.
-        assert!(periods(4, &hill(400), 300, 401).is_empty());
+        assert!(periods(9, &hill(400), 300, |_| 401).is_empty());
+    }
+
+    #[test]
+    fn what_was_made_before_all_steps_may_be_replayed_in_each() {
+        let found = periods(9, &hill(400), 300, |so_far| so_far - 20);
+        assert!(found.iter().any(|period| period.signatures.len() == 400));
+    }
+
+    #[test]
+    fn a_step_that_is_known_is_not_found_again() {
+        let step = hill(400);
+        let hash = periods(3, &step, 300, |_| 200)[0].hash;
+        let mut repeats = Repeats::default();
+        for (number, &(signature, referenced)) in (0..).zip(step.iter().cycle().take(1600)) {
+            let moment = Moment {
+                signature,
+                referenced,
+                count: referenced,
+                replayed: number,
+                back: 1,
+            };
+            assert_eq!(repeats.push(moment, &[hash]), None);
+        }
     }
 
     #[test]

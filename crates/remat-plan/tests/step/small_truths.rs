@@ -205,6 +205,31 @@ fn the_bound_lets_values_that_are_overwritten_be_held() {
     assert_eq!((found.recompute_ns, found.bound_ns), (0, found.cost_ns));
 }
 
+/// Plans of a program that frees what it refers to no more: constants stay all the same, as those of traces do.
+#[test]
+fn constants_that_a_program_lets_go_of_stay() {
+    let events = [
+        constant(0, 3),
+        constant(1, 40),
+        op(&[0, 1], &[(2, fresh(10))], 5),
+        release(1),
+        op(&[0], &[(3, fresh(50))], 5),
+        op(&[2, 3], &[(4, fresh(1))], 5),
+        release(2),
+        release(3),
+        release(4),
+    ];
+    let step = Step::from_program(&events).expect("a sound step");
+    let watch = &mut |_: &_| ControlFlow::Continue(());
+    let plan = Planner::new(&step)
+        .plan(Bytes(110), &Search::default(), watch)
+        .expect("all fits");
+    assert_eq!(
+        verify(&events, &plan).map(|found| found.peak_bytes),
+        Ok(plan.peak_bytes)
+    );
+}
+
 #[test]
 fn sizes_that_add_up_to_more_than_two_to_the_61_are_refused() {
     let huge = 1 << 60;

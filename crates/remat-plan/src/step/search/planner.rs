@@ -96,27 +96,29 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// The best of the known schedules and of one made by cuts alone. Known ones that fit are looked at in any case.
+    /// The best of the known schedules and of one made by cuts alone. Known ones that fit are looked at in any case,
+    /// the cheapest first.
     fn start(&self, search: &Search, rounds: &mut Rounds<'_>) -> Option<Schedule<'a>> {
         let weights = Weights {
             shift: 0.1,
             noise: 0.0,
         };
+        let mut known: Vec<&[Rerun]> = search.known.iter().map(Vec::as_slice).collect();
+        known.sort_by_cached_key(|known| self.cost_of(known));
         let (mut best, mut open) = (None, vec![&[][..]]);
-        for known in &search.known {
+        for known in known {
             let mut schedule = self.following(known);
-            if schedule.peak() <= rounds.budget && schedule.is_valid() {
-                best = cheaper(best, rounds.fitted(schedule, weights));
-            } else {
+            if schedule.exceeds(rounds.budget) || !schedule.is_valid() {
                 open.push(known);
+            } else {
+                best = cheaper(best, rounds.rival(schedule, weights));
             }
         }
         for known in open {
-            rounds.progress.recompute_ns = best.as_ref().map(Schedule::again_ns);
             if best.is_some() && !rounds.goes_on() {
                 break;
             }
-            best = cheaper(best, rounds.fitted(self.following(known), weights));
+            best = cheaper(best, rounds.rival(self.following(known), weights));
         }
         best
     }
@@ -149,6 +151,14 @@ impl<'a> Planner<'a> {
         }
         rounds.budget = budget;
         best
+    }
+
+    /// Nanoseconds of known runs.
+    fn cost_of(&self, known: &[Rerun]) -> u128 {
+        let ops = known.iter().map(|run| run.op as usize);
+        let ops = ops.filter_map(|op| self.step.numbered.get(op));
+        ops.map(|&op| u128::from(self.step.ops[op as usize].cost))
+            .sum()
     }
 
     /// The schedule of known runs, without those that nothing reads.

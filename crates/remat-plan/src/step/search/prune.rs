@@ -4,17 +4,25 @@ use crate::step::timeline::moment::Moment;
 use crate::step::timeline::schedule::Schedule;
 
 /// Takes out those of some runs without which the schedule still fits, dearest first, and the runs that only served
-/// them.
-pub(crate) fn prune(schedule: &mut Schedule<'_>, budget: u64, mut runs: Vec<(u32, u32)>) {
+/// them, until it is told to stop.
+pub(crate) fn prune(
+    schedule: &mut Schedule<'_>,
+    budget: u64,
+    mut runs: Vec<(u32, u32)>,
+    mut goes_on: impl FnMut() -> bool,
+) {
     let cost = |&(op, _): &(u32, u32)| schedule.step.ops[op as usize].cost;
     runs.sort_by_key(|run| (std::cmp::Reverse(cost(run)), *run));
     for (op, slot) in runs {
         if !schedule.has(op, slot) {
             continue;
         }
+        if !goes_on() {
+            return;
+        }
         let (mark, before) = (schedule.mark(), schedule.again_ns());
         take_out(schedule, op, slot);
-        if schedule.peak() > budget || !schedule.is_valid() || schedule.again_ns() > before {
+        if !schedule.is_valid() || schedule.again_ns() > before || schedule.exceeds(budget) {
             schedule.undo_to(mark);
         }
     }

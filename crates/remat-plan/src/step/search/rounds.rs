@@ -10,12 +10,14 @@ use std::ops::ControlFlow;
 
 /// Cuts in a row that lower no peak.
 const PATIENCE: u32 = 24;
+/// Pruning seldom brings the cost of a schedule down to a part smaller than one by this.
+const FAR: u64 = 4;
 /// The most runs of a window that is emptied.
 const WINDOW: usize = 250;
 /// Parts of the cost of a run that it is weighed with where it only moves.
 const SHIFTS: [f64; 4] = [0.0, 0.1, 0.5, 1.0];
 
-/// The state of a search, told after each cut.
+/// The state of a search, told after each cut and for each run that is tried without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Rounds so far.
@@ -73,13 +75,36 @@ impl<'w> Rounds<'w> {
         mut schedule: Schedule<'a>,
         weights: Weights,
     ) -> Option<Schedule<'a>> {
+        let fits = self.fit(&mut schedule, weights);
+        fits.then(|| self.thinned(schedule))
+    }
+
+    /// A schedule that fits, from another one, unless it costs so much more than the best so far that it will hardly
+    /// lead to a better one.
+    pub(super) fn rival<'a>(
+        &mut self,
+        mut schedule: Schedule<'a>,
+        weights: Weights,
+    ) -> Option<Schedule<'a>> {
         if !self.fit(&mut schedule, weights) {
             return None;
         }
+        let best = self.progress.recompute_ns.unwrap_or(u64::MAX);
+        if schedule.again_ns() / FAR > best {
+            return None;
+        }
+        self.progress.recompute_ns = Some(best.min(schedule.again_ns()));
+        let rival = self.thinned(schedule);
+        self.progress.recompute_ns = Some(best.min(rival.again_ns()));
+        Some(rival)
+    }
+
+    /// Takes out what a schedule that fits does without.
+    fn thinned<'a>(&mut self, mut schedule: Schedule<'a>) -> Schedule<'a> {
         let runs = all_runs(&schedule);
-        prune(&mut schedule, self.budget, runs);
+        prune(&mut schedule, self.budget, runs, || self.goes_on());
         schedule.keep();
-        Some(schedule)
+        schedule
     }
 
     /// Weights of which something is left to chance.
@@ -110,7 +135,7 @@ impl<'w> Rounds<'w> {
         let fits = self.fit(schedule, weights);
         if fits {
             let added = schedule.added_since(mark);
-            prune(schedule, self.budget, added);
+            prune(schedule, self.budget, added, || self.goes_on());
         }
         if fits && schedule.again_ns() <= before {
             schedule.keep();

@@ -46,14 +46,15 @@ impl Profile {
         self.pull(last);
     }
 
-    /// Replaces what a slot has beside its raises.
-    pub(crate) fn set(&mut self, slot: usize, own: i64) {
-        let by = own - std::mem::replace(&mut self.own[slot], own);
-        if by != 0 {
+    /// Replaces what a slot has beside its raises. Returns what it had before.
+    pub(crate) fn set(&mut self, slot: usize, own: i64) -> i64 {
+        let before = std::mem::replace(&mut self.own[slot], own);
+        if own != before {
             let leaf = slot + self.leaves;
-            self.largest[leaf] += by;
+            self.largest[leaf] += own - before;
             self.pull(leaf);
         }
+        before
     }
 
     fn apply(&mut self, node: usize, by: i64) {

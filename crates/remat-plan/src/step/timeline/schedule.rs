@@ -9,8 +9,19 @@ use crate::step::model::step::{Op, OpKind, Step, NONE};
 /// A change of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    Added { op: u32, slot: u32 },
-    Removed { op: u32, slot: u32 },
+    Added {
+        op: u32,
+        slot: u32,
+    },
+    Removed {
+        op: u32,
+        slot: u32,
+    },
+    /// A slot's own memory was known, and is to be worked out again. The changes that this follows from come after it.
+    Touched {
+        slot: u32,
+        own: i64,
+    },
 }
 
 /// Which ops run again when.
@@ -19,7 +30,8 @@ enum Change {
 /// that makes it to the last that reads it before it is made again. What limits the choice is memory, and ops that
 /// write in place: what they wrote into must be made again before it is read again.
 ///
-/// A change takes `O(log n)` for each storage and slot that it touches, beside the runs in these slots.
+/// A change takes `O(log n)` for each storage and slot that it touches. The memory of these slots is worked out when it
+/// is asked for, in time that grows with their runs; after changes that are undone it is known as before.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule<'a> {
     pub(crate) step: &'a Step,
@@ -27,7 +39,8 @@ pub(crate) struct Schedule<'a> {
     /// The lives of each storage.
     lives: Vec<Lives>,
     profile: Profile,
-    /// Slots whose own memory is to be worked out again.
+    /// Slots whose own memory is to be worked out again, and some that are not dirty any more. In the profile they hold
+    /// constants alone.
     dirty: Vec<u32>,
     is_dirty: Vec<bool>,
     /// Nanoseconds of runs again; more than 64 bits where dear ops run often.
@@ -95,6 +108,17 @@ impl<'a> Schedule<'a> {
         self.profile.largest() as u64
     }
 
+    /// Whether there are ever more bytes in memory. Works out no more slots than it takes to tell.
+    pub(crate) fn exceeds(&mut self, bytes: u64) -> bool {
+        // What is not worked out yet counts as less than it is.
+        while self.profile.largest() as u64 <= bytes {
+            if !self.settle_one() {
+                return false;
+            }
+        }
+        true
+    }
+
     /// The slot in which the most bytes are in memory.
     pub(crate) fn fullest_slot(&mut self) -> u32 {
         self.settle();
@@ -133,31 +157,38 @@ impl<'a> Schedule<'a> {
     /// Runs an op again in a slot.
     pub(crate) fn add(&mut self, op: u32, slot: u32) {
         if self.runs.add(op, slot) {
-            self.journal.push(Change::Added { op, slot });
             self.again += u128::from(self.step.ops[op as usize].cost);
             self.follow(op, slot);
+            self.journal.push(Change::Added { op, slot });
         }
     }
 
     /// Takes a run again out.
     pub(crate) fn remove(&mut self, op: u32, slot: u32) {
         if self.runs.remove(op, slot) {
-            self.journal.push(Change::Removed { op, slot });
             self.again -= u128::from(self.step.ops[op as usize].cost);
             self.follow(op, slot);
+            self.journal.push(Change::Removed { op, slot });
         }
     }
 
     /// Undoes the changes since a mark.
     pub(crate) fn undo_to(&mut self, mark: usize) {
         while self.journal.len() > mark {
-            match self.journal.pop() {
-                Some(Change::Added { op, slot }) => self.remove(op, slot),
-                Some(Change::Removed { op, slot }) => self.add(op, slot),
-                None => return,
+            let Some(change) = self.journal.pop() else {
+                return;
+            };
+            let before = self.journal.len();
+            match change {
+                Change::Added { op, slot } => self.remove(op, slot),
+                Change::Removed { op, slot } => self.add(op, slot),
+                Change::Touched { slot, own } => {
+                    self.is_dirty[slot as usize] = false;
+                    self.profile.set(slot as usize, own);
+                }
             }
             // The undoing is no change.
-            self.journal.pop();
+            self.journal.truncate(before);
         }
     }
 
@@ -170,7 +201,7 @@ impl<'a> Schedule<'a> {
     pub(crate) fn added_since(&self, mark: usize) -> Vec<(u32, u32)> {
         let added = |change: &Change| match *change {
             Change::Added { op, slot } => Some((op, slot)),
-            Change::Removed { .. } => None,
+            Change::Removed { .. } | Change::Touched { .. } => None,
         };
         let mut runs: Vec<(u32, u32)> = self.journal[mark..].iter().filter_map(added).collect();
         runs.sort_unstable();
@@ -236,15 +267,31 @@ impl<'a> Schedule<'a> {
     fn touch(&mut self, slot: u32) {
         if !std::mem::replace(&mut self.is_dirty[slot as usize], true) {
             self.dirty.push(slot);
+            let least = self.constants(slot) as i64;
+            let own = self.profile.set(slot as usize, least);
+            self.journal.push(Change::Touched { slot, own });
         }
     }
 
     fn settle(&mut self) {
+        while self.settle_one() {}
+    }
+
+    /// Works out the memory of a slot that is to be worked out again. Returns whether there was one.
+    fn settle_one(&mut self) -> bool {
         while let Some(slot) = self.dirty.pop() {
-            self.is_dirty[slot as usize] = false;
-            let own = self.walk(slot, |_, _| {});
-            self.profile.set(slot as usize, own as i64);
+            if std::mem::replace(&mut self.is_dirty[slot as usize], false) {
+                let own = self.walk(slot, |_, _| {});
+                self.profile.set(slot as usize, own as i64);
+                return true;
+            }
         }
+        false
+    }
+
+    /// Bytes of constants in a slot.
+    fn constants(&self, slot: u32) -> u64 {
+        self.step.constants[(slot as usize).min(self.step.ops.len())]
     }
 
     /// The runs of a slot in order.
@@ -262,7 +309,7 @@ impl<'a> Schedule<'a> {
     /// constants included. Returns the most.
     pub(crate) fn walk(&self, slot: u32, mut show: impl FnMut(Moment, u64)) -> u64 {
         let step = self.step;
-        let mut there = step.constants[(slot as usize).min(step.ops.len())];
+        let mut there = self.constants(slot);
         for run in self.runs_in(slot) {
             for &storage in step.reads.of(run.op() as usize) {
                 if let Some(life) = self.lives[storage as usize].at(run) {

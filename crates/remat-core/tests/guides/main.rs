@@ -1,0 +1,230 @@
+//! Steps that engines learn, and guides that they follow, in programs made for one rule each.
+
+mod program;
+
+use program::{fresh, guide, Program, DEVICE, LAYERS};
+use remat_core::*;
+
+/// Half of what the layers take.
+const TIGHT: u64 = 50 * LAYERS as u64;
+
+#[test]
+fn the_record_holds_the_ops_and_which_of_them_ran_again_before_which() {
+    let mut program = Program::new(TIGHT);
+    let recorded = program.learn(Program::train).expect("a step");
+    assert_eq!(recorded.signatures.len(), 2 * LAYERS + 1);
+    // The step that was recorded ended when the next one began, which is the one that ran last.
+    assert!(!recorded.replays.is_empty());
+    program.step(Program::train).expect("room");
+    assert_eq!(recorded.replays, program.replays);
+}
+
+#[test]
+fn sizes_that_are_known_late_do_not_add_up_from_step_to_step() {
+    let mut program = Program::new(TIGHT * 1_000);
+    let recorded = program.learn(|program| {
+        let mut layers = vec![program.weights];
+        for _ in 0..LAYERS {
+            let last = layers[layers.len() - 1];
+            let known = Some(Bytes(100_000));
+            layers.push(program.run(&[last], fresh(0), Replay::Allowed, known)?);
+        }
+        layers.remove(0);
+        program.backward(layers)
+    });
+    assert!(recorded.is_some());
+}
+
+#[test]
+fn what_was_made_long_ago_is_known_by_its_size_wherever_it_was_made() {
+    let mut program = Program::new(TIGHT + 100);
+    let order = program.op(&[program.weights], fresh(50)).expect("room");
+    let recorded = program.learn(|program| {
+        let layers = program.forward(order)?;
+        program.backward(layers)
+    });
+    assert_eq!(
+        recorded.map(|step| step.signatures.len()),
+        Some(2 * LAYERS + 1)
+    );
+}
+
+#[test]
+fn results_that_cannot_be_made_again_are_recorded_as_pinned() {
+    let mut program = Program::new(TIGHT);
+    let recorded = program.learn(|program| {
+        let drawn = program.run(&[], fresh(100), Replay::Forbidden, None)?;
+        let layers = program.forward(drawn)?;
+        program.engine.release(drawn)?;
+        program.backward(layers)
+    });
+    let events = recorded.expect("a step").events;
+    let drawn = events.iter().find_map(|event| match event {
+        Told::Op {
+            outputs,
+            replay: Replay::Forbidden,
+            ..
+        } => Some(outputs[0].tensor),
+        _ => None,
+    });
+    let drawn = drawn.expect("an op that cannot run again");
+    assert!(events.contains(&Told::Pin(drawn)));
+}
+
+/// An op that writes in place, run again, leaves what it writes into to others, or takes it.
+#[test]
+fn a_run_again_writes_into_a_copy_unless_it_is_told_otherwise() {
+    let steps = |program: &mut Program| {
+        let value = program.op(&[program.weights], fresh(100))?;
+        let reader = program.op(&[value], fresh(100))?;
+        let written = program.op(&[value], Output::InPlace { of: 0 })?;
+        program.engine.release(value)?;
+        let layers = program.forward(program.weights)?;
+        let sum = program.op(&[reader, written], fresh(100))?;
+        for tensor in [reader, written, sum] {
+            program.engine.release(tensor)?;
+        }
+        program.backward(layers)
+    };
+    let refused = |again: GuideAction| {
+        let mut program = Program::new(TIGHT + 400);
+        let recorded = program.learn(steps).expect("a step");
+        // The first op leaves as little referenced as the step began with, so that the step may begin with the next.
+        assert_eq!(recorded.signatures.len(), 2 * LAYERS + 5);
+        let (value, reader, written, sum) = (0, 1, 2, LAYERS as u32 + 3);
+        let drop = |op| GuideAction::Drop { op, output: 0 };
+        let (value, reader_again) = (GuideAction::Run(value), GuideAction::Run(reader));
+        let actions = [drop(reader), drop(written), value, again, reader_again];
+        let before_sum = actions.map(|action| (sum, action));
+        // Room for all of it.
+        let layers = (20..30).map(|layer| (sum, drop(3 + layer)));
+        let actions: Vec<_> = layers.chain(before_sum).collect();
+        program.engine.follow(guide(&recorded, &actions));
+        for _ in 0..4 {
+            program.step(steps).expect("room");
+        }
+        assert!(program.engine.guided().steps >= 3);
+        program.engine.guided().refused
+    };
+    assert_eq!(refused(GuideAction::Run(2)), 0);
+    assert!(refused(GuideAction::RunInPlace(2)) > 0);
+}
+
+/// A storage that was freed within the step has an id that another one has later.
+#[test]
+fn what_was_freed_is_not_dropped_under_its_old_name() {
+    let steps = |program: &mut Program| {
+        let value = program.op(&[program.weights], fresh(100))?;
+        let other = program.op(&[program.weights], fresh(100))?;
+        program.engine.release(value)?;
+        program.engine.collected();
+        let layers = program.forward(program.weights)?;
+        program.engine.release(other)?;
+        program.backward(layers)
+    };
+    let evictions = |actions: &[(u32, GuideAction)]| {
+        let mut program = Program::new(TIGHT + 100);
+        let recorded = program.learn(steps).expect("a step");
+        program.engine.follow(guide(&recorded, actions));
+        for _ in 0..4 {
+            program.step(steps).expect("room");
+        }
+        assert!(program.engine.guided().steps >= 3);
+        program.engine.counters()
+    };
+    let drop = GuideAction::Drop { op: 0, output: 0 };
+    assert_eq!(evictions(&[(20, drop)]), evictions(&[]));
+}
+
+/// A guide that has a step refused, which online is not, is given up after the third time.
+#[test]
+fn a_guide_whose_steps_are_refused_is_given_up() {
+    let steps = |program: &mut Program| {
+        // The step is known to begin here: from now on more is referenced.
+        let first = program.op(&[program.weights], fresh(100))?;
+        let parts: Vec<TensorId> = (0..10)
+            .map(|_| program.op(&[program.weights], fresh(100)))
+            .collect::<Result<_, _>>()?;
+        // Small and dear, so that online it stays.
+        let whole = program.op(&parts, fresh(1))?;
+        for part in parts {
+            program.engine.release(part)?;
+        }
+        // From here on there is no room for all parts at once.
+        let held = program.run(&[], fresh(800), Replay::Forbidden, None)?;
+        let layers = program.forward(program.weights)?;
+        let last = program.op(&[whole, held], fresh(100));
+        program.engine.release(whole)?;
+        program.engine.release(held)?;
+        program.engine.release(first)?;
+        let gradients = program.backward(layers);
+        program.engine.release(last?)?;
+        gradients
+    };
+    let mut program = Program::new(1_700);
+    let recorded = program.learn(steps).expect("a step");
+    let drops = (1..12).map(|op| (20, GuideAction::Drop { op, output: 0 }));
+    let drops: Vec<_> = drops.collect();
+    program.engine.follow(guide(&recorded, &drops));
+    let refused = (0..8).filter(|_| program.step(steps).is_err()).count();
+    let guided = program.engine.guided();
+    assert_eq!((guided.given_up, guided.guides), (1, 0), "{guided:?}");
+    assert!((3..=4).contains(&refused), "{refused}");
+    assert!(program.step(steps).is_ok());
+}
+
+/// Two kinds of step that begin alike have a plan each.
+#[test]
+fn steps_that_begin_alike_are_told_apart_where_they_part() {
+    let long = |program: &mut Program| program.train();
+    let other = |program: &mut Program| {
+        let layers = program.forward(program.weights)?;
+        let sum = program.op(&[program.weights, layers[LAYERS - 1]], fresh(200))?;
+        program.engine.release(sum)?;
+        program.backward(layers)
+    };
+    let mut program = Program::new(TIGHT);
+    for kind in [&long as &dyn Fn(&mut Program) -> Result<(), Error>, &other] {
+        let recorded = program.learn(kind).expect("a step");
+        program.engine.follow(guide(&recorded, &[]));
+    }
+    for _ in 0..2 {
+        program.step(long).expect("room");
+        program.step(other).expect("room");
+    }
+    let before = program.engine.guided();
+    for _ in 0..10 {
+        program.step(long).expect("room");
+        program.step(other).expect("room");
+    }
+    let after = program.engine.guided();
+    assert_eq!(after.steps - before.steps, 20);
+    assert_eq!(after.departures, before.departures);
+}
+
+#[test]
+fn an_op_that_was_begun_in_vain_ends_the_planned_step_and_the_recording() {
+    let broken = |program: &mut Program| {
+        let layers = program.forward(program.weights)?;
+        let op = program.begin(&[layers[3]], fresh(100), Replay::Allowed)?;
+        program.engine.cancel(op);
+        layers
+            .into_iter()
+            .try_for_each(|layer| program.engine.release(layer))
+    };
+    let mut program = Program::new(TIGHT);
+    let recorded = program.learn(Program::train).expect("a step");
+    program.engine.follow(guide(&recorded, &[]));
+    for _ in 0..2 {
+        program.step(Program::train).expect("room");
+    }
+    let before = program.engine.guided();
+    assert!(before.steps > 0);
+    program.step(broken).expect("room");
+    program.step(Program::train).expect("room");
+    program.step(Program::train).expect("room");
+    let after = program.engine.guided();
+    assert_eq!(after.departures, before.departures + 1);
+    assert_eq!(after.steps, before.steps + 2);
+    assert!(program.engine.peak(DEVICE).0 <= TIGHT);
+}
