@@ -250,9 +250,24 @@ def test_the_command_plans_steps_of_a_script(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "plans"),
+    [
+        ({}, True),
+        ({"policy": "dtr-anc"}, False),
+        ({"policy": "dtr-anc", "plan": "auto"}, True),
+        ({"costs": "bytes"}, False),
+        ({"plan": "off"}, False),
+    ],
+)
+def test_steps_are_planned_unless_the_run_asks_for_what_plans_change(settings: dict[str, str], plans: bool) -> None:
+    with remat.budget("1GiB", **settings) as run:
+        assert (run.stats().plan is not None) == plans
+
+
+@pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"plan": "always"}, "plan 'always': expected 'off' or 'auto'"),
+        ({"plan": "always"}, "plan 'always': expected 'auto' or 'off'"),
         ({"plan": "auto", "pool": "arena"}, "plan 'auto': steps are planned for counted bytes"),
     ],
 )

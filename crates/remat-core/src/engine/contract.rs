@@ -52,6 +52,8 @@ pub struct Engine {
     planner: Planner,
     goal: Goal,
     freed: Freed,
+    /// The device for whose memory steps are learned, if they are.
+    pub(super) learns: Option<DeviceId>,
     pub(super) guides: Option<Box<Guides>>,
 }
 
@@ -72,6 +74,7 @@ impl Engine {
             planner: Planner::new(&config),
             goal: Goal::default(),
             freed: Freed::default(),
+            learns: None,
             guides: None,
         }
     }
@@ -124,6 +127,9 @@ impl Engine {
         let expected = expected.into();
         check_spec(&self.state, op)?;
         check_size(expected.cost.0)?;
+        if self.guides.is_none() {
+            self.start_to_learn();
+        }
         let state = &mut self.state;
         state.open_call();
         if let Some(guides) = &mut self.guides {

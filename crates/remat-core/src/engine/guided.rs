@@ -8,12 +8,19 @@ impl Engine {
     /// Looks for steps that repeat from now on, to be planned for the memory of a device. Nothing else changes.
     ///
     /// A step is a period of what the engine is told: it came twice, the program refers to as much after it as before
-    /// it, and ops were replayed in it. Watching takes constant time an op, on average, and 80 bytes for each of the
-    /// last 2^20.
+    /// it, and ops were replayed in it. Watching begins after the first replay. It takes constant time an op, on
+    /// average, and 80 bytes for each of the last 2^20.
     pub fn learn_steps(&mut self, device: DeviceId) {
-        match &mut self.guides {
-            Some(guides) => guides.set_device(device),
-            None => self.guides = Some(Box::new(Guides::new(&self.state.graph, device))),
+        self.learns = Some(device);
+        if let Some(guides) = &mut self.guides {
+            guides.set_device(device);
+        }
+    }
+
+    /// Watches what repeats from now on, if steps are learned and an op was replayed.
+    pub(super) fn start_to_learn(&mut self) {
+        if let Some(device) = self.learns.filter(|_| self.state.counters.replays > 0) {
+            self.guides = Some(Box::new(Guides::new(&self.state.graph, device)));
         }
     }
 
@@ -26,7 +33,7 @@ impl Engine {
     /// decides, and only where it fits: bits, the budget and what is refused stay as they are without it.
     ///
     /// A guide that replays more than is replayed without it, three steps in a row, is given up.
-    /// Does nothing before [`learn_steps`](Engine::learn_steps).
+    /// Does nothing before [`learn_steps`](Engine::learn_steps) and the first replay.
     pub fn follow(&mut self, guide: Guide) {
         if let Some(guides) = &mut self.guides {
             guides.follow(guide);

@@ -25,6 +25,8 @@ const NEAR: f64 = 0.001;
 pub struct Planning {
     job: Option<Job>,
     seed: u64,
+    /// Steps that were recorded.
+    found: u64,
     /// Plans that were adopted.
     adopted: u64,
     /// Steps for which there is no plan.
@@ -165,6 +167,7 @@ impl Planning {
 
     /// Plans a step in the background.
     pub(super) fn start(&mut self, recorded: Recorded, budget: Bytes) {
+        self.found += 1;
         match Job::start(recorded, budget, self.seed) {
             Ok(job) => self.job = Some(job),
             Err(_) => self.hopeless += 1,
@@ -176,6 +179,7 @@ impl Planning {
     /// # Errors
     /// Those of Python.
     pub(super) fn write(&self, d: &Bound<'_, PyDict>) -> PyResult<()> {
+        d.set_item("found", self.found)?;
         d.set_item("adopted", self.adopted)?;
         d.set_item("hopeless", self.hopeless)?;
         let waits = |job: &Job| !job.done.load(Ordering::Acquire);

@@ -16,7 +16,7 @@ from .. import _native
 from .._errors import RematError, refusal_behind, refusals_forgotten
 from .._memory.budgets import Budget, DeviceBudget, budgets_of
 from .arena import Arena
-from .choices import DEFAULT_POLICIES, Costs, Plan, check_costs, check_plan, check_pool
+from .choices import DEFAULT_POLICIES, Costs, Plan, check_costs, check_pool, choose_plan
 from .run import Run, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,8 +42,9 @@ class budget:
 
     - ``costs`` says what an op costs that is weighed for eviction: its time as ``"measured"``, or as reckoned from the
       ``"bytes"`` of its arguments and results, so that two runs of a program evict the same.
-    - ``plan="auto"`` looks for steps that repeat, plans them in the background, and follows the plan from then on,
-      wherever the program does what it did before. Counted bytes only; ``"off"`` is the default.
+    - ``plan="auto"`` looks for steps that repeat and recompute, plans them in the background, and follows the plan from
+      then on, wherever the program does what it did before; ``"off"`` leaves all to the policy. By default it is
+      ``"auto"``, and ``"off"`` for a run that names a ``policy``, in an arena, and with ``costs="bytes"``.
 
     Raises ``ValueError`` for a budget or policy that makes no sense, :class:`remat.RematError` for nested budgets.
     Raises :class:`remat.BudgetError` when the tensors that exist already do not fit or, later, when an op does not.
@@ -67,11 +68,11 @@ class budget:
         thrash_limit: float | None = None,
         pool: str = "fungible",
         costs: Costs = "measured",
-        plan: Plan = "off",
+        plan: Plan | None = None,
     ) -> None:
         check_pool(pool)
         check_costs(costs)
-        check_plan(plan, pool)
+        plan = choose_plan(plan, policy, pool, costs)
         policy = policy or DEFAULT_POLICIES[pool]
         _native.check_policy(policy)
         if thrash_limit is not None and not thrash_limit > 0:

@@ -15,9 +15,9 @@ Costs = Literal["measured", "bytes"]
 COSTS = get_args(Costs)
 
 #: Whether steps that repeat are planned.
-Plan = Literal["off", "auto"]
+Plan = Literal["auto", "off"]
 
-#: Its choices, the default first.
+#: Its choices.
 PLANS = get_args(Plan)
 
 #: By pool, the eviction policy of a run that asks for none.
@@ -36,9 +36,16 @@ def check_costs(costs: str) -> None:
         raise ValueError(f"costs {costs!r}: expected 'measured' or 'bytes'")
 
 
-def check_plan(plan: str, pool: str) -> None:
-    """``ValueError`` for a way to plan that there is not, or not in this pool."""
+def choose_plan(plan: Plan | None, policy: str | None, pool: str, costs: Costs) -> Plan:
+    """Whether steps are planned. By default they are, unless the run asks for something that plans change: the
+    decisions of a policy by name, an arena, or runs that are alike.
+
+    ``ValueError`` for a way to plan that there is not, or not in this pool.
+    """
+    if plan is None:
+        return "off" if policy is not None or pool == "arena" or costs == "bytes" else "auto"
     if plan not in PLANS:
-        raise ValueError(f"plan {plan!r}: expected 'off' or 'auto'")
+        raise ValueError(f"plan {plan!r}: expected 'auto' or 'off'")
     if plan == "auto" and pool == "arena":
         raise ValueError("plan 'auto': steps are planned for counted bytes; take pool 'fungible', or plan 'off'")
+    return plan

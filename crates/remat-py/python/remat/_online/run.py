@@ -29,6 +29,8 @@ _active: Run | None = None
 class PlanStats:
     """Counters of planned steps. Overheads are times of recomputing as parts of the time of the step's own ops."""
 
+    #: Steps that repeat, and were recorded to be planned.
+    found: int
     #: Plans that were made and followed.
     adopted: int
     #: Steps that were recorded and for which no plan was found.
@@ -102,7 +104,7 @@ class Stats:
             f"{self.ops}, {self.recompute_seconds / seconds:.1%} of the time recomputing, "
             f"{self.decide_seconds / seconds:.2%} deciding"
             + (f"; {self.arena}" if self.arena else "")
-            + (f"; {self.plan}" if self.plan else "")
+            + (f"; {self.plan}" if self.plan and self.plan.found else "")
         )
 
 

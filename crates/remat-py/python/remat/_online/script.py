@@ -63,8 +63,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--plan",
         choices=PLANS,
-        default=PLANS[0],
-        help="auto: plan steps that repeat in the background, and follow the plan (default: off)",
+        help="auto: plan steps that repeat in the background, and follow the plan; off: leave all to the policy "
+        "(default: auto; off with --policy, --pool arena or --costs bytes)",
     )
     p.add_argument("script", help="the script to run")
     p.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
