@@ -4,17 +4,19 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use remat_core::{Bytes, Guide, Recorded};
-use remat_plan::step::{Learned, Progress, Search, StepError, StepPlan};
+use remat_plan::step::{Learned, Progress, Search, StepPlan};
 use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::{Event, Rerun};
 
-/// The longest that a step is planned, for each 3,000 of its ops or fewer; and in all.
+use crate::ffi::thread::{give_way, processor_time};
+
+/// The most processor time that a step is planned, for each 3,000 of its ops or fewer; and in all.
 const PATIENCE: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
 /// A plan is good enough that is this part of the time of the step from the bound.
@@ -46,7 +48,7 @@ struct Summary {
 struct Job {
     done: Arc<AtomicBool>,
     stopped: Arc<AtomicBool>,
-    found: mpsc::Receiver<Result<(StepPlan, Guide), StepError>>,
+    found: mpsc::Receiver<Option<(StepPlan, Guide)>>,
 }
 
 impl Drop for Job {
@@ -63,15 +65,17 @@ impl Job {
         let (send, found) = mpsc::channel();
         let (tell, stop) = (done.clone(), stopped.clone());
         let plan = move || {
-            let started = Instant::now();
+            give_way();
             let ops = recorded.signatures.len() as u32;
             let patience = (PATIENCE * ops.div_ceil(3000)).min(MOST_PATIENCE);
             let near = (recorded.cost().0 as f64 * NEAR) as u64;
             let watch = &mut |progress: &Progress| {
-                let late = started.elapsed() >= patience;
-                let late =
-                    late && progress.recompute_ns.is_some() || started.elapsed() >= MOST_PATIENCE;
-                let over = late || stop.load(Ordering::Relaxed) || is_near(progress, near);
+                let elapsed = processor_time();
+                let late = elapsed >= patience && progress.recompute_ns.is_some();
+                let over = late
+                    || elapsed >= MOST_PATIENCE
+                    || stop.load(Ordering::Relaxed)
+                    || is_near(progress, near);
                 if over {
                     ControlFlow::Break(())
                 } else {
@@ -84,8 +88,11 @@ impl Job {
                 known: online(learned.events(), budget),
                 ..Search::default()
             };
+            let found = learned.plan(budget, search, watch).ok();
+            // One that replays more than is replayed without it is none.
+            let found = found.filter(|(plan, _)| plan.recompute_ns <= recorded.replayed.0);
             // Nobody listens any more when the budget was left meanwhile.
-            let _ = send.send(learned.plan(budget, search, watch));
+            let _ = send.send(found);
             tell.store(true, Ordering::Release);
         };
         thread::Builder::new()
@@ -147,7 +154,7 @@ impl Planning {
         }
         let found = job.found.try_recv();
         self.job = None;
-        let Ok(Ok((plan, guide))) = found else {
+        let Ok(Some((plan, guide))) = found else {
             self.hopeless += 1;
             return None;
         };

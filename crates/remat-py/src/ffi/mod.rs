@@ -14,5 +14,6 @@ pub mod layout;
 pub mod owned;
 pub mod settings;
 pub mod shell;
+pub mod thread;
 pub mod torch_internals;
 pub mod watch;
