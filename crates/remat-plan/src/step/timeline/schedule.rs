@@ -190,6 +190,13 @@ impl<'a> Schedule<'a> {
             // The undoing is no change.
             self.journal.truncate(before);
         }
+        while self
+            .dirty
+            .last()
+            .is_some_and(|&slot| !self.is_dirty[slot as usize])
+        {
+            self.dirty.pop();
+        }
     }
 
     /// A mark to undo changes to.
@@ -402,5 +409,91 @@ impl<'a> Schedule<'a> {
                     life.is_some_and(|life| life.end == run) && there.is_none()
                 })
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use remat_trace::{Event, TraceOutput, TraceOutputKind};
+
+    /// Each op reads the result of the one before and of another one, and makes a result of some bytes, or writes over
+    /// what the other one made.
+    fn step(ops: &[(u64, usize, bool)]) -> Step {
+        let constant = Event::Constant {
+            tensor: 0,
+            bytes: 3,
+            device: 0,
+        };
+        let op = |(place, &(bytes, other, writes)): (usize, &(u64, usize, bool))| {
+            let inputs = vec![place as u64, (other % (place + 1)) as u64];
+            let kind = if writes && inputs[1] > 0 {
+                TraceOutputKind::InPlace { of: 1 }
+            } else {
+                TraceOutputKind::Fresh { bytes, device: 0 }
+            };
+            Event::Op {
+                name: "op".into(),
+                inputs,
+                outputs: vec![TraceOutput {
+                    tensor: place as u64 + 1,
+                    kind,
+                }],
+                workspace: bytes % 3,
+                workspace_device: 0,
+                cost: bytes,
+                replay: true,
+            }
+        };
+        let events: Vec<Event> = [constant]
+            .into_iter()
+            .chain(ops.iter().enumerate().map(op))
+            .collect();
+        Step::from_events(&events).expect("a sound step")
+    }
+
+    /// The schedule with the same runs, made from nothing.
+    fn afresh<'a>(schedule: &Schedule<'a>) -> Schedule<'a> {
+        let mut fresh = Schedule::new(schedule.step);
+        for slot in 0..schedule.runs.slots() {
+            for &op in schedule.runs.within(slot) {
+                fresh.add(op, slot);
+            }
+        }
+        fresh
+    }
+
+    proptest! {
+        #[test]
+        fn changes_and_their_undoing_leave_what_the_runs_alone_say(
+            ops in prop::collection::vec((1u64..20, 0usize..12, prop::bool::weighted(0.2)), 2..12),
+            changes in prop::collection::vec((0u8..7, 0u32..13, 0u32..13, 0u64..120), 0..40),
+        ) {
+            let step = step(&ops);
+            let mut schedule = Schedule::new(&step);
+            let mut marks = Vec::new();
+            for (change, op, slot, bytes) in changes {
+                let op = op % step.ops.len() as u32;
+                match change {
+                    0..=2 if schedule.may_run(op, slot) => schedule.add(op, slot),
+                    3 => schedule.remove(op, slot % step.ops.len() as u32),
+                    4 => marks.push(schedule.mark()),
+                    5 => {
+                        let mark = marks.pop();
+                        schedule.undo_to(mark.unwrap_or(0));
+                    }
+                    6 => prop_assert_eq!(schedule.exceeds(bytes), afresh(&schedule).peak() > bytes),
+                    _ => {}
+                }
+            }
+            let mut fresh = afresh(&schedule);
+            for slot in 0..=schedule.runs.slots() {
+                prop_assert_eq!(schedule.peak_of(slot), fresh.peak_of(slot));
+            }
+            prop_assert_eq!(schedule.peak(), fresh.peak());
+            prop_assert_eq!(schedule.again_ns(), fresh.again_ns());
+            prop_assert_eq!(schedule.is_valid(), fresh.is_valid());
+        }
     }
 }
