@@ -4,10 +4,10 @@
 
 mod front;
 
-use front::program::{play, Event, Setting};
+use front::program::{play, play_steps, Event, Setting};
 use front::{Call, Fate, Front};
 use proptest::prelude::*;
-use remat_core::{names, Bytes, Config, DeviceId, Error, Output, Replay, TensorId};
+use remat_core::{names, Bytes, Config, DeviceId, Draws, Error, Output, Replay, TensorId};
 
 fn settings() -> impl Strategy<Value = Setting> {
     (
@@ -54,6 +54,37 @@ proptest! {
     fn the_same_events_give_the_same_decisions(setting in settings(), events in events()) {
         prop_assert_eq!(play(&setting, &events), play(&setting, &events));
     }
+}
+
+/// Whatever a guide says, values stay, inputs are there and bytes stay under the budget.
+#[test]
+fn any_guide_of_random_steps_may_be_followed() {
+    let mut draws = Draws(7);
+    let mut followed = 0;
+    for seed in 0..24 {
+        let setting = Setting {
+            policy: seed % names().count(),
+            keep: seed % 2 == 0,
+            ignore: false,
+            banish: seed % 5 == 0,
+            dtr_order: seed % 3 == 0,
+            devices: 1 + u8::from(seed % 4 == 0),
+            budget: 60 + draws.next() % 100,
+            arena: 0,
+        };
+        let mut numbers = || draws.next() as u16;
+        // Ops, releases and reads. A recording ends where an op is begun in vain, and budgets stay.
+        let mut event = || {
+            let kind = [0, 0, 0, 0, 14, 17][usize::from(numbers()) % 6];
+            let mut of = [(); 6].map(|()| numbers());
+            (of[2], of[3]) = (of[2] / 10 * 10 + 5, of[3] | 1);
+            (kind, of)
+        };
+        let events: Vec<Event> = (0..70).map(|_| event()).collect();
+        let actions: Vec<[u16; 4]> = (0..60).map(|_| [(); 4].map(|()| numbers())).collect();
+        followed += u32::from(play_steps(&setting, &events, &actions).ops > 100);
+    }
+    assert!(followed > 5, "{followed}");
 }
 
 const DEVICE: u8 = 0;

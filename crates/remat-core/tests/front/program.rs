@@ -227,3 +227,48 @@ pub fn play(setting: &Setting, events: &[Event]) -> (Vec<Step>, String) {
         format!("{:?}", front.engine),
     )
 }
+
+/// Runs the same events again and again, as a step each, and follows a guide of whatever step the engine records. The
+/// numbers say which actions the guide has: places, kinds, ops and outputs. Returns counts of guided steps.
+pub fn play_steps(setting: &Setting, events: &[Event], actions: &[[u16; 4]]) -> Guided {
+    let mut front = Front::new(config(setting));
+    front.engine.learn_steps(DeviceId(0));
+    for _ in 0..10 {
+        for bytes in [10, 5, 0] {
+            // Guides may have left no room for them.
+            let _ = front.constant(bytes, 0);
+        }
+        for event in events {
+            step(&mut front, setting, event);
+        }
+        while let Some(last) = front.held.len().checked_sub(1) {
+            front.release(last);
+        }
+        front.collect();
+        if let Some(recorded) = front.engine.recorded_step() {
+            front.engine.follow(guide(&recorded, actions));
+        }
+    }
+    front.engine.guided()
+}
+
+/// A guide with any actions.
+fn guide(recorded: &Recorded, actions: &[[u16; 4]]) -> Guide {
+    let ops = recorded.signatures.len();
+    let mut before = vec![Vec::new(); ops];
+    for &[place, kind, op, output] in actions {
+        let place = usize::from(place) % ops;
+        if place > 0 {
+            let op = u32::from(op) % place as u32;
+            before[place].push(match kind % 4 {
+                0 => GuideAction::Run(op),
+                1 => GuideAction::RunInPlace(op),
+                _ => GuideAction::Drop {
+                    op,
+                    output: u32::from(output % 3),
+                },
+            });
+        }
+    }
+    Guide::new(recorded.signatures.clone(), &before, recorded.replayed).expect("earlier ops")
+}
