@@ -1,5 +1,5 @@
-//! Any text as a trace, a line with `plan`, and any text as a plan of it. Refusals are one line of text; a plan that the
-//! planner makes is valid.
+//! Any text as a trace, a line with `plan`, and any text as a plan of it. Refusals are one line of text; a plan that
+//! the planner makes is valid.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
