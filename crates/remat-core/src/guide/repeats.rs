@@ -68,7 +68,7 @@ pub(super) struct Repeats {
     prefixes: Vec<u64>,
     /// The sum of the hashes of all ops before each, whatever their order.
     sums: Vec<u64>,
-    /// Ops since which no op was replayed that is older than they are, in order.
+    /// Ops since which no op was replayed that is older than they are, and that counts, in order.
     starts: Vec<u32>,
     /// The longest period so far that repeats, memory that rises and falls included, but for replays of older ops; 0 if
     /// there is none.
