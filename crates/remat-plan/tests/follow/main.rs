@@ -4,7 +4,7 @@ use remat_core::{
     Bytes, Config, Cost, DeviceId, Draws, Engine, Error, Guide, GuideAction, Guided, InvalidGuide,
     Recorded,
 };
-use remat_plan::step::{verify, Learned, Search};
+use remat_plan::step::{verify, Learned, Search, StepError};
 use remat_trace::{open, Event, Replayer};
 use std::ops::ControlFlow;
 
@@ -125,6 +125,32 @@ fn a_step_that_repeats_is_recorded_planned_and_followed() {
         assert!(last < online * 9 / 10, "{case:?}: {last} for {online}");
         assert!(program.engine().peak(DeviceId(0)).0 <= budget);
     }
+}
+
+#[test]
+fn a_plan_that_replays_more_than_the_step_did_is_none() {
+    let (events, budget) = at(("unet", 60));
+    let mut program = Program::new(budget);
+    let mut recorded = (0..10).find_map(|_| {
+        program.run(&events).expect("room");
+        program.replayer.engine_mut().recorded_step()
+    });
+    let recorded = recorded.as_mut().expect("a step was recorded");
+    let mut plan = |replayed| {
+        recorded.replayed = replayed;
+        let search = Search {
+            iterations: Some(1),
+            ..Search::default()
+        };
+        let watch = &mut |_: &_| ControlFlow::Continue(());
+        Learned::new(recorded).plan(Bytes(budget), search, watch)
+    };
+    let (found, _) = plan(Cost(u64::MAX)).expect("a plan");
+    let planned = Cost(found.recompute_ns);
+    assert!(plan(planned).is_ok());
+    let replayed = Cost(planned.0 - 1);
+    let refused = plan(replayed).map(|(plan, _)| plan);
+    assert_eq!(refused, Err(StepError::NoGain { planned, replayed }));
 }
 
 #[test]

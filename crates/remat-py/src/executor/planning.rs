@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use remat_core::{Bytes, Guide, Recorded};
-use remat_plan::step::{Learned, Progress, Search, StepPlan};
+use remat_plan::step::{Learned, Progress, Search, StepError, StepPlan};
 use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::{Event, Rerun};
 
@@ -48,7 +48,7 @@ struct Summary {
 struct Job {
     done: Arc<AtomicBool>,
     stopped: Arc<AtomicBool>,
-    found: mpsc::Receiver<Option<(StepPlan, Guide)>>,
+    found: mpsc::Receiver<Result<(StepPlan, Guide), StepError>>,
 }
 
 impl Drop for Job {
@@ -88,11 +88,8 @@ impl Job {
                 known: online(learned.events(), budget),
                 ..Search::default()
             };
-            let found = learned.plan(budget, search, watch).ok();
-            // One that replays more than is replayed without it is none.
-            let found = found.filter(|(plan, _)| plan.recompute_ns <= recorded.replayed.0);
             // Nobody listens any more when the budget was left meanwhile.
-            let _ = send.send(found);
+            let _ = send.send(learned.plan(budget, search, watch));
             tell.store(true, Ordering::Release);
         };
         thread::Builder::new()
@@ -154,7 +151,7 @@ impl Planning {
         }
         let found = job.found.try_recv();
         self.job = None;
-        let Ok(Some((plan, guide))) = found else {
+        let Ok(Ok((plan, guide))) = found else {
             self.hopeless += 1;
             return None;
         };

@@ -6,7 +6,7 @@ use crate::step::model::step::Step;
 use crate::step::plan::step_plan::{Action, StepPlan};
 use crate::step::search::planner::{Planner, Search};
 use crate::step::search::rounds::Progress;
-use remat_core::{Bytes, Guide, GuideAction, Recorded};
+use remat_core::{Bytes, Cost, Guide, GuideAction, Recorded};
 use remat_trace::Event;
 use std::ops::ControlFlow;
 
@@ -86,7 +86,8 @@ impl<'a> Learned<'a> {
     /// allocator; offline, a plan may hold it.
     ///
     /// # Errors
-    /// As [`Planner::plan`], and [`StepError::Event`] for a recording whose events do not follow one another.
+    /// As [`Planner::plan`], [`StepError::Event`] for a recording whose events do not follow one another, and
+    /// [`StepError::NoGain`] for a plan that the engine would give up.
     pub fn plan(
         &self,
         budget: Bytes,
@@ -100,6 +101,10 @@ impl<'a> Learned<'a> {
         let step = Step::from_program(&translated.events)?;
         search.known.push(translated.reruns(&recorded.replays));
         let plan = Planner::new(&step).plan(budget, &search, watch)?;
+        let (planned, replayed) = (Cost(plan.recompute_ns), recorded.replayed);
+        if planned > replayed {
+            return Err(StepError::NoGain { planned, replayed });
+        }
         let actions = before_each(&plan, translated, recorded.signatures.len());
         let guide = Guide::new(recorded.signatures.clone(), &actions, recorded.replayed);
         let guide = guide.map_err(|_| StepError::Event {

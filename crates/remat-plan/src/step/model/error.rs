@@ -1,6 +1,6 @@
 //! Steps that cannot be planned, and budgets that cannot be met.
 
-use remat_core::Bytes;
+use remat_core::{Bytes, Cost};
 use std::fmt;
 
 /// Why there is no plan.
@@ -25,6 +25,13 @@ pub enum StepError {
         /// The smallest budget for which a plan was found, in bytes.
         smallest: Bytes,
     },
+    /// The best plan found of a step that an engine recorded replays more than the engine did.
+    NoGain {
+        /// The cost of replays in the plan.
+        planned: Cost,
+        /// The cost of those in the step.
+        replayed: Cost,
+    },
 }
 
 impl fmt::Display for StepError {
@@ -45,6 +52,11 @@ impl fmt::Display for StepError {
                 f,
                 "no plan fits into {budget}; the smallest budget with one is {smallest} ({} bytes)",
                 smallest.0
+            ),
+            StepError::NoGain { planned, replayed } => write!(
+                f,
+                "the best plan found recomputes for {} ns, without it the step does for {} ns",
+                planned.0, replayed.0
             ),
         }
     }

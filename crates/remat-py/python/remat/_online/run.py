@@ -33,7 +33,7 @@ class PlanStats:
     found: int
     #: Plans that were made and followed.
     adopted: int
-    #: Steps that were recorded and for which no plan was found.
+    #: Steps that were recorded and for which no plan was found that recomputes less.
     hopeless: int
     #: Plans given up, because they recomputed more than is recomputed without them.
     given_up: int
