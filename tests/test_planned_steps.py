@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,34 +12,8 @@ import torch
 from bits import bits, differences
 from process import PYTHON, REMAT, program, ran
 from remat._torch_internals import eager
+from repeated_steps import Trainer, planned, until_planned
 from sample import some
-from torch import Tensor, nn
-
-
-class Trainer:
-    """A network that trains on batches of its own drawing, and what it computed."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(3)
-        blocks = [nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Dropout(0.1), nn.Linear(128, 64)) for _ in range(8)]
-        self.model = nn.ModuleList(blocks)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3)
-        self.losses: list[Tensor] = []
-
-    def forward(self, x: Tensor) -> Tensor:
-        for block in self.model:
-            x = x + block(x)
-        return x.square().mean()
-
-    def train(self, rows: int = 256) -> None:
-        loss = self.forward(torch.randn(rows, 64))
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.losses.append(loss.detach())
-
-    def result(self) -> list[object]:
-        return [self.losses, list(self.model.parameters()), torch.get_rng_state()]
 
 
 def smaller_batch(trainer: Trainer) -> None:
@@ -92,27 +65,6 @@ DEPARTURES = (
     clipping,
     skipped_update,
 )
-
-
-def planned(run: remat.Run) -> remat.PlanStats:
-    """Counters of plans, once none is being made. One that was made is adopted at the next op."""
-    while True:
-        plan = run.stats().plan
-        assert plan is not None
-        if not plan.under_way:
-            return plan
-        time.sleep(0.01)
-
-
-def until_planned(run: remat.Run, step: Callable[[], None]) -> Iterator[int]:
-    """Steps until a plan was adopted, in the order in which they ran."""
-    for number in range(40):
-        step()
-        planned(run)
-        step()
-        yield number
-        if planned(run).adopted:
-            return
 
 
 def trained(trainer: Trainer, departure: Callable[[Trainer], None], steps: int) -> None:
