@@ -41,6 +41,10 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_DISPATCH", "native")
 
 
+# Plans that earlier runs made would decide what happens in a test.
+os.environ["REMAT_CACHE"] = "off"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also the tests marked as full: all of the cross products")
 

@@ -60,7 +60,7 @@ def test_without_a_backward_pass_that_is_said_of_a_graph_from_the_cache_too(tmp_
         assert words == "graph 0: no backward pass\n"
 
 
-@pytest.mark.parametrize("damage", ["gone", "cut short"])
+@pytest.mark.parametrize("damage", [pytest.param("gone", marks=pytest.mark.full), "cut short"])
 def test_what_was_not_kept_is_said_to_be_unknown_and_how_to_know_it(tmp_path: Path, cache: Path, damage: str) -> None:
     script = program(tmp_path, TRAINED)
     reports(script)

@@ -219,7 +219,7 @@ def test_steps_are_planned_unless_the_run_asks_for_what_plans_change(settings: d
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"plan": "always"}, "plan 'always': expected 'auto' or 'off'"),
+        ({"plan": "always"}, "plan 'always': expected 'auto', 'off' or a file of plans; there is no such file"),
         ({"plan": "auto", "pool": "arena"}, "plan 'auto': steps are planned for counted bytes"),
     ],
 )

@@ -52,7 +52,7 @@ pub struct Engine {
     planner: Planner,
     goal: Goal,
     freed: Freed,
-    /// The device for whose memory steps are learned, if they are.
+    /// The device for whose memory steps are to be learned from the first replay on.
     pub(super) learns: Option<DeviceId>,
     pub(super) guides: Option<Box<Guides>>,
 }
@@ -127,7 +127,7 @@ impl Engine {
         let expected = expected.into();
         check_spec(&self.state, op)?;
         check_size(expected.cost.0)?;
-        if self.guides.is_none() {
+        if self.learns.is_some() {
             self.start_to_learn();
         }
         let state = &mut self.state;

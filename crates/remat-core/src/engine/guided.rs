@@ -9,19 +9,26 @@ impl Engine {
     ///
     /// A step is a period of what the engine is told: it came twice, the program refers to as much after it as before
     /// it, and ops were replayed in it. Watching begins after the first replay. It takes constant time an op, on
-    /// average, and 80 bytes for each of the last 2^20.
+    /// average, and 80 bytes for each of the last 2^20. Steps that are [followed](Engine::follow) already are not
+    /// learned.
     pub fn learn_steps(&mut self, device: DeviceId) {
         self.learns = Some(device);
-        if let Some(guides) = &mut self.guides {
-            guides.set_device(device);
-        }
     }
 
     /// Watches what repeats from now on, if steps are learned and an op was replayed.
     pub(super) fn start_to_learn(&mut self) {
-        if let Some(device) = self.learns.filter(|_| self.state.counters.replays > 0) {
-            self.guides = Some(Box::new(Guides::new(&self.state.graph, device)));
+        if self.state.counters.replays == 0 {
+            return;
         }
+        if let Some(device) = self.learns.take() {
+            self.guides().learn_for(device);
+        }
+    }
+
+    fn guides(&mut self) -> &mut Guides {
+        let graph = &self.state.graph;
+        let new = || Box::new(Guides::new(graph));
+        self.guides.get_or_insert_with(new)
     }
 
     /// The step that was recorded since the last call, if there is one. It came twice before.
@@ -32,12 +39,10 @@ impl Engine {
     /// Follows a plan from now on, whenever ops come as it expects. What it has happen is done beside what the policy
     /// decides, and only where it fits: bits, the budget and what is refused stay as they are without it.
     ///
-    /// A guide that replays more than is replayed without it, three steps in a row, is given up.
-    /// Does nothing before [`learn_steps`](Engine::learn_steps) and the first replay.
+    /// A guide of the same ops is replaced. One that replays more than is replayed without it, as a part of the step's
+    /// time and three steps in a row, is given up.
     pub fn follow(&mut self, guide: Guide) {
-        if let Some(guides) = &mut self.guides {
-            guides.follow(guide);
-        }
+        self.guides().follow(guide);
     }
 
     /// Forgets all steps that were learned and all plans, as after a change of the budget; steps are learned anew.

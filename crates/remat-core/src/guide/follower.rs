@@ -1,6 +1,6 @@
 //! Where in a planned step the program is.
 
-use super::plan::{Guide, GuideAction};
+use super::plan::{Guide, GuideAction, StepCosts};
 use crate::graph::{Graph, Made, NONE};
 use crate::ids::{Cost, OpId, StorageId};
 
@@ -47,13 +47,6 @@ struct InForce {
     strikes: u32,
 }
 
-/// Costs since the engine was made.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Costs {
-    pub(super) first: u64,
-    pub(super) replayed: u64,
-}
-
 /// The guides, and the place of the program in one of them.
 #[derive(Default)]
 pub(super) struct Follower {
@@ -70,14 +63,23 @@ pub(super) struct Follower {
     op_places: Vec<u32>,
     /// The place of each storage among `storages`, by its id.
     storage_places: Vec<u32>,
-    since: Costs,
+    /// Costs since the engine was made, when the step began.
+    since: StepCosts,
     pub(super) counts: Guided,
 }
 
 impl Follower {
+    /// Follows a guide too, in place of one of the same ops if there is one.
     pub(super) fn add(&mut self, guide: Guide) {
-        self.guides.push(InForce { guide, strikes: 0 });
-        self.counts.guides += 1;
+        let strikes = 0;
+        let same = |other: &InForce| other.guide.signatures() == guide.signatures();
+        match self.guides.iter().position(same) {
+            Some(at) => self.guides[at] = InForce { guide, strikes },
+            None => {
+                self.guides.push(InForce { guide, strikes });
+                self.counts.guides += 1;
+            }
+        }
     }
 
     /// Forgets all guides.
@@ -94,7 +96,12 @@ impl Follower {
 
     /// An op of this signature is about to be announced. Appends to `planned` what is to happen before. Returns whether
     /// a guide is followed.
-    pub(super) fn meet(&mut self, signature: u64, now: Costs, planned: &mut Vec<Planned>) -> bool {
+    pub(super) fn meet(
+        &mut self,
+        signature: u64,
+        now: StepCosts,
+        planned: &mut Vec<Planned>,
+    ) -> bool {
         self.at = match self.at {
             Some((guide, place)) if self.guides[guide].guide.is_at(place, signature) => {
                 Some((guide, place))
@@ -206,7 +213,7 @@ impl Follower {
     }
 
     /// An op ran. If it is the last of a step that was followed, the guide is judged.
-    pub(super) fn end_step(&mut self, now: Costs) {
+    pub(super) fn end_step(&mut self, now: StepCosts) {
         let Some((guide, place)) = self.at else {
             return;
         };
@@ -218,14 +225,17 @@ impl Follower {
             return;
         }
         self.at = None;
-        let replayed = now.replayed - self.since.replayed;
+        let step = StepCosts {
+            first: Cost(now.first.0 - self.since.first.0),
+            replayed: Cost(now.replayed.0 - self.since.replayed.0),
+        };
         self.counts.steps += 1;
-        self.counts.cost.0 += now.first - self.since.first;
-        self.counts.replayed.0 += replayed;
-        if replayed <= own.replayed().0 {
-            *strikes = 0;
-        } else {
+        self.counts.cost.0 += step.first.0;
+        self.counts.replayed.0 += step.replayed.0;
+        if own.is_beaten(step) {
             self.strike(guide);
+        } else {
+            *strikes = 0;
         }
     }
 

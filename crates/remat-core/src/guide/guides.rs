@@ -1,7 +1,7 @@
 //! All that is known of steps that repeat, told what the engine is told.
 
-use super::follower::{Costs, Follower, Guided, Planned};
-use super::plan::Guide;
+use super::follower::{Follower, Guided, Planned};
+use super::plan::{Guide, StepCosts};
 use super::recorder::{Departed, Recorded, Recorder};
 use super::repeats::{Moment, Period, Repeats};
 use super::signature::Origins;
@@ -28,7 +28,8 @@ enum Learning {
 
 /// Steps that are learned and followed.
 pub(crate) struct Guides {
-    device: DeviceId,
+    /// The device for whose memory steps are learned, if they are.
+    device: Option<DeviceId>,
     origins: Origins,
     repeats: Repeats,
     learning: Learning,
@@ -55,8 +56,8 @@ pub(crate) struct Guides {
 }
 
 impl Guides {
-    /// Of an engine that holds this.
-    pub(crate) fn new(graph: &Graph, device: DeviceId) -> Guides {
+    /// Of an engine that holds this. Nothing is learned yet.
+    pub(crate) fn new(graph: &Graph) -> Guides {
         let storages = graph.storages.iter();
         let referenced = storages.filter(|storage| storage.used && storage.refs > 0);
         let (mut bytes, mut count) = (0, 0);
@@ -65,7 +66,7 @@ impl Guides {
             count += 1;
         }
         Guides {
-            device,
+            device: None,
             origins: Origins::default(),
             repeats: Repeats::default(),
             learning: Learning::Seeking,
@@ -83,8 +84,9 @@ impl Guides {
         }
     }
 
-    pub(crate) fn set_device(&mut self, device: DeviceId) {
-        self.device = device;
+    /// Learns steps from now on, for the memory of a device.
+    pub(crate) fn learn_for(&mut self, device: DeviceId) {
+        self.device = Some(device);
     }
 
     /// Forgets steps and plans.
@@ -105,6 +107,10 @@ impl Guides {
     }
 
     pub(crate) fn follow(&mut self, guide: Guide) {
+        let hash = guide.hash();
+        if !self.known.contains(&hash) {
+            self.known.push(hash);
+        }
         self.follower.add(guide);
     }
 
@@ -118,10 +124,12 @@ impl Guides {
                 .follower
                 .meet(self.signature, costs(counters), &mut self.planned);
         self.in_a_row = if follows { self.in_a_row + 1 } else { 0 };
-        self.learn(graph, counters);
+        if let Some(device) = self.device {
+            self.learn(graph, counters, device);
+        }
     }
 
-    fn learn(&mut self, graph: &Graph, counters: &Counters) {
+    fn learn(&mut self, graph: &Graph, counters: &Counters, device: DeviceId) {
         let earliest = std::mem::replace(&mut self.earliest, u64::MAX);
         match std::mem::replace(&mut self.learning, Learning::Seeking) {
             Learning::Recording(recorder) if recorder.is_whole() => {
@@ -133,8 +141,7 @@ impl Guides {
             Learning::Waiting(period) if period.ahead == 0 => {
                 let replayed = Cost(period.replayed);
                 let first = self.announced;
-                let recorder =
-                    Recorder::new(graph, self.device, period.signatures, replayed, first);
+                let recorder = Recorder::new(graph, device, period.signatures, replayed, first);
                 self.learning = Learning::Recording(Box::new(recorder));
                 return;
             }
@@ -328,9 +335,9 @@ enum Sign {
     Minus,
 }
 
-fn costs(counters: &Counters) -> Costs {
-    Costs {
-        first: counters.first_cost.0,
-        replayed: counters.replayed_cost.0,
+fn costs(counters: &Counters) -> StepCosts {
+    StepCosts {
+        first: counters.first_cost,
+        replayed: counters.replayed_cost,
     }
 }

@@ -19,5 +19,5 @@ mod signature;
 pub use follower::Guided;
 pub(crate) use follower::Planned;
 pub(crate) use guides::Guides;
-pub use plan::{Guide, GuideAction, InvalidGuide};
+pub use plan::{Guide, GuideAction, InvalidGuide, StepCosts};
 pub use recorder::{Recorded, Told, ToldOutput};

@@ -1,6 +1,7 @@
 //! A planned step, as a follower needs it.
 
 use crate::ids::Cost;
+use crate::random::mix;
 use std::fmt;
 
 /// A thing that a plan has happen before an op.
@@ -19,6 +20,15 @@ pub enum GuideAction {
     RunInPlace(u32),
 }
 
+/// The time of a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepCosts {
+    /// That of its ops, each once.
+    pub first: Cost,
+    /// That of its replays.
+    pub replayed: Cost,
+}
+
 /// A plan of a step: the ops by their signatures, and what is to happen before each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guide {
@@ -26,7 +36,7 @@ pub struct Guide {
     /// Where the actions before each op start, and where the last ones end.
     starts: Vec<u32>,
     actions: Vec<GuideAction>,
-    replayed: Cost,
+    online: StepCosts,
     /// Of the ops up to each the most that, from the last ones on, are the first ones too, but not all of them (Knuth,
     /// Morris, Pratt 1977).
     borders: Vec<u32>,
@@ -46,14 +56,14 @@ impl std::error::Error for InvalidGuide {}
 
 impl Guide {
     /// A guide from the signatures of a step's ops ([`Recorded::signatures`](crate::Recorded)), the actions before
-    /// each, and the cost of the replays without the guide.
+    /// each, and the time of the step without the guide.
     ///
     /// # Errors
     /// [`InvalidGuide`].
     pub fn new(
         signatures: Vec<u64>,
         actions: &[Vec<GuideAction>],
-        replayed: Cost,
+        online: StepCosts,
     ) -> Result<Guide, InvalidGuide> {
         if signatures.is_empty() || actions.len() != signatures.len() {
             return Err(InvalidGuide);
@@ -63,7 +73,7 @@ impl Guide {
             signatures,
             starts: vec![0],
             actions: Vec::new(),
-            replayed,
+            online,
         };
         for (place, before) in (0..).zip(actions) {
             let earlier = |action: &GuideAction| match *action {
@@ -80,14 +90,36 @@ impl Guide {
         Ok(guide)
     }
 
+    /// The signatures of the step's ops.
+    pub fn signatures(&self) -> &[u64] {
+        &self.signatures
+    }
+
+    /// The actions before the op at a place. Panics for a place that the step does not have.
+    pub fn before(&self, place: usize) -> &[GuideAction] {
+        &self.actions[self.starts[place] as usize..self.starts[place + 1] as usize]
+    }
+
+    /// The time of the step without the guide.
+    pub fn online(&self) -> StepCosts {
+        self.online
+    }
+
+    /// A hash of the step's ops, whichever comes first.
+    pub fn hash(&self) -> u64 {
+        let hashes = self.signatures.iter().map(|&signature| mix(signature));
+        hashes.fold(0, u64::wrapping_add)
+    }
+
     /// The ops of the step.
     pub(super) fn len(&self) -> usize {
         self.signatures.len()
     }
 
-    /// Cost of the replays in a step before there was a guide.
-    pub(super) fn replayed(&self) -> Cost {
-        self.replayed
+    /// Whether a step that took so long replayed more than one without the guide, of its time.
+    pub(super) fn is_beaten(&self, step: StepCosts) -> bool {
+        let product = |a: Cost, b: Cost| u128::from(a.0) * u128::from(b.0);
+        product(step.replayed, self.online.first) > product(self.online.replayed, step.first)
     }
 
     /// Whether the op at a place of the step has this signature.
@@ -111,11 +143,6 @@ impl Guide {
     /// Whether it starts like another guide up to a place.
     pub(super) fn starts_like(&self, other: &Guide, place: usize) -> bool {
         self.len() > place && self.signatures[..place] == other.signatures[..place]
-    }
-
-    /// The actions before the op at a place.
-    pub(super) fn before(&self, place: usize) -> &[GuideAction] {
-        &self.actions[self.starts[place] as usize..self.starts[place + 1] as usize]
     }
 }
 

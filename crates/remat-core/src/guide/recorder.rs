@@ -1,5 +1,6 @@
 //! One step that repeats, written down for a planner.
 
+use super::plan::StepCosts;
 use crate::graph::Graph;
 use crate::ids::{Bytes, Cost, DeviceId, OpId, TensorId};
 use crate::op::{Finished, OpSpec, Output, Replay};
@@ -21,6 +22,14 @@ pub struct Recorded {
 }
 
 impl Recorded {
+    /// The time of the step, as the engine ran it.
+    pub fn costs(&self) -> StepCosts {
+        StepCosts {
+            first: self.cost(),
+            replayed: self.replayed,
+        }
+    }
+
     /// Time of all ops, each once.
     pub fn cost(&self) -> Cost {
         let costs = self.events.iter().map(|event| match event {

@@ -270,5 +270,5 @@ fn guide(recorded: &Recorded, actions: &[[u16; 4]]) -> Guide {
             });
         }
     }
-    Guide::new(recorded.signatures.clone(), &before, recorded.replayed).expect("earlier ops")
+    Guide::new(recorded.signatures.clone(), &before, recorded.costs()).expect("earlier ops")
 }

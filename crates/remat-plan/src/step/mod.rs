@@ -54,7 +54,7 @@ mod search;
 mod timeline;
 mod verify;
 
-pub use learned::Learned;
+pub use learned::{Learned, PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION};
 pub use model::error::StepError;
 pub use model::step::Step;
 pub use plan::step_plan::{Action, StepPlan, PLAN_VERSION};

@@ -2,9 +2,9 @@
 
 use remat_core::{
     Bytes, Config, Cost, DeviceId, Draws, Engine, Error, Guide, GuideAction, Guided, InvalidGuide,
-    Recorded,
+    Recorded, StepCosts,
 };
-use remat_plan::step::{verify, Learned, Search, StepError};
+use remat_plan::step::{verify, Learned, PlannedStep, PlannedSteps, Search, StepError};
 use remat_trace::{open, Event, Replayer};
 use std::ops::ControlFlow;
 
@@ -29,19 +29,27 @@ struct Program {
     budget: Bytes,
     /// The cost of replays in each plan so far.
     planned: Vec<u64>,
+    plans: PlannedSteps,
 }
 
 impl Program {
     fn new(budget: u64) -> Program {
-        let mut replayer = Replayer::new(Config {
+        let mut program = Program::unlearned(budget);
+        program.replayer.engine_mut().learn_steps(DeviceId(0));
+        program
+    }
+
+    /// One whose steps are not learned.
+    fn unlearned(budget: u64) -> Program {
+        let replayer = Replayer::new(Config {
             budgets: vec![Some(Bytes(budget))],
             ..Config::default()
         });
-        replayer.engine_mut().learn_steps(DeviceId(0));
         Program {
             replayer,
             budget: Bytes(budget),
             planned: Vec::new(),
+            plans: PlannedSteps::new("cpu", budget),
         }
     }
 
@@ -86,6 +94,7 @@ impl Program {
         let verified = verify(learned.events(), &plan).expect("a valid plan");
         assert!(verified.peak_bytes <= self.budget.0);
         self.planned.push(plan.recompute_ns);
+        self.plans.add(PlannedStep::new(&plan, guide.clone()));
         self.replayer.engine_mut().follow(guide);
     }
 }
@@ -103,6 +112,35 @@ fn at((name, percent): (&str, u64)) -> (Vec<Event>, u64) {
     let events = recorded(name);
     let budget = peak(&events) / 100 * percent;
     (events, budget)
+}
+
+/// Another engine is told of the plans before its first op, as a file holds them, and learns no steps.
+#[test]
+fn plans_are_followed_by_another_engine_from_its_second_step_on() {
+    for case in CASES {
+        let (events, budget) = at(case);
+        let mut first = Program::new(budget);
+        let replayed: Vec<u64> = (0..10).map(|_| first.step(&events)).collect();
+        let plans = PlannedSteps::from_json(&first.plans.to_json()).expect("as written");
+        assert_eq!(plans, first.plans);
+        let mut second = Program::unlearned(budget);
+        let engine = second.replayer.engine_mut();
+        plans
+            .steps
+            .into_iter()
+            .for_each(|step| engine.follow(step.guide));
+        let again: Vec<u64> = (0..4).map(|_| second.step(&events)).collect();
+        assert!(
+            second.guided().steps >= 2,
+            "{case:?}: {:?}",
+            second.guided()
+        );
+        assert_eq!(second.planned.len(), 0);
+        assert!(
+            again[3].abs_diff(replayed[9]) <= replayed[9] / 100,
+            "{case:?}: {again:?} as {replayed:?}"
+        );
+    }
 }
 
 /// Once the plan is followed, a step takes as long as planned, within a hundredth, and less than without it.
@@ -250,14 +288,14 @@ fn wrong(recorded: &Recorded, draws: &mut Draws) -> Guide {
             });
         }
     }
-    Guide::new(recorded.signatures.clone(), &actions, recorded.replayed).expect("earlier ops")
+    Guide::new(recorded.signatures.clone(), &actions, recorded.costs()).expect("earlier ops")
 }
 
 #[test]
 fn a_guide_names_ops_before_its_own_and_each_op_has_a_list() {
     let drop = |op| vec![GuideAction::Drop { op, output: 0 }];
     let made = |signatures: &[u64], actions: &[Vec<GuideAction>]| {
-        Guide::new(signatures.to_vec(), actions, Cost(0))
+        Guide::new(signatures.to_vec(), actions, StepCosts::default())
     };
     assert!(made(&[1, 2], &[vec![], drop(0)]).is_ok());
     assert_eq!(made(&[1, 2], &[vec![], drop(1)]), Err(InvalidGuide));

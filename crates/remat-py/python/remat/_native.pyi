@@ -8,6 +8,13 @@ import torch
 
 __version__: str
 
+class PlanFiles(TypedDict):
+    """Files of plans: one to follow, one to write, and the folder of the plans of all runs."""
+
+    given: str | None
+    out: str | None
+    cache: str | None
+
 class Settings(TypedDict):
     """Settings of a :class:`Session`; known to type checkers alone."""
 
@@ -22,6 +29,7 @@ class Settings(TypedDict):
     #: Costs of ops: their times as measured, or reckoned from their bytes.
     costs: Literal["measured", "bytes"]
     plan: Literal["off", "auto"]
+    plan_files: PlanFiles
 
 class Session:
     def __new__(
@@ -42,6 +50,7 @@ class Session:
     def enter_arena(self, bytes: int) -> None: ...
     def leave_arena(self) -> None: ...
     def forked(self) -> bool: ...
+    def close_plans(self) -> list[str]: ...
     def restore(self) -> None: ...
     def set_budget(self, pool: int, bytes: int | None) -> None: ...
     def stats(self) -> dict[str, Any]: ...

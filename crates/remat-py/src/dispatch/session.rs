@@ -21,6 +21,7 @@ use crate::ffi::errors::{as_torch_raises, remat_error};
 use crate::ffi::layout::{Impl, Layout};
 use crate::ffi::torch_internals::TorchInternals;
 use crate::tracking::accelerators::Accelerators;
+use crate::tracking::devices::Follow;
 use crate::tracking::trace::Trace;
 
 /// A budget in force: a torch dispatch mode whose decisions the engine makes.
@@ -83,8 +84,9 @@ impl Session {
         executor.unbounded = budgets.iter().all(|(_, _, bytes)| bytes.is_none());
         executor.follow = settings.follow;
         if settings.plan == Plan::Auto && !executor.unbounded {
-            executor.planning = Some(Planning::new(settings.seed));
-            executor.engine.learn_steps(executor.budget_device);
+            let planning = Planning::new(settings.seed, settings.plan_files.into());
+            executor.planning = Some(planning.map_err(PyValueError::new_err)?);
+            executor.load_plans(executor.follow == Follow::Fixed)?;
         }
         let knowledge = Knowledge::take(&mut executor.devices);
         let smallest = budgets.iter().filter_map(|b| b.2).min().unwrap_or(0);
@@ -220,6 +222,14 @@ impl Session {
         }
     }
 
+    /// Writes the run's plans where none was made. Returns what went wrong with files of plans, a line each.
+    fn close_plans(&self, py: Python<'_>) -> Vec<String> {
+        let held = self.lock.enter(py);
+        let planning =
+            held.and_then(|mut held| held.state.executor.planning.as_mut().map(Planning::close));
+        planning.unwrap_or_default()
+    }
+
     /// Makes every live storage resident and usable, and ends the session's decisions.
     fn restore(&self, py: Python<'_>) -> PyResult<()> {
         let Some(mut held) = self.lock.enter(py) else {
@@ -287,10 +297,8 @@ impl Session {
             .engine
             .set_budget(DeviceId(device), left)
             .map_err(|e| executor.refusal(py, &e))?;
-        if let Some(planning) = &mut executor.planning {
-            planning.forget();
-            executor.engine.forget_steps();
-        }
+        // A budget below that of a plan that was given leaves it all to the policy.
+        executor.load_plans(false)?;
         executor.perform(py)?;
         executor.collect();
         Ok(())

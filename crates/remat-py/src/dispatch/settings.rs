@@ -12,6 +12,7 @@ use remat_core::{
 };
 
 use super::costs::{costs, Costs};
+use crate::executor::PlanFiles;
 use crate::ffi::arena::{ALIGNMENT, SMALLEST};
 use crate::tracking::devices::Follow;
 use crate::tracking::slack::slack;
@@ -54,6 +55,23 @@ pub(super) struct Settings {
     pub(super) costs: Costs,
     #[pyo3(from_py_with = plan)]
     pub(super) plan: Plan,
+    pub(super) plan_files: Files,
+}
+
+/// Where plans are read and written: a file to follow, one to write, the folder of the plans of all runs.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(super) struct Files {
+    given: Option<PathBuf>,
+    out: Option<PathBuf>,
+    cache: Option<PathBuf>,
+}
+
+impl From<Files> for PlanFiles {
+    fn from(files: Files) -> PlanFiles {
+        let Files { given, out, cache } = files;
+        PlanFiles { given, out, cache }
+    }
 }
 
 /// Whether steps are planned.

@@ -5,6 +5,7 @@ mod constants;
 mod native;
 mod perform;
 mod placed;
+mod plan_files;
 mod planned;
 mod planning;
 mod records;
@@ -14,6 +15,7 @@ mod unreferenced;
 
 pub use accelerators::fresh;
 pub use placed::{is_exhausted, replaying};
+pub use plan_files::PlanFiles;
 pub use planning::Planning;
 pub use state::Executor;
 pub use unreferenced::Yield;

@@ -10,10 +10,11 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use remat_core::{Bytes, Guide, Recorded};
-use remat_plan::step::{Learned, Progress, Search, StepError, StepPlan};
+use remat_plan::step::{Learned, PlannedStep, PlannedSteps, Progress, Search, StepError};
 use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::{Event, Rerun};
 
+use super::plan_files::PlanFiles;
 use crate::ffi::thread::{give_way, processor_time};
 
 /// The most processor time that a step is planned, for each 3,000 of its ops or fewer; and in all.
@@ -23,32 +24,37 @@ const MOST_PATIENCE: Duration = Duration::from_secs(10);
 const NEAR: f64 = 0.001;
 
 /// The plans of a run.
-#[derive(Default)]
 pub struct Planning {
     job: Option<Job>,
     seed: u64,
+    files: PlanFiles,
+    /// The plans to follow, and no others.
+    given: Option<PlannedSteps>,
+    /// The plans that are followed, with the device and the budget as the user gave it.
+    plans: PlannedSteps,
+    /// Faults of files, a line each.
+    troubles: Vec<String>,
+    /// Plans that were made by other runs.
+    loaded: u64,
     /// Steps that were recorded.
     found: u64,
     /// Plans that were adopted.
     adopted: u64,
     /// Steps for which there is no plan.
     hopeless: u64,
-    /// The plan adopted last.
-    latest: Option<Summary>,
 }
 
-/// Nanoseconds of a planned step.
-struct Summary {
-    cost: u64,
-    recompute: u64,
-    bound: u64,
+/// A plan that was made, or why there is none, and what went wrong with files.
+struct Made {
+    step: Result<PlannedStep, StepError>,
+    troubles: Vec<String>,
 }
 
 /// A step that is being planned.
 struct Job {
     done: Arc<AtomicBool>,
     stopped: Arc<AtomicBool>,
-    found: mpsc::Receiver<Result<(StepPlan, Guide), StepError>>,
+    found: mpsc::Receiver<Made>,
 }
 
 impl Drop for Job {
@@ -59,7 +65,13 @@ impl Drop for Job {
 
 impl Job {
     /// Plans a step on a thread of its own, which needs nothing of Python.
-    fn start(recorded: Recorded, budget: Bytes, seed: u64) -> std::io::Result<Job> {
+    fn start(
+        recorded: Recorded,
+        budget: Bytes,
+        seed: u64,
+        files: PlanFiles,
+        mut plans: PlannedSteps,
+    ) -> std::io::Result<Job> {
         let done = Arc::new(AtomicBool::new(false));
         let stopped = Arc::new(AtomicBool::new(false));
         let (send, found) = mpsc::channel();
@@ -88,8 +100,20 @@ impl Job {
                 known: online(learned.events(), budget),
                 ..Search::default()
             };
+            let made = learned.plan(budget, search, watch);
+            let step = made.map(|(plan, guide)| PlannedStep::new(&plan, guide));
+            let mut troubles = Vec::new();
+            if let Ok(step) = &step {
+                plans.add(step.clone());
+                let kept = files.keep(&plans.device, plans.budget_bytes, step);
+                troubles.extend(
+                    [kept, files.write_out(&plans)]
+                        .into_iter()
+                        .filter_map(Result::err),
+                );
+            }
             // Nobody listens any more when the budget was left meanwhile.
-            let _ = send.send(learned.plan(budget, search, watch));
+            let _ = send.send(Made { step, troubles });
             tell.store(true, Ordering::Release);
         };
         thread::Builder::new()
@@ -124,23 +148,75 @@ fn is_near(progress: &Progress, nanoseconds: u64) -> bool {
 }
 
 impl Planning {
-    /// Plans with this seed.
-    pub fn new(seed: u64) -> Planning {
-        Planning {
+    /// Plans with this seed, kept in these files.
+    ///
+    /// # Errors
+    /// What is wrong with the file that was given or is to be written, in one line.
+    pub fn new(seed: u64, files: PlanFiles) -> Result<Planning, String> {
+        files.check_out()?;
+        Ok(Planning {
+            job: None,
             seed,
-            ..Planning::default()
-        }
+            given: files.given()?,
+            files,
+            plans: PlannedSteps::new("", 0),
+            troubles: Vec::new(),
+            loaded: 0,
+            found: 0,
+            adopted: 0,
+            hopeless: 0,
+        })
     }
 
-    /// Plans made so far, and the one under way, are of another budget.
-    pub fn forget(&mut self) {
+    /// Whether steps are learned: not where a plan was given.
+    pub fn learns(&self) -> bool {
+        self.given.is_none()
+    }
+
+    /// Drops the plans that were followed so far and the one under way, and takes those that other runs made for a
+    /// budget, in bytes as the user gave it.
+    ///
+    /// # Errors
+    /// In one line, that the plan that was given is for another device or more bytes. None is followed then.
+    pub(super) fn load(&mut self, device: &str, budget: u64) -> Result<Vec<Guide>, String> {
         self.job = None;
-        self.latest = None;
+        self.plans = PlannedSteps::new(device, budget);
+        let steps = match &self.given {
+            Some(given) if given.device == device && given.budget_bytes <= budget => {
+                given.steps.clone()
+            }
+            Some(given) => {
+                return Err(format!(
+                    "the plan is for {} on {}, the budget is {} on {device}: have one made for it (plan_out, --plan-out)",
+                    Bytes(given.budget_bytes), given.device, Bytes(budget),
+                ));
+            }
+            None => {
+                let (steps, trouble) = self.files.cached(device, budget);
+                self.troubles.extend(trouble);
+                steps
+            }
+        };
+        self.loaded += steps.len() as u64;
+        let guides = steps.iter().map(|step| step.guide.clone()).collect();
+        for step in steps {
+            self.plans.add(step);
+        }
+        Ok(guides)
     }
 
     /// The process is the child of a fork, where the thread is not.
     pub fn leave(mut self) {
         std::mem::forget(self.job.take());
+    }
+
+    /// Writes the plans of the run where none was made, and tells what went wrong with files, a line each.
+    pub fn close(&mut self) -> Vec<String> {
+        if self.adopted == 0 && self.files.out.is_some() {
+            self.troubles
+                .extend(self.files.write_out(&self.plans).err());
+        }
+        std::mem::take(&mut self.troubles)
     }
 
     /// The plan that was made since the last call. It is adopted.
@@ -149,19 +225,20 @@ impl Planning {
         if !job.done.load(Ordering::Acquire) {
             return None;
         }
-        let found = job.found.try_recv();
+        let made = job.found.try_recv();
         self.job = None;
-        let Ok(Ok((plan, guide))) = found else {
+        let Ok(Made {
+            step: Ok(step),
+            troubles,
+        }) = made
+        else {
             self.hopeless += 1;
             return None;
         };
+        self.troubles.extend(troubles);
         self.adopted += 1;
-        self.latest = Some(Summary {
-            cost: plan.cost_ns,
-            recompute: plan.recompute_ns,
-            bound: plan.bound_ns,
-        });
-        Some(guide)
+        self.plans.add(step.clone());
+        Some(step.guide)
     }
 
     /// Whether a step can be planned now.
@@ -169,10 +246,11 @@ impl Planning {
         self.job.is_none()
     }
 
-    /// Plans a step in the background.
+    /// Plans a step in the background, within so many bytes of the engine's.
     pub(super) fn start(&mut self, recorded: Recorded, budget: Bytes) {
         self.found += 1;
-        match Job::start(recorded, budget, self.seed) {
+        let (files, plans) = (self.files.clone(), self.plans.clone());
+        match Job::start(recorded, budget, self.seed, files, plans) {
             Ok(job) => self.job = Some(job),
             Err(_) => self.hopeless += 1,
         }
@@ -183,16 +261,17 @@ impl Planning {
     /// # Errors
     /// Those of Python.
     pub(super) fn write(&self, d: &Bound<'_, PyDict>) -> PyResult<()> {
+        d.set_item("loaded", self.loaded)?;
         d.set_item("found", self.found)?;
         d.set_item("adopted", self.adopted)?;
         d.set_item("hopeless", self.hopeless)?;
         let waits = |job: &Job| !job.done.load(Ordering::Acquire);
         d.set_item("under_way", self.job.as_ref().is_some_and(waits))?;
-        let latest = self.latest.as_ref();
-        let planned = latest.and_then(|plan| overhead(plan.recompute, plan.cost));
+        let latest = self.plans.steps.last();
+        let planned = latest.and_then(|plan| overhead(plan.recompute_ns, plan.cost_ns));
         d.set_item("planned_overhead", planned)?;
-        let least =
-            latest.and_then(|plan| overhead(plan.bound.saturating_sub(plan.cost), plan.cost));
+        let least = latest
+            .and_then(|plan| overhead(plan.bound_ns.saturating_sub(plan.cost_ns), plan.cost_ns));
         d.set_item("least_overhead", least)
     }
 }

@@ -166,9 +166,7 @@ impl Executor {
             self.set_given(self.budget_device, None);
             self.set_given(id, given);
             self.budget_device = id;
-            if self.planning.is_some() {
-                self.engine.learn_steps(id);
-            }
+            self.load_plans(true)?;
         }
         Ok(id)
     }

@@ -106,7 +106,7 @@ impl<'a> Learned<'a> {
             return Err(StepError::NoGain { planned, replayed });
         }
         let actions = before_each(&plan, translated, recorded.signatures.len());
-        let guide = Guide::new(recorded.signatures.clone(), &actions, recorded.replayed);
+        let guide = Guide::new(recorded.signatures.clone(), &actions, recorded.costs());
         let guide = guide.map_err(|_| StepError::Event {
             event: 0,
             fault: "starts a step in which an op is planned before it ran",

@@ -1,6 +1,8 @@
 //! Steps that an engine recorded while a program ran, and plans as an engine follows them.
 
 mod events;
+mod file;
 mod guide;
 
+pub use file::{PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION};
 pub use guide::Learned;

@@ -16,7 +16,7 @@ from .. import _native
 from .._errors import RematError, refusal_behind, refusals_forgotten
 from .._memory.budgets import Budget, DeviceBudget, budgets_of
 from .arena import Arena
-from .choices import DEFAULT_POLICIES, Costs, Plan, check_costs, check_pool, choose_plan
+from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, choose_plans
 from .run import Run, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,7 +44,10 @@ class budget:
       ``"bytes"`` of its arguments and results, so that two runs of a program evict the same.
     - ``plan="auto"`` looks for steps that repeat and recompute, plans them in the background, and follows the plan from
       then on, wherever the program does what it did before; ``"off"`` leaves all to the policy. By default it is
-      ``"auto"``, and ``"off"`` for a run that names a ``policy``, in an arena, and with ``costs="bytes"``.
+      ``"auto"``, and ``"off"`` for a run that names a ``policy``, in an arena, and with ``costs="bytes"``. Plans are
+      kept in the folder ``REMAT_CACHE`` (by default ``~/.cache/remat``; ``off`` keeps none), and are there when the
+      program runs again within the same budget. A file that ``plan_out`` wrote is followed, and no other plan made.
+    - ``plan_out`` is a file that the plans of the run are written to, for ``plan``.
 
     Raises ``ValueError`` for a budget or policy that makes no sense, :class:`remat.RematError` for nested budgets.
     Raises :class:`remat.BudgetError` when the tensors that exist already do not fit or, later, when an op does not.
@@ -68,11 +71,12 @@ class budget:
         thrash_limit: float | None = None,
         pool: str = "fungible",
         costs: Costs = "measured",
-        plan: Plan | None = None,
+        plan: str | os.PathLike[str] | None = None,
+        plan_out: str | os.PathLike[str] | None = None,
     ) -> None:
         check_pool(pool)
         check_costs(costs)
-        plan = choose_plan(plan, policy, pool, costs)
+        plans = choose_plans(plan, plan_out, policy, pool, costs)
         policy = policy or DEFAULT_POLICIES[pool]
         _native.check_policy(policy)
         if thrash_limit is not None and not thrash_limit > 0:
@@ -81,7 +85,7 @@ class budget:
         if pool == "arena":
             _check_arena(budgets)
         self._budget, self._device, self._pool = budget, device, pool
-        self._settings = Settings(policy, seed, thrash_limit, trace, costs, plan)
+        self._settings = Settings(policy, seed, thrash_limit, trace, costs, plans)
         self._run: Run | None = None
 
     def _following_accelerator(self) -> budget:

@@ -3,7 +3,11 @@ whether steps are planned."""
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import Literal, get_args
+
+import torch
 
 #: Names of both ways. The one that counts comes first and is the default.
 POOLS = ("fungible", "arena")
@@ -36,16 +40,63 @@ def check_costs(costs: str) -> None:
         raise ValueError(f"costs {costs!r}: expected 'measured' or 'bytes'")
 
 
-def choose_plan(plan: Plan | None, policy: str | None, pool: str, costs: Costs) -> Plan:
-    """Whether steps are planned. By default they are, unless the run asks for something that plans change: the
-    decisions of a policy by name, an arena, or runs that are alike.
+@dataclass(frozen=True)
+class Plans:
+    """Whether steps are planned, and the files of plans."""
 
-    ``ValueError`` for a way to plan that there is not, or not in this pool.
+    #: Whether planned steps are followed.
+    way: Plan = "off"
+    #: A file with the plans to follow, and no others.
+    given: str | None = None
+    #: The file that the run's plans are written to.
+    out: str | None = None
+    #: The folder of the plans of all runs.
+    cache: str | None = None
+
+
+#: Steps are not planned.
+NO_PLANS = Plans()
+
+
+def plan_cache() -> str | None:
+    """The folder of the plans of all runs under this torch; ``None`` where ``REMAT_CACHE`` is ``off``.
+
+    ``REMAT_CACHE`` names the folder of all that Remat keeps, by default ``remat`` in the user's cache folder.
+    """
+    folder = os.environ.get("REMAT_CACHE")
+    if folder is None:
+        base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        folder = os.path.join(base, "remat")
+    if folder in ("", "off"):
+        return None
+    return os.path.join(folder, "plans", f"torch-{torch.__version__}")
+
+
+def choose_plans(
+    plan: str | os.PathLike[str] | None,
+    out: str | os.PathLike[str] | None,
+    policy: str | None,
+    pool: str,
+    costs: Costs,
+) -> Plans:
+    """Whether steps are planned, and the files of plans. By default they are, unless the run asks for something that
+    plans change: the decisions of a policy by name, an arena, or runs that are alike.
+
+    ``ValueError`` for a plan that there is not, or not in this pool, and for a file to write where no plan is made.
     """
     if plan is None:
-        return "off" if policy is not None or pool == "arena" or costs == "bytes" else "auto"
+        alike = policy is not None or pool == "arena" or costs == "bytes"
+        plan = "off" if alike and out is None else "auto"
+    if plan != "off" and pool == "arena":
+        raise ValueError(f"plan {plan!r}: steps are planned for counted bytes; take pool 'fungible', or plan 'off'")
     if plan not in PLANS:
-        raise ValueError(f"plan {plan!r}: expected 'auto' or 'off'")
-    if plan == "auto" and pool == "arena":
-        raise ValueError("plan 'auto': steps are planned for counted bytes; take pool 'fungible', or plan 'off'")
-    return plan
+        if not os.path.exists(plan):
+            raise ValueError(f"plan {plan!r}: expected 'auto', 'off' or a file of plans; there is no such file")
+        if out is not None:
+            raise ValueError(f"plan_out {out!r}: the plan {plan!r} is followed and none is made; take plan 'auto'")
+        return Plans("auto", os.fspath(plan))
+    if plan == "off":
+        if out is not None:
+            raise ValueError(f"plan_out {out!r}: with plan 'off' no plan is made; take plan 'auto'")
+        return NO_PLANS
+    return Plans("auto", out=None if out is None else os.fspath(out), cache=plan_cache())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from .._memory.budgets import Budget, DeviceBudget, bytes_of, device_of
 from .._memory.tensors import live_tensors
 from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
-from .choices import Costs, Plan
+from .choices import NO_PLANS, Costs, Plans
 from .dispatch import way_for
 from .escape import Escapes
 
@@ -29,6 +30,8 @@ _active: Run | None = None
 class PlanStats:
     """Counters of planned steps. Overheads are times of recomputing as parts of the time of the step's own ops."""
 
+    #: Plans that other runs made: of the cache, or of the file that was given.
+    loaded: int
     #: Steps that repeat, and were recorded to be planned.
     found: int
     #: Plans that were made and followed.
@@ -104,7 +107,7 @@ class Stats:
             f"{self.ops}, {self.recompute_seconds / seconds:.1%} of the time recomputing, "
             f"{self.decide_seconds / seconds:.2%} deciding"
             + (f"; {self.arena}" if self.arena else "")
-            + (f"; {self.plan}" if self.plan and self.plan.found else "")
+            + (f"; {self.plan}" if self.plan and (self.plan.found or self.plan.loaded) else "")
         )
 
 
@@ -122,8 +125,8 @@ class Settings:
     trace: str | os.PathLike[str] | None = None
     #: The origin of an op's cost.
     costs: Costs = "measured"
-    #: Whether steps that repeat are planned.
-    plan: Plan = "off"
+    #: Whether steps that repeat are planned, and the files of plans.
+    plans: Plans = NO_PLANS
     #: Whether the budget moves to the first accelerator that the program uses.
     follows_accelerator: bool = False
 
@@ -143,7 +146,12 @@ def _native_settings(settings: Settings, arena: Arena | None) -> _native.Setting
         "seed": settings.seed,
         "thrash_limit": settings.thrash_limit,
         "costs": settings.costs,
-        "plan": settings.plan,
+        "plan": settings.plans.way,
+        "plan_files": {
+            "given": settings.plans.given,
+            "out": settings.plans.out,
+            "cache": settings.plans.cache,
+        },
         "trace": settings.trace,
         "follow": "accelerator" if settings.follows_accelerator else "fixed",
         "memory": "fungible" if arena is None else "movable arena" if alone else "arena",
@@ -285,8 +293,10 @@ class Run:
         self._dispatch.leave()
         self._escapes.remove()
         stats = None
+        troubles: list[str] = []
         try:
             stats = self.stats()
+            troubles = self._mode.close_plans()
             self._close_arena()  # the tensors that are brought back now may be more than it holds
             with eager.below_autograd():
                 self._mode.restore()
@@ -294,6 +304,8 @@ class Run:
             self._dispatch.forget()
             self._final = stats
             _active = None
+        for trouble in troubles:
+            warnings.warn(f"remat: {trouble}", RuntimeWarning, stacklevel=4)
 
     def _close_arena(self) -> None:
         if self._arena is not None:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
-from .choices import COSTS, DEFAULT_POLICIES, PLANS, POOLS
+from .choices import COSTS, DEFAULT_POLICIES, POOLS
 
 if TYPE_CHECKING:
     from .budget import budget
@@ -21,6 +21,7 @@ _EXAMPLES = """examples:
   remat run --budget 512MB --policy lru --trace step.trace.zst train.py
   remat run --budget cuda:0=6GiB --budget cpu=8GiB train.py
   remat run --budget 2GiB --pool arena train.py
+  remat run --budget 2GiB --plan-out train.plan.json train.py
 
 The script sees its own arguments, exit code, signals and tracebacks. A short report ends the run (on stderr).
 """
@@ -62,10 +63,11 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument(
         "--plan",
-        choices=PLANS,
-        help="auto: plan steps that repeat in the background, and follow the plan; off: leave all to the policy "
-        "(default: auto; off with --policy, --pool arena or --costs bytes)",
+        metavar="auto|off|FILE",
+        help="auto: plan steps that repeat in the background, and follow the plan; off: leave all to the policy; FILE: "
+        "follow the plans that --plan-out wrote (default: auto; off with --policy, --pool arena or --costs bytes)",
     )
+    p.add_argument("--plan-out", metavar="FILE", help="write the plans of the run, for --plan")
     p.add_argument("script", help="the script to run")
     p.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     return p
@@ -172,6 +174,7 @@ def _budget(options: argparse.Namespace) -> budget:
         pool=options.pool,
         costs=options.costs,
         plan=options.plan,
+        plan_out=options.plan_out,
     )
     names_device = isinstance(asked, dict) or options.device is not None
     return context if names_device or options.pool == "arena" else context._following_accelerator()

@@ -1,0 +1,154 @@
+//! Plans of steps in files: the one that a run is given, the one that it writes, and the folder of those of all runs.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use remat_plan::step::{PlannedStep, PlannedSteps};
+
+/// Plans that are taken from the folder: those used last.
+const MOST_TAKEN: usize = 8;
+
+/// Plans that the folder keeps: those used last.
+const MOST_KEPT: usize = 256;
+
+/// Where plans are read and written.
+#[derive(Clone, Debug, Default)]
+pub struct PlanFiles {
+    /// The plans to follow, and no others.
+    pub given: Option<PathBuf>,
+    /// The file that the run's plans are written to.
+    pub out: Option<PathBuf>,
+    /// The folder of the plans of all runs.
+    pub cache: Option<PathBuf>,
+}
+
+/// A fault of a file, in one line.
+fn at(what: &str, path: &Path, error: impl std::fmt::Display) -> String {
+    format!("{what} {}: {error}", path.display())
+}
+
+impl PlanFiles {
+    /// The plans that a run of this budget was given.
+    ///
+    /// # Errors
+    /// What is wrong with the file, in one line.
+    pub(super) fn given(&self) -> Result<Option<PlannedSteps>, String> {
+        let read = |path: &PathBuf| read(path).map_err(|e| at("cannot follow the plan", path, e));
+        self.given.as_ref().map(read).transpose()
+    }
+
+    /// The plans in the folder for a budget, those used last first, and what was wrong with one.
+    pub(super) fn cached(&self, device: &str, budget: u64) -> (Vec<PlannedStep>, Option<String>) {
+        let Some(folder) = &self.cache else {
+            return (Vec::new(), None);
+        };
+        let prefix = prefix(device, budget);
+        let mut files = plans_in(folder);
+        files.retain(|(_, path)| name(path).starts_with(&prefix));
+        files.truncate(MOST_TAKEN);
+        let (mut steps, mut trouble) = (Vec::new(), None);
+        for (_, path) in files {
+            match read(&path) {
+                Ok(plans) => {
+                    steps.extend(plans.steps);
+                    // One that cannot be touched is used all the same, and goes earlier from the folder.
+                    let file = OpenOptions::new().append(true).open(&path);
+                    let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
+                }
+                Err(error) => {
+                    trouble = Some(at(
+                        "the step is planned anew, for in the cache is",
+                        &path,
+                        error,
+                    ));
+                }
+            }
+        }
+        (steps, trouble)
+    }
+
+    /// Keeps a plan in the folder.
+    ///
+    /// # Errors
+    /// What is wrong with the folder, in one line.
+    pub(super) fn keep(&self, device: &str, budget: u64, step: &PlannedStep) -> Result<(), String> {
+        let Some(folder) = &self.cache else {
+            return Ok(());
+        };
+        let mut plans = PlannedSteps::new(device, budget);
+        plans.add(step.clone());
+        let name = format!("{}{:016x}.json", prefix(device, budget), step.guide.hash());
+        let written = fs::create_dir_all(folder).and_then(|()| write(&folder.join(name), &plans));
+        written.map_err(|e| at("plans are not kept in", folder, e))?;
+        for (_, path) in plans_in(folder).split_off(MOST_KEPT.min(plans_in(folder).len())) {
+            // Another process may have removed it.
+            let _ = fs::remove_file(path);
+        }
+        Ok(())
+    }
+
+    /// Whether the run's plans can be written, before any was made. A file that is there stays as it is.
+    ///
+    /// # Errors
+    /// What is wrong with the file, in one line.
+    pub(super) fn check_out(&self) -> Result<(), String> {
+        let Some(path) = &self.out else {
+            return Ok(());
+        };
+        let opened = OpenOptions::new().append(true).create(true).open(path);
+        opened
+            .map(drop)
+            .map_err(|e| at("cannot write the plan to", path, e))
+    }
+
+    /// Writes the plans of the run.
+    ///
+    /// # Errors
+    /// What is wrong with the file, in one line.
+    pub(super) fn write_out(&self, plans: &PlannedSteps) -> Result<(), String> {
+        let Some(path) = &self.out else {
+            return Ok(());
+        };
+        write(path, plans).map_err(|e| at("cannot write the plan to", path, e))
+    }
+}
+
+fn read(path: &Path) -> Result<PlannedSteps, String> {
+    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
+    PlannedSteps::from_json(&text).map_err(|e| e.to_string())
+}
+
+/// Writes beside the file and moves it there: whoever reads meanwhile sees the plans before or those after.
+fn write(path: &Path, plans: &PlannedSteps) -> std::io::Result<()> {
+    let beside = path.with_file_name(format!(".{}.{}", name(path), std::process::id()));
+    let written = fs::File::create(&beside)
+        .and_then(|mut file| file.write_all(plans.to_json().as_bytes()))
+        .and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name()
+        .and_then(|name| name.to_str())
+        .unwrap_or_default()
+}
+
+fn prefix(device: &str, budget: u64) -> String {
+    format!("{}-{budget}-", device.replace(':', ""))
+}
+
+/// The plans in a folder, those used last first. There are none where there is no folder.
+fn plans_in(folder: &Path) -> Vec<(SystemTime, PathBuf)> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<(SystemTime, PathBuf)> = entries
+        .filter(|entry| name(&entry.path()).ends_with(".json"))
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    files.sort_by(|a, b| b.cmp(a));
+    files
+}
