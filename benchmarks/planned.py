@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -26,6 +27,8 @@ import workloads
 
 #: Steps before those that are timed, and times as many where a plan takes longer.
 STEPS, MOST = 40, 4
+#: Steps after the last plan was made and before those that are timed.
+SETTLED = 10
 
 #: The examples' models, larger than the small ones: few ops a step, and each takes long.
 LARGE: dict[str, Callable[[], workloads.Workload]] = {
@@ -57,6 +60,8 @@ def main() -> int:
     if args.quick:
         args.models, args.percent, args.rounds = "perceptron", "60", 1
     torch.set_num_threads(args.threads)
+    # Plans of earlier runs would be followed, and none made.
+    os.environ["REMAT_CACHE"] = "off"
     rows: list[Row] = []
     different = False
     print(
@@ -109,7 +114,7 @@ def model(name: str) -> Callable[[], float]:
 def plain(name: str, rounds: int) -> tuple[list[float], float]:
     """Losses without a budget, and the median of milliseconds."""
     step = model(name)
-    losses = [step() for _ in range(MOST * STEPS + rounds)]
+    losses = [step() for _ in range(MOST * STEPS + SETTLED + rounds)]
     times = []
     for _ in range(rounds):
         started = time.perf_counter()
@@ -132,6 +137,7 @@ def budgeted(name: str, percent: int, way: str, eager: float, rounds: int) -> tu
             time.sleep(0.02)
         while plan == "auto" and (found := run.stats().plan) and found.under_way and len(losses) < MOST * STEPS:
             losses.append(step())
+        losses += [step() for _ in range(SETTLED)]
         before = run.stats()
         for _ in range(rounds):
             started = time.perf_counter()

@@ -14,6 +14,7 @@ import torch
 from native import needed
 from process import environment
 from remat._torch_internals import eager
+from repeated_steps import planned, until_planned
 from sample import some
 from torch import nn
 
@@ -250,3 +251,30 @@ def test_a_probe_that_fails_leaves_what_it_is_for_to_python(probe: str | None) -
     )
     assert done.returncode == 0, done.stderr
     assert (int(done.stdout) > 0) is (probe is not None and "random" in PROBES[probe])
+
+
+@needed
+def test_values_that_are_written_over_are_copied_without_python(native: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan runs ops of the cell that write in place again, and keeps the values before."""
+    copied: list[int] = []
+    clone = torch.UntypedStorage.clone
+    monkeypatch.setattr(torch.UntypedStorage, "clone", lambda self: copied.append(self.nbytes()) or clone(self))
+    torch.set_num_threads(1)
+    cell, inputs = nn.GRUCell(16, 64), torch.randn(24, 64, 16)
+
+    def step() -> None:
+        state = torch.zeros(64, 64)
+        for x in inputs:
+            state = cell(x, state)
+        state.square().mean().backward()
+        cell.zero_grad()
+
+    step()
+    span = remat.measure(step)
+    with remat.budget(span.base + (span.peak - span.base) // 2) as run:
+        list(until_planned(run, step))
+        for _ in range(5):
+            step()
+        plan = planned(run)
+    assert plan.steps >= 5
+    assert len(copied) < plan.steps, "the first replays of a form go through Python"

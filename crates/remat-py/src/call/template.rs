@@ -163,6 +163,16 @@ impl Template {
         self.shells.len()
     }
 
+    /// Whether the template can be used with these.
+    fn fits(&self, differing: &Differing<'_>) -> bool {
+        let there = |&i: &u32| (i as usize) < differing.storages.len();
+        self.whole
+            && differing.inputs.len() == self.shells.len()
+            && differing.offsets.len() == self.shells.len()
+            && differing.numbers.len() == self.slots.len()
+            && differing.inputs.iter().all(there)
+    }
+
     /// Calls the op, and returns the storages of its results in the order in which they are flattened; `None` if the
     /// template cannot be used.
     ///
@@ -173,14 +183,7 @@ impl Template {
         py: Python<'_>,
         differing: &Differing<'_>,
     ) -> Option<Result<Vec<Option<Strong>>, Exception>> {
-        let usual = differing.inputs.len() == self.shells.len()
-            && differing.offsets.len() == self.shells.len()
-            && differing.numbers.len() == self.slots.len()
-            && differing
-                .inputs
-                .iter()
-                .all(|&i| (i as usize) < differing.storages.len());
-        if !(self.whole && usual) {
+        if !self.fits(differing) {
             return None;
         }
         self.lend(differing);

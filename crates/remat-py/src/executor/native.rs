@@ -10,8 +10,12 @@ use crate::call::template::{Differing, Template};
 use crate::ffi::boxed::storage_bytes;
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::owned::grad_mode;
+use crate::ffi::shell::Copier;
 use crate::ffi::watch::Strong;
 use crate::tracking::storages::{Buffer, Owner};
+
+/// Sizes of storages that can be copied at once; a program whose shapes never repeat must not grow for ever.
+const MOST_COPIERS: usize = 1024;
 
 impl Executor {
     /// Replays an op by the template of its form. Returns whether it could: what is unusual takes the way through
@@ -27,9 +31,8 @@ impl Executor {
         let (Some(template), Some(torch)) = (template, Torch::get()) else {
             return Ok(false);
         };
-        let copies = mutation == Mutation::Copy && !record.form.written.is_empty();
         let drawn = record.context.rng.is_some() || record.blank.is_some();
-        if copies || drawn || self.arena.is_some() {
+        if drawn || self.arena.is_some() {
             return Ok(false);
         }
         // Another session of the process may be amid a replay of this form.
@@ -37,23 +40,84 @@ impl Executor {
             return Ok(false);
         };
         let sids = self.storages_of(self.engine.inputs(op));
-        let Some(storages) = self.strong_inputs(py, &sids)? else {
+        let Some(mut storages) = self.strong_inputs(py, &sids)? else {
             return Ok(false);
         };
+        if mutation == Mutation::Copy {
+            for &input in &record.form.written {
+                let written = &mut storages[input as usize];
+                let Some(copied) = self.copied(py, torch, sids[input as usize], written)? else {
+                    return Ok(false);
+                };
+                *written = copied;
+            }
+        }
         let Some(results) = self.call_template(py, torch, &mut template, record, &storages)? else {
             return Ok(false);
         };
         let outputs = self.storages_of(self.engine.outputs(op));
         for (&input, &target) in record.form.written.iter().zip(&outputs) {
-            // The bytes now belong to the new version: take them out of the old one's buffer.
-            self.storages
-                .set_buffer(sids[input as usize], Buffer::Empty);
+            let moved = if mutation == Mutation::Consume {
+                // The bytes now belong to the new version: take them out of the old one's buffer.
+                self.storages
+                    .set_buffer(sids[input as usize], Buffer::Empty);
+                Moved::Bytes
+            } else {
+                Moved::New
+            };
             let source = source(torch, record, storages[input as usize].copy());
-            self.install(py, target, source, Moved::Bytes)?;
+            self.install(py, target, source, moved)?;
         }
         self.install_storages(py, torch, record, results, &outputs)?;
         self.ledger.spike(record.workspace_device, record.workspace);
         Ok(true)
+    }
+
+    /// A copy of a storage; `None` where it must be made through Python.
+    fn copied(
+        &mut self,
+        py: Python<'_>,
+        torch: &Torch,
+        sid: StorageId,
+        storage: &Strong,
+    ) -> PyResult<Option<Strong>> {
+        // SAFETY: the reference owns the storage.
+        let bytes = unsafe { storage_bytes(torch.boxed, storage.address()) };
+        let copier = match self.copiers.remove(&bytes) {
+            Some(copier) => copier,
+            None => match self.copier(py, torch, sid, bytes)? {
+                Some(copier) => copier,
+                None => return Ok(None),
+            },
+        };
+        // SAFETY: the copier was made for storages of so many bytes.
+        let copied = unsafe { copier.copy(py, torch, storage) };
+        Ok(copied.map(|(copier, copied)| {
+            if self.copiers.len() >= MOST_COPIERS {
+                self.copiers.clear();
+            }
+            self.copiers.insert(bytes, copier);
+            copied
+        }))
+    }
+
+    /// A copier of storages like this one, of so many bytes.
+    fn copier(
+        &self,
+        py: Python<'_>,
+        torch: &Torch,
+        sid: StorageId,
+        bytes: u64,
+    ) -> PyResult<Option<Copier>> {
+        let Some(object) = self.storages.object(py, sid)? else {
+            return Ok(None);
+        };
+        let byte = py.import("torch")?.getattr("uint8")?;
+        let view = self.internals.view.bind(py);
+        let all = view.call1((object, byte, 0, (bytes,), (1,), false, false))?;
+        let address = all.getattr("_cdata")?.extract()?;
+        // SAFETY: `all` owns the tensor.
+        Ok(unsafe { Copier::of(py, torch, address) })
     }
 
     /// The storages of a replay's inputs; `None` if one is not in memory.

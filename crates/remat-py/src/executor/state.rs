@@ -14,6 +14,7 @@ use crate::call::record::Record;
 use crate::ffi::arena::Arena;
 use crate::ffi::errors::{raised, remat_error};
 use crate::ffi::layout::Impl;
+use crate::ffi::shell::Copier;
 use crate::ffi::torch_internals::TorchInternals;
 use crate::tracking::accelerators::Accelerators;
 use crate::tracking::devices::{Device, Follow, PLACED};
@@ -75,6 +76,8 @@ pub struct Executor {
     given: Vec<Option<u64>>,
     /// Number of records kept now.
     pub(super) live_records: usize,
+    /// Copiers of storages, by their bytes.
+    pub(super) copiers: FxHashMap<u64, Copier>,
     /// Places of the outputs of the op or the replay that is under way.
     pub(super) placements: Vec<Placement>,
     // Buffers, kept for their capacity.
@@ -126,6 +129,7 @@ impl Executor {
             decide_ns: 0,
             current: String::new(),
             given: Vec::new(),
+            copiers: FxHashMap::default(),
             steps: Vec::new(),
             placements: Vec::new(),
             observed: Vec::new(),

@@ -269,6 +269,15 @@ impl Tensor {
         unsafe { self.word(boxed.dtype) }
     }
 
+    /// The tensor as a value, which owns no reference.
+    pub(super) fn as_value(self, boxed: &Boxed) -> Value {
+        Value {
+            payload: self.0 as u64,
+            tag: boxed.tensor,
+            _unused: 0,
+        }
+    }
+
     /// Whether the tensor is a number that torch wrapped.
     ///
     /// # Safety

@@ -157,6 +157,54 @@ impl Shell {
     }
 }
 
+/// Copies storages of one size.
+pub struct Copier {
+    /// Owns the shell, a tensor of all bytes.
+    owned: Owned,
+    shell: Shell,
+}
+
+impl Copier {
+    /// A copier of storages like that of this tensor, which is of all its bytes; `None` if it does not lie in main
+    /// memory.
+    ///
+    /// # Safety
+    /// The tensor at the address is alive.
+    pub unsafe fn of(py: Python<'_>, torch: &Torch, tensor: usize) -> Option<Copier> {
+        // SAFETY: as the caller promises.
+        let (owned, shell) =
+            unsafe { Shell::of(py, torch, &Tensor(tensor).as_value(torch.boxed))? };
+        Some(Copier { owned, shell })
+    }
+
+    /// A copy; `None` if there is no memory for it, or if an op kept the tensor.
+    ///
+    /// # Safety
+    /// The storage has the size of the one that the copier was made for.
+    pub unsafe fn copy(
+        self,
+        py: Python<'_>,
+        torch: &Torch,
+        storage: &Strong,
+    ) -> Option<(Copier, Strong)> {
+        let (makers, boxed) = (MAKERS.get()?, torch.boxed);
+        // SAFETY: the shell is this object's own and has no storage. The caller promises that its elements lie within
+        // this one. The clone is a tensor of the CPU that nobody else has.
+        unsafe {
+            self.shell.lend(boxed, storage, 0);
+            let clone = make(
+                py,
+                torch,
+                &makers.clone,
+                &[&self.owned, &Owned::none(boxed)],
+            );
+            let whole = self.shell.take_back(boxed, storage);
+            let copied = Strong::new(clone?.tensor(boxed)?.storage(boxed))?;
+            whole.then_some((self, copied))
+        }
+    }
+}
+
 /// Sizes and strides of a tensor that is alive.
 ///
 /// # Safety
