@@ -27,8 +27,8 @@ import workloads
 
 #: Steps before those that are timed, and times as many where a plan takes longer.
 STEPS, MOST = 40, 4
-#: Steps after the last plan was made and before those that are timed.
-SETTLED = 10
+#: Steps after the last plan was made and before those that are timed: a plan that saves little is tried meanwhile.
+SETTLED = 30
 
 #: The examples' models, larger than the small ones: few ops a step, and each takes long.
 LARGE: dict[str, Callable[[], workloads.Workload]] = {

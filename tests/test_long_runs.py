@@ -210,7 +210,7 @@ def test_many_planned_steps_stay_the_same() -> None:
             step()
 
     budget, _ = budget_for(few)
-    with remat.budget(budget, plan="auto") as run:
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
         for _ in until_planned(run, step):
             pass
         before = planned(run)

@@ -271,7 +271,7 @@ def test_values_that_are_written_over_are_copied_without_python(native: None, mo
 
     step()
     span = remat.measure(step)
-    with remat.budget(span.base + (span.peak - span.base) // 2) as run:
+    with remat.budget(span.base + (span.peak - span.base) // 2, plan="auto", costs="bytes") as run:
         list(until_planned(run, step))
         for _ in range(5):
             step()

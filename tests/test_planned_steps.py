@@ -140,6 +140,25 @@ def test_planned_steps_replay_no_more_than_online(way: str, tmp_path: Path, monk
     assert steps == 4 and 0 < again <= online
 
 
+def test_after_its_trial_a_plan_is_followed_or_given_up() -> None:
+    budget = within(0.6)
+    trainer = Trainer()
+    with remat.budget(budget) as run:
+        steps = sum(2 for _ in until_planned(run, trainer.train))
+        for _ in range(30):
+            trainer.train()
+        before = planned(run)
+        for _ in range(4):
+            trainer.train()
+        after = planned(run)
+    # The clock decides which of the two.
+    assert after.given_up == 1 or after.steps == before.steps + 4
+    plain = Trainer()
+    for _ in range(steps + 34):
+        plain.train()
+    assert not differences(bits(plain.result()), bits(trainer.result()))
+
+
 def test_a_changed_budget_is_planned_anew() -> None:
     base, peak = spans()
     trainer = Trainer()

@@ -35,7 +35,9 @@ pub use engine::{Collected, Engine};
 pub use error::Error;
 pub use eviction::policy::{names, Policy, UnknownPolicy};
 pub use graph::BanishPlan;
-pub use guide::{Guide, GuideAction, Guided, InvalidGuide, Recorded, StepCosts, Told, ToldOutput};
+pub use guide::{
+    Guide, GuideAction, Guided, InvalidGuide, Recorded, StepCosts, StepMark, Told, ToldOutput,
+};
 pub use ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
 pub use op::{Expected, Finished, Kind, Mutation, OpSpec, Output, Replay, Step};
 pub use random::Draws;

@@ -1,7 +1,7 @@
 //! Steps that repeat: learned while they run, and followed as planned.
 
 use super::contract::Engine;
-use crate::guide::{Guide, Guided, Guides, Recorded};
+use crate::guide::{Guide, Guided, Guides, Recorded, StepMark};
 use crate::ids::DeviceId;
 
 impl Engine {
@@ -43,6 +43,26 @@ impl Engine {
     /// time and three steps in a row, is given up.
     pub fn follow(&mut self, guide: Guide) {
         self.guides().follow(guide);
+    }
+
+    /// Leaves out the actions of a guide, by its [hash](Guide::hash), or not any more. A front end that measures time
+    /// tells so whether steps are shorter with it. The place in the step is known meanwhile.
+    pub fn rest_guide(&mut self, hash: u64, rests: bool) {
+        if let Some(guides) = &mut self.guides {
+            guides.rest(hash, rests);
+        }
+    }
+
+    /// Gives a guide up, by its [hash](Guide::hash). Its step is not learned again.
+    pub fn give_up_guide(&mut self, hash: u64) {
+        if let Some(guides) = &mut self.guides {
+            guides.give_up(hash);
+        }
+    }
+
+    /// The planned step that the program began, ended or left since the last call; the latest, if several.
+    pub fn step_mark(&mut self) -> Option<StepMark> {
+        self.guides.as_mut()?.take_mark()
     }
 
     /// Forgets all steps that were learned and all plans, as after a change of the budget; steps are learned anew.

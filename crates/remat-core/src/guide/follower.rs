@@ -22,7 +22,8 @@ pub struct Guided {
     pub replayed: Cost,
     /// Guides in force.
     pub guides: u64,
-    /// Guides that were given up, because they replayed more than is replayed without them.
+    /// Guides that were given up, because they replayed more than is replayed without them, or
+    /// [by the front end](crate::Engine::give_up_guide).
     pub given_up: u64,
 }
 
@@ -41,10 +42,35 @@ pub(crate) enum Planned {
     RunInPlace(OpId),
 }
 
+/// A planned step that the program began, ended or left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepMark {
+    /// The first op of the step of a guide came, which is known by its [hash](Guide::hash).
+    Begun(u64),
+    /// The last op of that step ran.
+    Ended(u64),
+    /// The program went on otherwise.
+    Left,
+}
+
 /// A guide in force, and how it did.
 struct InForce {
     guide: Guide,
+    hash: u64,
     strikes: u32,
+    /// Whether its actions are left out.
+    rests: bool,
+}
+
+impl InForce {
+    fn of(guide: Guide) -> InForce {
+        InForce {
+            hash: guide.hash(),
+            guide,
+            strikes: 0,
+            rests: false,
+        }
+    }
 }
 
 /// The guides, and the place of the program in one of them.
@@ -65,21 +91,48 @@ pub(super) struct Follower {
     storage_places: Vec<u32>,
     /// Costs since the engine was made, when the step began.
     since: StepCosts,
+    /// The last thing that the program did.
+    pub(super) mark: Option<StepMark>,
     pub(super) counts: Guided,
 }
 
 impl Follower {
     /// Follows a guide too, in place of one of the same ops if there is one.
     pub(super) fn add(&mut self, guide: Guide) {
-        let strikes = 0;
         let same = |other: &InForce| other.guide.signatures() == guide.signatures();
         match self.guides.iter().position(same) {
-            Some(at) => self.guides[at] = InForce { guide, strikes },
+            Some(at) => self.guides[at] = InForce::of(guide),
             None => {
-                self.guides.push(InForce { guide, strikes });
+                self.guides.push(InForce::of(guide));
                 self.counts.guides += 1;
             }
         }
+    }
+
+    /// Leaves out the actions of a guide, or not any more.
+    pub(super) fn rest(&mut self, hash: u64, rests: bool) {
+        for guide in self.guides.iter_mut().filter(|guide| guide.hash == hash) {
+            guide.rests = rests;
+        }
+    }
+
+    /// Gives a guide up.
+    pub(super) fn give_up(&mut self, hash: u64) {
+        if let Some(at) = self.guides.iter().position(|guide| guide.hash == hash) {
+            self.remove(at);
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        // The places in the others' steps are theirs, and this one's is lost.
+        self.at = match self.at {
+            Some((guide, _)) if guide == at => None,
+            Some((guide, place)) if guide > at => Some((guide - 1, place)),
+            other => other,
+        };
+        self.guides.remove(at);
+        self.counts.guides -= 1;
+        self.counts.given_up += 1;
     }
 
     /// Forgets all guides.
@@ -119,6 +172,10 @@ impl Follower {
         if place == 0 {
             self.forget_step();
             self.since = now;
+            self.mark = Some(StepMark::Begun(self.guides[guide].hash));
+        }
+        if self.guides[guide].rests {
+            return true;
         }
         self.counts.ops += 1;
         for action in self.guides[guide].guide.before(place) {
@@ -149,6 +206,7 @@ impl Follower {
             return Some((other, place));
         }
         self.counts.departures += u64::from(place >= FEW);
+        self.mark = Some(StepMark::Left);
         let back = self.guides[guide].guide.fall_back(place, signature)?;
         self.forget_first(place - back);
         Some((guide, back))
@@ -220,11 +278,17 @@ impl Follower {
         let InForce {
             guide: own,
             strikes,
+            hash,
+            rests,
         } = &mut self.guides[guide];
         if place < own.len() {
             return;
         }
         self.at = None;
+        self.mark = Some(StepMark::Ended(*hash));
+        if *rests {
+            return;
+        }
         let step = StepCosts {
             first: Cost(now.first.0 - self.since.first.0),
             replayed: Cost(now.replayed.0 - self.since.replayed.0),
@@ -242,6 +306,7 @@ impl Follower {
     /// The program is in no planned step.
     pub(super) fn depart(&mut self) {
         let place = self.at.take().map_or(0, |(_, place)| place);
+        self.mark = Some(StepMark::Left);
         self.counts.departures += u64::from(place >= FEW);
     }
 
@@ -249,7 +314,7 @@ impl Follower {
     pub(super) fn refused(&mut self) {
         let at = self.at;
         self.depart();
-        if let Some((guide, _)) = at {
+        if let Some((guide, _)) = at.filter(|&(guide, _)| !self.guides[guide].rests) {
             self.strike(guide);
         }
     }
@@ -257,9 +322,7 @@ impl Follower {
     fn strike(&mut self, guide: usize) {
         self.guides[guide].strikes += 1;
         if self.guides[guide].strikes > STRIKES {
-            self.guides.remove(guide);
-            self.counts.guides -= 1;
-            self.counts.given_up += 1;
+            self.remove(guide);
         }
     }
 

@@ -1,6 +1,6 @@
 //! All that is known of steps that repeat, told what the engine is told.
 
-use super::follower::{Follower, Guided, Planned};
+use super::follower::{Follower, Guided, Planned, StepMark};
 use super::plan::{Guide, StepCosts};
 use super::recorder::{Departed, Recorded, Recorder};
 use super::repeats::{Moment, Period, Repeats};
@@ -112,6 +112,18 @@ impl Guides {
             self.known.push(hash);
         }
         self.follower.add(guide);
+    }
+
+    pub(crate) fn rest(&mut self, hash: u64, rests: bool) {
+        self.follower.rest(hash, rests);
+    }
+
+    pub(crate) fn give_up(&mut self, hash: u64) {
+        self.follower.give_up(hash);
+    }
+
+    pub(crate) fn take_mark(&mut self) -> Option<StepMark> {
+        self.follower.mark.take()
     }
 
     /// An op is about to be announced: the step before it ends, and what a guide has happen is looked up.

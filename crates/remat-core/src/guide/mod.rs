@@ -16,8 +16,8 @@ mod recorder;
 mod repeats;
 mod signature;
 
-pub use follower::Guided;
 pub(crate) use follower::Planned;
+pub use follower::{Guided, StepMark};
 pub(crate) use guides::Guides;
 pub use plan::{Guide, GuideAction, InvalidGuide, StepCosts};
 pub use recorder::{Recorded, Told, ToldOutput};

@@ -2,7 +2,7 @@
 
 use remat_core::{
     Bytes, Config, Cost, DeviceId, Draws, Engine, Error, Guide, GuideAction, Guided, InvalidGuide,
-    Recorded, StepCosts,
+    Recorded, StepCosts, StepMark,
 };
 use remat_plan::step::{verify, Learned, PlannedStep, PlannedSteps, Search, StepError};
 use remat_trace::{open, Event, Replayer};
@@ -140,6 +140,40 @@ fn plans_are_followed_by_another_engine_from_its_second_step_on() {
             again[3].abs_diff(replayed[9]) <= replayed[9] / 100,
             "{case:?}: {again:?} as {replayed:?}"
         );
+    }
+}
+
+/// A guide that rests changes nothing, and goes on where it is told to. One that is given up is not learned again.
+#[test]
+fn a_guide_may_rest_and_be_given_up() {
+    for case in CASES {
+        let (events, budget) = at(case);
+        let mut program = Program::new(budget);
+        let replayed: Vec<u64> = (0..10).map(|_| program.step(&events)).collect();
+        let (online, planned) = (replayed[1], replayed[9]);
+        let hash = program.plans.steps[0].guide.hash();
+        // The step that was learned begins amid the recorded one.
+        let amid = [StepMark::Begun(hash), StepMark::Ended(hash)];
+        let mark = program.replayer.engine_mut().step_mark();
+        assert!(mark.is_some_and(|mark| amid.contains(&mark)));
+        program.replayer.engine_mut().rest_guide(hash, true);
+        let before = program.guided();
+        let resting: Vec<u64> = (0..3).map(|_| program.step(&events)).collect();
+        assert_eq!(resting[2], online, "{case:?}: {resting:?}");
+        assert_eq!(program.guided(), before);
+        let engine = program.replayer.engine_mut();
+        assert!(engine.step_mark().is_some_and(|mark| amid.contains(&mark)));
+        engine.rest_guide(hash, false);
+        let again: Vec<u64> = (0..3).map(|_| program.step(&events)).collect();
+        assert!(
+            again[2].abs_diff(planned) <= planned / 100,
+            "{case:?}: {again:?}"
+        );
+        program.replayer.engine_mut().give_up_guide(hash);
+        let last: Vec<u64> = (0..8).map(|_| program.step(&events)).collect();
+        assert_eq!(last[2..], [online; 6], "{case:?}");
+        assert_eq!((program.guided().guides, program.guided().given_up), (0, 1));
+        assert_eq!(program.planned.len(), 1);
     }
 }
 

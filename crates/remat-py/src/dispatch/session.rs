@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use remat_core::{DeviceId, Engine};
 
+use super::costs::Costs;
 use super::evictor;
 use super::lock::{Held, SessionLock};
 use super::native::{self, Native};
@@ -83,8 +84,10 @@ impl Session {
         }
         executor.unbounded = budgets.iter().all(|(_, _, bytes)| bytes.is_none());
         executor.follow = settings.follow;
+        // Where recomputing is limited no step is tried without its plan.
+        let timed = settings.costs == Costs::Measured && settings.thrash_limit.is_none();
         if settings.plan == Plan::Auto && !executor.unbounded {
-            let planning = Planning::new(settings.seed, settings.plan_files.into());
+            let planning = Planning::new(settings.seed, settings.plan_files.into(), timed);
             executor.planning = Some(planning.map_err(PyValueError::new_err)?);
             executor.load_plans(executor.follow == Follow::Fixed)?;
         }

@@ -45,7 +45,7 @@ pub(super) struct Settings {
     #[pyo3(from_py_with = policy)]
     policy: Policy,
     pub(super) seed: u64,
-    thrash_limit: Option<f64>,
+    pub(super) thrash_limit: Option<f64>,
     pub(super) trace: Option<PathBuf>,
     #[pyo3(from_py_with = follow)]
     pub(super) follow: Follow,

@@ -11,6 +11,7 @@ mod planning;
 mod records;
 mod replay;
 mod state;
+mod trial;
 mod unreferenced;
 
 pub use accelerators::fresh;

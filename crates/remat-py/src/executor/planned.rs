@@ -38,6 +38,9 @@ impl Executor {
         let Some(planning) = &mut self.planning else {
             return;
         };
+        if let Some(mark) = self.engine.step_mark() {
+            planning.note(mark, &mut self.engine);
+        }
         if let Some(guide) = planning.take_plan() {
             self.engine.follow(guide);
         }

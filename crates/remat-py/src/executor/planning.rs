@@ -9,12 +9,13 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use remat_core::{Bytes, Guide, Recorded};
+use remat_core::{Bytes, Engine, Guide, Recorded, StepMark};
 use remat_plan::step::{Learned, PlannedStep, PlannedSteps, Progress, Search, StepError};
 use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::{Event, Rerun};
 
 use super::plan_files::PlanFiles;
+use super::trial::Trials;
 use crate::ffi::thread::{give_way, processor_time};
 
 /// The most processor time that a step is planned, for each 3,000 of its ops or fewer; and in all.
@@ -32,6 +33,8 @@ pub struct Planning {
     given: Option<PlannedSteps>,
     /// The plans that are followed, with the device and the budget as the user gave it.
     plans: PlannedSteps,
+    /// Trials of plans by the clock, if it may decide.
+    trials: Option<Trials>,
     /// Faults of files, a line each.
     troubles: Vec<String>,
     /// Plans that were made by other runs.
@@ -148,13 +151,16 @@ fn is_near(progress: &Progress, nanoseconds: u64) -> bool {
 }
 
 impl Planning {
-    /// Plans with this seed, kept in these files.
+    /// Plans with this seed, kept in these files. Those that save little are tried by the clock if `timed`, unless they
+    /// were given.
     ///
     /// # Errors
     /// What is wrong with the file that was given or is to be written, in one line.
-    pub fn new(seed: u64, files: PlanFiles) -> Result<Planning, String> {
+    pub fn new(seed: u64, files: PlanFiles, timed: bool) -> Result<Planning, String> {
         files.check_out()?;
+        let timed = timed && files.given.is_none();
         Ok(Planning {
+            trials: timed.then(Trials::default),
             job: None,
             seed,
             given: files.given()?,
@@ -197,6 +203,10 @@ impl Planning {
                 steps
             }
         };
+        if let Some(trials) = &mut self.trials {
+            trials.clear();
+            steps.iter().for_each(|step| trials.open(step));
+        }
         self.loaded += steps.len() as u64;
         let guides = steps.iter().map(|step| step.guide.clone()).collect();
         for step in steps {
@@ -237,8 +247,18 @@ impl Planning {
         };
         self.troubles.extend(troubles);
         self.adopted += 1;
+        if let Some(trials) = &mut self.trials {
+            trials.open(&step);
+        }
         self.plans.add(step.clone());
         Some(step.guide)
+    }
+
+    /// The program began, ended or left a planned step.
+    pub(super) fn note(&mut self, mark: StepMark, engine: &mut Engine) {
+        if let Some(trials) = &mut self.trials {
+            trials.note(mark, engine);
+        }
     }
 
     /// Whether a step can be planned now.

@@ -38,7 +38,7 @@ class PlanStats:
     adopted: int
     #: Steps that were recorded and for which no plan was found that recomputes less.
     hopeless: int
-    #: Plans given up, because they recomputed more than is recomputed without them.
+    #: Plans given up, because more was recomputed with them than without them, or because steps took longer.
     given_up: int
     #: Whether a step is being planned now.
     under_way: bool
