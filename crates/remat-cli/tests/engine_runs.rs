@@ -93,6 +93,7 @@ fn verified(name: &str, policy: &str, ratio: f64) -> (u64, usize) {
         ops: u64::from(writer.next),
         storages: writer.storages,
         steps: writer.steps,
+        addresses: None,
     };
     let found =
         verify(&events, &plan).unwrap_or_else(|fault| panic!("{name} {policy} {ratio}: {fault}"));

@@ -72,7 +72,7 @@ fn a_plan_by_hand_is_verified() {
     let found = lines(&desk, &["verify", "step", "step.trace", "plan.json"]);
     let expected = json!({
         "valid": true, "ops": 3, "reruns": 0, "frees": 1, "cost_ns": 12000, "recompute_ns": 0, "peak_bytes": 1500,
-        "budget_bytes": 1500,
+        "budget_bytes": 1500, "arena_bytes": null,
     });
     assert_eq!(found, [expected]);
     let table = desk.told(&["verify", "step", "step.trace", "plan.json"]);
@@ -93,6 +93,56 @@ fn mutations_of_a_log_write_into_copies() {
     desk.file("plan.json", copied);
     let found = lines(&desk, &["verify", "step", "step.log", "plan.json"]);
     assert_eq!(found[0]["peak_bytes"], 1800);
+}
+
+#[test]
+fn a_plan_has_addresses_where_they_are_asked_for() {
+    let desk = desk();
+    let plan = [
+        "plan",
+        "step",
+        "step.trace",
+        "--budget",
+        "2kB",
+        "--iterations",
+        "1",
+    ];
+    let told = desk.told(&[&plan[..], &["--addresses", "--out", "plan.json"]].concat());
+    // The constant, the first result, the second one and the workspace, each at a multiple of 64.
+    assert!(
+        told.contains("1.56 KiB (1600 bytes), 1.0667 of the peak"),
+        "{told}"
+    );
+    let addresses = &plan_file(&desk, "plan.json")["addresses"];
+    assert_eq!(addresses["alignment"], 64);
+    assert_eq!(addresses["offsets"].as_array().map(Vec::len), Some(4));
+    let verify = ["verify", "step", "step.trace", "plan.json"];
+    assert_eq!(lines(&desk, &verify)[0]["arena_bytes"], addresses["bytes"]);
+    assert!(desk.told(&verify).contains("arena"));
+    let tight = lines(&desk, &[&plan[..], &["--addresses=4"]].concat());
+    assert_eq!(
+        (&tight[0]["arena_bytes"], &tight[0]["peak_bytes"]),
+        (&json!(1500), &json!(1500))
+    );
+    assert_eq!(lines(&desk, &plan)[0]["arena_bytes"], Value::Null);
+    let mut moved = plan_file(&desk, "plan.json");
+    moved["addresses"]["offsets"][1] = json!(64);
+    desk.file("plan.json", moved);
+    let reason = desk.refused(&verify, 1);
+    assert!(
+        reason.contains("block 1 overlaps another one in use"),
+        "{reason}"
+    );
+    let output = desk
+        .remat(&[&plan[..], &["--addresses=48"]].concat())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let reason = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        reason.contains("alignment 48 is no power of two"),
+        "{reason}"
+    );
 }
 
 #[test]

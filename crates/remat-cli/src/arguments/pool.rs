@@ -58,7 +58,8 @@ pub(crate) enum Module {
     InPlace,
 }
 
-fn alignment(text: &str) -> Result<Alignment, String> {
+/// A number of bytes that addresses are multiples of.
+pub(super) fn alignment(text: &str) -> Result<Alignment, String> {
     let bytes = remat_trace::parse_bytes(text).map_err(|error| error.to_string())?;
     Alignment::new(bytes.0).map_err(|error| error.to_string())
 }

@@ -44,11 +44,13 @@
 //! | `timeline/` | moments, runs again, lives of storages, memory by slot; schedules that change run by run |
 //! | `search/` | cuts at the fullest moment, pruning, rounds, the lower bound |
 //! | `plan/` | plans as they are written down, made of schedules |
+//! | `placement/` | the blocks that a plan takes, and addresses for them |
 //! | `learned/` | steps that an engine recorded while a program ran, and plans as it follows them |
 //! | `verify/` | validity, memory and time of a plan, worked out apart from all of these |
 
 mod learned;
 mod model;
+mod placement;
 mod plan;
 mod search;
 mod timeline;
@@ -57,6 +59,7 @@ mod verify;
 pub use learned::{Learned, PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION};
 pub use model::error::StepError;
 pub use model::step::Step;
+pub use placement::{place, Addresses};
 pub use plan::step_plan::{Action, StepPlan, PLAN_VERSION};
 pub use search::planner::{Planner, Search};
 pub use search::rounds::Progress;

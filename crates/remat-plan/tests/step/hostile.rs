@@ -2,7 +2,7 @@
 
 use crate::recordings::{claimed, counts, recordings, unclaimed};
 use proptest::prelude::*;
-use remat_plan::step::{verify, Action, StepPlan};
+use remat_plan::step::{verify, Action, Addresses, StepPlan};
 use remat_trace::{Event, TraceOutput, TraceOutputKind};
 
 /// A step about one of so many ops or storages, or about any number.
@@ -54,10 +54,13 @@ proptest! {
         events in prop::collection::vec(event(), 0..12),
         steps in prop::collection::vec(action(), 0..30),
         claims in any::<[u64; 6]>(),
+        addresses in any::<Option<(u64, u64, Vec<u64>)>>(),
     ) {
         let [peak_bytes, cost_ns, recompute_ns, bound_ns, budget_bytes, _] = claims;
         let plan = unclaimed(&events, steps);
         let plan = StepPlan { peak_bytes, cost_ns, recompute_ns, bound_ns, budget_bytes, ..plan };
+        let addresses = addresses.map(|(bytes, alignment, offsets)| Addresses { bytes, alignment, offsets });
+        let plan = StepPlan { addresses, ..plan };
         let answer = verify(&events, &plan);
         prop_assert_eq!(&answer, &verify(&events, &plan));
         if let Err(fault) = answer {

@@ -1,5 +1,6 @@
 //! Plans of whole steps.
 
+mod addresses;
 mod hostile;
 mod integer_program;
 mod last_uses;

@@ -70,6 +70,7 @@ pub(crate) fn unclaimed(events: &[Event], steps: Vec<Action>) -> StepPlan {
         ops,
         storages,
         steps,
+        addresses: None,
     }
 }
 

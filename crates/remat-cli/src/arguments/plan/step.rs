@@ -1,9 +1,10 @@
 //! Arguments of `remat plan step`.
 
 use crate::arguments::number::positive;
+use crate::arguments::pool::alignment;
 use crate::arguments::ratios::ratio;
 use clap::Args;
-use remat_core::Bytes;
+use remat_core::{Alignment, Bytes};
 use std::path::PathBuf;
 
 /// Arguments of `remat plan step`.
@@ -16,12 +17,17 @@ PLAN.json, as --out writes it:
   Ops are the recording's constants and ops, numbered from 0 in their order; storages are their
   results that are no views. [\"run\", 3, \"in place\"] runs an op again that writes in place, and takes
   the old block; [\"run\", 3] would write into a copy. The first run always takes the old block.
+  With --addresses: \"addresses\": {\"bytes\": .., \"alignment\": 64, \"offsets\": [0, 4096, ..]}, an offset for
+  each block in the order in which the steps take them. A run takes one for each result that is no
+  view and takes no old block, and then one for its workspace; none where there are no bytes. A result
+  that is in memory already has a second block while the op runs.
 
 Examples:
   remat plan step step.trace.zst --ratio 0.7
   remat plan step step.trace.zst --budget 6GiB --seconds 60 --out plan.json
   remat plan step step.trace.zst --ratio 0.7 --iterations 3    the same plan each time
   remat plan step gpt.trace.zst --curve --seconds 1            the price of eight budgets
+  remat plan step step.trace.zst --ratio 0.7 --addresses       in an arena, too
   remat plan step step.trace.zst --ratio 0.7 --json | jq .overhead
 
 With --json each budget is a line: sizes in bytes, times in nanoseconds. overhead is all runs over
@@ -63,6 +69,16 @@ pub(crate) struct PlanStep {
     /// Seed of the search.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
+    /// Places the blocks of the plan in an arena of as few bytes as is found, at multiples of so many bytes.
+    #[arg(
+        long,
+        value_name = "ALIGNMENT",
+        value_parser = alignment,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "64"
+    )]
+    pub(crate) addresses: Option<Alignment>,
     /// The file to write the plan to; of one budget only. Until it is complete it is called PLAN.partial.
     #[arg(long, value_name = "PLAN", conflicts_with = "curve")]
     pub(crate) out: Option<PathBuf>,

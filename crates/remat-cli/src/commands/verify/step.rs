@@ -22,7 +22,7 @@ pub(crate) fn run(recorded: &Path, plan: &Path, json: bool) -> Result<(), Failur
 
 fn rows(plan: &StepPlan, verified: &Verified) -> Vec<(String, String)> {
     let bytes = |bytes| format!("{} ({bytes} bytes)", Bytes(bytes));
-    let rows = [
+    let mut rows = vec![
         ("valid", "yes".to_owned()),
         ("ops", verified.ops.to_string()),
         ("runs again", verified.reruns.to_string()),
@@ -33,7 +33,12 @@ fn rows(plan: &StepPlan, verified: &Verified) -> Vec<(String, String)> {
         ("budget", bytes(plan.budget_bytes)),
     ];
     let owned = |(name, value): (&str, String)| (name.to_owned(), value);
-    rows.map(owned).to_vec()
+    rows.extend(
+        plan.addresses
+            .as_ref()
+            .map(|addresses| ("arena", bytes(addresses.bytes))),
+    );
+    rows.into_iter().map(owned).collect()
 }
 
 fn print_json(plan: &StepPlan, verified: &Verified) -> Result<(), Failure> {
@@ -46,6 +51,7 @@ fn print_json(plan: &StepPlan, verified: &Verified) -> Result<(), Failure> {
         "recompute_ns": verified.recompute_ns,
         "peak_bytes": verified.peak_bytes,
         "budget_bytes": plan.budget_bytes,
+        "arena_bytes": plan.addresses.as_ref().map(|addresses| addresses.bytes),
     });
     writeln!(io::stdout(), "{line}").map_err(Failure::output)
 }

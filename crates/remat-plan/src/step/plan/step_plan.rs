@@ -1,5 +1,6 @@
 //! A plan of a step.
 
+use crate::step::placement::Addresses;
 use serde::{Deserialize, Serialize};
 
 /// The version of [`StepPlan`] that this crate writes and reads.
@@ -42,6 +43,9 @@ pub struct StepPlan {
     pub storages: u64,
     /// The runs and frees, in order.
     pub steps: Vec<Action>,
+    /// Addresses for the blocks that the steps take, where they were asked for ([`place`](crate::step::place)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Addresses>,
 }
 
 /// One thing that a plan has happen: `["run", 3]`, `["run", 3, "in place"]` or `["free", 2]`.

@@ -5,5 +5,5 @@ mod cut;
 mod network;
 pub(crate) mod planner;
 mod prune;
-mod rng;
+pub(crate) mod rng;
 pub(crate) mod rounds;

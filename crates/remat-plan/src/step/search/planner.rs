@@ -93,6 +93,7 @@ impl<'a> Planner<'a> {
             ops: self.step.numbered.len() as u64,
             storages: self.step.storages.len() as u64,
             steps: actions(&best),
+            addresses: None,
         })
     }
 

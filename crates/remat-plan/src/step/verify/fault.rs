@@ -33,6 +33,10 @@ pub enum Fault {
     },
     /// The plan is of a version that this code does not know.
     Version(u32),
+    /// The plan's blocks are too large to be given addresses of 64 bits.
+    TooLarge,
+    /// The alignment of addresses is no power of two.
+    Alignment(u64),
     /// A number of the plan is not what was found.
     Claim {
         /// The field of the plan.
@@ -101,6 +105,16 @@ pub enum Reason {
     EnsureAsks(Undefined),
     /// A tensor is not defined at the end, though the recording still refers to it.
     EndAsks(Undefined),
+    /// The block of this number, from 0 in the order in which the plan takes them, has no address.
+    NoAddress(usize),
+    /// The address of this block is no multiple of the alignment.
+    NotAligned(usize),
+    /// This block ends beyond the arena.
+    BeyondTheArena(usize),
+    /// This block overlaps another one that is in use.
+    Overlaps(usize),
+    /// There is an address for this block, which the plan does not take.
+    NoSuchBlock(usize),
 }
 
 /// A tensor that is not defined.
@@ -150,6 +164,21 @@ impl fmt::Display for Reason {
             Reason::PinAsks(tensor) => write!(f, "the recording pins {tensor}"),
             Reason::EnsureAsks(tensor) => write!(f, "the recording reads, outside ops, {tensor}"),
             Reason::EndAsks(tensor) => write!(f, "the recording still refers to {tensor}"),
+            Reason::NoAddress(block) => write!(f, "block {block} has no address"),
+            Reason::NotAligned(block) => {
+                write!(
+                    f,
+                    "the address of block {block} is no multiple of the alignment"
+                )
+            }
+            Reason::BeyondTheArena(block) => write!(f, "block {block} ends beyond the arena"),
+            Reason::Overlaps(block) => write!(f, "block {block} overlaps another one in use"),
+            Reason::NoSuchBlock(block) => {
+                write!(
+                    f,
+                    "block {block} has an address, and the plan takes no such block"
+                )
+            }
         }
     }
 }
@@ -167,6 +196,13 @@ impl fmt::Display for Fault {
                 f,
                 "it is a plan of version {version}, known is version {}; plan the step anew",
                 crate::step::plan::step_plan::PLAN_VERSION
+            ),
+            Fault::TooLarge => f.write_str(
+                "its blocks have more than 2^62 bytes together, too many to be given addresses",
+            ),
+            Fault::Alignment(alignment) => write!(
+                f,
+                "an alignment of {alignment} bytes is no power of two; 64 is usual"
             ),
             Fault::Claim { field, said, found } => {
                 write!(f, "it says {field} {said}, found is {found}")

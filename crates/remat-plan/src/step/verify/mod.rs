@@ -1,5 +1,6 @@
 //! Plans of steps checked by code of their own.
 
+mod arena;
 pub(crate) mod fault;
 mod recording;
 pub(crate) mod verifier;

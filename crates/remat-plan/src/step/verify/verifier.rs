@@ -15,6 +15,7 @@ use remat_trace::Event;
 ///   in runs again where the plan says so; else a block of its own.
 /// - A pinned storage stays as long as the recording refers to it, a tensor read outside ops is there at that place of
 ///   the program, and one that is still referred to is there at the end.
+/// - If the plan has addresses, no two blocks in use overlap, and none ends beyond the arena.
 ///
 /// Takes time linear in the events, and in the inputs and outputs of all runs.
 ///
@@ -55,7 +56,11 @@ pub fn verify<'a>(
     let (ops, storages) = (recording.ops.len(), recording.storages.len());
     same("ops", plan.ops, ops as u128)?;
     same("storages", plan.storages, storages as u128)?;
-    let mut walk = Walk::new(&recording);
+    let addresses = plan.addresses.as_ref();
+    if let Some(addresses) = addresses.filter(|addresses| !addresses.alignment.is_power_of_two()) {
+        return Err(Fault::Alignment(addresses.alignment));
+    }
+    let mut walk = Walk::new(&recording, addresses);
     for (step, &action) in plan.steps.iter().enumerate() {
         let taken = walk.perform(action);
         taken.map_err(|reason| Fault::Step {

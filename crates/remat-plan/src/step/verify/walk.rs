@@ -1,7 +1,9 @@
 //! A plan performed on paper, step by step.
 
+use super::arena::Arena;
 use super::fault::{Reason, Undefined};
 use super::recording::{Again, Ask, Asked, Made, Recording};
+use crate::step::placement::Addresses;
 use crate::step::plan::step_plan::Action;
 
 /// A moment: 0 before all steps, and then the number of steps taken.
@@ -28,6 +30,9 @@ pub(super) struct Walk<'a> {
     seen: Vec<bool>,
     /// The moment of the last first run.
     last_first: Moment,
+    /// Addresses, if the plan has them; and that of each storage in memory.
+    arena: Option<Arena<'a>>,
+    lies: Vec<Option<u64>>,
     bytes: u128,
     pub(super) peak: u128,
     pub(super) again_ns: u128,
@@ -45,7 +50,7 @@ enum Blocks {
 }
 
 impl<'a> Walk<'a> {
-    pub(super) fn new(recording: &'a Recording) -> Walk<'a> {
+    pub(super) fn new(recording: &'a Recording, addresses: Option<&'a Addresses>) -> Walk<'a> {
         let storages = recording.storages.len();
         Walk {
             recording,
@@ -58,6 +63,8 @@ impl<'a> Walk<'a> {
             met: 0,
             seen: Vec::new(),
             last_first: 0,
+            arena: addresses.map(Arena::new),
+            lies: vec![None; storages],
             bytes: 0,
             peak: 0,
             again_ns: 0,
@@ -82,7 +89,8 @@ impl<'a> Walk<'a> {
         }
         self.meet_requests()?;
         let mut left = self.recording.left.iter();
-        left.try_for_each(|&tensor| self.defined(tensor).map_err(Reason::EndAsks))
+        left.try_for_each(|&tensor| self.defined(tensor).map_err(Reason::EndAsks))?;
+        self.arena.as_ref().map_or(Ok(()), Arena::end)
     }
 
     fn run(&mut self, number: usize, wanted: Blocks) -> Result<(), Reason> {
@@ -101,6 +109,7 @@ impl<'a> Walk<'a> {
         for &input in &self.recording.inputs[op.inputs.clone()] {
             self.defined(input).map_err(Reason::Reads)?;
         }
+        self.place(number, blocks)?;
         self.make(number, blocks);
         if first {
             self.ran += 1;
@@ -134,6 +143,39 @@ impl<'a> Walk<'a> {
             }
         }
         writes
+    }
+
+    /// Takes blocks for all that an op makes and for its workspace, and gives back those that it needs no longer.
+    fn place(&mut self, number: usize, blocks: Blocks) -> Result<(), Reason> {
+        let Some(arena) = &mut self.arena else {
+            return Ok(());
+        };
+        let recording = self.recording;
+        let op = &recording.ops[number];
+        let mut passing = Vec::new();
+        for tensor in &recording.tensors[op.outputs.clone()] {
+            let (storage, bytes) = (tensor.storage, recording.storages[tensor.storage].bytes);
+            match tensor.made {
+                Made::View(_) => {}
+                Made::InPlace(old) if blocks == Blocks::Taken => {
+                    self.lies[storage] = self.lies[old].take();
+                }
+                Made::Fresh | Made::InPlace(_) if bytes > 0 => {
+                    let offset = arena.take(bytes)?;
+                    if self.present[storage] {
+                        passing.push(offset);
+                    } else {
+                        self.lies[storage] = Some(offset);
+                    }
+                }
+                Made::Fresh | Made::InPlace(_) => {}
+            }
+        }
+        if op.workspace > 0 {
+            passing.push(arena.take(op.workspace)?);
+        }
+        passing.into_iter().for_each(|offset| arena.give(offset));
+        Ok(())
     }
 
     /// Takes memory for all that an op makes, and gives back what was there twice.
@@ -190,6 +232,9 @@ impl<'a> Walk<'a> {
         self.present[number] = false;
         self.pinned[number] = false;
         self.bytes -= u128::from(storage.bytes);
+        if let (Some(arena), Some(offset)) = (&mut self.arena, self.lies[number].take()) {
+            arena.give(offset);
+        }
         self.frees += 1;
         Ok(())
     }

@@ -34,6 +34,7 @@ mod tests {
             ops: 0,
             storages: 0,
             steps: Vec::new(),
+            addresses: None,
         }
     }
 

@@ -12,7 +12,8 @@ use crate::interrupt::Watch;
 use crate::plan_file;
 use cheapest::cheapest;
 use recorded::Recorded;
-use remat_plan::step::{verify, Step, StepPlan};
+use remat_core::Alignment;
+use remat_plan::step::{place, verify, Fault, Step, StepPlan};
 use report::Told;
 use search::{Found, Search};
 
@@ -36,7 +37,7 @@ pub(crate) fn run(wanted: &PlanStep, watch: &Watch) -> Result<(), Failure> {
         }
     }
     drop(search);
-    let told = chosen(&recorded, found)?;
+    let told = chosen(&recorded, found, wanted.addresses)?;
     if told.iter().all(|told| told.plan.is_none()) {
         noted.obey();
     }
@@ -52,11 +53,26 @@ pub(crate) fn run(wanted: &PlanStep, watch: &Watch) -> Result<(), Failure> {
 }
 
 /// The cheapest plan for each budget of all that were found, verified.
-fn chosen(recorded: &Recorded, found: Vec<Found>) -> Result<Vec<Told>, Failure> {
+fn chosen(
+    recorded: &Recorded,
+    found: Vec<Found>,
+    alignment: Option<Alignment>,
+) -> Result<Vec<Told>, Failure> {
     let plans = found.iter().filter_map(|found| found.planned.as_ref().ok());
     let plans: Vec<&StepPlan> = plans.collect();
-    let best = |found: &Found| cheapest(&plans, found.budget.bytes);
-    let best: Vec<Option<StepPlan>> = found.iter().map(best).collect();
+    let best = |found: &Found| {
+        let plan = cheapest(&plans, found.budget.bytes);
+        let placed = |plan| match alignment {
+            Some(alignment) => place(&recorded.events, plan, alignment.bytes()),
+            None => Ok(plan),
+        };
+        plan.map(|plan| {
+            let budget = plan.budget_bytes;
+            placed(plan).map_err(|fault| invalid(recorded, budget, &fault))
+        })
+        .transpose()
+    };
+    let best: Vec<Option<StepPlan>> = found.iter().map(best).collect::<Result<_, _>>()?;
     let mut each = best.iter().flatten();
     each.try_for_each(|plan| check(recorded, plan))?;
     let told = found.into_iter().zip(best).map(|(found, plan)| Told {
@@ -69,12 +85,17 @@ fn chosen(recorded: &Recorded, found: Vec<Found>) -> Result<Vec<Told>, Failure> 
 }
 
 fn check(recorded: &Recorded, plan: &StepPlan) -> Result<(), Failure> {
-    verify(&recorded.events, plan).map(drop).map_err(|fault| {
-        let budget = plan.budget_bytes;
-        recorded.fault(format!(
+    let verified = verify(&recorded.events, plan).map(drop);
+    verified.map_err(|fault| invalid(recorded, plan.budget_bytes, &fault))
+}
+
+fn invalid(recorded: &Recorded, budget: u64, fault: &Fault) -> Failure {
+    match fault {
+        Fault::TooLarge => recorded.fault(fault),
+        _ => recorded.fault(format!(
             "the plan for {budget} bytes is not valid, which is an error in Remat: {fault}"
-        ))
-    })
+        )),
+    }
 }
 
 fn tell(wanted: &PlanStep, recorded: &Recorded, told: &[Told]) -> Result<(), Failure> {

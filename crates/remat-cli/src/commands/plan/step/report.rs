@@ -54,6 +54,13 @@ pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> Result
         gap => format!("within {} of {BEST}", percent(gap)),
     };
     let ratio = told.budget.ratio;
+    let arena = plan
+        .addresses
+        .as_ref()
+        .map_or_else(String::new, |addresses| {
+            let part = part(addresses.bytes, plan.peak_bytes);
+            format!("{}, {part:.4} of the peak", bytes(addresses.bytes))
+        });
     let rows = [
         (
             "budget",
@@ -63,6 +70,7 @@ pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> Result
             ),
         ),
         ("peak", bytes(plan.peak_bytes)),
+        ("arena", arena),
         (
             "overhead",
             format!("{overhead}: {again} again, beside {cost}"),
@@ -72,7 +80,9 @@ pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> Result
         ("rounds", plan.iterations.to_string()),
         ("seed", plan.seed.to_string()),
     ];
-    table::print(&rows.map(|(name, value)| (name.to_owned(), value)))
+    let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
+    let rows: Vec<(String, String)> = rows.map(|(name, value)| (name.to_owned(), value)).collect();
+    table::print(&rows)
 }
 
 /// Several budgets, a row each.
@@ -139,6 +149,7 @@ fn line(recorded: &Recorded, told: &Told) -> String {
         "base_memory": base.memory.0,
         "cost_ns": base.cost.0,
         "peak_bytes": plan.map(|plan| plan.peak_bytes),
+        "arena_bytes": plan.and_then(|plan| Some(plan.addresses.as_ref()?.bytes)),
         "recompute_ns": plan.map(|plan| plan.recompute_ns),
         "overhead": plan.map(|plan| overhead(plan.recompute_ns, plan.cost_ns)),
         "bound_ns": plan.map(|plan| plan.bound_ns),
