@@ -29,6 +29,9 @@ const MOST_WORK: u64 = 200_000_000;
 /// Passes without a better packing after which the search ends.
 const PATIENCE: u32 = 150;
 
+/// A packing may be larger than the best one by up to this part, and be searched on from.
+const SLACK: f64 = 0.02;
+
 /// Places blocks at multiples of an alignment, a power of two, in few bytes. The same seed gives the same addresses.
 ///
 /// Takes time linear in the pairs of blocks in use at the same time, up to a logarithm, for each of a few hundred
@@ -234,7 +237,7 @@ impl Packing {
             let bytes = self.pack(&next);
             let now = (bytes, self.spilled(least));
             if now <= (current, spilled)
-                || (bytes as f64) < best.bytes as f64 * (1.0 + 0.02 * rng.unit())
+                || (bytes as f64) < best.bytes as f64 * (1.0 + SLACK * rng.unit())
             {
                 spilled = now.1;
                 (current, order) = (bytes, next);
