@@ -24,6 +24,7 @@ _EXAMPLES = """examples:
   remat run --budget 2GiB --plan-out train.plan.json train.py
 
 The script sees its own arguments, exit code, signals and tracebacks. A short report ends the run (on stderr).
+Plans of steps are kept in ~/.cache/remat for the next run; REMAT_CACHE names another folder, "off" keeps none.
 """
 
 
