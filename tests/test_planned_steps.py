@@ -12,7 +12,7 @@ import torch
 from bits import bits, differences
 from process import PYTHON, REMAT, program, ran
 from remat._torch_internals import eager
-from repeated_steps import Trainer, planned, until_planned
+from repeated_steps import LOOP, Trainer, planned, until_planned
 from sample import some
 
 
@@ -197,21 +197,7 @@ def test_a_forked_child_goes_on_without_plans() -> None:
 
 
 def test_the_command_plans_steps_of_a_script(tmp_path: Path) -> None:
-    script = program(
-        tmp_path,
-        """
-        import torch
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()) for _ in range(12)])
-        optimizer = torch.optim.SGD(model.parameters(), 0.01)
-        for _ in range(20):
-            loss = model(torch.randn(512, 64)).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        print(loss.item().hex())
-        """,
-    )
+    script = program(tmp_path, LOOP)
     plain = ran([*PYTHON, script])
     under = ran([*REMAT, "run", "--budget", "3MiB", "--plan", "auto", script])
     assert under.code == 0, under.err

@@ -45,18 +45,15 @@ impl Engine {
         self.guides().follow(guide);
     }
 
-    /// Leaves out the actions of a guide, by its [hash](Guide::hash), or not any more. A front end that measures time
-    /// tells so whether steps are shorter with it. The place in the step is known meanwhile.
-    pub fn rest_guide(&mut self, hash: u64, rests: bool) {
+    /// The planned step that [ended](StepMark::Ended) last took so many nanoseconds, by the [hash](Guide::hash) of its
+    /// guide. A front end that measures time tells so after each.
+    ///
+    /// A guide that is to save less than 3% of a step is tried by these times: its step runs with it and without it in
+    /// turn, 21 times in all, and the guide is given up, and not learned again, if steps are shorter without it by 2%.
+    /// Where nobody tells, no guide is tried.
+    pub fn step_took(&mut self, hash: u64, nanoseconds: u64) {
         if let Some(guides) = &mut self.guides {
-            guides.rest(hash, rests);
-        }
-    }
-
-    /// Gives a guide up, by its [hash](Guide::hash). Its step is not learned again.
-    pub fn give_up_guide(&mut self, hash: u64) {
-        if let Some(guides) = &mut self.guides {
-            guides.give_up(hash);
+            guides.took(hash, nanoseconds);
         }
     }
 

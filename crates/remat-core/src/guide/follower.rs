@@ -1,6 +1,7 @@
 //! Where in a planned step the program is.
 
 use super::plan::{Guide, GuideAction, StepCosts};
+use super::trial::{Trial, Verdict};
 use crate::graph::{Graph, Made, NONE};
 use crate::ids::{Cost, OpId, StorageId};
 
@@ -22,8 +23,8 @@ pub struct Guided {
     pub replayed: Cost,
     /// Guides in force.
     pub guides: u64,
-    /// Guides that were given up, because they replayed more than is replayed without them, or
-    /// [by the front end](crate::Engine::give_up_guide).
+    /// Guides that were given up, because they replayed more than is replayed without them, or their steps
+    /// [took longer](crate::Engine::step_took).
     pub given_up: u64,
 }
 
@@ -58,18 +59,23 @@ struct InForce {
     guide: Guide,
     hash: u64,
     strikes: u32,
-    /// Whether its actions are left out.
-    rests: bool,
+    /// Whether it pays is still open.
+    trial: Option<Trial>,
 }
 
 impl InForce {
     fn of(guide: Guide) -> InForce {
         InForce {
             hash: guide.hash(),
+            trial: Trial::of(&guide),
             guide,
             strikes: 0,
-            rests: false,
         }
+    }
+
+    /// Whether its actions are left out for now.
+    fn rests(&self) -> bool {
+        self.trial.as_ref().is_some_and(Trial::rests)
     }
 }
 
@@ -109,17 +115,18 @@ impl Follower {
         }
     }
 
-    /// Leaves out the actions of a guide, or not any more.
-    pub(super) fn rest(&mut self, hash: u64, rests: bool) {
-        for guide in self.guides.iter_mut().filter(|guide| guide.hash == hash) {
-            guide.rests = rests;
-        }
-    }
-
-    /// Gives a guide up.
-    pub(super) fn give_up(&mut self, hash: u64) {
-        if let Some(at) = self.guides.iter().position(|guide| guide.hash == hash) {
-            self.remove(at);
+    /// The step of a guide that ended last took so many nanoseconds.
+    pub(super) fn took(&mut self, hash: u64, nanoseconds: u64) {
+        let Some(at) = self.guides.iter().position(|guide| guide.hash == hash) else {
+            return;
+        };
+        let Some(trial) = &mut self.guides[at].trial else {
+            return;
+        };
+        match trial.ended(nanoseconds) {
+            Verdict::Open => {}
+            Verdict::Stays => self.guides[at].trial = None,
+            Verdict::Falls => self.remove(at),
         }
     }
 
@@ -174,7 +181,7 @@ impl Follower {
             self.since = now;
             self.mark = Some(StepMark::Begun(self.guides[guide].hash));
         }
-        if self.guides[guide].rests {
+        if self.guides[guide].rests() {
             return true;
         }
         self.counts.ops += 1;
@@ -275,18 +282,13 @@ impl Follower {
         let Some((guide, place)) = self.at else {
             return;
         };
-        let InForce {
-            guide: own,
-            strikes,
-            hash,
-            rests,
-        } = &mut self.guides[guide];
-        if place < own.len() {
+        let own = &mut self.guides[guide];
+        if place < own.guide.len() {
             return;
         }
         self.at = None;
-        self.mark = Some(StepMark::Ended(*hash));
-        if *rests {
+        self.mark = Some(StepMark::Ended(own.hash));
+        if own.rests() {
             return;
         }
         let step = StepCosts {
@@ -296,10 +298,10 @@ impl Follower {
         self.counts.steps += 1;
         self.counts.cost.0 += step.first.0;
         self.counts.replayed.0 += step.replayed.0;
-        if own.is_beaten(step) {
+        if own.guide.is_beaten(step) {
             self.strike(guide);
         } else {
-            *strikes = 0;
+            own.strikes = 0;
         }
     }
 
@@ -314,7 +316,7 @@ impl Follower {
     pub(super) fn refused(&mut self) {
         let at = self.at;
         self.depart();
-        if let Some((guide, _)) = at.filter(|&(guide, _)| !self.guides[guide].rests) {
+        if let Some((guide, _)) = at.filter(|&(guide, _)| !self.guides[guide].rests()) {
             self.strike(guide);
         }
     }

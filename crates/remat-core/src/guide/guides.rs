@@ -114,12 +114,8 @@ impl Guides {
         self.follower.add(guide);
     }
 
-    pub(crate) fn rest(&mut self, hash: u64, rests: bool) {
-        self.follower.rest(hash, rests);
-    }
-
-    pub(crate) fn give_up(&mut self, hash: u64) {
-        self.follower.give_up(hash);
+    pub(crate) fn took(&mut self, hash: u64, nanoseconds: u64) {
+        self.follower.took(hash, nanoseconds);
     }
 
     pub(crate) fn take_mark(&mut self) -> Option<StepMark> {
@@ -145,9 +141,10 @@ impl Guides {
         let earliest = std::mem::replace(&mut self.earliest, u64::MAX);
         match std::mem::replace(&mut self.learning, Learning::Seeking) {
             Learning::Recording(recorder) if recorder.is_whole() => {
+                let hash = recorder.hash();
                 self.recorded = recorder.finish();
                 if self.recorded.is_none() {
-                    self.known.pop();
+                    self.seek_again(hash);
                 }
             }
             Learning::Waiting(period) if period.ahead == 0 => {
@@ -334,10 +331,16 @@ impl Guides {
     fn tell(&mut self, told: impl FnOnce(&mut Recorder) -> Result<(), Departed>) {
         if let Learning::Recording(recorder) = &mut self.learning {
             if told(recorder).is_err() {
-                self.known.pop();
-                self.learning = Learning::Seeking;
+                let hash = recorder.hash();
+                self.seek_again(hash);
             }
         }
+    }
+
+    /// The step of this hash was not recorded after all.
+    fn seek_again(&mut self, hash: u64) {
+        self.known.retain(|&known| known != hash);
+        self.learning = Learning::Seeking;
     }
 }
 

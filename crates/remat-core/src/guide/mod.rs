@@ -6,6 +6,7 @@
 //! | `repeats` | the period of the ops so far |
 //! | `recorder` | one period, written down for a planner |
 //! | `plan` | a planned step |
+//! | `trial` | whether a plan pays by the clock |
 //! | `follower` | where in a planned step the program is |
 //! | `guides` | all of these, told what the engine is told |
 
@@ -15,6 +16,7 @@ mod plan;
 mod recorder;
 mod repeats;
 mod signature;
+mod trial;
 
 pub(crate) use follower::Planned;
 pub use follower::{Guided, StepMark};

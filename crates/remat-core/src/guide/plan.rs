@@ -29,6 +29,16 @@ pub struct StepCosts {
     pub replayed: Cost,
 }
 
+impl StepCosts {
+    /// Replays as a part of the first runs; 0 if those took no time.
+    pub fn overhead(self) -> f64 {
+        if self.first == Cost(0) {
+            return 0.0;
+        }
+        self.replayed.0 as f64 / self.first.0 as f64
+    }
+}
+
 /// A plan of a step: the ops by their signatures, and what is to happen before each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guide {
@@ -37,6 +47,7 @@ pub struct Guide {
     starts: Vec<u32>,
     actions: Vec<GuideAction>,
     online: StepCosts,
+    planned: StepCosts,
     /// Of the ops up to each the most that, from the last ones on, are the first ones too, but not all of them (Knuth,
     /// Morris, Pratt 1977).
     borders: Vec<u32>,
@@ -56,7 +67,7 @@ impl std::error::Error for InvalidGuide {}
 
 impl Guide {
     /// A guide from the signatures of a step's ops ([`Recorded::signatures`](crate::Recorded)), the actions before
-    /// each, and the time of the step without the guide.
+    /// each, and the time of the step without the guide and as planned.
     ///
     /// # Errors
     /// [`InvalidGuide`].
@@ -64,6 +75,7 @@ impl Guide {
         signatures: Vec<u64>,
         actions: &[Vec<GuideAction>],
         online: StepCosts,
+        planned: StepCosts,
     ) -> Result<Guide, InvalidGuide> {
         if signatures.is_empty() || actions.len() != signatures.len() {
             return Err(InvalidGuide);
@@ -74,6 +86,7 @@ impl Guide {
             starts: vec![0],
             actions: Vec::new(),
             online,
+            planned,
         };
         for (place, before) in (0..).zip(actions) {
             let earlier = |action: &GuideAction| match *action {
@@ -105,10 +118,14 @@ impl Guide {
         self.online
     }
 
+    /// The time of the step as planned.
+    pub fn planned(&self) -> StepCosts {
+        self.planned
+    }
+
     /// A hash of the step's ops, whichever comes first.
     pub fn hash(&self) -> u64 {
-        let hashes = self.signatures.iter().map(|&signature| mix(signature));
-        hashes.fold(0, u64::wrapping_add)
+        hash(&self.signatures)
     }
 
     /// The ops of the step.
@@ -144,6 +161,12 @@ impl Guide {
     pub(super) fn starts_like(&self, other: &Guide, place: usize) -> bool {
         self.len() > place && self.signatures[..place] == other.signatures[..place]
     }
+}
+
+/// A hash of ops by their signatures, whichever comes first.
+pub(super) fn hash(signatures: &[u64]) -> u64 {
+    let hashes = signatures.iter().map(|&signature| mix(signature));
+    hashes.fold(0, u64::wrapping_add)
 }
 
 fn borders(signatures: &[u64]) -> Vec<u32> {

@@ -1,6 +1,6 @@
 //! One step that repeats, written down for a planner.
 
-use super::plan::StepCosts;
+use super::plan::{hash, StepCosts};
 use crate::graph::Graph;
 use crate::ids::{Bytes, Cost, DeviceId, OpId, TensorId};
 use crate::op::{Finished, OpSpec, Output, Replay};
@@ -167,6 +167,11 @@ impl Recorder {
     fn of(&self, tensor: TensorId) -> Result<u64, Departed> {
         let number = self.numbers.get(tensor.index()).copied();
         number.filter(|&number| number != u64::MAX).ok_or(Departed)
+    }
+
+    /// A hash of the step's ops.
+    pub(super) fn hash(&self) -> u64 {
+        hash(&self.recorded.signatures)
     }
 
     /// Whether all ops of the step were announced.

@@ -270,5 +270,6 @@ fn guide(recorded: &Recorded, actions: &[[u16; 4]]) -> Guide {
             });
         }
     }
-    Guide::new(recorded.signatures.clone(), &before, recorded.costs()).expect("earlier ops")
+    let costs = recorded.costs();
+    Guide::new(recorded.signatures.clone(), &before, costs, costs).expect("earlier ops")
 }

@@ -145,5 +145,6 @@ pub fn guide(recorded: &Recorded, actions: &[(u32, GuideAction)]) -> Guide {
     for &(place, action) in actions {
         before[place as usize].push(action);
     }
-    Guide::new(recorded.signatures.clone(), &before, recorded.costs()).expect("earlier ops")
+    let costs = recorded.costs();
+    Guide::new(recorded.signatures.clone(), &before, costs, costs).expect("earlier ops")
 }

@@ -30,6 +30,8 @@ struct Program {
     /// The cost of replays in each plan so far.
     planned: Vec<u64>,
     plans: PlannedSteps,
+    /// How long steps take with the plan and without it, in nanoseconds, if somebody measures.
+    clock: Option<(u64, u64)>,
 }
 
 impl Program {
@@ -50,6 +52,7 @@ impl Program {
             budget: Bytes(budget),
             planned: Vec::new(),
             plans: PlannedSteps::new("cpu", budget),
+            clock: None,
         }
     }
 
@@ -67,9 +70,16 @@ impl Program {
     /// The refusal that ended the step.
     fn run(&mut self, events: &[Event]) -> Result<u64, Error> {
         let before = self.engine().counters().replayed_cost.0;
-        let fed = events
-            .iter()
-            .try_for_each(|event| self.replayer.feed(event));
+        let fed = events.iter().try_for_each(|event| {
+            let planned = self.guided().steps;
+            let fed = self.replayer.feed(event);
+            let rested = self.guided().steps == planned;
+            let engine = self.replayer.engine_mut();
+            if let (Some(StepMark::Ended(hash)), Some(times)) = (engine.step_mark(), self.clock) {
+                engine.step_took(hash, if rested { times.1 } else { times.0 });
+            }
+            fed
+        });
         self.replayer.release_all().expect("references");
         fed.map(|()| self.engine().counters().replayed_cost.0 - before)
     }
@@ -143,37 +153,77 @@ fn plans_are_followed_by_another_engine_from_its_second_step_on() {
     }
 }
 
-/// A guide that rests changes nothing, and goes on where it is told to. One that is given up is not learned again.
+/// The guide of the step that the program planned, as if replays took so many hundredths of a step online and with it.
+fn guide_that_saves(program: &Program, online: u64, planned: u64) -> Guide {
+    let guide = &program.plans.steps[0].guide;
+    let places = 0..guide.signatures().len();
+    let before: Vec<_> = places.map(|at| guide.before(at).to_vec()).collect();
+    let costs = |replayed| StepCosts {
+        first: Cost(100),
+        replayed: Cost(replayed),
+    };
+    let signatures = guide.signatures().to_vec();
+    Guide::new(signatures, &before, costs(online), costs(planned)).expect("as it was")
+}
+
+/// A guide that saves little rests in turn, and is given up if steps are shorter without it. It is not learned again.
 #[test]
-fn a_guide_may_rest_and_be_given_up() {
+fn a_guide_that_saves_little_is_tried_by_the_clock() {
     for case in CASES {
         let (events, budget) = at(case);
         let mut program = Program::new(budget);
         let replayed: Vec<u64> = (0..10).map(|_| program.step(&events)).collect();
         let (online, planned) = (replayed[1], replayed[9]);
-        let hash = program.plans.steps[0].guide.hash();
-        // The step that was learned begins amid the recorded one.
-        let amid = [StepMark::Begun(hash), StepMark::Ended(hash)];
-        let mark = program.replayer.engine_mut().step_mark();
-        assert!(mark.is_some_and(|mark| amid.contains(&mark)));
-        program.replayer.engine_mut().rest_guide(hash, true);
-        let before = program.guided();
-        let resting: Vec<u64> = (0..3).map(|_| program.step(&events)).collect();
-        assert_eq!(resting[2], online, "{case:?}: {resting:?}");
-        assert_eq!(program.guided(), before);
-        let engine = program.replayer.engine_mut();
-        assert!(engine.step_mark().is_some_and(|mark| amid.contains(&mark)));
-        engine.rest_guide(hash, false);
-        let again: Vec<u64> = (0..3).map(|_| program.step(&events)).collect();
-        assert!(
-            again[2].abs_diff(planned) <= planned / 100,
-            "{case:?}: {again:?}"
-        );
-        program.replayer.engine_mut().give_up_guide(hash);
+        for (times, given_up) in [((100, 99), 0), ((100, 97), 1)] {
+            let guide = guide_that_saves(&program, 500, 498);
+            program.replayer.engine_mut().follow(guide);
+            program.clock = Some(times);
+            // The step that was learned begins amid the recorded one, so one passes before the trial.
+            let tried: Vec<u64> = (0..24).map(|_| program.step(&events)).collect();
+            let near = |&&step: &&u64| step.abs_diff(online) <= online / 100;
+            let rested = tried[..20].iter().filter(near).count();
+            assert!(
+                (7..=9).contains(&rested),
+                "{case:?}: {tried:?}, {online} online"
+            );
+            let last = if given_up == 1 { online } else { planned };
+            assert!(
+                tried[23].abs_diff(last) <= last / 100,
+                "{case:?}: {tried:?}, wanted {last}"
+            );
+            assert_eq!(program.guided().given_up, given_up, "{case:?}");
+        }
         let last: Vec<u64> = (0..8).map(|_| program.step(&events)).collect();
-        assert_eq!(last[2..], [online; 6], "{case:?}");
-        assert_eq!((program.guided().guides, program.guided().given_up), (0, 1));
-        assert_eq!(program.planned.len(), 1);
+        assert_eq!(last, [online; 8], "{case:?}");
+        assert_eq!((program.guided().guides, program.planned.len()), (0, 1));
+    }
+}
+
+/// Where nobody tells how long steps take, no guide is tried, nor is one that saves enough.
+#[test]
+fn a_guide_that_saves_enough_is_not_tried() {
+    for case in CASES {
+        let (events, budget) = at(case);
+        let mut program = Program::new(budget);
+        let replayed: Vec<u64> = (0..10).map(|_| program.step(&events)).collect();
+        let guide = guide_that_saves(&program, 500, 496);
+        program.replayer.engine_mut().follow(guide);
+        program.clock = Some((100, 1));
+        let sure: Vec<u64> = (0..24).map(|_| program.step(&events)).collect();
+        program.clock = None;
+        let guide = guide_that_saves(&program, 500, 498);
+        program.replayer.engine_mut().follow(guide);
+        let untold: Vec<u64> = (0..8).map(|_| program.step(&events)).collect();
+        let near = |step: &u64| step.abs_diff(replayed[9]) <= replayed[9] / 100;
+        assert!(
+            sure[1..].iter().all(near),
+            "{case:?}: {sure:?} as {replayed:?}"
+        );
+        assert!(
+            untold[1..].iter().all(near),
+            "{case:?}: {untold:?} as {replayed:?}"
+        );
+        assert_eq!(program.guided().given_up, 0);
     }
 }
 
@@ -322,14 +372,20 @@ fn wrong(recorded: &Recorded, draws: &mut Draws) -> Guide {
             });
         }
     }
-    Guide::new(recorded.signatures.clone(), &actions, recorded.costs()).expect("earlier ops")
+    let costs = recorded.costs();
+    Guide::new(recorded.signatures.clone(), &actions, costs, costs).expect("earlier ops")
 }
 
 #[test]
 fn a_guide_names_ops_before_its_own_and_each_op_has_a_list() {
     let drop = |op| vec![GuideAction::Drop { op, output: 0 }];
     let made = |signatures: &[u64], actions: &[Vec<GuideAction>]| {
-        Guide::new(signatures.to_vec(), actions, StepCosts::default())
+        Guide::new(
+            signatures.to_vec(),
+            actions,
+            StepCosts::default(),
+            StepCosts::default(),
+        )
     };
     assert!(made(&[1, 2], &[vec![], drop(0)]).is_ok());
     assert_eq!(made(&[1, 2], &[vec![], drop(1)]), Err(InvalidGuide));

@@ -11,7 +11,7 @@ mod planning;
 mod records;
 mod replay;
 mod state;
-mod trial;
+mod step_clock;
 mod unreferenced;
 
 pub use accelerators::fresh;

@@ -82,7 +82,7 @@ impl PlanFiles {
         let name = format!("{}{:016x}.json", prefix(device, budget), step.guide.hash());
         let written = fs::create_dir_all(folder).and_then(|()| write(&folder.join(name), &plans));
         written.map_err(|e| at("plans are not kept in", folder, e))?;
-        for (_, path) in plans_in(folder).split_off(MOST_KEPT.min(plans_in(folder).len())) {
+        for (_, path) in plans_in(folder).into_iter().skip(MOST_KEPT) {
             // Another process may have removed it.
             let _ = fs::remove_file(path);
         }

@@ -15,7 +15,7 @@ use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::{Event, Rerun};
 
 use super::plan_files::PlanFiles;
-use super::trial::Trials;
+use super::step_clock::StepClock;
 use crate::ffi::thread::{give_way, processor_time};
 
 /// The most processor time that a step is planned, for each 3,000 of its ops or fewer; and in all.
@@ -33,8 +33,8 @@ pub struct Planning {
     given: Option<PlannedSteps>,
     /// The plans that are followed, with the device and the budget as the user gave it.
     plans: PlannedSteps,
-    /// Trials of plans by the clock, if it may decide.
-    trials: Option<Trials>,
+    /// The clock, if it may decide whether plans stay.
+    clock: Option<StepClock>,
     /// Faults of files, a line each.
     troubles: Vec<String>,
     /// Plans that were made by other runs.
@@ -106,7 +106,8 @@ impl Job {
             let made = learned.plan(budget, search, watch);
             let step = made.map(|(plan, guide)| PlannedStep::new(&plan, guide));
             let mut troubles = Vec::new();
-            if let Ok(step) = &step {
+            // A job that was stopped is of a budget that was changed or left.
+            if let (Ok(step), false) = (&step, stop.load(Ordering::Relaxed)) {
                 plans.add(step.clone());
                 let kept = files.keep(&plans.device, plans.budget_bytes, step);
                 troubles.extend(
@@ -160,7 +161,7 @@ impl Planning {
         files.check_out()?;
         let timed = timed && files.given.is_none();
         Ok(Planning {
-            trials: timed.then(Trials::default),
+            clock: timed.then(StepClock::default),
             job: None,
             seed,
             given: files.given()?,
@@ -193,8 +194,11 @@ impl Planning {
             }
             Some(given) => {
                 return Err(format!(
-                    "the plan is for {} on {}, the budget is {} on {device}: have one made for it (plan_out, --plan-out)",
-                    Bytes(given.budget_bytes), given.device, Bytes(budget),
+                    "the plan is for {} on {}, the budget is {} on {device}: \
+                     have one made for it (plan_out, --plan-out)",
+                    Bytes(given.budget_bytes),
+                    given.device,
+                    Bytes(budget),
                 ));
             }
             None => {
@@ -203,10 +207,6 @@ impl Planning {
                 steps
             }
         };
-        if let Some(trials) = &mut self.trials {
-            trials.clear();
-            steps.iter().for_each(|step| trials.open(step));
-        }
         self.loaded += steps.len() as u64;
         let guides = steps.iter().map(|step| step.guide.clone()).collect();
         for step in steps {
@@ -220,8 +220,12 @@ impl Planning {
         std::mem::forget(self.job.take());
     }
 
-    /// Writes the plans of the run where none was made, and tells what went wrong with files, a line each.
+    /// Ends planning, and writes the plans of the run where none was made. Returns what went wrong with files, a line
+    /// each.
     pub fn close(&mut self) -> Vec<String> {
+        // A plan may be ready that no op came to adopt.
+        self.take_plan();
+        self.job = None;
         if self.adopted == 0 && self.files.out.is_some() {
             self.troubles
                 .extend(self.files.write_out(&self.plans).err());
@@ -247,17 +251,14 @@ impl Planning {
         };
         self.troubles.extend(troubles);
         self.adopted += 1;
-        if let Some(trials) = &mut self.trials {
-            trials.open(&step);
-        }
         self.plans.add(step.clone());
         Some(step.guide)
     }
 
     /// The program began, ended or left a planned step.
     pub(super) fn note(&mut self, mark: StepMark, engine: &mut Engine) {
-        if let Some(trials) = &mut self.trials {
-            trials.note(mark, engine);
+        if let Some(clock) = &mut self.clock {
+            clock.note(mark, engine);
         }
     }
 
@@ -288,12 +289,19 @@ impl Planning {
         let waits = |job: &Job| !job.done.load(Ordering::Acquire);
         d.set_item("under_way", self.job.as_ref().is_some_and(waits))?;
         let latest = self.plans.steps.last();
-        let planned = latest.and_then(|plan| overhead(plan.recompute_ns, plan.cost_ns));
-        d.set_item("planned_overhead", planned)?;
-        let least = latest
-            .and_then(|plan| overhead(plan.bound_ns.saturating_sub(plan.cost_ns), plan.cost_ns));
-        d.set_item("least_overhead", least)
+        d.set_item("planned_overhead", latest.and_then(planned_overhead))?;
+        d.set_item("least_overhead", latest.and_then(least_overhead))
     }
+}
+
+fn planned_overhead(step: &PlannedStep) -> Option<f64> {
+    let planned = step.guide.planned();
+    overhead(planned.replayed.0, planned.first.0)
+}
+
+fn least_overhead(step: &PlannedStep) -> Option<f64> {
+    let cost = step.guide.planned().first.0;
+    overhead(step.bound_ns.saturating_sub(cost), cost)
 }
 
 /// Time of recomputing as a part of the time of ops.

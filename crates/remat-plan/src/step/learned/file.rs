@@ -36,17 +36,13 @@ pub struct PlannedSteps {
     pub steps: Vec<PlannedStep>,
 }
 
-/// A planned step, and the times that the plan reckons with.
+/// A planned step, and what every plan of it takes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Lists", into = "Lists")]
 #[non_exhaustive]
 pub struct PlannedStep {
     /// The plan as an engine follows it.
     pub guide: Guide,
-    /// Nanoseconds that all ops take, each once.
-    pub cost_ns: u64,
-    /// Nanoseconds that runs again take.
-    pub recompute_ns: u64,
     /// Nanoseconds that every schedule within the budget takes at least whose first runs are in program order.
     pub bound_ns: u64,
 }
@@ -141,12 +137,10 @@ impl PlannedSteps {
 }
 
 impl PlannedStep {
-    /// A plan of a step, and its times.
+    /// A plan of a step, as a file holds it.
     pub fn new(plan: &StepPlan, guide: Guide) -> PlannedStep {
         PlannedStep {
             guide,
-            cost_ns: plan.cost_ns,
-            recompute_ns: plan.recompute_ns,
             bound_ns: plan.bound_ns,
         }
     }
@@ -214,7 +208,7 @@ impl Line {
 impl From<PlannedStep> for Lists {
     fn from(step: PlannedStep) -> Lists {
         let PlannedStep { guide, .. } = &step;
-        let online = guide.online();
+        let (planned, online) = (guide.planned(), guide.online());
         let signatures = guide.signatures();
         let places =
             (0..signatures.len() as u32).map(|place| (place, guide.before(place as usize)));
@@ -223,8 +217,8 @@ impl From<PlannedStep> for Lists {
             lines.map(move |&action| Line::of(place, action))
         });
         Lists {
-            cost_ns: step.cost_ns,
-            recompute_ns: step.recompute_ns,
+            cost_ns: planned.first.0,
+            recompute_ns: planned.replayed.0,
             bound_ns: step.bound_ns,
             online_cost_ns: online.first.0,
             online_recompute_ns: online.replayed.0,
@@ -262,11 +256,13 @@ impl TryFrom<Lists> for PlannedStep {
             first: Cost(lists.online_cost_ns),
             replayed: Cost(lists.online_recompute_ns),
         };
-        let guide = Guide::new(signatures, &before, online);
+        let planned = StepCosts {
+            first: Cost(lists.cost_ns),
+            replayed: Cost(lists.recompute_ns),
+        };
+        let guide = Guide::new(signatures, &before, online, planned);
         Ok(PlannedStep {
             guide: guide.map_err(|fault| fault.to_string())?,
-            cost_ns: lists.cost_ns,
-            recompute_ns: lists.recompute_ns,
             bound_ns: lists.bound_ns,
         })
     }

@@ -6,7 +6,7 @@ use crate::step::model::step::Step;
 use crate::step::plan::step_plan::{Action, StepPlan};
 use crate::step::search::planner::{Planner, Search};
 use crate::step::search::rounds::Progress;
-use remat_core::{Bytes, Cost, Guide, GuideAction, Recorded};
+use remat_core::{Bytes, Cost, Guide, GuideAction, Recorded, StepCosts};
 use remat_trace::Event;
 use std::ops::ControlFlow;
 
@@ -106,7 +106,16 @@ impl<'a> Learned<'a> {
             return Err(StepError::NoGain { planned, replayed });
         }
         let actions = before_each(&plan, translated, recorded.signatures.len());
-        let guide = Guide::new(recorded.signatures.clone(), &actions, recorded.costs());
+        let times = StepCosts {
+            first: Cost(plan.cost_ns),
+            replayed: planned,
+        };
+        let guide = Guide::new(
+            recorded.signatures.clone(),
+            &actions,
+            recorded.costs(),
+            times,
+        );
         let guide = guide.map_err(|_| StepError::Event {
             event: 0,
             fault: "starts a step in which an op is planned before it ran",

@@ -139,47 +139,32 @@ impl Packing {
         }
     }
 
-    /// The most bytes in use at a time: no packing takes less.
-    fn least(&self) -> u64 {
-        let mut ends: Vec<(u32, u64)> = self
-            .blocks
-            .iter()
-            .map(|block| (block.end, block.bytes))
-            .collect();
+    /// The bytes in use when each block has begun to be, in the order of their starts.
+    fn used(&self) -> Vec<u64> {
+        let ends = self.blocks.iter().map(|block| (block.end, block.bytes));
+        let mut ends: Vec<(u32, u64)> = ends.collect();
         ends.sort_unstable();
         let mut ends = ends.into_iter().peekable();
-        let (mut bytes, mut most) = (0, 0);
-        for &block in &self.by_start {
+        let mut bytes = 0;
+        let each = self.by_start.iter().map(|&block| {
             let block = self.blocks[block as usize];
             while let Some((_, gone)) = ends.next_if(|&(end, _)| end <= block.start) {
                 bytes -= gone;
             }
             bytes += block.bytes;
-            most = most.max(bytes);
-        }
-        most
+            bytes
+        });
+        each.collect()
+    }
+
+    /// The most bytes in use at a time: no packing takes less.
+    fn least(&self) -> u64 {
+        self.used().into_iter().max().unwrap_or(0)
     }
 
     /// Of each block the most bytes in use at a time while it is.
     fn fullest(&self) -> Vec<u64> {
-        // Steps at which blocks begin to be in use, and the bytes from there on up to the next.
-        let mut ends: Vec<(u32, u64)> = self
-            .blocks
-            .iter()
-            .map(|block| (block.end, block.bytes))
-            .collect();
-        ends.sort_unstable();
-        let mut ends = ends.into_iter().peekable();
-        let mut used = vec![0; self.blocks.len()];
-        let mut bytes = 0;
-        for (place, &block) in self.by_start.iter().enumerate() {
-            let block = self.blocks[block as usize];
-            while let Some((_, gone)) = ends.next_if(|&(end, _)| end <= block.start) {
-                bytes -= gone;
-            }
-            bytes += block.bytes;
-            used[place] = bytes;
-        }
+        let used = self.used();
         let size = used.len().next_power_of_two();
         let mut most = vec![0; 2 * size];
         most[size..size + used.len()].copy_from_slice(&used);

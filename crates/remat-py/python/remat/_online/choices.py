@@ -58,8 +58,9 @@ class Plans:
 NO_PLANS = Plans()
 
 
-def plan_cache() -> str | None:
-    """The folder of the plans of all runs under this torch; ``None`` where ``REMAT_CACHE`` is ``off``.
+def plan_cache(costs: Costs) -> str | None:
+    """The folder of the plans of all runs under this torch with such costs; ``None`` where ``REMAT_CACHE``
+    is ``off``.
 
     ``REMAT_CACHE`` names the folder of all that Remat keeps, by default ``remat`` in the user's cache folder.
     """
@@ -69,7 +70,7 @@ def plan_cache() -> str | None:
         folder = os.path.join(base, "remat")
     if folder in ("", "off"):
         return None
-    return os.path.join(folder, "plans", f"torch-{torch.__version__}")
+    return os.path.join(folder, "plans", f"torch-{torch.__version__}", costs)
 
 
 def choose_plans(
@@ -99,4 +100,4 @@ def choose_plans(
         if out is not None:
             raise ValueError(f"plan_out {out!r}: with plan 'off' no plan is made; take plan 'auto'")
         return NO_PLANS
-    return Plans("auto", out=None if out is None else os.fspath(out), cache=plan_cache())
+    return Plans("auto", out=None if out is None else os.fspath(out), cache=plan_cache(costs))

@@ -54,14 +54,12 @@ pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> Result
         gap => format!("within {} of {BEST}", percent(gap)),
     };
     let ratio = told.budget.ratio;
-    let arena = plan
-        .addresses
-        .as_ref()
-        .map_or_else(String::new, |addresses| {
-            let part = part(addresses.bytes, plan.peak_bytes);
-            format!("{}, {part:.4} of the peak", bytes(addresses.bytes))
-        });
-    let rows = [
+    let arena = plan.addresses.as_ref().map(|addresses| {
+        let part = part(addresses.bytes, plan.peak_bytes);
+        let arena = format!("{}, {part:.4} of the peak", bytes(addresses.bytes));
+        ("arena", arena)
+    });
+    let mut rows = vec![
         (
             "budget",
             format!(
@@ -70,7 +68,9 @@ pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> Result
             ),
         ),
         ("peak", bytes(plan.peak_bytes)),
-        ("arena", arena),
+    ];
+    rows.extend(arena);
+    rows.extend([
         (
             "overhead",
             format!("{overhead}: {again} again, beside {cost}"),
@@ -79,9 +79,11 @@ pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> Result
         ("best online", best_online(recorded, told)),
         ("rounds", plan.iterations.to_string()),
         ("seed", plan.seed.to_string()),
-    ];
-    let rows = rows.into_iter().filter(|(_, value)| !value.is_empty());
-    let rows: Vec<(String, String)> = rows.map(|(name, value)| (name.to_owned(), value)).collect();
+    ]);
+    let rows = rows
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value));
+    let rows: Vec<(String, String)> = rows.collect();
     table::print(&rows)
 }
 

@@ -1,0 +1,26 @@
+//! The time that planned steps take.
+
+use std::time::Instant;
+
+use remat_core::{Engine, StepMark};
+
+/// A clock that runs while a planned step does.
+#[derive(Debug, Default)]
+pub(super) struct StepClock {
+    /// The guide of the step that runs, by its hash, and when it began.
+    began: Option<(u64, Instant)>,
+}
+
+impl StepClock {
+    /// The program began, ended or left a planned step. Tells the engine how long one took that ended.
+    pub(super) fn note(&mut self, mark: StepMark, engine: &mut Engine) {
+        match (mark, self.began.take()) {
+            (StepMark::Begun(guide), _) => self.began = Some((guide, Instant::now())),
+            (StepMark::Ended(guide), Some((begun, began))) if begun == guide => {
+                let took = began.elapsed().as_nanos();
+                engine.step_took(guide, u64::try_from(took).unwrap_or(u64::MAX));
+            }
+            (StepMark::Ended(_) | StepMark::Left, _) => {}
+        }
+    }
+}
