@@ -91,6 +91,23 @@ def test_a_broken_plan_in_the_cache_is_told_of_and_made_anew(cache: Path) -> Non
     assert len(json.loads(kept.read_text())["steps"]) == 1
 
 
+def test_a_kept_plan_of_other_times_is_followed_and_made_anew(cache: Path) -> None:
+    budget = budget_of(0.6)
+    first = train_until_planned(budget)
+    (kept,) = cache.rglob("*.json")
+    made = json.loads(kept.read_text())
+    # As a machine would have made it that takes twice as long.
+    slower = json.loads(kept.read_text())
+    for name in ("cost_ns", "recompute_ns", "bound_ns", "online_cost_ns", "online_recompute_ns"):
+        slower["steps"][0][name] *= 2
+    kept.write_text(json.dumps(slower))
+    second = train_until_planned(budget)
+    assert (second.loaded, second.found, second.adopted) == (1, 1, 1)
+    assert second.steps >= 8
+    assert second.planned_overhead == first.planned_overhead
+    assert json.loads(kept.read_text())["steps"][0]["cost_ns"] == made["steps"][0]["cost_ns"]
+
+
 def test_a_cache_that_cannot_be_written_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("REMAT_CACHE", str(tmp_path / "file"))

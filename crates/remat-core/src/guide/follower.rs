@@ -1,5 +1,6 @@
 //! Where in a planned step the program is.
 
+use super::drift::Drift;
 use super::plan::{Guide, GuideAction, StepCosts};
 use super::trial::{Trial, Verdict};
 use crate::graph::{Graph, Made, NONE};
@@ -61,6 +62,7 @@ struct InForce {
     strikes: u32,
     /// Whether it pays is still open.
     trial: Option<Trial>,
+    drift: Drift,
 }
 
 impl InForce {
@@ -68,6 +70,7 @@ impl InForce {
         InForce {
             hash: guide.hash(),
             trial: Trial::of(&guide),
+            drift: Drift::from(guide.planned()),
             guide,
             strikes: 0,
         }
@@ -107,7 +110,11 @@ impl Follower {
     pub(super) fn add(&mut self, guide: Guide) {
         let same = |other: &InForce| other.guide.signatures() == guide.signatures();
         match self.guides.iter().position(same) {
-            Some(at) => self.guides[at] = InForce::of(guide),
+            Some(at) => {
+                let mut new = InForce::of(guide);
+                new.drift.wait_like(&self.guides[at].drift);
+                self.guides[at] = new;
+            }
             None => {
                 self.guides.push(InForce::of(guide));
                 self.counts.guides += 1;
@@ -255,6 +262,30 @@ impl Follower {
         })
     }
 
+    /// The step that begins with the op met last, if it is to be recorded again: its ops, and what online replays of
+    /// it would take.
+    pub(super) fn begin_again(&mut self) -> Option<(Vec<u64>, Cost)> {
+        let (guide, place) = self.at?;
+        let own = &mut self.guides[guide];
+        if place > 0 || own.rests() || !own.drift.is_due() {
+            return None;
+        }
+        let signatures = own.guide.signatures().to_vec();
+        Some((signatures, own.guide.online_at(own.drift.first())))
+    }
+
+    /// The step with this hash was recorded.
+    pub(super) fn recorded(&mut self, hash: u64) {
+        for own in self.guides.iter_mut().filter(|own| own.hash == hash) {
+            own.drift.recorded();
+        }
+    }
+
+    /// Whether a guide is in force, by its hash.
+    pub(super) fn has(&self, hash: u64) -> bool {
+        self.guides.iter().any(|own| own.hash == hash)
+    }
+
     /// The op met last was announced.
     pub(super) fn begun(&mut self, graph: &Graph, op: OpId) {
         let Some((guide, place)) = self.at else {
@@ -302,6 +333,7 @@ impl Follower {
             self.strike(guide);
         } else {
             own.strikes = 0;
+            own.drift.ended(step);
         }
     }
 

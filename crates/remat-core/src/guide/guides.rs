@@ -143,7 +143,9 @@ impl Guides {
             Learning::Recording(recorder) if recorder.is_whole() => {
                 let hash = recorder.hash();
                 self.recorded = recorder.finish();
-                if self.recorded.is_none() {
+                if self.recorded.is_some() {
+                    self.follower.recorded(hash);
+                } else {
                     self.seek_again(hash);
                 }
             }
@@ -162,6 +164,13 @@ impl Guides {
             Learning::Seeking => {}
             recording => {
                 self.learning = recording;
+                return;
+            }
+        }
+        if self.recorded.is_none() {
+            if let Some((signatures, replayed)) = self.follower.begin_again() {
+                let recorder = Recorder::new(graph, device, signatures, replayed, self.announced);
+                self.learning = Learning::Recording(Box::new(recorder));
                 return;
             }
         }
@@ -339,7 +348,9 @@ impl Guides {
 
     /// The step of this hash was not recorded after all.
     fn seek_again(&mut self, hash: u64) {
-        self.known.retain(|&known| known != hash);
+        if !self.follower.has(hash) {
+            self.known.retain(|&known| known != hash);
+        }
         self.learning = Learning::Seeking;
     }
 }

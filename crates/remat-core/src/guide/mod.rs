@@ -6,10 +6,12 @@
 //! | `repeats` | the period of the ops so far |
 //! | `recorder` | one period, written down for a planner |
 //! | `plan` | a planned step |
+//! | `drift` | whether steps take as long as when they were planned |
 //! | `trial` | whether a plan pays by the clock |
 //! | `follower` | where in a planned step the program is |
 //! | `guides` | all of these, told what the engine is told |
 
+mod drift;
 mod follower;
 mod guides;
 mod plan;

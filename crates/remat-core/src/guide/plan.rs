@@ -128,6 +128,14 @@ impl Guide {
         hash(&self.signatures)
     }
 
+    /// What is replayed without the guide in a step whose ops take so long, each once.
+    pub(super) fn online_at(&self, first: Cost) -> Cost {
+        let online = self.online;
+        let scaled = u128::from(online.replayed.0) * u128::from(first.0);
+        let scaled = scaled / u128::from(online.first.0.max(1));
+        Cost(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
+
     /// The ops of the step.
     pub(super) fn len(&self) -> usize {
         self.signatures.len()
