@@ -41,7 +41,8 @@ impl Engine {
     ///
     /// A guide of the same ops is replaced. One that replays more than is replayed without it, as a part of the step's
     /// time and three steps in a row, is given up. A step whose ops or replays take more than a tenth longer or shorter
-    /// than [planned](Guide::planned), eight steps in a row, is recorded again while it is followed, if steps are learned.
+    /// than [planned](Guide::planned), eight times in a row, is recorded again while it is followed, if steps are
+    /// learned.
     pub fn follow(&mut self, guide: Guide) {
         self.guides().follow(guide);
     }

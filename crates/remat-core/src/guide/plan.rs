@@ -128,7 +128,7 @@ impl Guide {
         hash(&self.signatures)
     }
 
-    /// What is replayed without the guide in a step whose ops take so long, each once.
+    /// The cost of replays without the guide, in a step whose ops take so long, each once.
     pub(super) fn online_at(&self, first: Cost) -> Cost {
         let online = self.online;
         let scaled = u128::from(online.replayed.0) * u128::from(first.0);

@@ -239,8 +239,7 @@ fn slower(events: &[Event], times: u64) -> Vec<Event> {
     events
 }
 
-/// Where ops come to take longer, the step is planned again, and what is replayed is as little as if it had been planned
-/// then.
+/// Where ops come to take longer, the step is planned again, and as little is replayed as if it had been planned then.
 #[test]
 fn a_step_whose_costs_moved_is_planned_again() {
     // The GAN with such costs is refused online.
