@@ -73,6 +73,62 @@ fn results_that_cannot_be_made_again_are_recorded_as_pinned() {
     assert!(events.contains(&Told::Pin(drawn)));
 }
 
+/// The steps that are recorded of so many.
+fn recorded_of(program: &mut Program, steps: usize) -> Vec<Recorded> {
+    let each = (0..steps).filter_map(|_| {
+        program.step(Program::train).expect("room");
+        program.engine.recorded_step()
+    });
+    each.collect()
+}
+
+/// A step that takes longer is recorded after eight in a row and a whole one more, once; and after sixteen the next time,
+/// whether it was planned again or not.
+#[test]
+fn a_followed_step_whose_time_moved_is_recorded_again() {
+    for planned_again in [false, true] {
+        let mut program = Program::new(TIGHT);
+        let recorded = program.learn(Program::train).expect("a step");
+        program.engine.follow(guide(&recorded, &[]));
+        assert!(recorded_of(&mut program, 40).is_empty());
+        program.cost = Cost(20);
+        assert!(recorded_of(&mut program, 8).is_empty());
+        let again = recorded_of(&mut program, 3).pop().expect("a step");
+        assert_eq!(again.signatures, recorded.signatures);
+        assert_eq!(again.costs().first.0, 2 * recorded.costs().first.0);
+        // Without the guide replays would take twice as long, too.
+        assert_eq!(again.replayed.0, 2 * recorded.replayed.0);
+        if planned_again {
+            program.engine.follow(guide(&again, &[]));
+        }
+        assert!(recorded_of(&mut program, 40).is_empty());
+        program.cost = Cost(10);
+        assert!(recorded_of(&mut program, 16).is_empty());
+        assert_eq!(recorded_of(&mut program, 3).len(), 1);
+        assert!(recorded_of(&mut program, 40).is_empty());
+    }
+}
+
+/// A step that is left while it is recorded again is recorded the next time, and not taken for a new one.
+#[test]
+fn a_followed_step_that_is_left_is_recorded_the_next_time() {
+    let mut program = Program::new(TIGHT);
+    let recorded = program.learn(Program::train).expect("a step");
+    program.engine.follow(guide(&recorded, &[]));
+    program.cost = Cost(20);
+    assert!(recorded_of(&mut program, 8).is_empty());
+    let left = program.step(|program| {
+        for layer in program.forward(program.weights)? {
+            program.engine.release(layer)?;
+        }
+        Ok(())
+    });
+    left.expect("room");
+    assert!(program.engine.recorded_step().is_none());
+    assert_eq!(recorded_of(&mut program, 3).len(), 1);
+    assert!(recorded_of(&mut program, 40).is_empty());
+}
+
 /// An op that writes in place, run again, leaves what it writes into to others, or takes it.
 #[test]
 fn a_run_again_writes_into_a_copy_unless_it_is_told_otherwise() {

@@ -9,6 +9,8 @@ pub const LAYERS: usize = 40;
 pub struct Program {
     pub engine: Engine,
     pub weights: TensorId,
+    /// The time that each op takes.
+    pub cost: Cost,
     /// The ops of this step, in order.
     pub ops: Vec<OpId>,
     /// Replays in this step: the op, by its place, and the place of the op before which it ran again.
@@ -26,6 +28,7 @@ impl Program {
         Program {
             engine,
             weights,
+            cost: Cost(10),
             ops: Vec::new(),
             replays: Vec::new(),
         }
@@ -47,7 +50,7 @@ impl Program {
         let op = self.begin(inputs, output, replay)?;
         let bytes = bytes.map(|bytes| [bytes]);
         let report = Finished {
-            cost: Cost(10),
+            cost: self.cost,
             bytes: bytes.as_ref().map(|bytes| &bytes[..]),
         };
         self.engine.finish(op, &report)?;
