@@ -82,8 +82,8 @@ fn recorded_of(program: &mut Program, steps: usize) -> Vec<Recorded> {
     each.collect()
 }
 
-/// A step that takes longer is recorded after eight in a row and a whole one more, once; and after sixteen the next time,
-/// whether it was planned again or not.
+/// A step that takes longer is recorded after eight in a row, once; and after sixteen the next time, whether it was
+/// planned again or not.
 #[test]
 fn a_followed_step_whose_time_moved_is_recorded_again() {
     for planned_again in [false, true] {
