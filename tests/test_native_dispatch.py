@@ -460,6 +460,29 @@ def test_an_unknown_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         remat.budget("1GiB").__enter__()
 
 
+def test_a_refused_way_loses_no_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured, profile = [], torch.autograd._enable_profiler_legacy
+
+    def count(config: object) -> None:
+        measured.append(config)
+        profile(config)
+
+    monkeypatch.setattr(torch.autograd, "_enable_profiler_legacy", count)
+    x = torch.randn(57, 61)  # a size of its own: the first call measures the workspace
+
+    def measurements() -> int:
+        before = len(measured)
+        with remat.budget("1GiB"):
+            x.cumsum(0)
+        return len(measured) - before
+
+    assert measurements() > 0
+    with monkeypatch.context() as patched, pytest.raises(ValueError, match="expected 'native' or 'python'"):
+        patched.setenv("REMAT_DISPATCH", "rust")
+        remat.budget("1GiB").__enter__()
+    assert measurements() == 0
+
+
 PROBES = {
     "platform": "native.sys.platform = 'win32'",
     "tensor layout": "native._candidates = lambda t: {k: set() for k in ('storage', 'sizes')}",

@@ -361,6 +361,27 @@ def factories_go_by_the_current_device() -> None:
     assert torch.stack([tensor.cpu() for tensor in made]).unique().numel() == 1
 
 
+def a_budget_of_another_device_loses_no_measurements() -> None:
+    measured, profile = [], torch.autograd._enable_profiler_legacy
+    x, y = torch.ones(57, 59), torch.ones(57, 59, device="standin")
+
+    def count(config: object) -> None:
+        measured.append(config)
+        profile(config)
+
+    torch.autograd._enable_profiler_legacy = count
+    try:
+        for known in (False, True):
+            with remat.budget("1GiB", device="cpu"):
+                x.cumsum(0)
+            assert bool(measured) != known
+            measured.clear()
+            with remat.budget("1GiB", device="standin"):
+                y + 1
+    finally:
+        torch.autograd._enable_profiler_legacy = profile
+
+
 def replicas_in_threads() -> None:
     """Two replicas of a model, each on a device and in a thread of its own, as data parallelism runs them."""
 
@@ -414,6 +435,7 @@ CASES = {
             a_model_on_two_devices,
             factories_go_by_the_current_device,
             replicas_in_threads,
+            a_budget_of_another_device_loses_no_measurements,
             a_budget_too_small_is_refused,
             devices_that_are_not_there_are_refused,
         )

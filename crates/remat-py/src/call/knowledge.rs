@@ -28,27 +28,28 @@ pub struct Knowledge {
     pub stats: FxHashMap<u64, StatsUse>,
 }
 
-static KEPT: Mutex<Option<(Knowledge, Vec<Device>)>> = Mutex::new(None);
+/// Knowledge of earlier sessions, each with its list of devices: device ids in signatures are positions in that list.
+static KEPT: Mutex<Vec<(Knowledge, Vec<Device>)>> = Mutex::new(Vec::new());
 
 /// More signatures than this are not kept: a program whose shapes never repeat must not grow for ever.
 const LIMIT: usize = 200_000;
 
+/// As many lists of devices are kept. Of more, the one left first goes.
+const LISTS: usize = 8;
+
 impl Knowledge {
-    /// The knowledge that earlier sessions left, if `devices` (the devices with budgets) come first in its list of
-    /// devices. Device ids in signatures are positions in that list, so the session takes over the list too.
+    /// The knowledge that an earlier session left whose list of devices begins with `devices` (those with budgets).
+    /// The session takes over that list too.
     pub fn take(devices: &mut Vec<Device>) -> Knowledge {
-        let Some(kept) = KEPT.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = kept.iter().rposition(|(_, known)| {
+            known.len() >= devices.len()
+                && known.iter().zip(&*devices).all(|(a, b)| a.name == b.name)
+        });
+        let Some(position) = fits else {
             return Knowledge::default();
         };
-        let (knowledge, known_devices) = kept;
-        let fits = known_devices.len() >= devices.len()
-            && known_devices
-                .iter()
-                .zip(devices.iter())
-                .all(|(a, b)| a.name == b.name);
-        if !fits {
-            return Knowledge::default();
-        }
+        let (knowledge, known_devices) = kept.remove(position);
         *devices = known_devices;
         knowledge
     }
@@ -65,7 +66,17 @@ impl Knowledge {
                 name: p.name.clone(),
                 device: p.device.clone_ref(py),
             })
-            .collect();
-        *KEPT.lock().unwrap_or_else(PoisonError::into_inner) = Some((mine, devices));
+            .collect::<Vec<_>>();
+        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(_, known)| {
+            !known
+                .iter()
+                .map(|d| &d.name)
+                .eq(devices.iter().map(|d| &d.name))
+        });
+        if kept.len() == LISTS {
+            kept.remove(0);
+        }
+        kept.push((mine, devices));
     }
 }

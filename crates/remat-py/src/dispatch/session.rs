@@ -91,12 +91,18 @@ impl Session {
             executor.planning = Some(planning.map_err(PyValueError::new_err)?);
             executor.load_plans(executor.follow == Follow::Fixed)?;
         }
-        let knowledge = Knowledge::take(&mut executor.devices);
+        let torch = Torch::of(torch_internals)?;
         let smallest = budgets.iter().filter_map(|b| b.2).min().unwrap_or(0);
         // DTR's prototype skips small storages; ours are pinned, so that a kept loss value does not keep
         // a step's lineage. A millionth of the budget each.
         let tiny = (smallest >> 20).min(4096);
-        let mut state = State::new(executor, Torch::of(torch_internals)?, knowledge, tiny);
+        // Nothing after this fails: a session that could not begin would keep it from those that follow.
+        let knowledge = match executor.follow {
+            Follow::Fixed => Knowledge::take(&mut executor.devices),
+            // The first op on an accelerator has to be one on a device not seen before.
+            Follow::Accelerator => Knowledge::default(),
+        };
+        let mut state = State::new(executor, torch, knowledge, tiny);
         state.costs = settings.costs;
         Ok(Session {
             lock: Arc::new(SessionLock::of(state)),

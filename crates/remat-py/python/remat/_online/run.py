@@ -177,7 +177,11 @@ class Run:
         self._budgets = budgets
         self._arena = arena
         self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena))
-        self._dispatch = way_for(self._mode, arena is not None)
+        try:
+            self._dispatch = way_for(self._mode, arena is not None)
+        except BaseException:
+            self._mode.restore()  # leaves what earlier runs measured to the next one
+            raise
         self._escapes = Escapes(self._mode, self._in_thread, self._dispatch.name)
         self._pid = os.getpid()
         self._final: Stats | None = None
