@@ -169,6 +169,32 @@ def test_random_numbers_are_replayed(way: str, op: str) -> None:
     assert run.stats().recomputed > 0
 
 
+@pytest.mark.parametrize("op", ["bernoulli", "bernoulli of memory that was written", "normal", "dropout", "uniform"])
+@needed
+def test_replays_of_random_ops_enter_no_python(native: None, monkeypatch: pytest.MonkeyPatch, op: str) -> None:
+    entered: list[Any] = []
+    for name in ("replay_random", "view"):
+        function = getattr(eager, name)
+        monkeypatch.setattr(eager, name, lambda *args, _f=function: entered.append(args) or _f(*args))
+    x = torch.rand(64, 65)
+
+    def sums(steps: int) -> tuple[list[float], list[int]]:
+        torch.manual_seed(3)
+        kept = [RANDOM[op](x) * 2 for _ in range(steps)]
+        return [one.double().sum().item() for one in kept], torch.get_rng_state().tolist()
+
+    plain, measured = sums(48), remat.measure(lambda: sums(48))
+    with remat.budget("1GiB", policy="lru") as run:
+        for _ in range(3):
+            sums(8)
+        run.set_budget(measured.fraction(0.5))
+        before = run.stats().recomputed
+        entered.clear()
+        assert sums(48) == plain
+        assert run.stats().recomputed > before + 24
+        assert entered == []
+
+
 def test_blank_memory_that_is_used_otherwise_keeps_what_was_written(way: str) -> None:
     def fill() -> list[float]:
         kept = []
@@ -202,6 +228,7 @@ PROBES = {
     "random numbers": "random_state._BEFORE_WORDS = 28",
     "place of random numbers": "random_state._place_of = lambda generator: None",
     "default generator": "random_state._native.read_generator = lambda: bytes(2544)",
+    "generators that are set": "random_state._native.write_generator = lambda address, state: None",
     "passes": "leaf_gradients._native.read_backward = lambda: True",
     "nodes": "leaf_gradients._native.read_node = lambda: None",
     "node": "leaf_gradients._native.register_autograd = lambda cpu: exec('raise RuntimeError')",

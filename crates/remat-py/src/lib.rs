@@ -131,6 +131,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(ffi::autograd::trust_autograd, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::generator::register_generator, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::generator::read_generator, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::generator::write_generator, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::generator::trust_generator, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::include_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::pause_native, m)?)?;

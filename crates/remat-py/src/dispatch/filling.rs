@@ -10,6 +10,7 @@ use super::forms::Known;
 use super::known::{spec_of, Running};
 use super::state::State;
 use crate::call::stacked::Stacked;
+use crate::call::template::Dispatched;
 use crate::ffi::boxed::Value;
 use crate::ffi::dispatcher::Torch;
 use crate::tracking::storages::LiveId;
@@ -23,6 +24,7 @@ impl State {
         &mut self,
         py: Python<'_>,
         torch: &Torch,
+        call: &Dispatched<'_>,
         stacked: &Stacked,
         known: Arc<Known>,
     ) -> PyResult<Option<Running>> {
@@ -51,6 +53,8 @@ impl State {
             Ok(op) => op,
             Err(error) => return self.readopt(py, target).and(Err(error)),
         };
+        // SAFETY: as the caller promises.
+        unsafe { self.make_template(py, torch, call, stacked, &known) };
         Ok(Some(Running {
             blank: Some(blank),
             ..Running::of(known, op, inputs, chain, state, Replay::Allowed)

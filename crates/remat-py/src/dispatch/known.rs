@@ -112,7 +112,7 @@ impl State {
         };
         if let Some(known) = form(&self.filling) {
             // SAFETY: as the caller promises.
-            let running = unsafe { self.begin_filling(py, torch, stacked, known)? };
+            let running = unsafe { self.begin_filling(py, torch, call, stacked, known)? };
             if running.is_some() {
                 return Ok(running);
             }
@@ -140,20 +140,34 @@ impl State {
             self.executor.storages.note_forward();
         }
         let op = self.begin_counted(py, &spec_of(&known, &inputs.tensors, replay))?;
-        let made = known.form.template.get().is_some();
-        if !made && replay == Replay::Allowed && self.replays_natively(&known) {
+        if replay == Replay::Allowed {
             // SAFETY: as the caller promises.
-            unsafe { known.form.make_template(py, torch, call, stacked) };
+            unsafe { self.make_template(py, torch, call, stacked, &known) };
         }
         Ok(Some(Running::of(known, op, inputs, chain, state, replay)))
     }
 
-    /// Whether replays of a form may do without Python: all is in main memory, no random numbers are drawn, and the
-    /// probe found what they need.
-    fn replays_natively(&self, known: &Known) -> bool {
-        shell::are_rehearsed()
-            && !known.func.random
-            && self.is_main_memory(known.signature.workspace_device, &known.outputs)
+    /// Makes the template of a form, unless it is there, if replays may do without Python: all is in main memory, and
+    /// the probe found what they need.
+    ///
+    /// # Safety
+    /// As for [`begin_known`](Self::begin_known).
+    pub(super) unsafe fn make_template(
+        &self,
+        py: Python<'_>,
+        torch: &Torch,
+        call: &Dispatched<'_>,
+        stacked: &Stacked,
+        known: &Known,
+    ) {
+        let device = known.signature.workspace_device;
+        let wanted = known.form.template.get().is_none()
+            && shell::are_rehearsed()
+            && self.is_main_memory(device, &known.outputs);
+        if wanted {
+            // SAFETY: as the caller promises.
+            unsafe { known.form.make_template(py, torch, call, stacked) };
+        }
     }
 
     /// Whether a device is main memory, and fresh outputs lie there.

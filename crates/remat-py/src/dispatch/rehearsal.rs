@@ -35,20 +35,25 @@ fn shown<T: 'static>(
     Ok((found.take(), called))
 }
 
-/// Sets up what native replays need. `makers` call the three ops that make shells, the last with a tensor of one
+/// Sets up what native replays need. `makers` call the ops that make shells and storages, the last with a tensor of one
 /// element; `writable` is the key of tensors that may be written outside of inference mode.
 #[pyfunction]
 pub fn register_replays(
     c10: &str,
     python: &str,
     writable: u64,
-    makers: [Bound<'_, PyAny>; 3],
+    makers: [Bound<'_, PyAny>; 4],
 ) -> PyResult<()> {
     if !is_probed() {
         return Err(refused("storages are not watched"));
     }
     owned::set_up(c10, python)?;
-    let names = ["aten::alias.", "aten::clone.", "aten::unsafe_split.Tensor"];
+    let names = [
+        "aten::alias.",
+        "aten::clone.",
+        "aten::empty_like.",
+        "aten::unsafe_split.Tensor",
+    ];
     let mut ops: Vec<(Op, Option<Owned>)> = Vec::new();
     for (name, call) in names.into_iter().zip(&makers) {
         let alias = ops.first().map(|(op, _)| *op);
@@ -62,14 +67,15 @@ pub fn register_replays(
         ops.push(found.ok_or_else(|| refused(&format!("the way of {name}")))?);
     }
     let mut ops = ops.into_iter();
-    let (Some((alias, _)), Some((clone, _)), Some((split, Some(seed)))) =
-        (ops.next(), ops.next(), ops.next())
+    let (Some((alias, _)), Some((clone, _)), Some((empty_like, _)), Some((split, Some(seed)))) =
+        (ops.next(), ops.next(), ops.next(), ops.next())
     else {
         return Err(refused("the ops that make tensors"));
     };
     shell::set_makers(Makers {
         alias,
         clone,
+        empty_like,
         split,
         writable,
         seed,

@@ -2,20 +2,24 @@
 
 use pyo3::prelude::*;
 use remat_core::{Mutation, OpId, StorageId};
+use smallvec::SmallVec;
 
 use super::replay::{Moved, Source};
 use super::state::Executor;
+use crate::call::random::RandomState;
 use crate::call::record::{GradMode, Record};
 use crate::call::template::{Differing, Template};
+use crate::call::view::BLANK;
 use crate::ffi::boxed::storage_bytes;
 use crate::ffi::dispatcher::Torch;
+use crate::ffi::generator;
 use crate::ffi::owned::grad_mode;
-use crate::ffi::shell::Copier;
+use crate::ffi::shell::{BlankMaker, Copier};
 use crate::ffi::watch::Strong;
 use crate::tracking::storages::{Buffer, Owner};
 
-/// Sizes of storages that can be copied at once; a program whose shapes never repeat must not grow for ever.
-const MOST_COPIERS: usize = 1024;
+/// Sizes of storages that can be made or copied at once; a program whose shapes never repeat must not grow for ever.
+const MOST_SIZES: usize = 1024;
 
 impl Executor {
     /// Replays an op by the template of its form. Returns whether it could: what is unusual takes the way through
@@ -31,8 +35,12 @@ impl Executor {
         let (Some(template), Some(torch)) = (template, Torch::get()) else {
             return Ok(false);
         };
-        let drawn = record.context.rng.is_some() || record.blank.is_some();
-        if drawn || self.arena.is_some() {
+        let drawn = match &record.context.rng {
+            None => None,
+            Some(RandomState::Default(state)) => Some(state),
+            Some(RandomState::Listed(_)) => return Ok(false),
+        };
+        if self.arena.is_some() {
             return Ok(false);
         }
         // Another session of the process may be amid a replay of this form.
@@ -52,7 +60,19 @@ impl Executor {
                 *written = copied;
             }
         }
-        let Some(results) = self.call_template(py, torch, &mut template, record, &storages)? else {
+        if let Some((bytes, _)) = record.blank {
+            let Some(blank) = self.blank(py, torch, bytes)? else {
+                return Ok(false);
+            };
+            storages.push(blank);
+        }
+        let rewound = match drawn.map(|state| generator::rewind(state)) {
+            Some(None) => return Ok(false),
+            other => other,
+        };
+        let called = self.call_template(py, torch, &mut template, record, &storages);
+        drop(rewound);
+        let Some(results) = called? else {
             return Ok(false);
         };
         let outputs = self.storages_of(self.engine.outputs(op));
@@ -93,12 +113,33 @@ impl Executor {
         // SAFETY: the copier was made for storages of so many bytes.
         let copied = unsafe { copier.copy(py, torch, storage) };
         Ok(copied.map(|(copier, copied)| {
-            if self.copiers.len() >= MOST_COPIERS {
+            if self.copiers.len() >= MOST_SIZES {
                 self.copiers.clear();
             }
             self.copiers.insert(bytes, copier);
             copied
         }))
+    }
+
+    /// A new storage of so many bytes; `None` where it must be made through Python.
+    fn blank(&mut self, py: Python<'_>, torch: &Torch, bytes: u64) -> PyResult<Option<Strong>> {
+        // SAFETY: the reference owns the storage.
+        let fits = |made: &Strong| unsafe { storage_bytes(torch.boxed, made.address()) } == bytes;
+        if let Some(maker) = self.blank_makers.get(&bytes) {
+            return Ok(maker.make(py, torch).filter(fits));
+        }
+        let like = self.internals.blank_like.bind(py).call1((bytes,))?;
+        // SAFETY: `like` owns the tensor, which lies in main memory.
+        let maker = unsafe { BlankMaker::of(torch, like.getattr("_cdata")?.extract()?) };
+        let Some(maker) = maker else {
+            return Ok(None);
+        };
+        let made = maker.make(py, torch).filter(fits);
+        if self.blank_makers.len() >= MOST_SIZES {
+            self.blank_makers.clear();
+        }
+        self.blank_makers.insert(bytes, maker);
+        Ok(made)
     }
 
     /// A copier of storages like this one, of so many bytes.
@@ -126,7 +167,7 @@ impl Executor {
         storages.collect()
     }
 
-    /// Calls the template in the grad mode and under the settings of the op's first run.
+    /// Calls the template in the grad mode and under the settings of the op's first run. A blank storage is the last.
     fn call_template(
         &mut self,
         py: Python<'_>,
@@ -135,8 +176,11 @@ impl Executor {
         record: &Record,
         storages: &[Strong],
     ) -> PyResult<Option<Vec<Option<Strong>>>> {
+        let last = storages.len().saturating_sub(1) as u32;
+        let place = |&input: &u32| if input == BLANK { last } else { input };
+        let inputs: SmallVec<[u32; 8]> = record.form.inputs.iter().map(place).collect();
         let differing = Differing {
-            inputs: &record.form.inputs,
+            inputs: &inputs,
             storages,
             offsets: &record.offsets,
             numbers: &record.numbers,

@@ -14,7 +14,7 @@ use crate::call::record::Record;
 use crate::ffi::arena::Arena;
 use crate::ffi::errors::{raised, remat_error};
 use crate::ffi::layout::Impl;
-use crate::ffi::shell::Copier;
+use crate::ffi::shell::{BlankMaker, Copier};
 use crate::ffi::torch_internals::TorchInternals;
 use crate::tracking::accelerators::Accelerators;
 use crate::tracking::devices::{Device, Follow, PLACED};
@@ -78,6 +78,8 @@ pub struct Executor {
     pub(super) live_records: usize,
     /// Copiers of storages, by their bytes.
     pub(super) copiers: FxHashMap<u64, Copier>,
+    /// Makers of storages, by their bytes.
+    pub(super) blank_makers: FxHashMap<u64, BlankMaker>,
     /// Places of the outputs of the op or the replay that is under way.
     pub(super) placements: Vec<Placement>,
     // Buffers, kept for their capacity.
@@ -130,6 +132,7 @@ impl Executor {
             current: String::new(),
             given: Vec::new(),
             copiers: FxHashMap::default(),
+            blank_makers: FxHashMap::default(),
             steps: Vec::new(),
             placements: Vec::new(),
             observed: Vec::new(),

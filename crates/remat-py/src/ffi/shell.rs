@@ -21,6 +21,8 @@ pub struct Makers {
     pub alias: Op,
     /// `aten::clone`.
     pub clone: Op,
+    /// `aten::empty_like`.
+    pub empty_like: Op,
     /// `aten::unsafe_split.Tensor`.
     pub split: Op,
     /// The key of tensors that may be written outside of inference mode.
@@ -202,6 +204,34 @@ impl Copier {
             let copied = Strong::new(clone?.tensor(boxed)?.storage(boxed))?;
             whole.then_some((self, copied))
         }
+    }
+}
+
+/// Makes storages of one size, which nothing was written to.
+pub struct BlankMaker {
+    /// A tensor of as many bytes, all of which lie in one.
+    like: Owned,
+}
+
+impl BlankMaker {
+    /// Makes storages as large as new tensors like this one.
+    ///
+    /// # Safety
+    /// The tensor at the address is alive, and one of the CPU.
+    pub unsafe fn of(torch: &Torch, tensor: usize) -> Option<BlankMaker> {
+        // SAFETY: as the caller promises.
+        let like = unsafe { Owned::of(torch.boxed, &Tensor(tensor).as_value(torch.boxed))? };
+        Some(BlankMaker { like })
+    }
+
+    /// A new storage; `None` if there is no memory for it.
+    pub fn make(&self, py: Python<'_>, torch: &Torch) -> Option<Strong> {
+        let boxed = torch.boxed;
+        let none = Owned::none(boxed);
+        let arguments = [&self.like, &none, &none, &none, &none, &none];
+        let made = make(py, torch, &MAKERS.get()?.empty_like, &arguments)?;
+        // SAFETY: `made` owns the new tensor, and that its storage.
+        unsafe { Strong::new(made.tensor(boxed)?.storage(boxed)) }
     }
 }
 

@@ -12,6 +12,8 @@ pub struct TorchInternals {
     pub view: Py<PyAny>,
     /// `empty_storage(device) -> UntypedStorage`.
     pub empty_storage: Py<PyAny>,
+    /// `blank_like(bytes) -> Tensor`: new tensors like it have so many bytes of main memory.
+    pub blank_like: Py<PyAny>,
     /// `blank_storage(device, bytes) -> UntypedStorage`.
     pub blank_storage: Py<PyAny>,
     /// `device_of(storage) -> (name, device) | None`.
@@ -70,6 +72,7 @@ impl TorchInternals {
             layout,
             view: get("view")?,
             empty_storage: get("empty_storage")?,
+            blank_like: get("blank_like")?,
             blank_storage: get("blank_storage")?,
             device_of: get("device_of")?,
             replay_random: get("replay_random")?,

@@ -13,6 +13,7 @@ from .allocations import Allocations, allocations, measured_call
 from .clocks import clock_of
 from .devices import (
     accelerator_here,
+    blank_like,
     blank_storage,
     current_index,
     device_in_use,
@@ -67,6 +68,7 @@ __all__ = [
     "allocations",
     "any_nested",
     "below_autograd",
+    "blank_like",
     "blank_storage",
     "block_size",
     "budget_error",

@@ -105,6 +105,11 @@ def empty_storage(device: torch.device) -> torch.UntypedStorage:
     return torch.UntypedStorage(0) if device.type == "cpu" else torch.UntypedStorage(0, device=device)
 
 
+def blank_like(size: int) -> torch.Tensor:
+    """A tensor of one byte that stands for ``size`` of them: ``empty_like`` makes tensors of as many bytes."""
+    return torch.empty(1, dtype=torch.uint8).expand(size)
+
+
 def blank_storage(device: torch.device, size: int) -> torch.UntypedStorage:
     """A storage of so many bytes, not written to."""
     return torch.UntypedStorage(size) if device.type == "cpu" else torch.UntypedStorage(size, device=device)

@@ -1,4 +1,4 @@
-"""The state of the CPU's default random generator, which native random ops note without Python.
+"""The state of the CPU's default random generator, which native random ops note, and replays set, without Python.
 
 The extension copies the bytes of torch's own object that change as numbers are drawn. They are found on generators of
 known states; where they are not as expected, random ops go through Python.
@@ -42,8 +42,25 @@ def read_random_state() -> str | None:
     _native.register_generator(_address(default), place, _OWN.size)
     if _decoded(_native.read_generator() or bytes(_OWN.size)) != _STATE.unpack(_state(default)):
         return "the bytes of the default generator are not as Remat knows them"
+    for generator in known:
+        if not _goes_on_like(generator, place):
+            return "a generator with the bytes of another one does not draw what that draws"
     _native.trust_generator()
     return None
+
+
+def _goes_on_like(generator: torch.Generator, place: int) -> bool:
+    """Whether another generator that is given a generator's bytes has its state, and draws the same numbers."""
+    other = torch.Generator().manual_seed(1)
+    torch.rand(5, generator=other)
+    _native.write_generator(_address(other) + place, ctypes.string_at(_address(generator) + place, _OWN.size))
+    if _state(other) != _state(generator):
+        return False
+    drawn = [
+        (torch.randn(3, generator=g, dtype=torch.float64).tolist(), torch.rand(700, generator=g).tolist())
+        for g in (generator, other)
+    ]
+    return drawn[0] == drawn[1] and _state(other) == _state(generator)
 
 
 def default_states(own: bytes) -> list[tuple[torch.Generator, bytes]]:

@@ -26,6 +26,7 @@ def replay_without_python(c10: str, python: str, writable: int) -> str | None:
         makers: list[Callable[[], object]] = [
             lambda: aten.alias(one),
             lambda: aten.clone(one),
+            lambda: aten.empty_like(one),
             lambda: aten.unsafe_split.Tensor(one, 1),
         ]
         _native.register_replays(c10, python, writable, makers)
