@@ -21,12 +21,8 @@ from true_peak import true_peak
 COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
 pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C++ compiler")
 
-SAMPLE = {("convnext", "free")}
-CASES = [
-    pytest.param(name, kind, marks=[] if (name, kind) in SAMPLE else pytest.mark.full)
-    for name in ARCHITECTURES
-    for kind in ("free", "budget")
-]
+# Each takes half a minute and more to compile: with --all only.
+CASES = [pytest.param(name, kind, marks=pytest.mark.full) for name in ARCHITECTURES for kind in ("free", "budget")]
 
 
 @pytest.fixture(autouse=True)

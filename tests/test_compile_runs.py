@@ -12,7 +12,7 @@ import remat
 import torch
 from process import PYTHON, program, ran
 from remat._compiled.capture.cut import choose
-from remat._torch_internals import compiler
+from remat._torch_internals import compiled, compiler
 from torch import nn
 from true_peak import true_peak
 
@@ -192,7 +192,7 @@ runner = Runner()
 call = runner.call
 """
     inputs = [torch.empty(100), torch.empty(256)]
-    taken = compiler.dry_run("import torch\n" + source, inputs, lambda name: name == "own")
+    taken = compiled.dry_run("import torch\n" + source, inputs, lambda name: name == "own")
     assert (taken.before, taken.peak, taken.after) == (1024, 1024 + 1024 + 2048, 1024 + 2048)
     assert not taken.handed_through
 
@@ -276,7 +276,7 @@ def test_code_that_cannot_be_run_without_memory_is_measured_instead(monkeypatch:
     def refuse(*_given: Any) -> Any:
         raise ValueError("a size that depends on data")
 
-    monkeypatch.setattr(compiler, "dry_run", refuse)
+    monkeypatch.setattr(compiled, "dry_run", refuse)
     model, x = Deep(), torch.randn(256, 32)
     run = remat.compile(model, budget="1GiB")
     with pytest.warns(UserWarning, match="only estimated.*depends on data"):

@@ -196,6 +196,17 @@ def test_through_python_it_runs_op_by_op(monkeypatch: pytest.MonkeyPatch) -> Non
     assert run.stats().ops >= 4 and not counters["frames"]
 
 
+def test_a_budget_loads_no_compiler() -> None:
+    program = """
+import sys, remat, torch, torch._dynamo
+with remat.budget("1GiB"):
+    torch.ones(8) + 1
+print([name for name in ("torch._functorch.aot_autograd", "torch._inductor.output_code") if name in sys.modules])
+"""
+    done = ran([*PYTHON, "-c", program])
+    assert done.out == "[]\n", done.err
+
+
 @pytest.mark.parametrize("backend", ["inductor", "eager", "aot_eager"])
 def test_the_first_compilation_of_a_process_may_be_inside_of_a_budget(backend: str) -> None:
     program = f"""

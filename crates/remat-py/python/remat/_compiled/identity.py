@@ -10,7 +10,10 @@ from .. import _native
 
 # Files and folders of the package whose code decides which values a graph saves and which its kernels compute again.
 # A search within a budget is not among them: its choice, the saved values, is part of the key of each graph.
-_CHOOSING = ("_compiled/backend.py", "_compiled/capture", "_compiled/fusion", "_torch_internals/compiler")
+_CHOOSING = (
+    *("_compiled/backend.py", "_compiled/capture", "_compiled/fusion"),
+    *("_torch_internals/compiler", "_torch_internals/compiled"),
+)
 
 
 def choosing_files(package: Path) -> list[Path]:

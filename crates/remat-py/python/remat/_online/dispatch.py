@@ -91,7 +91,7 @@ class NativeDispatch:
         _native.include_native(True)
 
     def _watch_graphs(self) -> None:
-        from .._torch_internals.compiler import CompiledGraphs
+        from .._torch_internals.compiled import CompiledGraphs
 
         self._graphs = CompiledGraphs()
         self._graphs.enter()

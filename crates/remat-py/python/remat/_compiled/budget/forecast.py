@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import fx
 
-from ..._torch_internals import compiler, eager
+from ..._torch_internals import compiled, compiler, eager
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Workspaces:
     device: torch.device
     _known: dict[str, int] = field(default_factory=dict)
 
-    def peak(self, taken: compiler.Taken) -> int:
+    def peak(self, taken: compiled.Taken) -> int:
         """Most bytes of a pass at once, workspace included."""
         peak = taken.peak
         for most, call in sorted(((self._most(call), call) for call in taken.calls), key=lambda item: -item[0]):
@@ -28,23 +28,23 @@ class Workspaces:
 
     def of_node(self, node: fx.Node) -> int:
         """The workspace of an op in a traced graph, for tensors that are laid out as in the trace."""
-        with compiler.outside_of_compilation():
-            return self._of(compiler.call_of(node))
+        with compiled.outside_of_compilation():
+            return self._of(compiled.call_of(node))
 
-    def _most(self, call: compiler.Call) -> int:
+    def _most(self, call: compiled.Call) -> int:
         """An upper bound of the bytes while it runs; only on the CPU is one known without a measurement."""
-        exact = self.device.type != "cpu" or compiler.signature(call) in self._known
+        exact = self.device.type != "cpu" or compiled.signature(call) in self._known
         return call.there + (self._of(call) if exact else _estimate(call))
 
-    def _of(self, call: compiler.Call) -> int:
-        key = compiler.signature(call)
+    def _of(self, call: compiled.Call) -> int:
+        key = compiled.signature(call)
         if key not in self._known:
-            measured = compiler.on_zeros(call, eager.measured_call)
+            measured = compiled.on_zeros(call, eager.measured_call)
             self._known[key] = _estimate(call) if measured is None else measured
         return self._known[key]
 
 
-def _estimate(call: compiler.Call) -> int:
+def _estimate(call: compiled.Call) -> int:
     return eager.predict(call.op, call.args, call.kwargs)[1]
 
 
@@ -56,26 +56,26 @@ class Forecast:
     #: The reason why there is no forecast: the code cannot run without memory (data-dependent sizes, code that is not
     #: Python).
     unknown: Exception | None = None
-    _forward: compiler.Taken | None = None
+    _forward: compiled.Taken | None = None
     _results: list[str | None] = field(default_factory=list)
     _peak: int = 0
 
     def seen(self, generated: compiler.Generated) -> None:
         """Takes in the code of a pass."""
         try:
-            with compiler.outside_of_compilation():
+            with compiled.outside_of_compilation():
                 self._look(generated)
         except Exception as error:  # whatever an op raises
             self.unknown = error
 
     def _look(self, generated: compiler.Generated) -> None:
         if not generated.backward:
-            taken = compiler.dry_run(generated.source, generated.inputs, lambda name: False)
+            taken = compiled.dry_run(generated.source, generated.inputs, lambda name: False)
             self._forward, self._results = taken, generated.results
             self._peak = max(self._peak, self.workspaces.peak(taken))
         elif self._forward is not None:
             given = {self._results[number] for number in self._forward.handed_through}
-            taken = compiler.dry_run(generated.source, generated.inputs, lambda name: name not in given)
+            taken = compiled.dry_run(generated.source, generated.inputs, lambda name: name not in given)
             # Results of the forward pass that this one is not handed belong to the caller, who may still hold them.
             others = self._forward.after - (taken.before - taken.gradients)
             self._peak = max(self._peak, others + self.workspaces.peak(taken))

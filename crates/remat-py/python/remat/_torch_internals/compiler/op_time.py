@@ -7,15 +7,13 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import fx
-from torch._functorch import partitioners
 from torch.utils.flop_counter import flop_registry
+
+from ..compiled import number_of
 
 # Arithmetic operations, and bytes, in a nanosecond. Only their ratio decides which ops are recomputed first. It is
 # fixed, so that plans do not change from run to run.
 _RATES_OF_CPU, _RATES_OF_ACCELERATOR = (100.0, 10.0), (50_000.0, 1_500.0)
-# Names of torch's function that estimates a size, the newest first.
-_NAMES = ("optimization_hint", "size_hint", "hint_int")
-_HINT: Any = next(getattr(partitioners, name) for name in _NAMES if hasattr(partitioners, name))
 
 
 def nanoseconds(node: fx.Node, read_bytes: int, written_bytes: int) -> int:
@@ -42,8 +40,3 @@ def _shaped(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return torch.empty([number_of(size) for size in value.shape], device="meta", dtype=value.dtype)
     return number_of(value) if isinstance(value, torch.SymInt) else value
-
-
-def number_of(size: int | torch.SymInt) -> int:
-    """A size; one that depends on the input counts as in the first input."""
-    return int(_HINT(size, fallback=4096))

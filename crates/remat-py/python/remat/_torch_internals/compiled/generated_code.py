@@ -20,7 +20,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .op_time import number_of
+from .sizes import number_of
 
 _MADE_BY = "async_compile"
 
