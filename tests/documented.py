@@ -70,7 +70,7 @@ SMALLEST = [
 
 KNOWN = r"(python -m )?remat |python (benchmarks/)?\w+\.py|cargo run |for i in |/usr/bin/time |LD_PRELOAD="
 """How commands start that are run."""
-HEAVY = r"python benchmarks/(?!speed\.py.*--threads 1$)|cargo run "
+HEAVY = r"python benchmarks/|cargo run |remat plan step .* --addresses "
 """Those that run with `--all` only."""
 
 

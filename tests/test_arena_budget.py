@@ -47,12 +47,12 @@ def preloaded(script: Path) -> Ended:
 
 
 # These run in arenas by `test_arena_scenarios.py` as well.
-ALSO_THERE = ["transformer_layers", "dropout_family", "in_place_on_slices"]
+ALSO_THERE = ["lstm_cells_unrolled", "transformer_layers", "dropout_family", "in_place_on_slices"]
 
 
 @pytest.mark.parametrize(
     "name",
-    ["batch_norm_network", "lstm_cells_unrolled", *(pytest.param(name, marks=pytest.mark.full) for name in ALSO_THERE)],
+    ["batch_norm_network", *(pytest.param(name, marks=pytest.mark.full) for name in ALSO_THERE)],
 )
 def test_training_has_the_same_bits_within_an_arena(tmp_path: Path, name: str) -> None:
     script = program(tmp_path, TRAINING)

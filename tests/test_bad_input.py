@@ -127,6 +127,19 @@ def test_bad_command(tmp_path: Path, name: str) -> None:
         assert "dtr-eq" in ended.err and "clairvoyant" in ended.err
 
 
+@pytest.mark.parametrize("name", ["negative", "potatoes", "unknown policy", "missing script", "script is a folder"])
+def test_arguments_are_refused_before_torch_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    script = program(tmp_path, "print('ran')")
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch is loaded')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    places = {"SCRIPT": str(script), "FOLDER": str(tmp_path)}
+    ended = ran([*REMAT, *(places.get(part, part) for part in COMMANDS[name])])
+    is_one_line(ended)
+    assert "torch is loaded" not in ended.err
+
+
 def test_script_below_its_parameters(tmp_path: Path) -> None:
     script = program(tmp_path, "import torch\nmodel = torch.nn.Linear(2048, 2048)\nprint('ran')\n")
     ended = ran([*REMAT, "run", "--budget", "1MiB", script])

@@ -229,7 +229,9 @@ def asking() -> tuple[nn.Module, dict[str, Tensor]]:
     return Asking(), tokens()
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full if name == "inception" else []) for name in MODELS]
+)
 def test_same_bits(name: str) -> None:
     make, draw, stages = MODELS[name]
     torch.set_num_threads(1)

@@ -248,5 +248,6 @@ def test_a_stage_that_depends_on_more_than_its_input_is_refused() -> None:
         chain(x).sum().backward()
 
 
+@pytest.mark.full
 def test_two_ranks(tmp_path: Path) -> None:
     two_ranks_agree(Path(__file__).with_name("ddp_chain_rank.py"), tmp_path)

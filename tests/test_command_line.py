@@ -106,7 +106,19 @@ def traceback_of(ended: Ended) -> list[str]:
     return lines[starts[0] : ends[-1] + 1] if starts and ends else []
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+ALSO_THERE = (
+    "exit message",
+    "exit inside a function",
+    "exception",
+    "syntax error",
+    "raises interrupt",
+    "never uses torch",
+)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full if name in ALSO_THERE else []) for name in SCRIPTS]
+)
 def test_script_is_its_own_process(tmp_path: Path, name: str) -> None:
     program(tmp_path, "value = 7", "neighbour.py")
     script = program(tmp_path, SCRIPTS[name])

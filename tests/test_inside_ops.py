@@ -16,6 +16,7 @@ ASKS: dict[str, Callable[[remat.Run], object]] = {
     "stats": lambda run: run.stats(),
     "set_budget": lambda run: run.set_budget("32MiB"),
     "mark": lambda run: run.mark("amid an op"),
+    "step": lambda run: run.step(),
 }
 
 

@@ -140,6 +140,31 @@ def test_planned_steps_replay_no_more_than_online(way: str, tmp_path: Path, monk
     assert steps == 4 and 0 < again <= online
 
 
+@pytest.mark.parametrize("marks", [False, True])
+def test_steps_that_gather_are_planned_where_the_program_marks_them(marks: bool) -> None:
+    budget = within(0.6)
+    trainer, gathered = Trainer(), []
+
+    def step() -> None:
+        if marks:
+            run.step()
+        trainer.train()
+        gathered.extend([torch.rand(()) for _ in range(32)])
+
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
+        for _ in range(12):
+            step()
+            planned(run)
+        found = bits([trainer.result(), gathered])
+    plan = run.stats().plan
+    assert plan is not None and (plan.found > 0, plan.steps > 0) == (marks, marks)
+    trainer, gathered = Trainer(), []
+    for _ in range(12):
+        trainer.train()
+        gathered.extend([torch.rand(()) for _ in range(32)])
+    assert not differences(bits([trainer.result(), gathered]), found)
+
+
 def test_after_its_trial_a_plan_is_followed_or_given_up() -> None:
     budget = within(0.6)
     trainer = Trainer()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from process import PYTHON, program, ran
-from sample import some
 
 PROGRAM = """
     import sys, threading
@@ -86,7 +85,12 @@ TOUCHES = {
     "leaving": ("sum", "numpy"),
     "after": ("sum", "print", "numpy"),
 }
-CASES = [case for where, touches in TOUCHES.items() for case in some((where, touch) for touch in touches)]
+# The first of each place, with --all every one.
+CASES = [
+    pytest.param((where, touch), marks=pytest.mark.full if at > 0 else [])
+    for where, touches in TOUCHES.items()
+    for at, touch in enumerate(touches)
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids="-".join)

@@ -15,6 +15,15 @@ impl Engine {
         self.learns = Some(device);
     }
 
+    /// A step of the program begins with the op that is announced next. A front end may tell so; from then on, the
+    /// steps that are learned are those between two calls, or up to eight of them in a row, however much the program
+    /// refers to after them.
+    pub fn mark_step(&mut self) {
+        if let Some(guides) = &mut self.guides {
+            guides.mark_step();
+        }
+    }
+
     /// Watches what repeats from now on, if steps are learned and an op was replayed.
     pub(super) fn start_to_learn(&mut self) {
         if self.state.counters.replays == 0 {

@@ -35,6 +35,8 @@ pub(crate) struct Guides {
     learning: Learning,
     follower: Follower,
     recorded: Option<Recorded>,
+    /// Whether the program marks its steps; then no others are sought.
+    marked: bool,
     /// Hashes of the periods recorded, whichever op comes first.
     known: Vec<u64>,
     /// Ops announced.
@@ -72,6 +74,7 @@ impl Guides {
             learning: Learning::Seeking,
             follower: Follower::default(),
             recorded: None,
+            marked: false,
             known: Vec::new(),
             announced: 0,
             numbers: Vec::new(),
@@ -186,11 +189,26 @@ impl Guides {
             replayed: counters.replayed_cost.0,
             back: self.announced.saturating_sub(earliest),
         };
-        if let Some(period) = self.repeats.push(moment, &self.known) {
-            self.known.push(period.hash);
-            self.learning = Learning::Waiting(period);
-            self.repeats.clear();
+        let found = self.repeats.push(moment, &self.known);
+        if let Some(period) = found.filter(|_| !self.marked) {
+            self.wait_for(period);
         }
+    }
+
+    /// A step of the program begins with the op that is announced next.
+    pub(crate) fn mark_step(&mut self) {
+        self.marked = true;
+        if matches!(self.learning, Learning::Seeking) {
+            if let Some(period) = self.repeats.mark(&self.known) {
+                self.wait_for(period);
+            }
+        }
+    }
+
+    fn wait_for(&mut self, period: Period) {
+        self.known.push(period.hash);
+        self.learning = Learning::Waiting(period);
+        self.repeats.clear();
     }
 
     /// Steps were laid out.

@@ -1,4 +1,5 @@
-//! The period of the ops so far: the last ones are those before them once more, and leave as much referenced.
+//! The period of the ops so far: the last ones are those before them once more, and leave as much referenced. Where the
+//! program says that its steps begin, they are periods wherever that is, whatever they leave.
 
 use crate::random::mix;
 use std::collections::HashMap;
@@ -8,6 +9,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 const GRAM: usize = 32;
 /// Ops that are remembered; a step of half as many is found.
 const MOST: usize = 1 << 20;
+/// So many steps in a row, as the program marks them, are one period at most.
+const STEPS: usize = 8;
 /// A step starts where the program refers to this part of what it refers to at most, or less, beyond the least.
 const LOW: u64 = 64;
 /// The base of the hash of sequences (odd, from SplitMix64).
@@ -74,6 +77,8 @@ pub(super) struct Repeats {
     /// there is none.
     longest: u64,
     high: High,
+    /// The ops before which the program marked the last steps, in order.
+    marks: Vec<usize>,
     /// Where so many ops in a row ended last, by their hash.
     ends: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
 }
@@ -137,28 +142,92 @@ impl Repeats {
         let then = self.moments[before as usize];
         let alike = then.is_like(&moment);
         let middle = earlier + period;
-        let hash = self.sums[last + 1].wrapping_sub(self.sums[middle]);
-        let repeats = alike
-            && self.moments[middle].replayed < moment.replayed
-            && self.hash(earlier, middle) == self.hash(middle, last + 1)
-            && !known.contains(&hash);
-        if !repeats {
+        if !alike || !self.repeat(earlier, middle) {
             return None;
         }
-        let longest = self.longest as usize;
-        let judged = longest == 0 || period <= longest;
-        if judged && self.starts.binary_search(&(middle as u32)).is_ok() {
+        let hash = self.sum(middle);
+        if known.contains(&hash) {
+            return None;
+        }
+        let judged = self.longest == 0 || period as u64 <= self.longest;
+        if judged && self.is_start(middle) {
             return Some(self.period(middle, hash));
         }
         // A loop amid a step, with little of the memory that rises and falls in it, tells nothing of what is older.
-        if self.high.at >= middle && longest < period {
-            self.longest = period as u64;
-            if longest > 0 {
+        if self.high.at >= middle {
+            self.lengthen(period);
+        }
+        None
+    }
+
+    /// A step of the program begins with the op that comes next. Returns the period of one or more steps that ends
+    /// here, if there is one as for [`push`](Self::push), however much is referenced.
+    ///
+    /// Takes time linear in the period where one is found, and else constant time.
+    pub(super) fn mark(&mut self, known: &[u64]) -> Option<Period> {
+        let here = self.moments.len();
+        if self.marks.last() == Some(&here) {
+            return None;
+        }
+        if self.marks.len() == 2 * STEPS {
+            self.marks.remove(0);
+        }
+        self.marks.push(here);
+        let last = self.marks.len() - 1;
+        for steps in 1..=last / 2 {
+            let (earlier, middle) = (self.marks[last - 2 * steps], self.marks[last - steps]);
+            if middle - earlier != here - middle || !self.repeat(earlier, middle) {
+                continue;
+            }
+            let hash = self.sum(middle);
+            if known.contains(&hash) {
+                continue;
+            }
+            if self.is_start(middle) {
+                let signatures = self.moments[middle..].iter().map(|moment| moment.signature);
+                return Some(Period {
+                    signatures: signatures.collect(),
+                    hash,
+                    ahead: 0,
+                    replayed: self.replayed(middle),
+                });
+            }
+            self.lengthen(here - middle);
+        }
+        None
+    }
+
+    /// Whether the ops between two are the same as those after them, and ops were replayed among the latter.
+    fn repeat(&self, earlier: usize, middle: usize) -> bool {
+        let end = self.moments.len();
+        self.moments[middle].replayed < self.moments[end - 1].replayed
+            && self.hash(earlier, middle) == self.hash(middle, end)
+    }
+
+    /// A hash of the ops from this one on, whichever comes first.
+    fn sum(&self, from: usize) -> u64 {
+        self.sums[self.moments.len()].wrapping_sub(self.sums[from])
+    }
+
+    /// Cost of the replays from this op on.
+    fn replayed(&self, from: usize) -> u64 {
+        self.moments[self.moments.len() - 1].replayed - self.moments[from - 1].replayed
+    }
+
+    /// Whether no older op was replayed since this one, of those that count.
+    fn is_start(&self, at: usize) -> bool {
+        self.starts.binary_search(&(at as u32)).is_ok()
+    }
+
+    /// So many ops repeat, but for replays of older ops.
+    fn lengthen(&mut self, period: usize) {
+        if self.longest < period as u64 {
+            if self.longest > 0 {
                 // What did not count for a shorter period may count for this one.
                 self.starts.clear();
             }
+            self.longest = period as u64;
         }
-        None
     }
 
     /// The period that starts somewhere from this op on.
@@ -176,12 +245,11 @@ impl Repeats {
         let start = from_full.rfind(|&at| referenced(at) <= low);
         let start = start.unwrap_or(0);
         let turned = moments[start..].iter().chain(&moments[..start]);
-        let (first, last) = (from - 1, self.moments.len() - 1);
         Period {
             signatures: turned.map(|moment| moment.signature).collect(),
             hash,
             ahead: start,
-            replayed: self.moments[last].replayed - self.moments[first].replayed,
+            replayed: self.replayed(from),
         }
     }
 
@@ -195,6 +263,7 @@ impl Repeats {
         self.sums.clear();
         self.starts.clear();
         self.longest = 0;
+        self.marks.clear();
         self.ends.clear();
     }
 
@@ -311,6 +380,45 @@ mod tests {
             };
             assert_eq!(repeats.push(moment, &[hash]), None);
         }
+    }
+
+    /// The periods that marks before these steps find; each step begins with an op of its own.
+    fn marked(steps: &[&[u64]]) -> Vec<usize> {
+        let (mut repeats, mut known) = (Repeats::default(), Vec::new());
+        let mut found = Vec::new();
+        let mut ops = 0;
+        for step in steps {
+            if let Some(period) = repeats.mark(&known) {
+                known.push(period.hash);
+                found.push(period.signatures.len());
+            }
+            for &signature in *step {
+                ops += 1;
+                let moment = Moment {
+                    signature,
+                    // More from step to step.
+                    referenced: ops << 20,
+                    count: ops,
+                    replayed: ops,
+                    back: 1,
+                };
+                assert_eq!(repeats.push(moment, &known), None);
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn marked_steps_are_found_that_leave_more_referenced() {
+        let (train, other, check) = ([1, 2, 3], [1, 2, 4], [5]);
+        assert_eq!(marked(&[&train, &train, &train]), [3]);
+        assert_eq!(marked(&[&train, &other, &train, &other]), []);
+        assert_eq!(marked(&[&train, &other, &train, &other, &check]), [6]);
+        // The steps by themselves, and both with what is between them.
+        let round: [&[u64]; 3] = [&train, &train, &check];
+        let rounds = round.iter().cycle().take(7).copied();
+        assert_eq!(marked(&rounds.collect::<Vec<_>>()), [3, 7]);
+        assert_eq!(marked(&[&check, &train, &other, &train]), []);
     }
 
     #[test]

@@ -229,11 +229,15 @@ pub fn play(setting: &Setting, events: &[Event]) -> (Vec<Step>, String) {
 }
 
 /// Runs the same events again and again, as a step each, and follows a guide of whatever step the engine records. The
-/// numbers say which actions the guide has: places, kinds, ops and outputs. Returns counts of guided steps.
+/// numbers say which actions the guide has: places, kinds, ops and outputs. With an odd number of actions the program
+/// marks its steps. Returns counts of guided steps.
 pub fn play_steps(setting: &Setting, events: &[Event], actions: &[[u16; 4]]) -> Guided {
     let mut front = Front::new(config(setting));
     front.engine.learn_steps(DeviceId(0));
     for _ in 0..10 {
+        if actions.len() % 2 == 1 {
+            front.engine.mark_step();
+        }
         for bytes in [10, 5, 0] {
             // Guides may have left no room for them.
             let _ = front.constant(bytes, 0);

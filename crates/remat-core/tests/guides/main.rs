@@ -51,6 +51,24 @@ fn what_was_made_long_ago_is_known_by_its_size_wherever_it_was_made() {
     );
 }
 
+/// A program that gathers values from step to step is not back where it was.
+#[test]
+fn steps_that_gather_are_learned_where_the_program_marks_them() {
+    let step = |program: &mut Program| {
+        for _ in 0..32 {
+            program.op(&[program.weights], fresh(1))?;
+        }
+        program.train()
+    };
+    assert!(Program::new(TIGHT + 1_000).learn(step).is_none());
+    let recorded = Program::new(TIGHT + 1_000).learn(|program| {
+        program.engine.mark_step();
+        step(program)
+    });
+    let steps = recorded.map(|step| step.signatures.len());
+    assert_eq!(steps, Some(32 + 2 * LAYERS + 1));
+}
+
 #[test]
 fn results_that_cannot_be_made_again_are_recorded_as_pinned() {
     let mut program = Program::new(TIGHT);

@@ -321,6 +321,16 @@ impl Session {
         self.enter_outside_ops(py, "stats")?.state.stats(py)
     }
 
+    /// Tells the engine that a step of the program begins.
+    ///
+    /// # Errors
+    /// `RematError` from within an op.
+    fn mark_step(&self, py: Python<'_>) -> PyResult<()> {
+        let mut held = self.enter_outside_ops(py, "step")?;
+        held.state.executor.engine.mark_step();
+        Ok(())
+    }
+
     /// Notes a name in the trace.
     ///
     /// # Errors

@@ -7,8 +7,6 @@ import os
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import torch
-
 #: Names of both ways. The one that counts comes first and is the default.
 POOLS = ("fungible", "arena")
 
@@ -70,6 +68,8 @@ def plan_cache(costs: Costs) -> str | None:
         folder = os.path.join(base, "remat")
     if folder in ("", "off"):
         return None
+    import torch  # not above: the command line complains of its arguments, and helps, without torch
+
     return os.path.join(folder, "plans", f"torch-{torch.__version__}", costs)
 
 

@@ -226,6 +226,24 @@ class Run:
                 return
         raise ValueError(f"no budget was set for {device!r}: the run has {[known.name for known in self._budgets]}")
 
+    def step(self) -> None:
+        """Says that a step of training begins here, to be called at the same place of each step.
+
+        Steps that repeat are found without it, unless they leave more behind from step to step than a few values,
+        such as a log of activations. From the first call on, what is planned are the steps between two calls, or up
+        to eight of them in a row.
+
+        Raises :class:`remat.RematError` from within an op.
+
+        >>> import torch, remat
+        >>> weight = torch.ones(8, 8, requires_grad=True)
+        >>> with remat.budget("64MiB") as run:
+        ...     for _ in range(3):
+        ...         run.step()
+        ...         weight.exp().sum().backward()
+        """
+        self._mode.mark_step()
+
     def mark(self, name: str) -> None:
         """Writes a name into the trace, e.g. at every step; without a trace nothing is written.
 

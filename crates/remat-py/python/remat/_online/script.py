@@ -162,9 +162,14 @@ def _budget(options: argparse.Namespace) -> budget:
 
     One that names no device moves to the first accelerator that the script uses.
     """
+    asked = _budget_argument(options.budget)
+    for amount in asked.values() if isinstance(asked, dict) else (asked,):
+        _native.parse_bytes(amount)
+    if options.policy is not None:
+        _native.check_policy(options.policy)
+    # Torch takes a second or two to load: what is wrong with the arguments is said before.
     from .budget import budget
 
-    asked = _budget_argument(options.budget)
     context = budget(
         asked,
         policy=options.policy,
