@@ -24,8 +24,9 @@ pub struct Config {
     pub seed: u64,
     /// How the bytes of a device with a budget are managed.
     pub memory: Memory,
-    /// Nanoseconds since some moment, if the time of searches is to be told
-    /// ([`Engine::search_time`](crate::Engine::search_time)); no decision depends on it.
+    /// Nanoseconds since some moment, if the time of deciding is to be told
+    /// ([`Engine::planning_time`](crate::Engine::planning_time), [`Engine::search_time`](crate::Engine::search_time));
+    /// no decision depends on it. It is not read for ops that need neither a replay nor an eviction.
     pub stopwatch: Option<fn() -> u64>,
 }
 

@@ -63,6 +63,8 @@ pub(crate) struct Demand {
     pub(crate) stopwatch: Option<fn() -> u64>,
     /// Nanoseconds that searches took, by the stopwatch.
     pub(crate) search_time: u64,
+    /// Nanoseconds that laying out plans took, searches included.
+    pub(crate) planning_time: u64,
 }
 
 impl Demand {
@@ -80,6 +82,7 @@ impl Demand {
             compaction: Compaction::default(),
             stopwatch: config.stopwatch,
             search_time: 0,
+            planning_time: 0,
         }
     }
 

@@ -85,6 +85,12 @@ impl Engine {
         self.state.demand.search_time
     }
 
+    /// Nanoseconds that laying out replays and evictions took by the [stopwatch](crate::Config::stopwatch), searches
+    /// and plans that came to nothing included. Ops that need neither are not counted.
+    pub fn planning_time(&self) -> u64 {
+        self.state.demand.planning_time
+    }
+
     /// Whether arenas are as they should be: no two blocks overlap, each resident storage has one of its own. For tests
     /// and checking builds; takes time linear in all storages.
     ///

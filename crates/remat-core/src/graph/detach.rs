@@ -18,10 +18,11 @@ impl Graph {
     /// must be resident, and pinned, before: the nearest referenced dependents. Returns the storages that are lost
     /// then.
     pub(crate) fn detach(&mut self, op: OpId, frontier: &mut Vec<TensorId>) -> Vec<StorageId> {
-        let overwritten = self.overwritten(op);
-        if overwritten.is_empty() {
+        let writes = |made: &Made| matches!(made, Made::InPlace(_));
+        if !self[op].made.iter().any(writes) {
             return Vec::new();
         }
+        let overwritten = self.overwritten(op);
         let constants = overwritten.iter().copied();
         let lost: Vec<_> = constants.filter(|&s| self[s].pinned).collect();
         if lost.is_empty() {

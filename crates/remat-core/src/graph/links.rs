@@ -255,6 +255,12 @@ impl Graph {
         if delta == 0 {
             return;
         }
+        if let &[output] = &self[op].outputs[..] {
+            let storage = self.storage_of(output);
+            let cost = &mut self[storage].cost;
+            *cost = cost.wrapping_add_signed(delta);
+            return;
+        }
         let stamp = self.new_stamp();
         let Graph {
             ops,

@@ -1,7 +1,10 @@
-//! The records of storages, tensors and ops (DTR appendix C.1).
+//! The records of storages, tensors and ops (DTR appendix C.1). Short lists lie in the records, where they take no more
+//! room than the pointer to a longer one: what an op needs is read before it runs, mostly from memory that its
+//! predecessors drove out of the caches.
 
 use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::op::Kind;
+use smallvec::SmallVec;
 
 /// Stands for no id and no place in flat vectors of `u32`.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -80,8 +83,8 @@ pub(crate) struct Storage {
     pub(crate) propagated_announcement: u64,
     /// Visited in this walk.
     pub(crate) stamp: u32,
-    pub(crate) views: Vec<TensorId>,
-    pub(crate) readers: Vec<Reader>,
+    pub(crate) views: SmallVec<[TensorId; 4]>,
+    pub(crate) readers: SmallVec<[Reader; 2]>,
 }
 
 impl Storage {
@@ -113,8 +116,8 @@ impl Storage {
             unobserved: [false; 2],
             propagated_announcement: 0,
             stamp: 0,
-            views: Vec::new(),
-            readers: Vec::new(),
+            views: SmallVec::new(),
+            readers: SmallVec::new(),
         }
     }
 
@@ -122,15 +125,12 @@ impl Storage {
     /// and no readers any more.
     pub(super) fn renew(&mut self, bytes: Bytes, device: DeviceId) {
         debug_assert!(self.views.is_empty() && self.readers.is_empty());
-        let (views, readers) = (
-            std::mem::take(&mut self.views),
-            std::mem::take(&mut self.readers),
-        );
-        *self = Storage {
-            views,
-            readers,
-            ..Storage::new(bytes, device)
-        };
+        let mut renewed = Storage::new(bytes, device);
+        std::mem::swap(&mut renewed.views, &mut self.views);
+        std::mem::swap(&mut renewed.readers, &mut self.readers);
+        let before = std::mem::replace(self, renewed);
+        // It owns nothing any more: dropping it would be work for nothing, once an op.
+        std::mem::forget(before);
     }
 
     /// Nobody can ask for it any more: it is neither counted nor kept.
@@ -207,11 +207,11 @@ pub(crate) enum Made {
 /// An op that was begun.
 pub(crate) struct Op {
     pub(crate) phase: Phase,
-    pub(crate) inputs: Vec<TensorId>,
+    pub(crate) inputs: SmallVec<[TensorId; 4]>,
     /// For each input, the place among its storage's readers.
-    pub(crate) places: Vec<u32>,
-    pub(crate) outputs: Vec<TensorId>,
-    pub(crate) made: Vec<Made>,
+    pub(crate) places: SmallVec<[u32; 4]>,
+    pub(crate) outputs: SmallVec<[TensorId; 4]>,
+    pub(crate) made: SmallVec<[Made; 2]>,
     pub(crate) cost: u64,
     pub(crate) workspace: u64,
     pub(crate) workspace_device: u8,
@@ -231,19 +231,21 @@ pub(crate) struct Op {
 impl Op {
     /// The slot takes another op, which inherits nothing but the buffers of the one before.
     pub(super) fn renew(&mut self) {
-        let mut before = std::mem::take(self);
-        before.inputs.clear();
-        before.places.clear();
-        before.outputs.clear();
-        before.made.clear();
-        *self = Op {
+        self.inputs.clear();
+        self.places.clear();
+        self.outputs.clear();
+        self.made.clear();
+        let mut renewed = Op {
             phase: Phase::Open,
-            inputs: before.inputs,
-            places: before.places,
-            outputs: before.outputs,
-            made: before.made,
             ..Op::default()
         };
+        std::mem::swap(&mut renewed.inputs, &mut self.inputs);
+        std::mem::swap(&mut renewed.places, &mut self.places);
+        std::mem::swap(&mut renewed.outputs, &mut self.outputs);
+        std::mem::swap(&mut renewed.made, &mut self.made);
+        let before = std::mem::replace(self, renewed);
+        // As for storages: it owns nothing any more.
+        std::mem::forget(before);
     }
 }
 
@@ -252,10 +254,10 @@ impl Default for Op {
     fn default() -> Op {
         Op {
             phase: Phase::Free,
-            inputs: Vec::new(),
-            places: Vec::new(),
-            outputs: Vec::new(),
-            made: Vec::new(),
+            inputs: SmallVec::new(),
+            places: SmallVec::new(),
+            outputs: SmallVec::new(),
+            made: SmallVec::new(),
             cost: 0,
             workspace: 0,
             workspace_device: 0,

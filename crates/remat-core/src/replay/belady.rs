@@ -78,8 +78,8 @@ impl Belady {
     ) -> Result<bool, Stop> {
         let graph = &state.graph;
         let inputs = match turn {
-            Some((op, _)) => &graph[op].inputs,
-            None => &attempt.goal.targets,
+            Some((op, _)) => &graph[op].inputs[..],
+            None => &attempt.goal.targets[..],
         };
         self.missing.clear();
         let missing = inputs.iter().filter(|&&input| !graph.is_defined(input));

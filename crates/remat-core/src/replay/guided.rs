@@ -20,16 +20,18 @@ impl Planner {
     ) -> Result<(), Stop> {
         let bound = 20 * state.graph.live_ops as u64 + 10_000;
         let strategy = Strategy { bound, ..DTR };
-        state.journal.start();
-        let done = planned
-            .iter()
-            .try_for_each(|&planned| state.perform_planned(planned, self.thrash))
-            .and_then(|()| self.attempt(state, goal, strategy));
-        match done {
-            Ok(()) => state.journal.mark(),
-            Err(_) => state.roll_back(),
-        }
-        done
+        state.plan_timed(|state| {
+            state.journal.start();
+            let done = planned
+                .iter()
+                .try_for_each(|&planned| state.perform_planned(planned, self.thrash))
+                .and_then(|()| self.attempt(state, goal, strategy));
+            match done {
+                Ok(()) => state.journal.mark(),
+                Err(_) => state.roll_back(),
+            }
+            done
+        })
     }
 }
 

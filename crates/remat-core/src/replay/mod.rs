@@ -1,5 +1,6 @@
 //! Bringing tensors back: orders of replay, and which of them is performed.
 
+mod at_once;
 mod belady;
 mod dtr;
 mod goal;

@@ -112,3 +112,16 @@ impl Planner {
         }
     }
 }
+
+impl State {
+    /// Lays out a plan, and counts the time that it takes.
+    pub(super) fn plan_timed<T>(&mut self, plan: impl FnOnce(&mut State) -> T) -> T {
+        let Some(now) = self.demand.stopwatch else {
+            return plan(self);
+        };
+        let started = now();
+        let planned = plan(self);
+        self.demand.planning_time += now().saturating_sub(started);
+        planned
+    }
+}

@@ -71,10 +71,13 @@ fn belady(state: &State) -> Strategy {
 impl Planner {
     /// Lays out all steps to the goal, or refuses and leaves no trace.
     pub(crate) fn plan(&mut self, state: &mut State, goal: &Goal) -> Result<(), Error> {
-        match self.order {
+        if state.reach_at_once(goal) {
+            return Ok(());
+        }
+        state.plan_timed(|state| match self.order {
             ReplayOrder::Dtr => self.plan_dtr(state, goal),
             ReplayOrder::Fit => self.plan_fitting(state, goal),
-        }
+        })
     }
 
     /// DTR's own order and no other.

@@ -41,11 +41,7 @@ impl State {
         self.seek_bytes(op, Mutation::Consume);
         self.request_blocks(op, Mutation::Consume);
         self.make_all_room()?;
-        for account in self.accounts.all_mut() {
-            account.high = account
-                .high
-                .max(account.memory.saturating_add(account.need));
-        }
+        self.accounts.note_sought();
         Ok(())
     }
 }

@@ -83,6 +83,23 @@ impl Accounts {
         !lifted && account.budget.is_some_and(over)
     }
 
+    /// Whether a device's budget does not hold the bytes sought there.
+    pub(crate) fn exceed(&self) -> bool {
+        let over = |account: &Account| {
+            let memory = account.memory.saturating_add(account.need);
+            account.budget.is_some_and(|budget| memory > budget)
+        };
+        !self.are_lifted() && self.each.iter().any(over)
+    }
+
+    /// The bytes sought count among the highest memory of the attempt under way.
+    pub(crate) fn note_sought(&mut self) {
+        for account in &mut self.each {
+            let memory = account.memory.saturating_add(account.need);
+            account.high = account.high.max(memory);
+        }
+    }
+
     /// An attempt begins: from now on the highest memory is its own.
     pub(crate) fn begin_attempt(&mut self) {
         for account in &mut self.each {

@@ -5,10 +5,11 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, DeviceId, OpSpec, Output, Replay, TensorId};
+use remat_core::{Bytes, OpSpec, Output, Replay, TensorId};
 
 use super::costs::Completed;
 use super::op::{Prepared, Ran};
+use super::running::Blank;
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::form::Form;
@@ -18,14 +19,6 @@ use crate::call::random::RandomState;
 use crate::call::record::{Context, Record};
 use crate::call::view::{View, BLANK};
 use crate::tracking::storages::{Buffer, LiveId};
-
-/// A blank storage that is being filled.
-#[derive(Clone, Copy)]
-pub(super) struct Blank {
-    pub(super) id: LiveId,
-    pub(super) bytes: u64,
-    pub(super) device: DeviceId,
-}
 
 impl State {
     /// The input that the op overwrites entirely, if that is a blank storage. Blank storages that are used otherwise
@@ -199,10 +192,14 @@ impl State {
 
     /// Takes a storage back in as a constant, after the op that was to fill it did not run.
     pub(super) fn readopt(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
-        if let Some(live) = self.executor.storages.forget(id) {
-            self.executor.uncount(py, &live)?;
-            if let Some(object) = live.upgrade(py)? {
-                self.executor.constant(&object, live.device)?;
+        let Some(live) = self.executor.storages.live(id) else {
+            return Ok(());
+        };
+        let object = live.upgrade(py)?;
+        if let Some(former) = self.executor.storages.forget(id) {
+            self.executor.uncount(py, &former)?;
+            if let Some(object) = object {
+                self.executor.constant(&object, former.device)?;
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use remat_core::{Bytes, TensorId};
 
-use crate::tracking::storages::{LiveId, Owner};
+use super::running::{Inputs, Running};
 
 /// Vectors that are used again, so that a call of a known form allocates nothing.
 #[derive(Default)]
@@ -10,6 +10,8 @@ pub(super) struct Buffers {
     pub(super) inputs: Inputs,
     pub(super) fresh: Fresh,
     pub(super) made: Vec<TensorId>,
+    /// The box of the call before.
+    pub(super) running: Option<Box<Running>>,
 }
 
 /// The storages of results, as they lie on the stack.
@@ -29,22 +31,4 @@ pub(super) struct FreshStorage {
     /// Its place in the order in which results are flattened.
     pub(super) place: u32,
     pub(super) address: usize,
-}
-
-/// The inputs of a call, in the order of its form.
-#[derive(Default)]
-pub(super) struct Inputs {
-    pub(super) tensors: Vec<TensorId>,
-    pub(super) lives: Vec<LiveId>,
-    /// Keeps their storages until the op is recorded. Torch drops its own references once the kernel ran.
-    pub(super) kept: Vec<Owner>,
-}
-
-impl Inputs {
-    /// Lets go of the inputs, and keeps the buffers.
-    pub(super) fn clear(&mut self) {
-        self.tensors.clear();
-        self.lives.clear();
-        self.kept.clear();
-    }
 }

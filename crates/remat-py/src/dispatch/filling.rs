@@ -5,9 +5,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use remat_core::{Output, Replay};
 
-use super::blank::Blank;
 use super::forms::Known;
-use super::known::{spec_of, Running};
+use super::known::spec_of;
+use super::running::{Blank, Running};
 use super::state::State;
 use crate::call::stacked::Stacked;
 use crate::call::template::Dispatched;
@@ -27,7 +27,7 @@ impl State {
         call: &Dispatched<'_>,
         stacked: &Stacked,
         known: Arc<Known>,
-    ) -> PyResult<Option<Running>> {
+    ) -> PyResult<Option<Box<Running>>> {
         let Some(target) = self.blank_target(stacked, &known) else {
             return Ok(None);
         };
@@ -55,10 +55,11 @@ impl State {
         };
         // SAFETY: as the caller promises.
         unsafe { self.make_template(py, torch, call, stacked, &known) };
-        Ok(Some(Running {
+        let running = Running {
             blank: Some(blank),
             ..Running::of(known, op, inputs, chain, state, Replay::Allowed)
-        }))
+        };
+        Ok(Some(running.boxed(&mut self.buffers.running)))
     }
 
     /// The blank storage among the arguments of a call that it fills entirely.
@@ -79,7 +80,7 @@ impl State {
         &mut self,
         py: Python<'_>,
         torch: &Torch,
-        running: Running,
+        running: Box<Running>,
         blank: Blank,
         results: &[Value],
         stacked: &Stacked,

@@ -3,8 +3,8 @@
 use pyo3::prelude::*;
 use remat_core::TensorId;
 
-use super::buffers::Inputs;
 use super::forms::Known;
+use super::running::Inputs;
 use super::state::State;
 use crate::call::arguments::{Class, Registry, Resolved};
 use crate::call::stacked::Stacked;

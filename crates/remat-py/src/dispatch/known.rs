@@ -10,83 +10,23 @@ use pyo3::types::PyList;
 use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
 use rustc_hash::FxHashMap;
 
-use super::blank::Blank;
-use super::buffers::{Fresh, FreshStorage, Inputs};
-use super::costs::Completed;
+use super::buffers::{Fresh, FreshStorage};
 use super::forms::Known;
 use super::op::{sizes_of, Announced, Prepared, Ran};
+use super::running::{Inputs, Running};
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::global_state::StateNumber;
-use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::stacked::Stacked;
 use crate::call::template::Dispatched;
 use crate::ffi::boxed::{storage_bytes, Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
-use crate::ffi::generator;
 use crate::ffi::layout::Impl;
 use crate::ffi::shell;
 use crate::ffi::watch::Watched;
 use crate::tracking::storages::{Contents, LiveId};
-
-/// An op of a known form between its announcement and its results.
-pub(super) struct Running {
-    pub(super) known: Arc<Known>,
-    pub(super) op: OpId,
-    pub(super) inputs: Inputs,
-    pub(super) chain: u32,
-    pub(super) state: StateNumber,
-    pub(super) replay: Replay,
-    /// State of the default random generator before the op drew from it.
-    pub(super) rng: Option<RandomState>,
-    /// The blank memory that the op gives its first value.
-    pub(super) blank: Option<Blank>,
-}
-
-impl Running {
-    /// An op of a known form that was announced. The state of the random generator is noted here if a replay needs it.
-    pub(super) fn of(
-        known: Arc<Known>,
-        op: OpId,
-        inputs: Inputs,
-        chain: u32,
-        state: StateNumber,
-        replay: Replay,
-    ) -> Running {
-        let recorded = known.func.random && replay == Replay::Allowed;
-        let rng = recorded.then(generator::read).flatten();
-        Running {
-            known,
-            op,
-            inputs,
-            chain,
-            state,
-            replay,
-            rng: rng.map(RandomState::Default),
-            blank: None,
-        }
-    }
-
-    /// The call as the engine and the trace are told of it, once it ran. Its cost is that of its form.
-    pub(super) fn completed<'a>(
-        &'a self,
-        made: &'a [TensorId],
-        sizes: Option<&'a [Bytes]>,
-    ) -> Completed<'a> {
-        let signature = &self.known.signature;
-        Completed {
-            op: self.op,
-            inputs: &self.inputs.tensors,
-            outputs: &self.known.outputs,
-            made,
-            signature,
-            cost: signature.cost,
-            sizes,
-        }
-    }
-}
 
 impl State {
     /// Announces a call of a known form; `None` if it has to go through Python.
@@ -99,7 +39,7 @@ impl State {
         torch: &Torch,
         call: &Dispatched<'_>,
         stacked: &Stacked,
-    ) -> PyResult<Option<Running>> {
+    ) -> PyResult<Option<Box<Running>>> {
         if self.executor.storages.has_deaths() {
             self.executor.drain_deaths(py)?;
         }
@@ -144,7 +84,8 @@ impl State {
             // SAFETY: as the caller promises.
             unsafe { self.make_template(py, torch, call, stacked, &known) };
         }
-        Ok(Some(Running::of(known, op, inputs, chain, state, replay)))
+        let running = Running::of(known, op, inputs, chain, state, replay);
+        Ok(Some(running.boxed(&mut self.buffers.running)))
     }
 
     /// Makes the template of a form, unless it is there, if replays may do without Python: all is in main memory, and
@@ -255,7 +196,7 @@ impl State {
         &mut self,
         py: Python<'_>,
         torch: &Torch,
-        running: Running,
+        running: Box<Running>,
         results: &[Value],
         stacked: &Stacked,
     ) -> PyResult<()> {
@@ -268,7 +209,7 @@ impl State {
         if !fresh.usual {
             self.known.remove(&stacked.key);
             // SAFETY: as the caller promises.
-            return unsafe { self.finish_unusual(py, torch, running, results) };
+            return unsafe { self.finish_unusual(py, torch, *running, results) };
         }
         let made = self.made_by(running.op);
         let finished = self.tell_engine(&running.completed(&made, Some(&fresh.sizes)))?;
@@ -301,7 +242,7 @@ impl State {
         &mut self,
         py: Python<'_>,
         torch: &Torch,
-        mut running: Running,
+        mut running: Box<Running>,
         results: &[Value],
         made: Vec<TensorId>,
         stacked: &Stacked,
@@ -313,7 +254,8 @@ impl State {
         }
         self.executor.collect();
         running.inputs.clear();
-        self.buffers.inputs = running.inputs;
+        std::mem::swap(&mut running.inputs, &mut self.buffers.inputs);
+        self.buffers.running = Some(running);
         Ok(())
     }
 

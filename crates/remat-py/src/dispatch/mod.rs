@@ -20,6 +20,7 @@ pub mod rehearsal;
 mod restore;
 mod route;
 mod run;
+mod running;
 mod session;
 mod settings;
 mod sizes;

@@ -12,8 +12,8 @@ use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
 use super::forms::Candidate;
-use super::known::Running;
 use super::lock::{Held, SessionLock};
+use super::running::Running;
 use crate::call::stacked::{Arity, Stacked};
 use crate::call::template::Dispatched;
 use crate::ffi::autograd;
@@ -279,7 +279,7 @@ unsafe fn raise(torch: &Torch, error: PyErr) -> ! {
 /// The op that runs, told to the engine as not run if torch raises.
 struct Underway<'a> {
     held: Option<Held<'a>>,
-    running: Option<Running>,
+    running: Option<Box<Running>>,
 }
 
 impl Underway<'_> {
@@ -397,8 +397,10 @@ unsafe fn pin_result(
 
 /// The way of a call whose form was looked up.
 enum Way<'a> {
-    /// Announced.
+    /// Announced, and still to run.
     Announced(Underway<'a>),
+    /// It ran, and its results were taken in: a brief op does all with the GIL taken once.
+    Done,
     /// Its form is not known.
     Python,
     /// The session itself calls: it is amid another op on this thread.
@@ -429,30 +431,37 @@ unsafe fn session(
         // SAFETY: as the caller promises.
         return unsafe { torch.dispatcher.next(op, keys, stack) };
     }
-    let mut gil = if known { Gil::take() } else { None };
-    let way = match &gil {
-        // SAFETY: the arguments are alive until the kernel runs.
-        Some(gil) => gil.run(|py| unsafe {
+    let way = if known {
+        // SAFETY: the arguments are alive until the kernel runs. An error of torch unwinds: the GIL is given back.
+        Gil::with(|py| unsafe {
             let values = (*stack).last(arity.arguments).unwrap_or(&[]);
-            let op = *op;
-            let call = Dispatched { op, keys, values };
-            announce(native, torch, py, &call, &stacked)
-        }),
-        None => (!known).then_some(Ok(Way::Python)),
-    };
-    if !matches!(&way, Some(Ok(Way::Announced(underway))) if underway.is_brief()) {
-        gil = None;
-    }
-    match way {
-        Some(Ok(Way::Announced(mut underway))) => {
-            // SAFETY: as the caller promises. An error unwinds: `underway` takes the op back, and `gil` is given back.
-            unsafe { torch.dispatcher.next(op, keys, stack) };
-            let taken = gil.or_else(Gil::take).and_then(|gil| {
-                // SAFETY: the results are the last values on the stack.
-                gil.run(|py| unsafe {
+            let call = Dispatched {
+                op: *op,
+                keys,
+                values,
+            };
+            match announce(native, torch, py, &call, &stacked)? {
+                Way::Announced(mut underway) if underway.is_brief() => {
+                    torch.dispatcher.next(op, keys, stack);
                     let results = (*stack).last(arity.results).unwrap_or(&[]);
-                    take_in(torch, py, &mut underway, results, &stacked)
-                })
+                    take_in(torch, py, &mut underway, results, &stacked)?;
+                    Ok(Way::Done)
+                }
+                way => Ok(way),
+            }
+        })
+    } else {
+        Some(Ok(Way::Python))
+    };
+    match way {
+        Some(Ok(Way::Done)) => STACKED.set(Some(stacked)),
+        Some(Ok(Way::Announced(mut underway))) => {
+            // SAFETY: as the caller promises. An error unwinds: `underway` takes the op back.
+            unsafe { torch.dispatcher.next(op, keys, stack) };
+            // SAFETY: the results are the last values on the stack.
+            let taken = Gil::with(|py| unsafe {
+                let results = (*stack).last(arity.results).unwrap_or(&[]);
+                take_in(torch, py, &mut underway, results, &stacked)
             });
             drop(underway);
             STACKED.set(Some(stacked));

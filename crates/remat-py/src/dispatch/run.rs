@@ -1,7 +1,6 @@
 //! One op under the budget: its inputs are brought back and room is made, it runs, and its results are taken in.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, Error, OpId, OpSpec, Output, Replay};
@@ -388,7 +387,6 @@ impl State {
         self.executor.look_at_accelerators(py)?;
         let workspace = self.executor.workspace_in_blocks(spec);
         let spec = &OpSpec { workspace, ..*spec };
-        let started = Instant::now();
         let mut begun = self.executor.engine.begin(spec);
         if matches!(begun, Err(Error::Budget { .. }))
             && self.executor.drop_unreferenced(py, Yield::Some)?
@@ -398,7 +396,6 @@ impl State {
         let op = begun.map_err(|e| self.executor.refusal(py, &e))?;
         self.executor.note_pinned();
         if !self.executor.engine.steps().is_empty() {
-            self.executor.decide_ns += started.elapsed().as_nanos() as u64;
             self.executor.accelerators.checking = true;
             let performed = self.executor.perform(py);
             self.executor.accelerators.checking = false;

@@ -142,7 +142,7 @@ impl Settings {
                 Addresses::Fungible => Memory::Fungible,
                 Addresses::Arena | Addresses::MovableArena => Memory::Arena(self.arena()),
             },
-            stopwatch: (self.memory != Addresses::Fungible).then_some(nanoseconds),
+            stopwatch: Some(nanoseconds),
             ..Config::default()
         }
     }

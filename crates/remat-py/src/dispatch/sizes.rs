@@ -136,13 +136,13 @@ impl State {
             return Ok(None);
         }
         let mut grown = 0;
-        if let Some(live) = self.executor.storages.forget(id) {
-            grown = bytes.saturating_sub(live.bytes);
-            self.executor.uncount(py, &live)?;
-            let sid = self.executor.storage_of(live.tensor);
+        if let Some(former) = self.executor.storages.forget(id) {
+            grown = bytes.saturating_sub(former.bytes);
+            self.executor.uncount(py, &former)?;
+            let sid = self.executor.storage_of(former.tensor);
             self.executor.storages.set_buffer(sid, Buffer::Empty);
-            self.executor.release(py, live.tensor)?;
-            let (id, _) = self.executor.constant(&object, live.device)?;
+            self.executor.release(py, former.tensor)?;
+            let (id, _) = self.executor.constant(&object, former.device)?;
             self.guard_freed(&object, id);
         }
         Ok(Some(grown))

@@ -130,7 +130,7 @@ impl State {
         d.set_item("through_python", self.through_python)?;
         d.set_item("seconds", self.started.elapsed().as_secs_f64())?;
         d.set_item("recompute_seconds", executor.replay_ns as f64 / 1e9)?;
-        d.set_item("decide_seconds", executor.decide_ns as f64 / 1e9)?;
+        d.set_item("decide_seconds", engine.planning_time() as f64 / 1e9)?;
         d.set_item("records", executor.records.iter().flatten().count())?;
         d.set_item("storages", executor.storages.all().count())?;
         d.set_item("shortages", c.shortages)?;

@@ -22,7 +22,7 @@ use crate::tracking::ledger::Ledger;
 use crate::tracking::lineage::Lineage;
 use crate::tracking::outside::Outside;
 use crate::tracking::slack::with_slack;
-use crate::tracking::storages::{Buffer, Live, Storages};
+use crate::tracking::storages::{Buffer, Former, Storages};
 use crate::tracking::trace::Trace;
 
 /// The engine and everything that performing its steps needs.
@@ -63,8 +63,6 @@ pub struct Executor {
     pub planning: Option<Planning>,
     /// Nanoseconds spent replaying.
     pub replay_ns: u64,
-    /// Nanoseconds spent in the engine under pressure.
-    pub decide_ns: u64,
     /// Name of the op being prepared, for errors.
     pub current: String,
     /// The op begun last, until the engine forgets it.
@@ -128,7 +126,6 @@ impl Executor {
             trace,
             planning: None,
             replay_ns: 0,
-            decide_ns: 0,
             current: String::new(),
             given: Vec::new(),
             copiers: FxHashMap::default(),
@@ -236,25 +233,25 @@ impl Executor {
 
     /// Tells the engine which storages died since the last time.
     pub fn drain_deaths(&mut self, py: Python<'_>) -> PyResult<()> {
-        while let Some(live) = self.storages.next_death(py) {
-            let sid = self.storage_of(live.tensor);
+        while let Some(former) = self.storages.next_death(py) {
+            let sid = self.storage_of(former.tensor);
             self.storages.set_buffer(sid, Buffer::Empty);
-            self.uncount(py, &live)?;
-            self.release(py, live.tensor)?;
+            self.uncount(py, &former)?;
+            self.release(py, former.tensor)?;
         }
         Ok(())
     }
 
     /// Subtracts the bytes of a storage that left the table.
-    pub fn uncount(&mut self, py: Python<'_>, live: &Live) -> PyResult<()> {
-        match live.outside {
+    pub fn uncount(&mut self, py: Python<'_>, former: &Former) -> PyResult<()> {
+        match former.outside {
             Some(place) => {
                 if let Some(region) = self.outside.leave(place) {
                     self.ledger.sub(region.device, region.bytes);
                     self.release(py, region.tensor)?;
                 }
             }
-            None if live.present => self.ledger.sub(live.device, live.bytes),
+            None if former.present => self.ledger.sub(former.device, former.bytes),
             None => {}
         }
         Ok(())

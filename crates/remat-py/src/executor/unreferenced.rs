@@ -64,17 +64,17 @@ impl Executor {
         for &id in &unreferenced[..plan.constants] {
             // The last record that read it may have gone with a pin, and the constant with it.
             let held = self.storages.live(id).is_some_and(|l| l.hold.is_some());
-            if let Some(live) = held.then(|| self.storages.forget(id)).flatten() {
-                let sid = self.storage_of(live.tensor);
-                if let Some(owner) = live.hold {
+            if let Some(former) = held.then(|| self.storages.forget(id)).flatten() {
+                let sid = self.storage_of(former.tensor);
+                if let Some(owner) = former.hold {
                     let scratch = Scratch {
                         owner,
-                        bytes: live.bytes,
-                        device: live.device,
+                        bytes: former.bytes,
+                        device: former.device,
                     };
                     self.storages.set_buffer(sid, Buffer::Scratch(scratch));
                 }
-                self.release(py, live.tensor)?;
+                self.release(py, former.tensor)?;
             }
         }
         Ok(true)

@@ -5,6 +5,7 @@
 //! an in-place op overwrote, or storages that died. Their recomputed bytes are in *scratch* storages, which only the
 //! table holds.
 
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::intern;
@@ -80,6 +81,22 @@ pub struct Live {
     pub classified: bool,
     /// A number that no other storage of the session has; ids are used again.
     pub serial: u64,
+}
+
+/// A storage that left the table.
+pub struct Former {
+    /// The tensor in the engine whose value it had.
+    pub tensor: TensorId,
+    /// Its size.
+    pub bytes: u64,
+    /// The device that held it.
+    pub device: DeviceId,
+    /// Whether the bytes were there.
+    pub present: bool,
+    /// The region of memory that torch did not allocate, if it lay over one.
+    pub outside: Option<Place>,
+    /// The reference that kept it alive for recorded ops, if there was one.
+    pub hold: Option<Owner>,
 }
 
 /// The place of an engine storage's bytes.
@@ -319,7 +336,7 @@ impl Storages {
     }
 
     /// Removes the next storage that died from the table. The caller clears its buffer.
-    pub fn next_death(&mut self, py: Python<'_>) -> Option<Live> {
+    pub fn next_death(&mut self, py: Python<'_>) -> Option<Former> {
         let next = |queue: &Mutex<Vec<usize>>| {
             let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
             queue.pop()
@@ -341,41 +358,50 @@ impl Storages {
 
     /// Removes a storage from the table if it died. The queues outlive what they name: where a storage that the table
     /// forgot has died, one of now may lie at that address, or have its weak reference there.
-    fn take_dead(&mut self, py: Python<'_>, id: LiveId) -> Option<Live> {
+    fn take_dead(&mut self, py: Python<'_>, id: LiveId) -> Option<Former> {
         if self.live(id).is_some_and(|live| live.is_alive(py)) {
             return None;
         }
-        let live = self.lives.get_mut(id as usize)?.take()?;
-        self.remove_addresses(id, &live);
-        self.held -= live.bytes;
-        self.free.push(id);
-        Some(live)
+        self.remove(id)
     }
 
-    /// Removes a storage's addresses, unless another one has taken them since: its death may be seen to later.
-    fn remove_addresses(&mut self, id: LiveId, live: &Live) {
-        if let Some((weak, object)) = live.watch.keys() {
+    /// Removes a storage from the table while something else takes over its bytes.
+    pub fn forget(&mut self, id: LiveId) -> Option<Former> {
+        let former = self.remove(id)?;
+        if former.hold.is_some() {
+            self.held_constants.sub(former.bytes);
+        }
+        Some(former)
+    }
+
+    /// Removes a storage and its addresses, unless another one has taken them since: its death may be seen to later.
+    fn remove(&mut self, id: LiveId) -> Option<Former> {
+        let place = self.lives.get_mut(id as usize)?;
+        let live = place.as_mut()?;
+        let former = Former {
+            tensor: live.tensor,
+            bytes: live.bytes,
+            device: live.device,
+            present: live.present,
+            outside: live.outside,
+            hold: live.hold.take(),
+        };
+        let (keys, address) = (live.watch.keys(), live.imp.address());
+        *place = None;
+        if let Some((weak, object)) = keys {
             self.by_weak.remove(&weak);
             if self.by_object.get(&object) == Some(&id) {
                 self.by_object.remove(&object);
             }
         }
-        let address = live.imp.address();
-        if self.by_address.get(&address) == Some(&id) {
-            self.by_address.remove(&address);
+        if let Entry::Occupied(known) = self.by_address.entry(address) {
+            if *known.get() == id {
+                known.remove();
+            }
         }
-    }
-
-    /// Removes a storage from the table while something else takes over its bytes.
-    pub fn forget(&mut self, id: LiveId) -> Option<Live> {
-        let live = self.lives.get_mut(id as usize)?.take()?;
-        self.remove_addresses(id, &live);
-        self.held -= live.bytes;
-        if live.hold.is_some() {
-            self.held_constants.sub(live.bytes);
-        }
+        self.held -= former.bytes;
         self.free.push(id);
-        Some(live)
+        Some(former)
     }
 
     /// Keeps a storage alive for the records that read it.
