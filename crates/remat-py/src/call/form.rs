@@ -4,6 +4,7 @@ use std::sync::{Mutex, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use smallvec::SmallVec;
 
 use super::arguments::Walk;
 use super::func::Func;
@@ -23,9 +24,9 @@ pub struct Form {
     /// Views of the input storages.
     pub views: Vec<View>,
     /// Inputs that are written, as indices into the op's inputs, in the order of the engine's in-place outputs.
-    pub written: Vec<u32>,
+    pub written: SmallVec<[u32; 4]>,
     /// For each flattened result the index into the op's outputs, if it has a storage of its own.
-    pub results: Vec<Option<u32>>,
+    pub results: SmallVec<[Option<u32>; 2]>,
     /// For each view its input.
     pub inputs: Vec<u32>,
     /// The arguments as the dispatcher takes them, once a call came to it; `None` in it if they are unusual.
@@ -42,8 +43,8 @@ impl Form {
             args: std::mem::take(&mut walked.args),
             kwargs: std::mem::take(&mut walked.kwargs),
             views: std::mem::take(&mut walked.views),
-            written: std::mem::take(&mut walked.written),
-            results,
+            written: SmallVec::from_slice(&walked.written),
+            results: SmallVec::from_slice(&results),
         }
     }
 

@@ -1,8 +1,9 @@
-//! Forms of calls whose ops need no Python.
+//! Forms of calls whose ops need no Python. Short lists lie within them, so that a call reads few lines of memory.
 
 use std::sync::Arc;
 
 use remat_core::Output;
+use smallvec::SmallVec;
 
 use crate::call::arguments::Walk;
 use crate::call::form::Form;
@@ -30,7 +31,7 @@ pub(super) struct Known {
     pub(super) words: Vec<u64>,
     pub(super) func: Arc<Func>,
     pub(super) form: Arc<Form>,
-    pub(super) outputs: Vec<Output>,
+    pub(super) outputs: SmallVec<[Output; 1]>,
     pub(super) signature: Signature,
     pub(super) grad: GradMode,
     /// The roles of the tensors among the arguments.
@@ -45,11 +46,11 @@ pub(super) struct Known {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Roles {
     /// Storages that are the inputs of the form, in its order.
-    pub(super) inputs: Vec<u32>,
+    pub(super) inputs: SmallVec<[u32; 4]>,
     /// Tensors that the form has views of.
-    pub(super) viewed: Vec<u32>,
+    pub(super) viewed: SmallVec<[u32; 4]>,
     /// Storages of running statistics that the call updates on the side.
-    pub(super) updated: Vec<u32>,
+    pub(super) updated: SmallVec<[u32; 4]>,
     /// The blank storage that the call fills.
     pub(super) filled: Option<u32>,
 }

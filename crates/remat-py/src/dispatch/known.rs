@@ -388,14 +388,14 @@ impl State {
         wrapped?;
         let known = &running.known;
         let mut announced = Announced {
-            outputs: known.outputs.clone(),
-            results: known.form.results.clone(),
+            outputs: known.outputs.to_vec(),
+            results: known.form.results.to_vec(),
         };
         let mut prepared = Prepared {
             walked: Walk {
                 inputs: running.inputs.tensors,
                 lives: running.inputs.lives,
-                written: known.form.written.clone(),
+                written: known.form.written.to_vec(),
                 ..Walk::default()
             },
             signature: known.signature.clone(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, Output};
+use smallvec::SmallVec;
 
 use super::forms::{is_zero, Candidate, Known, Roles};
 use super::op::{Announced, Prepared};
@@ -91,7 +92,7 @@ impl State {
                 && self.is_main_memory(device, &outputs),
             func: func.clone(),
             form: form.clone(),
-            outputs,
+            outputs: SmallVec::from_slice(&outputs),
             signature: signature.clone(),
             grad: prepared.grad,
             roles,
