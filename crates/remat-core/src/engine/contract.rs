@@ -210,7 +210,10 @@ impl Engine {
         }
         self.state.complete(op, report);
         if let Some(guides) = &mut self.guides {
-            guides.finished(&self.state.graph, op, &self.state.counters);
+            let (graph, counters) = (&self.state.graph, &self.state.counters);
+            if guides.finished(graph, op, counters) {
+                self.state.eviction.forget_scores(&mut self.state.graph);
+            }
         }
         self.state.cut_pinned();
         self.state.journal.stop();

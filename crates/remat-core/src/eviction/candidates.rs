@@ -169,6 +169,18 @@ impl Candidates {
         }
     }
 
+    /// No cached numerator is valid any more; the caller says so in the storages.
+    pub(crate) fn void_all(&mut self) {
+        for (list, stale) in self.devices.iter_mut().zip(&mut self.stale) {
+            stale.clear();
+            for slot in 0..list.len() as u32 {
+                let candidate = list.candidate(slot);
+                candidate.stale = true;
+                stale.push(candidate.storage);
+            }
+        }
+    }
+
     /// Hands over the storages whose candidates went stale, some more than once.
     pub(crate) fn take_stale(&mut self, device: u8) -> Vec<StorageId> {
         std::mem::take(&mut self.stale[usize::from(device)])

@@ -130,6 +130,16 @@ impl Eviction {
         self.scored
     }
 
+    /// Forgets all numerators. As long as none is known, nothing has to be voided: where plans say what goes, nobody
+    /// searches, and keeping scores valid would take longer than counting them afresh when somebody does.
+    pub(crate) fn forget_scores(&mut self, graph: &mut Graph) {
+        if std::mem::take(&mut self.scored) {
+            let storages = graph.storages.iter_mut();
+            storages.for_each(|storage| storage.scored = false);
+            self.candidates.void_all();
+        }
+    }
+
     /// Numbers the announcement of an op.
     pub(crate) fn announce(&mut self) -> u64 {
         self.announcements += 1;

@@ -308,19 +308,19 @@ impl Follower {
         self.at = Some((guide, place + 1));
     }
 
-    /// An op ran. If it is the last of a step that was followed, the guide is judged.
-    pub(super) fn end_step(&mut self, now: StepCosts) {
+    /// An op ran. If it is the last of a step that was followed, the guide is judged. Returns whether it is.
+    pub(super) fn end_step(&mut self, now: StepCosts) -> bool {
         let Some((guide, place)) = self.at else {
-            return;
+            return false;
         };
         let own = &mut self.guides[guide];
         if place < own.guide.len() {
-            return;
+            return false;
         }
         self.at = None;
         self.mark = Some(StepMark::Ended(own.hash));
         if own.rests() {
-            return;
+            return false;
         }
         let step = StepCosts {
             first: Cost(now.first.0 - self.since.first.0),
@@ -335,6 +335,7 @@ impl Follower {
             own.strikes = 0;
             own.drift.ended(step);
         }
+        true
     }
 
     /// The program is in no planned step.

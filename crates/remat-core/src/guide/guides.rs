@@ -49,6 +49,8 @@ pub(crate) struct Guides {
     referenced: u64,
     /// Their number.
     count: u64,
+    /// Searches for victims when a planned step ended last.
+    searches: u64,
     /// Ops since one came that no guide expects.
     in_a_row: u64,
     /// The signature of the op being announced.
@@ -81,6 +83,7 @@ impl Guides {
             earliest: u64::MAX,
             referenced: bytes,
             count,
+            searches: u64::MAX,
             in_a_row: 0,
             signature: 0,
             planned: Vec::new(),
@@ -282,15 +285,16 @@ impl Guides {
         }
     }
 
-    /// An op ran.
-    pub(crate) fn finished(&mut self, graph: &Graph, op: OpId, counters: &Counters) {
+    /// An op ran. Returns whether a planned step ended with it, and no victim was sought since the one before ended.
+    pub(crate) fn finished(&mut self, graph: &Graph, op: OpId, counters: &Counters) -> bool {
         // Results that cannot be made again were pinned.
         for &output in &graph[op].outputs {
             if graph[graph.storage_of(output)].pinned {
                 self.pinned(output);
             }
         }
-        self.follower.end_step(costs(counters));
+        let ended = self.follower.end_step(costs(counters));
+        ended && std::mem::replace(&mut self.searches, counters.searches) == counters.searches
     }
 
     /// An op was announced and did not run, or its steps were not performed: the place in the step is lost.

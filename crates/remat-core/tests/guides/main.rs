@@ -313,3 +313,51 @@ fn an_op_that_was_begun_in_vain_ends_the_planned_step() {
     let mut program = Program::new(TIGHT);
     assert_eq!(program.learn(|program| steps(program, true)), None);
 }
+
+/// A plan drops two of three layers as soon as the next one is made, and makes them again in pairs: no step of it
+/// searches for victims. Whatever comes in between does, by scores that are counted afresh (debug builds compare them).
+#[test]
+fn what_a_plan_does_without_scores_is_decided_by_them_again_where_the_program_departs() {
+    let layers = LAYERS as u32;
+    let pairs: Vec<[u32; 2]> = (0..11).map(|pair| [3 * pair + 1, 3 * pair + 2]).collect();
+    let alone = layers - 2;
+    let drop = |layer| {
+        (
+            layer + 2,
+            GuideAction::Drop {
+                op: layer,
+                output: 0,
+            },
+        )
+    };
+    let run = |reader: u32, layer| (2 * layers - reader, GuideAction::Run(layer));
+    let dropped = pairs.iter().flatten().copied().chain([alone]);
+    let mut actions: Vec<_> = dropped.map(drop).collect();
+    actions.push(run(alone, alone));
+    actions.extend(
+        pairs
+            .iter()
+            .flat_map(|&[first, second]| [run(second, first), run(second, second)]),
+    );
+    let mut program = Program::new(TIGHT);
+    let recorded = program.learn(Program::train).expect("a step");
+    program.engine.follow(guide(&recorded, &actions));
+    for _ in 0..3 {
+        program.step(Program::train).expect("room");
+        let searches = program.engine.counters().searches;
+        for _ in 0..3 {
+            let replayed = program.step(Program::train).expect("room");
+            assert_eq!(replayed, 10 * 23);
+        }
+        assert_eq!(program.engine.counters().searches, searches);
+        let other = |program: &mut Program| {
+            let layers = program.forward(program.weights)?;
+            let sum = program.op(&[program.weights, layers[3]], fresh(200))?;
+            program.engine.release(sum)?;
+            program.backward(layers)
+        };
+        program.step(other).expect("room");
+        assert!(program.engine.counters().searches > searches);
+    }
+    assert!(program.engine.peak(DEVICE).0 <= TIGHT);
+}
