@@ -220,3 +220,32 @@ impl Candidates {
         list.numerator_for(storage.slot, self.form, clock, worth / MUCH)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{Bytes, DeviceId};
+
+    #[test]
+    fn once_all_are_void_each_candidate_is_counted_afresh() {
+        let mut graph = Graph::default();
+        let form = Form::Quotient {
+            size: true,
+            stale: true,
+        };
+        let mut candidates = Candidates::new(form);
+        let storages: Vec<StorageId> = (0..3)
+            .map(|_| graph.add_storage(Bytes(8), DeviceId(0)).expect("few"))
+            .collect();
+        for &s in &storages {
+            candidates.append(&mut graph, s, 8);
+        }
+        for s in candidates.take_stale(0) {
+            candidates.copy_numerator(&graph, s);
+            assert!(!candidates.is_stale(&graph, s, 0));
+        }
+        candidates.void_all();
+        assert!(storages.iter().all(|&s| candidates.is_stale(&graph, s, 0)));
+        assert_eq!(candidates.take_stale(0), storages);
+    }
+}
