@@ -223,7 +223,7 @@ def desk(folder: Path, command: str, run: Callable[[list[str], Path], str]) -> P
     for kind, made_of in (("chain", "net.json"), ("cut", "step.json")):
         if f"verify {kind}" in command:
             (place / "plan.json").write_text(run([*REMAT, "plan", kind, made_of, "--budget", "6GiB", "--json"], place))
-    if "verify step" in command:
-        search = ("--budget", "6GiB", "--iterations", "1", "--out", "plan.json")
+    if "verify step" in command or re.search(r"remat simulate .*--plan ", command):
+        search = ("--budget", "6GiB", "--iterations", "1", "--addresses", "--out", "plan.json")
         run([*REMAT, "plan", "step", "step.trace.zst", *search], place)
     return place

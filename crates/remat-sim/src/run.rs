@@ -200,15 +200,15 @@ fn copying(memory: Memory, counters: &Counters) -> u64 {
 }
 
 /// The end of a run.
-struct Side {
+pub(crate) struct Side {
     status: Status,
-    clock: u64,
-    peak: Bytes,
-    counters: Counters,
+    pub(crate) clock: u64,
+    pub(crate) peak: Bytes,
+    pub(crate) counters: Counters,
 }
 
 impl Side {
-    fn of(engine: &Engine, status: Status) -> Side {
+    pub(crate) fn of(engine: &Engine, status: Status) -> Side {
         Side {
             status,
             clock: engine.clock(),
@@ -285,6 +285,6 @@ fn nanoseconds() -> u64 {
 }
 
 /// `value * ratio`, rounded down; 0 for a ratio that is not above 0, and at most 2^63 - 1.
-fn scaled(value: u64, ratio: f64) -> u64 {
+pub(crate) fn scaled(value: u64, ratio: f64) -> u64 {
     ((value as f64 * ratio) as u64).min(i64::MAX as u64)
 }
