@@ -100,7 +100,7 @@ pub use drive::Unsound;
 pub use eviction::{Eviction, UnknownEviction};
 pub use planned::{Misfit, MisfitReason, Plan, PlanAction, PlannedArena};
 pub use program::Program;
-pub use recorded::Mutations;
+pub use recorded::{Adopted, Mutations};
 pub use reruns::{Reruns, STARTING_POLICIES};
 pub use run::{Budget, Outcome, Setting, Status};
 pub use sweep::{in_order, sweep, Job};

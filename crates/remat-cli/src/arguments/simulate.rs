@@ -19,6 +19,7 @@ Examples:
   remat simulate *.log --policy coop --pool arena --moves 10GB    blocks in the way are copied elsewhere
   remat simulate gpt.trace.zst --policy sar,dtr-eq                attention recomputed by plan; transformers only
   remat simulate step.trace.zst --plan plan.json --policy dtr-eq,dtr-anc   a plan beside policies, in its budget
+  remat simulate run.trace.zst --adopted --policy dtr-anc         a recorded run with the plans that it adopted
   remat simulate *.log --json | jq -r '[.log,.policy,.ratio,.overhead]|@tsv'
 
 With --json each run is a line: sizes in bytes, times in nanoseconds. overhead is the clock at the end over the
@@ -65,6 +66,10 @@ pub(crate) struct Simulate {
         conflicts_with_all = ["ratios", "budgets"]
     )]
     pub(crate) plans: Vec<PathBuf>,
+    /// Follow the plans that the recorded run adopted, wherever its steps come as they expect and they fit. The engine
+    /// is then set as in training: it forgets lineage that nothing needs, and tries other orders of replay.
+    #[arg(long, conflicts_with = "plans")]
+    pub(crate) adopted: bool,
     #[command(flatten)]
     pub(crate) replays: Replays,
     /// One line of JSON a run in place of tables.

@@ -74,7 +74,7 @@ impl Shape {
                 }
                 Instruction::Pin(tensor) | Instruction::Bring(tensor) => shape.ask(&[tensor]),
                 Instruction::Ensure { from, to } => shape.ask(step.tensors(from, to)),
-                Instruction::Retain(_) | Instruction::Release(_) => {}
+                Instruction::Retain(_) | Instruction::Release(_) | Instruction::Plan(_) => {}
             }
         }
         shape

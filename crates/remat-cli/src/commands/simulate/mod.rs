@@ -12,12 +12,21 @@ use crate::log::{self, Log, Place};
 use crate::progress;
 use case::Case;
 use remat_core::Memory;
-use remat_sim::{Budget, Outcome, Plan, Setting};
+use remat_sim::{Adopted, Budget, Outcome, Plan, Setting};
 
 pub(crate) fn run(simulation: &Simulate) -> Result<(), Failure> {
     let replays = &simulation.replays;
     let plans = planned::read(simulation)?;
     let logs = replays.read_logs(&simulation.policies)?;
+    if let Some(log) = logs
+        .iter()
+        .find(|log| simulation.adopted && !log.program.has_plans())
+    {
+        return Err(Failure::Input(format!(
+            "{}: the recorded run adopted no plan; leave --adopted out, or record a run that repeats its steps longer",
+            log.name
+        )));
+    }
     let cases = logs.iter().flat_map(|log| {
         let cases = cases(simulation, &plans);
         cases.into_iter().map(move |case| (log, case))
@@ -106,7 +115,14 @@ fn settings(simulation: &Simulate, plans: &[Plan]) -> Vec<Setting> {
             .collect()
     };
     let of = |&policy| {
-        let setting = simulation.replays.setting(policy);
+        let setting = Setting {
+            adopted: if simulation.adopted {
+                Adopted::Followed
+            } else {
+                Adopted::Ignored
+            },
+            ..simulation.replays.setting(policy)
+        };
         budgets
             .iter()
             .map(move |&budget| Setting { budget, ..setting })
