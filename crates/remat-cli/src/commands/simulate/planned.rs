@@ -4,9 +4,8 @@ use crate::arguments::Simulate;
 use crate::failure::Failure;
 use crate::log;
 use crate::plan_file;
-use remat_core::{Alignment, Bytes};
-use remat_plan::step::{verify, Action, StepPlan};
-use remat_sim::{Plan, PlanAction, PlannedArena};
+use remat_plan::step::verify;
+use remat_sim::Plan;
 use remat_trace::Event;
 use std::path::Path;
 
@@ -40,32 +39,15 @@ fn plan(simulation: &Simulate, path: &Path, events: &[Event]) -> Result<Plan, Fa
             "{place}: no valid plan of {log}: {fault}; plan it anew with `remat plan step`"
         ))
     })?;
-    let arena = arena(&plan).filter(|_| simulation.replays.pool.is_arena());
-    if arena.is_none() && simulation.replays.pool.is_arena() {
-        return Err(Failure::Input(format!(
+    let told = plan_file::told(&plan);
+    match (simulation.replays.pool.is_arena(), &told.arena) {
+        (true, None) => Err(Failure::Input(format!(
             "{place}: has no addresses, which --pool arena needs; plan with `remat plan step --addresses`"
-        )));
-    }
-    Ok(Plan {
-        budget: Bytes(plan.budget_bytes),
-        actions: plan.steps.iter().map(|&action| told(action)).collect(),
-        arena,
-    })
-}
-
-fn arena(plan: &StepPlan) -> Option<PlannedArena> {
-    let addresses = plan.addresses.as_ref()?;
-    Some(PlannedArena {
-        bytes: Bytes(addresses.bytes),
-        alignment: Alignment::new(addresses.alignment).ok()?,
-        addresses: addresses.offsets.clone(),
-    })
-}
-
-fn told(action: Action) -> PlanAction {
-    match action {
-        Action::Run(op) => PlanAction::Run(op),
-        Action::RunInPlace(op) => PlanAction::RunInPlace(op),
-        Action::Free(storage) => PlanAction::Drop(storage),
+        ))),
+        (true, Some(_)) => Ok(told),
+        (false, _) => Ok(Plan {
+            arena: None,
+            ..told
+        }),
     }
 }
