@@ -14,7 +14,7 @@ const ONLINE: &str = "dtr dtr-eq dtr-anc lru";
 pub struct Planned<'a> {
     /// The step.
     pub step: Step<'a>,
-    /// What came of each budget.
+    /// The outcome of each budget.
     pub points: Vec<Point>,
 }
 
