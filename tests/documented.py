@@ -218,12 +218,17 @@ def desk(folder: Path, command: str, run: Callable[[list[str], Path], str]) -> P
     for name in ("unet.log", "resnet.log", "step.trace"):
         if name in command or "*.log" in command:
             run([*REMAT, "trace", "convert", "step.trace.zst", name], place)
+    if "run.trace.zst" in command:  # a run that adopted a plan
+        plan = {"v": 1, "s": f"{1:016x}{2:016x}", "a": [[1, "drop", 0, 0]], "c": [9, 3, 9, 2]}
+        events = [{"plan": {"follow": plan}}, {"const": {"t": 1, "b": 64}}]
+        lines = [{"remat-trace": 1}, *events, {"end": {"events": len(events)}}]
+        (place / "run.trace.zst").write_text("".join(json.dumps(line) + "\n" for line in lines))
     if "step.json" in command:  # not a chain: only where it is named, as commands ask for `*.json`
         (place / "step.json").write_text(json.dumps(JOINT_GRAPH))
     for kind, made_of in (("chain", "net.json"), ("cut", "step.json")):
         if f"verify {kind}" in command:
             (place / "plan.json").write_text(run([*REMAT, "plan", kind, made_of, "--budget", "6GiB", "--json"], place))
-    if "verify step" in command:
-        search = ("--budget", "6GiB", "--iterations", "1", "--out", "plan.json")
+    if "verify step" in command or re.search(r"remat simulate .*--plan ", command):
+        search = ("--budget", "6GiB", "--iterations", "1", "--addresses", "--out", "plan.json")
         run([*REMAT, "plan", "step", "step.trace.zst", *search], place)
     return place

@@ -5,8 +5,9 @@ use crate::progress::Shown;
 use indicatif::ProgressBar;
 use remat_core::Bytes;
 use remat_figures::runs::Step;
-use remat_sim::{in_order, Base, Program, Unsound};
+use remat_sim::{in_order, Base, Program};
 use remat_trace::Event;
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -63,10 +64,10 @@ pub(crate) enum Place {
 }
 
 /// Works on cases of logs on so many threads, and takes the results in order. The first failure ends the work.
-pub(crate) fn work<C: Sync, T: Send>(
+pub(crate) fn work<C: Sync, T: Send, E: Display + Send>(
     cases: &[(&Log, C)],
     threads: usize,
-    work: impl Fn(&Log, &C) -> Result<T, Unsound> + Sync,
+    work: impl Fn(&Log, &C) -> Result<T, E> + Sync,
     mut take: impl FnMut(usize, T) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let find = |index: usize| {
@@ -74,7 +75,7 @@ pub(crate) fn work<C: Sync, T: Send>(
         work(log, case)
     };
     let ended = in_order(cases.len(), threads, find, |index, found| {
-        let named = |unsound| Failure::Input(format!("{}: {unsound}", cases[index].0.name));
+        let named = |error| Failure::Input(format!("{}: {error}", cases[index].0.name));
         match found.map_err(named).and_then(|found| take(index, found)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(failure) => ControlFlow::Break(failure),
@@ -88,11 +89,11 @@ pub(crate) fn work<C: Sync, T: Send>(
 
 /// [Works](work) on cases and prints a text for each result. The caller's work moves the bar, which is cleared at the
 /// end.
-pub(crate) fn print<C: Sync, T: Send>(
+pub(crate) fn print<C: Sync, T: Send, E: Display + Send>(
     cases: &[(&Log, C)],
     threads: usize,
     bar: &ProgressBar,
-    find: impl Fn(&Log, &C) -> Result<T, Unsound> + Sync,
+    find: impl Fn(&Log, &C) -> Result<T, E> + Sync,
     describe: impl Fn(usize, &T, Place) -> String,
 ) -> Result<(), Failure> {
     let ended = work(cases, threads, find, |index, found| {

@@ -1,10 +1,11 @@
 //! The files of planning: chains, joint graphs and plans, as text.
 
 use crate::failure::Failure;
-use remat_core::Bytes;
+use remat_core::{Alignment, Bytes};
 use remat_plan::chain::Chain;
 use remat_plan::cut::JointGraph;
-use remat_plan::step::StepPlan;
+use remat_plan::step::{Action, StepPlan};
+use remat_sim::{Plan, PlanAction, PlannedArena};
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -34,6 +35,27 @@ pub(crate) fn step_plan(path: &Path) -> Result<StepPlan, Failure> {
             "{place}: no plan: {error}; wanted is what `remat plan step --out` writes"
         ))
     })
+}
+
+/// A plan of a recorded step as the engine is told it, with its addresses if it has them.
+pub(crate) fn told(plan: &StepPlan) -> Plan {
+    let actions = plan.steps.iter().map(|action| match *action {
+        Action::Run(op) => PlanAction::Run(op),
+        Action::RunInPlace(op) => PlanAction::RunInPlace(op),
+        Action::Free(storage) => PlanAction::Drop(storage),
+    });
+    let arena = plan.addresses.as_ref().and_then(|addresses| {
+        Some(PlannedArena {
+            bytes: Bytes(addresses.bytes),
+            alignment: Alignment::new(addresses.alignment).ok()?,
+            addresses: addresses.offsets.clone(),
+        })
+    });
+    Plan {
+        budget: Bytes(plan.budget_bytes),
+        actions: actions.collect(),
+        arena,
+    }
 }
 
 /// Writes a plan of a recorded step. Until the file is complete it is called `NAME.partial`.

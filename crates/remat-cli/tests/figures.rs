@@ -9,8 +9,9 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-const SHEETS: [&str; 15] = [
+const SHEETS: [&str; 16] = [
     "overhead",
+    "planned",
     "ablation-exact",
     "ablation-eq",
     "ablation-local",
@@ -226,6 +227,41 @@ fn library() -> String {
     fs::read_to_string(path).unwrap()
 }
 
+/// Plans lie between the bound and the policies, for ratios of 0.9, 0.5 and 0.1, of which the last has none.
+fn check_plans(rows: &[HashMap<String, String>]) {
+    let of = |policy: &str, ratio: &str| {
+        let mut found = rows
+            .iter()
+            .filter(|row| row["policy"] == policy && row["ratio"] == ratio);
+        let row = found.next();
+        assert!(found.next().is_none());
+        row
+    };
+    let overhead = |row: &HashMap<String, String>| row["overhead"].parse::<f64>().unwrap();
+    let mut recomputed = 0;
+    for ratio in ["0.9", "0.5"] {
+        let plan = of("plan", ratio).unwrap();
+        assert_eq!(plan["status"], "ok");
+        assert!(number(plan, "peak_bytes") <= number(plan, "budget_bytes"));
+        recomputed += number(plan, "remat_cost_ns");
+        let bound = overhead(of("bound", ratio).unwrap());
+        assert!(1.0 <= bound && bound <= overhead(plan), "{ratio}");
+        for policy in ["dtr", "dtr-eq", "dtr-anc"] {
+            let online = of(policy, ratio).unwrap();
+            let beaten = online["status"] != "ok" || overhead(plan) <= overhead(online);
+            assert!(beaten, "{policy} {ratio}");
+        }
+    }
+    assert!(recomputed > 0);
+    let none = of("plan", "0.1").unwrap();
+    assert_eq!(
+        (none["status"].as_str(), none["overhead"].as_str()),
+        ("oom", "")
+    );
+    assert!(of("bound", "0.1").is_none());
+    assert_eq!(rows.len(), 4 * 3 + 3 + 2);
+}
+
 #[test]
 fn every_file_is_there_and_holds_what_was_simulated() {
     let folder = tempfile::tempdir().unwrap();
@@ -292,9 +328,11 @@ fn every_file_is_there_and_holds_what_was_simulated() {
         "adversary",
         &["ops by budget", "N²/(2B)", "ablations"],
     );
+    check_picture(&out, "planned", &["plan", "bound", "lru", "overhead (×)"]);
     SHEETS
         .iter()
         .for_each(|sheet| check_picture(&out, sheet, &[]));
+    check_plans(&rows(&out.join("planned.csv")));
 
     let program = Program::open(&path).unwrap();
     for (sheet, ways) in [
@@ -371,17 +409,24 @@ fn check_theorems(out: &Path) {
 #[test]
 fn a_step_without_ops_and_a_single_budget_are_drawn() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("still.log");
     let lines: Vec<String> = log().lines().take(3).map(String::from).collect();
-    fs::write(&path, lines.join("\n") + "\n").unwrap();
     let out = folder.path().join("out");
-    let arguments = ["--ratio=1", "--from", path.to_str().unwrap()];
-    let (_, err, code) = figures(&out, &arguments);
-    assert_eq!((err.as_str(), code), ("", Some(0)));
+    let mut command = assert_cmd::cargo::cargo_bin_cmd!("remat");
+    command.arg("figures").arg(&out);
+    command.args(["--ratio=1", "--from", "-"]);
+    let output = command.write_stdin(lines.join("\n") + "\n").output();
+    let output = output.unwrap();
+    assert!(output.status.success());
+    // A plan needs the step twice.
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(told.contains("-: no plan is drawn"), "{told}");
     for sheet in SHEETS {
         check_picture(&out, sheet, &[]);
     }
     assert_eq!(rows(&out.join("overhead.csv")).len(), 8);
+    let beside = rows(&out.join("planned.csv"));
+    assert!(beside.len() == 4 && beside.iter().all(|row| row["policy"] != "plan"));
 }
 
 #[test]

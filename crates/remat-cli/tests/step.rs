@@ -475,3 +475,155 @@ fn a_curve_shows_the_budgets_that_can_be_met_and_tells_which_cannot() {
     assert_eq!(complaint.lines().count(), 1, "{complaint}");
     assert!(complaint.contains("no plan fits into "), "{complaint}");
 }
+
+/// A step whose first result is read again at the end, and a plan of it that makes room by dropping it.
+const AGAIN: &str = r#"{"remat-trace":1}
+{"const":{"t":0,"b":64}}
+{"op":{"n":"f","i":[0],"o":[{"t":1,"b":128}],"c":7000}}
+{"op":{"n":"g","i":[1],"o":[{"t":2,"b":64}],"c":5000}}
+{"op":{"n":"h","i":[0],"o":[{"t":3,"b":192}],"w":64,"c":4000}}
+{"rel":{"t":3}}
+{"op":{"n":"k","i":[1,2],"o":[{"t":4,"b":64}],"c":4000}}
+{"rel":{"t":1}}
+{"rel":{"t":2}}
+{"pin":{"t":4}}
+{"end":{"events":9}}
+"#;
+
+fn again() -> Value {
+    json!({
+        "remat-step-plan": 1, "budget_bytes": 448, "peak_bytes": 384, "cost_ns": 20000, "recompute_ns": 7000,
+        "bound_ns": 20000, "seed": 0, "iterations": 0, "ops": 5, "storages": 5,
+        "steps": [["run", 0], ["run", 1], ["run", 2], ["free", 1], ["run", 3], ["free", 3], ["run", 1], ["run", 4],
+            ["free", 1], ["free", 2]],
+        "addresses": {"bytes": 384, "alignment": 64, "offsets": [0, 64, 192, 64, 320, 192, 320]},
+    })
+}
+
+#[test]
+fn the_engine_runs_a_plan_beside_policies() {
+    let desk = desk();
+    desk.file("again.trace", AGAIN);
+    let mut plan = again();
+    plan["addresses"]["offsets"] = json!([0, 64, 320, 64, 256, 64, 256]);
+    plan["addresses"]["bytes"] = json!(384);
+    desk.file("plan.json", &plan);
+    let simulate = ["simulate", "again.trace", "--plan", "plan.json"];
+    let beside = [&simulate[..], &["--policy", "lru,dtr-eq"]].concat();
+    let table = desk.told(&beside);
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .skip(3)
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(names, ["lru", "dtr-eq", "plan"], "{table}");
+    assert!(rows.iter().all(|row| row[2..4] == ["448", "B"]), "{table}");
+    assert_eq!(
+        rows[2][4..],
+        ["ok", "1.350", "384", "B", "1", "1"],
+        "{table}"
+    );
+    for (arena, budget) in [(&[][..], 448), (&["--pool", "arena"][..], 384)] {
+        let rows = lines(&desk, &[&simulate[..], arena].concat());
+        assert_eq!(rows.len(), 1);
+        let row = &rows[0];
+        assert_eq!(
+            (&row["policy"], &row["dealloc"]),
+            (&json!("plan"), &json!("plan"))
+        );
+        assert_eq!(
+            (&row["status"], &row["budget_bytes"]),
+            (&json!("ok"), &json!(budget))
+        );
+        assert_eq!(
+            (&row["peak_bytes"], &row["remat_cost"]),
+            (&json!(384), &json!(7000))
+        );
+        assert_eq!(row["clock"], 27001);
+        if !arena.is_empty() {
+            for none in ["searches", "shortages", "moved_bytes"] {
+                assert_eq!(row[none], 0, "{none}");
+            }
+            assert_eq!(row.get("min_budget"), None);
+        }
+    }
+    // The limit is that of every run.
+    let limited = [&simulate[..], &["--thrash-limit", "0.1"]].concat();
+    assert_eq!(lines(&desk, &limited)[0]["status"], "thrash");
+}
+
+#[test]
+fn plans_that_do_not_belong_to_the_log_are_refused() {
+    let desk = desk();
+    desk.file("again.trace", AGAIN);
+    let mut plan = again();
+    plan.as_object_mut().unwrap().remove("addresses");
+    desk.file("plan.json", &plan);
+    let reason = desk.refused(&["simulate", "step.trace", "--plan", "plan.json"], 1);
+    assert!(
+        reason.contains("plan.json: no valid plan of step.trace: it says ops 5, found is 3"),
+        "{reason}"
+    );
+    let arena = [
+        "simulate",
+        "again.trace",
+        "--pool",
+        "arena",
+        "--plan",
+        "plan.json",
+    ];
+    let reason = desk.refused(&arena, 1);
+    assert!(
+        reason.contains("has no addresses") && reason.contains("--addresses"),
+        "{reason}"
+    );
+    desk.file("plan.json", "{}");
+    let reason = desk.refused(&["simulate", "again.trace", "--plan", "plan.json"], 1);
+    assert!(reason.contains("plan.json: no plan"), "{reason}");
+    let two = [
+        "simulate",
+        "again.trace",
+        "step.trace",
+        "--plan",
+        "plan.json",
+    ];
+    assert!(desk.refused(&two, 2).contains("2 logs are named"));
+    let piped = ["simulate", "-", "--plan", "plan.json"];
+    assert!(desk.refused(&piped, 2).contains("standard input"));
+    let output = desk.remat(&[
+        "simulate",
+        "again.trace",
+        "--plan",
+        "plan.json",
+        "--ratio",
+        "0.5",
+    ]);
+    let output = { output }.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn the_engine_takes_of_recorded_steps_what_their_plans_say() {
+    for name in ["lstm", "resnet"] {
+        let (desk, trace) = (desk(), trace(name));
+        let plan = [
+            "plan",
+            "step",
+            &trace,
+            "--ratio",
+            "0.7",
+            "--iterations",
+            "2",
+        ];
+        desk.told(&[&plan[..], &["--addresses", "--out", "plan.json"]].concat());
+        let said = plan_file(&desk, "plan.json");
+        for arena in [&[][..], &["--pool", "arena"]] {
+            let simulate = ["simulate", &trace, "--plan", "plan.json"];
+            let row = &lines(&desk, &[&simulate[..], arena].concat())[0];
+            assert_eq!(row["status"], "ok", "{name}");
+            assert_eq!(row["peak_bytes"], said["peak_bytes"], "{name}");
+            assert_eq!(row["remat_cost"], said["recompute_ns"], "{name}");
+        }
+    }
+}

@@ -21,6 +21,8 @@ globalThis.remat = (() => {
     free: look('green', 'diamond', 'dotted'), revolve: look('purple', 'up'), 'chen-sqrt': look('brown', 'plus'),
     'chen-greedy': look('orange', 'square', 'dashed'), treeverse: look('grey', 'ring'), none: look('black', 'cross'),
   };
+  const PLANNED = { plan: look('black', 'disc'), bound: look('black', 'none', 'dashed') };
+  const byPlan = (name) => PLANNED[name] ?? byPolicy(name);
   const byStrategy = (name) => STRATEGIES[name] ?? look('sky', 'down');
 
   // The rows of a table (RFC 4180), each by column.
@@ -97,8 +99,8 @@ globalThis.remat = (() => {
   function steps(title, caption, own = {}) {
     const { y, label, scale, times, looks, name } = { y: 'overhead', label: 'overhead (×)', scale: 'linear', times: 1,
       looks: byPlace, name: ({ policy }) => policy, ...own };
-    const told = (row) => `budget ${bytes(row.budget_bytes)} (${row.budget_bytes} bytes)\npeak ${bytes(row.peak_bytes)}, ` +
-      `${row.evictions} evictions, ${row.rematerializations} rematerializations`;
+    const told = (row) => `budget ${bytes(row.budget_bytes)} (${row.budget_bytes} bytes)` + (row.peak_bytes === '' ? ''
+      : `\npeak ${bytes(row.peak_bytes)}, ${row.evictions} evictions, ${row.rematerializations} rematerializations`);
     return (all) => {
       const names = unique(all.map(name)), called = titles(unique(all.map(({ log }) => log)));
       const widest = Math.max(1, ...all.map(({ ratio }) => +ratio));
@@ -286,6 +288,12 @@ globalThis.remat = (() => {
     overhead: steps('Overhead against memory, by policy',
       `Each log inside budgets, by eviction policy, eager eviction (DTR preprint, figures 2 and 3). ${READ}`,
       { looks: byPolicy }),
+    planned: steps('Planned steps beside policies',
+      `Each log inside budgets: four policies, which decide while the step runs; plan, the cheapest schedule found of the
+        whole step (remat plan step), run in the engine; and bound, below which no schedule lies whose first runs are
+        in program order. DTR figure 3 compares with plans so, of a planner that is exact and takes minutes. No bound is
+        drawn where no plan was found. ${READ}`,
+      { looks: byPlan }),
     'ablation-exact': ablation('Score without terms, cost of the exact evicted neighbourhood', 7),
     'ablation-eq': ablation('Score without terms, cost of union-find components', 8),
     'ablation-local': ablation('Score without terms, cost of the op alone', 9),

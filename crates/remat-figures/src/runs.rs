@@ -5,7 +5,7 @@ use remat_core::Dealloc;
 use remat_sim::{Base, Budget, Eviction, Job, Outcome, Program, Setting};
 
 /// A run is given up once this many times the cost of the step was recomputed (the paper's "thrashing").
-const THRASH_LIMIT: f64 = 1.0;
+pub const THRASH_LIMIT: f64 = 1.0;
 
 /// A recorded step.
 #[derive(Clone, Copy)]
@@ -173,6 +173,22 @@ impl<'a> Runs<'a> {
     /// Takes the outcomes of the [`jobs`](Self::jobs), in their order.
     pub fn fill(&mut self, outcomes: Vec<Outcome>) {
         self.outcomes = outcomes;
+    }
+
+    /// The runs in these ways that were performed: by step, way and ratio.
+    pub(crate) fn performed<'s>(
+        &'s self,
+        ways: &[Way],
+    ) -> impl Iterator<Item = (Step<'a>, Way, f64, &'s Outcome)> {
+        let place = |way: &Way| ways.iter().position(|other| other == way);
+        let performed = self.runs.iter().zip(&self.outcomes);
+        let mut runs: Vec<(&Run<'a>, &Outcome)> = performed
+            .filter(|(run, _)| place(&run.way).is_some())
+            .collect();
+        runs.sort_by_key(|(run, _)| (run.place, place(&run.way)));
+        let told =
+            |(run, outcome): (&Run<'a>, &'s Outcome)| (run.step, run.way, run.ratio, outcome);
+        runs.into_iter().map(told)
     }
 
     /// A table of all runs in these ways: by step, way and ratio.

@@ -102,7 +102,10 @@ impl<'a> Flow<'a> {
                 }
             }
             Instruction::Ensure { from, to } => self.read(place, self.step.tensors(from, to)),
-            Instruction::Bring(_) | Instruction::Retain(_) | Instruction::Release(_) => {}
+            Instruction::Bring(_)
+            | Instruction::Retain(_)
+            | Instruction::Release(_)
+            | Instruction::Plan(_) => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! An engine that is told a recorded step: each op takes the time that was recorded.
 
-use crate::recorded::{Instruction, Mutations, Recorded};
+use crate::recorded::{Adopted, Instruction, Mutations, Recorded};
 use remat_core::{
     Bytes, Config, Dealloc, Engine, Error, Finished, Lineage, Memory, OpId, Policy, ReplayOrder,
     Step, ThrashLimit,
@@ -54,7 +54,14 @@ pub(crate) fn replay(
     step: &Recorded,
     config: Config,
 ) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
-    watched(step, config, Mutations::Recorded, |_, _| {})
+    watched(step, config, Telling::default(), |_, _| {})
+}
+
+/// How a step is told.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Telling {
+    pub(crate) mutations: Mutations,
+    pub(crate) adopted: Adopted,
 }
 
 /// A moment of a run, shown to a watcher.
@@ -69,13 +76,13 @@ pub(crate) enum Seen<'a> {
 pub(crate) fn watched(
     step: &Recorded,
     config: Config,
-    mutations: Mutations,
+    telling: Telling,
     mut watch: impl FnMut(usize, Seen<'_>),
 ) -> Result<(Engine, Option<(usize, Error)>), Unsound> {
     let mut engine = Engine::new(config);
     for (event, &instruction) in step.instructions.iter().enumerate() {
         let mut watch = |seen: Seen<'_>| watch(event, seen);
-        match tell(&mut engine, step, instruction, mutations, &mut watch) {
+        match tell(&mut engine, step, instruction, telling, &mut watch) {
             Ok(()) => {}
             Err(error @ (Error::Budget { .. } | Error::Thrash { .. })) => {
                 return Ok((engine, Some((event, error))))
@@ -90,13 +97,13 @@ pub(crate) fn tell(
     engine: &mut Engine,
     step: &Recorded,
     instruction: Instruction,
-    mutations: Mutations,
+    telling: Telling,
     watch: &mut impl FnMut(Seen<'_>),
 ) -> Result<(), Error> {
     match instruction {
         Instruction::Constant { bytes, device } => engine.constant(bytes, device).map(drop),
         Instruction::Op(op) => {
-            let (spec, expected) = step.op(op, mutations);
+            let (spec, expected) = step.op(op, telling.mutations);
             let id = engine.begin_expecting(&spec, expected)?;
             watch(Seen::Steps(engine.steps()));
             watch(Seen::Ran(id));
@@ -108,6 +115,12 @@ pub(crate) fn tell(
         Instruction::Pin(tensor) => engine.pin(tensor),
         Instruction::Ensure { from, to } => engine.ensure(step.tensors(from, to)),
         Instruction::Bring(tensor) => engine.ensure(&[tensor]),
+        Instruction::Plan(told) => {
+            if telling.adopted == Adopted::Followed {
+                step.plan(told).tell(engine);
+            }
+            return Ok(());
+        }
     }?;
     watch(Seen::Steps(engine.steps()));
     Ok(())

@@ -64,6 +64,7 @@
 //! | [`Base`] | the step without a limit |
 //! | [`Setting`], [`Outcome`] | one run |
 //! | [`Eviction`] | a policy of the engine, or the plan of selective recomputation |
+//! | [`Plan`], [`Program::run_plan`] | a run as a plan says |
 //! | [`Reruns`] | the ops that a run replays, and where |
 //! | [`sweep`] | many runs on several threads, in order |
 //! | [`linear`] | the linear network of DTR theorem 3.1, and a picture of memory while it runs |
@@ -82,6 +83,7 @@ mod drive;
 mod eviction;
 pub mod linear;
 mod op_kind;
+mod planned;
 mod program;
 mod recorded;
 mod reruns;
@@ -96,8 +98,9 @@ pub use base::Base;
 pub use bounds::{Probe, Smallest};
 pub use drive::Unsound;
 pub use eviction::{Eviction, UnknownEviction};
+pub use planned::{Misfit, MisfitReason, Plan, PlanAction, PlannedArena};
 pub use program::Program;
-pub use recorded::Mutations;
+pub use recorded::{Adopted, Mutations};
 pub use reruns::{Reruns, STARTING_POLICIES};
 pub use run::{Budget, Outcome, Setting, Status};
 pub use sweep::{in_order, sweep, Job};

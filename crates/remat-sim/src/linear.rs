@@ -27,8 +27,7 @@
 //! # Ok::<(), remat_sim::Unsound>(())
 //! ```
 
-use crate::drive::{self, Seen, Unsound};
-use crate::recorded::Mutations;
+use crate::drive::{self, Seen, Telling, Unsound};
 use crate::{Base, Program};
 use remat_core::{Bytes, Cost, Dealloc, Policy, Step, ThrashLimit};
 use remat_trace::{Event, TraceOutput, TraceOutputKind};
@@ -165,7 +164,7 @@ impl Picture {
         let (_, stopped) = drive::watched(
             program(layers).recorded(),
             config,
-            Mutations::Recorded,
+            Telling::default(),
             |_, seen| match seen {
                 Seen::Steps(steps) => steps.iter().for_each(|&step| picture.step(step, &mut now)),
                 Seen::Ran(op) => picture.made(op.index(), &mut now),

@@ -65,6 +65,11 @@ impl Program {
         self.recorded.instructions.is_empty()
     }
 
+    /// Whether the recorded run adopted a plan ([`Adopted`](crate::Adopted)).
+    pub fn has_plans(&self) -> bool {
+        self.recorded.has_plans()
+    }
+
     /// Bytes of all constants together.
     pub fn constant_bytes(&self) -> Bytes {
         self.recorded.constant_bytes()

@@ -3,7 +3,7 @@
 use crate::op_kind;
 use crate::role::Role;
 use remat_core::{Bytes, Cost, DeviceId, Expected, Kind, OpSpec, Output, Replay, TensorId};
-use remat_trace::{Event, Format, TraceOutput, TraceOutputKind};
+use remat_trace::{Event, Format, Planning, TraceOutput, TraceOutputKind};
 use std::collections::HashMap;
 
 /// A recorded step.
@@ -20,6 +20,7 @@ pub(crate) struct Recorded {
     outputs: [Vec<Output>; 2],
     /// The place where the recording's own mutations wrote.
     recorded: Mutations,
+    plans: Vec<Planning>,
     tensors: u32,
     constant_bytes: u64,
     bottleneck: u64,
@@ -40,6 +41,8 @@ pub(crate) enum Instruction {
         from: u32,
         to: u32,
     },
+    /// The engine is told about planned steps, where it is to follow the plans of the recorded run.
+    Plan(u32),
     /// As [`Ensure`](Instruction::Ensure), asked for by a plan instead of the program.
     Bring(TensorId),
 }
@@ -67,6 +70,16 @@ pub enum Mutations {
     InPlace,
     /// Into a copy.
     Copied,
+}
+
+/// Whether the plans that a recorded run adopted are followed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Adopted {
+    /// The policy decides alone.
+    #[default]
+    Ignored,
+    /// Plans are followed wherever steps come as they expect, and they fit. The engine is set as in training.
+    Followed,
 }
 
 impl Recorded {
@@ -143,6 +156,17 @@ impl Recorded {
         self.ops[op as usize].role
     }
 
+    /// A thing that the recorded run's engine was told about planned steps.
+    pub(crate) fn plan(&self, index: u32) -> &Planning {
+        &self.plans[index as usize]
+    }
+
+    /// Whether the recorded run adopted a plan.
+    pub(crate) fn has_plans(&self) -> bool {
+        let follows = |told: &Planning| matches!(told, Planning::Follow(_));
+        self.plans.iter().any(follows)
+    }
+
     /// Tensors read together.
     pub(crate) fn tensors(&self, from: u32, to: u32) -> &[TensorId] {
         &self.inputs[from as usize..to as usize]
@@ -196,6 +220,10 @@ impl Writer {
             Event::Ensure { tensors } => {
                 let (from, to) = self.read(tensors);
                 Instruction::Ensure { from, to }
+            }
+            Event::Plan(told) => {
+                self.step.plans.push(told.clone());
+                Instruction::Plan(self.step.plans.len() as u32 - 1)
             }
             Event::Mark { .. } => return,
         };

@@ -1,6 +1,6 @@
 //! The schedule that a policy comes to: which ops it replays, and where.
 
-use crate::drive::{self, Seen, Unsound};
+use crate::drive::{self, Seen, Telling, Unsound};
 use crate::recorded::{Instruction, Recorded};
 use crate::{Base, Budget, Program, Setting};
 use remat_core::{Bytes, Cost, DeviceId, Policy, Step};
@@ -74,7 +74,7 @@ impl Program {
                 Step::Evict(_) | Step::Move { .. } => None,
             }));
         };
-        let (engine, stopped) = drive::watched(self.recorded(), config, setting.mutations, watch)?;
+        let (engine, stopped) = drive::watched(self.recorded(), config, Telling::default(), watch)?;
         Ok(stopped.is_none().then(|| Reruns {
             runs,
             cost: engine.counters().replayed_cost,

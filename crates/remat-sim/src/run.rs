@@ -1,12 +1,12 @@
 //! One run of a program inside a budget.
 
-use crate::drive::{self, Unsound};
-use crate::recorded::Mutations;
+use crate::drive::{self, Telling, Unsound};
+use crate::recorded::{Adopted, Mutations};
 use crate::selective::Drops;
 use crate::{Base, Eviction, Program};
 use remat_core::{
-    Arena, Bytes, Config, Cost, Counters, Dealloc, DeviceId, Engine, Error, Memory, Moves, Policy,
-    ThrashLimit,
+    Arena, Bytes, Config, Cost, Counters, Dealloc, DeviceId, Engine, Error, Lineage, Memory, Moves,
+    Policy, ReplayOrder, ThrashLimit,
 };
 use std::fmt;
 use std::sync::OnceLock;
@@ -29,6 +29,9 @@ pub struct Setting {
     pub memory: Memory,
     /// Where ops write that change a tensor.
     pub mutations: Mutations,
+    /// The fate of plans that the recorded run adopted; [`Eviction::Selective`] follows none. Where they are followed,
+    /// the engine is set as in training: lineage is forgotten that nothing needs, and other orders of replay are tried.
+    pub adopted: Adopted,
 }
 
 impl Default for Setting {
@@ -42,6 +45,7 @@ impl Default for Setting {
             seed: 0,
             memory: Memory::Fungible,
             mutations: Mutations::Recorded,
+            adopted: Adopted::Ignored,
         }
     }
 }
@@ -50,9 +54,15 @@ impl Setting {
     /// The engine's setting, with the policy and deallocation that [`Setting::policy`] comes down to.
     pub(crate) fn config(&self, base: &Base, policy: Policy, dealloc: Dealloc) -> Config {
         let limit = Cost(scaled(base.cost.0, self.thrash_limit));
+        let (lineage, order) = match self.adopted {
+            Adopted::Followed => (Lineage::Collect, ReplayOrder::Fit),
+            Adopted::Ignored => (Lineage::Keep, ReplayOrder::Dtr),
+        };
         Config {
             memory: self.memory,
             stopwatch: matches!(self.memory, Memory::Arena(_)).then_some(nanoseconds),
+            lineage,
+            order,
             ..drive::config(
                 policy,
                 dealloc,
@@ -169,7 +179,13 @@ impl Program {
         };
         let config = setting.config(base, policy, dealloc);
         let (engine, end) = match setting.policy {
-            Eviction::Online(_) => online(self, config, setting.mutations)?,
+            Eviction::Online(_) => {
+                let telling = Telling {
+                    mutations: setting.mutations,
+                    adopted: setting.adopted,
+                };
+                online(self, config, telling)?
+            }
             Eviction::Selective => planned(self, config, setting.mutations)?,
         };
         Ok(Outcome {
@@ -200,15 +216,15 @@ fn copying(memory: Memory, counters: &Counters) -> u64 {
 }
 
 /// The end of a run.
-struct Side {
+pub(crate) struct Side {
     status: Status,
-    clock: u64,
-    peak: Bytes,
-    counters: Counters,
+    pub(crate) clock: u64,
+    pub(crate) peak: Bytes,
+    pub(crate) counters: Counters,
 }
 
 impl Side {
-    fn of(engine: &Engine, status: Status) -> Side {
+    pub(crate) fn of(engine: &Engine, status: Status) -> Side {
         Side {
             status,
             clock: engine.clock(),
@@ -218,12 +234,8 @@ impl Side {
     }
 }
 
-fn online(
-    program: &Program,
-    config: Config,
-    mutations: Mutations,
-) -> Result<(Engine, Side), Unsound> {
-    let (engine, stopped) = drive::watched(program.recorded(), config, mutations, |_, _| {})?;
+fn online(program: &Program, config: Config, telling: Telling) -> Result<(Engine, Side), Unsound> {
+    let (engine, stopped) = drive::watched(program.recorded(), config, telling, |_, _| {})?;
     let status = match stopped {
         None => Status::Ok,
         Some((_, Error::Budget { .. })) => Status::Oom,
@@ -254,13 +266,17 @@ fn planned(
     });
     let dropped = |event| drops.map_or(0, |drops: &Drops| drops.among(event));
     let mut engine = Engine::new(config);
+    let telling = Telling {
+        mutations,
+        ..Telling::default()
+    };
     for (event, &instruction) in instructions.iter().enumerate() {
         let before = Side::of(&engine, Status::Oom);
         let told = drive::tell(
             &mut engine,
             program.recorded(),
             instruction,
-            mutations,
+            telling,
             &mut |_| {},
         );
         let status = match told {
@@ -285,6 +301,6 @@ fn nanoseconds() -> u64 {
 }
 
 /// `value * ratio`, rounded down; 0 for a ratio that is not above 0, and at most 2^63 - 1.
-fn scaled(value: u64, ratio: f64) -> u64 {
+pub(crate) fn scaled(value: u64, ratio: f64) -> u64 {
     ((value as f64 * ratio) as u64).min(i64::MAX as u64)
 }

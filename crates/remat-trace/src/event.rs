@@ -1,5 +1,6 @@
 //! Events, one a line of a trace.
 
+use crate::Planning;
 use remat_core::{Bytes, DeviceId, Output};
 use serde::{Deserialize, Serialize};
 
@@ -103,10 +104,13 @@ pub enum Event {
         #[serde(rename = "n")]
         name: String,
     },
+    /// `{"plan":...}`: the run's engine was told about planned steps.
+    #[serde(rename = "plan")]
+    Plan(Planning),
 }
 
 impl Event {
-    /// How many times the event names a tensor.
+    /// How many times the event names a tensor, or an op by its signature.
     pub(crate) fn names(&self) -> u64 {
         match self {
             Event::Op {
@@ -114,6 +118,7 @@ impl Event {
             } => inputs.len() as u64 + outputs.len() as u64,
             Event::Ensure { tensors } => tensors.len() as u64,
             Event::Mark { .. } => 0,
+            Event::Plan(told) => told.len(),
             Event::Constant { .. }
             | Event::Retain { .. }
             | Event::Release { .. }

@@ -43,8 +43,9 @@
 //! {"rel":{"t":2}}                                                        one reference less
 //! {"ens":{"ts":[4]}}                                                     read outside any op
 //! {"pin":{"t":4}}                                                        resident from here on
+//! {"plan":{"follow":{"v":1,"s":"...","a":[[2,"run",0]],"c":[9,3,9,2]}}}  a plan of a step adopted
 //! {"mark":{"n":"backward"}}                                              a remark
-//! {"end":{"events":9}}                                                   the end record
+//! {"end":{"events":10}}                                                  the end record
 //! ```
 //!
 //! - **Header**: `remat-trace` is the version; readers refuse others. `created_by`, `devices` (names by index) and
@@ -54,6 +55,8 @@
 //!   replayed. Numbers are at most 2^53, sums of sizes and of costs at most 2^62.
 //! - **Ids** are unique for the file. A tensor starts with one reference; an event may name it only while it has one.
 //!   An op's `view` and `into` are indices into its `i`.
+//! - **Plans** of steps that repeat ([`Planning`]) have a version of their own. Traces that were written before plans
+//!   were recorded have none, and read as ever.
 //! - **End record**: counts the events. A file without it was cut off; nothing may follow it.
 //!
 //! Readers also take the [logs of the DTR paper's authors](dtr), told apart by the first line.
@@ -64,6 +67,7 @@
 //! | --- | --- |
 //! | [`Event`] | one thing that happened in a step |
 //! | [`TraceWriter`], [`open`] | a writer of Remat's own format, and a reader of both |
+//! | [`Planning`] | one thing that an engine was told about planned steps |
 //! | [`Validator`] | a check that each event can follow those before it |
 //! | [`dtr`], [`mod@convert`] | the DTR log format, and conversions from and to it |
 //! | [`Summary`] | counts of what a trace holds |
@@ -80,6 +84,7 @@ mod error;
 mod event;
 mod file;
 mod format;
+mod planning;
 mod reader;
 mod replay;
 mod rerun;
@@ -93,6 +98,7 @@ pub use error::{Problem, TraceError};
 pub use event::{Event, TraceOutput, TraceOutputKind};
 pub use file::Limits;
 pub use format::{Format, VERSION};
+pub use planning::{Planning, ADOPTED_PLAN_VERSION};
 pub use reader::{open, open_with, TraceReader};
 pub use replay::Replayer;
 pub use rerun::Rerun;

@@ -105,6 +105,7 @@ impl Replayer {
                 let ids = self.ids(tensors)?;
                 self.engine.ensure(&ids)?;
             }
+            Event::Plan(told) => told.tell(&mut self.engine),
             Event::Mark { .. } => return Ok(()),
         }
         watch(&self.engine);

@@ -1,6 +1,6 @@
 //! Counts of what a trace holds.
 
-use crate::{Event, TraceOutputKind};
+use crate::{Event, Planning, TraceOutputKind};
 
 /// Counts over the events of a trace.
 ///
@@ -33,6 +33,8 @@ pub struct Summary {
     pub cost: u64,
     /// One more than the largest device index.
     pub devices: u16,
+    /// Plans of steps that the run adopted.
+    pub plans: u64,
 }
 
 impl Summary {
@@ -69,7 +71,9 @@ impl Summary {
                     }
                 }
             }
-            Event::Retain { .. }
+            Event::Plan(Planning::Follow(_)) => self.plans += 1,
+            Event::Plan(_)
+            | Event::Retain { .. }
             | Event::Release { .. }
             | Event::Pin { .. }
             | Event::Ensure { .. }

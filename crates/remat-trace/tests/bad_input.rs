@@ -60,7 +60,7 @@ fn faults_of_lines_in_own_traces() {
         // The line is not what the format asks for.
         ("nonsense", format!("3: expected value; {mend}")),
         ("{\"rel\":{\"t\":1}", format!("3: EOF while parsing an object; {mend}")),
-        ("{\"free\":{\"t\":1}}", format!("3: unknown variant `free`, expected one of `const`, `op`, `ret`, `rel`, `pin`, `ens`, `mark`; {mend}")),
+        ("{\"free\":{\"t\":1}}", format!("3: unknown variant `free`, expected one of `const`, `op`, `ret`, `rel`, `pin`, `ens`, `mark`, `plan`; {mend}")),
         ("{\"rel\":{\"t\":1,\"u\":2}}", format!("3: unknown field `u`, expected `t`; {mend}")),
         ("{\"rel\":{}}", format!("3: missing field `t`; {mend}")),
         ("{\"rel\":{\"t\":-1}}", format!("3: invalid value: integer `-1`, expected u64; {mend}")),

@@ -194,7 +194,8 @@ fn what_a_log_cannot_say_is_counted() {
             in_place: 0,
             unreplayable: 1,
             ensures: 1,
-            pins: 1
+            pins: 1,
+            plans: 0
         }
     );
 }

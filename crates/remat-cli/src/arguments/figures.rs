@@ -18,7 +18,7 @@ Examples:
   remat figures out --from *.json --strategy persistent,floating,periodic
   remat figures out --growth                              planning time against length: a minute or two
 
-Files of recorded steps: overhead, ablation-exact, ablation-eq, ablation-local, ablation-no,
+Files of recorded steps: overhead, planned, ablation-exact, ablation-eq, ablation-local, ablation-no,
 deallocation, accesses, evaluations, arena-overhead, arena-latency, arena-fragmentation,
 linear-policies, linear-budgets, residency, adversary;
 of chains: chains; with --growth: growth. Each as .svg and .csv; and index.html.
@@ -33,6 +33,9 @@ pub(crate) struct Figures {
     pub(crate) files: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) ratios: Ratios,
+    /// Rounds of search for each plan of a recorded step (see `remat plan step`): more take longer, and cost less.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) plan_rounds: u64,
     #[command(flatten)]
     pub(crate) jobs: Jobs,
     /// How chains are planned (see `remat plan chain`). If not given: persistent and revolve up to 400 stages,

@@ -79,7 +79,8 @@ pub(crate) enum Command {
     MinBudget(MinBudget),
     /// Draw the figures of the DTR and Coop papers, of any recorded steps, and of the Rotor paper, of any chains
     ///
-    /// Writes into a folder. Of recorded steps: overhead against memory for all policies, the score without each of
+    /// Writes into a folder. Of recorded steps: overhead against memory for all policies, the same for planned steps
+    /// (`remat plan step`) beside policies and the bound, the score without each of
     /// its terms, deallocation, and the work of deciding; overhead, search latency and fragmentation in an arena;
     /// beside them, of no step in particular, the two theorems of the DTR paper: the linear network, and the
     /// adversary. Of chains (see `remat plan chain`): throughput against memory for all strategies, with the smallest

@@ -17,6 +17,8 @@ pub(crate) struct Request {
     pub(crate) side: Side,
     /// For which output; `None`: for the workspace.
     pub(crate) output: Option<u32>,
+    /// Where a plan has it; it lies there if that is free.
+    pub(crate) planned: Option<u64>,
     /// Where it was found, [`NOWHERE`] until then.
     pub(crate) address: u64,
 }
@@ -28,6 +30,7 @@ impl Request {
             bytes,
             side,
             output,
+            planned: None,
             address: NOWHERE,
         }
     }
@@ -46,6 +49,10 @@ pub(crate) enum Sides {
 pub(crate) struct Demand {
     /// The blocks that the op needs.
     pub(crate) requests: Vec<Request>,
+    /// Addresses that a plan has for the blocks of what is told now: for its outputs in order, then its workspace.
+    pub(crate) planned: Vec<u64>,
+    /// The same for what is told next.
+    pub(crate) planned_next: Vec<u64>,
     /// Where the latest plan puts what its steps make, and the op that it is for.
     pub(crate) placements: Vec<Placement>,
     /// Storages evicted together are neighbours, and such windows are compared so.
@@ -71,6 +78,8 @@ impl Demand {
     pub(crate) fn new(config: &Config, window: Option<Price>) -> Demand {
         Demand {
             requests: Vec::new(),
+            planned: Vec::new(),
+            planned_next: Vec::new(),
             placements: Vec::new(),
             window: window.filter(|_| config.memory != Memory::Fungible),
             sides: Sides::Partitioned,
@@ -84,6 +93,25 @@ impl Demand {
             search_time: 0,
             planning_time: 0,
         }
+    }
+
+    /// Gives the blocks requested the addresses that a plan has for them.
+    pub(crate) fn plan_requests(&mut self) {
+        if self.planned.is_empty() {
+            return;
+        }
+        let workspace_last = |request: &&mut Request| request.output.unwrap_or(u32::MAX);
+        let mut in_order: Vec<&mut Request> = self.requests.iter_mut().collect();
+        in_order.sort_by_key(workspace_last);
+        for (request, &address) in in_order.into_iter().zip(&self.planned) {
+            request.planned = Some(address);
+        }
+    }
+
+    /// The call begins that the addresses for the next one are for.
+    pub(crate) fn turn_planned(&mut self) {
+        self.planned.clear();
+        std::mem::swap(&mut self.planned, &mut self.planned_next);
     }
 
     /// The steps laid out so far are not performed.

@@ -49,7 +49,7 @@ use std::fmt;
 /// ```
 pub struct Engine {
     pub(super) state: State,
-    planner: Planner,
+    pub(super) planner: Planner,
     goal: Goal,
     freed: Freed,
     /// The device for whose memory steps are to be learned from the first replay on.

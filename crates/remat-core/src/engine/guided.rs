@@ -1,8 +1,11 @@
-//! Steps that repeat: learned while they run, and followed as planned.
+//! Steps that repeat: learned while they run, and followed as planned; and actions of plans, told one by one.
 
 use super::contract::Engine;
-use crate::guide::{Guide, Guided, Guides, Recorded, StepMark};
+use crate::error::Error;
+use crate::graph::Phase;
+use crate::guide::{Guide, Guided, Guides, Planned, Recorded, StepMark};
 use crate::ids::DeviceId;
+use crate::transaction::Call;
 
 impl Engine {
     /// Looks for steps that repeat from now on, to be planned for the memory of a device. Nothing else changes.
@@ -54,6 +57,76 @@ impl Engine {
     /// learned.
     pub fn follow(&mut self, guide: Guide) {
         self.guides().follow(guide);
+    }
+
+    /// Performs an action of a plan now, for a front end that knows by itself where in a plan it is: steps follow. A
+    /// storage that is not there or must stay is not dropped, and an op whose results are all there does not run. Room
+    /// that an op lacks is made by the policy.
+    ///
+    /// ```
+    /// use remat_core::*;
+    ///
+    /// let mut engine = Engine::new(Config { budgets: vec![Some(Bytes(100))], ..Config::default() });
+    /// let weights = engine.constant(Bytes(10), DeviceId(0))?;
+    /// let fresh = [Output::Fresh { bytes: Bytes(60), device: DeviceId(0) }];
+    /// let (inputs, workspace, workspace_device) = (&[weights][..], Bytes(0), DeviceId(0));
+    /// let spec = OpSpec { inputs, outputs: &fresh, workspace, workspace_device, replay: Replay::Allowed };
+    /// let op = engine.begin(&spec)?;
+    /// engine.finish(op, &Finished { cost: Cost(5), bytes: None })?;
+    /// let made = engine.storage(engine.outputs(op)[0]).unwrap();
+    ///
+    /// engine.perform(Planned::Drop(made))?;
+    /// assert_eq!(engine.steps(), [Step::Evict(made)]);
+    /// engine.perform(Planned::Run(op))?;
+    /// assert_eq!(engine.steps(), [Step::Recompute { op, mutation: Mutation::Consume }]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`begin`](Engine::begin); nothing is performed then. [`Error::Protocol`] also for an op of which an input is
+    /// not there.
+    pub fn perform(&mut self, action: Planned) -> Result<(), Error> {
+        let state = &mut self.state;
+        let known = match action {
+            Planned::Drop(storage) => state.graph.storages.get(storage.index()).map(|s| s.used),
+            Planned::Run(op) | Planned::RunInPlace(op) => {
+                let op = state.graph.ops.get(op.index());
+                op.map(|op| op.phase == Phase::Done)
+            }
+        };
+        if known != Some(true) {
+            return Err(Error::Protocol(
+                "a plan names what is not there, or did not run",
+            ));
+        }
+        state.open_call();
+        self.planner.plan_one(state, action)?;
+        state.journal.stop();
+        state.call = Call::Plan;
+        if let Some(guides) = &mut self.guides {
+            guides.note_steps(&self.state.steps);
+        }
+        Ok(())
+    }
+
+    /// The constant, op or [action](Engine::perform) that is told next takes its blocks at these addresses of the
+    /// arena, wherever they are free: those of the results that take a block, in their order, and then that of the
+    /// workspace. Other blocks are placed as always. Where bytes are only counted, nothing changes.
+    ///
+    /// ```
+    /// use remat_core::*;
+    ///
+    /// let memory = Memory::Arena(Arena::default());
+    /// let mut engine = Engine::new(Config { budgets: vec![Some(Bytes(1024))], memory, ..Config::default() });
+    /// engine.place_next(&[512]);
+    /// let weights = engine.constant(Bytes(10), DeviceId(0))?;
+    /// assert_eq!(engine.address(engine.storage(weights).unwrap()), Some(512));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn place_next(&mut self, addresses: &[u64]) {
+        let next = &mut self.state.demand.planned_next;
+        next.clear();
+        next.extend_from_slice(addresses);
     }
 
     /// The planned step that [ended](StepMark::Ended) last took so many nanoseconds, by the [hash](Guide::hash) of its

@@ -35,12 +35,14 @@ const FEW: usize = 32;
 /// Steps in a row that may replay more than without a guide, or be refused.
 const STRIKES: u32 = 2;
 
-/// An action of a guide, of this step.
+/// An action of a plan, by the engine's ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Planned {
+pub enum Planned {
+    /// A storage is dropped.
     Drop(StorageId),
-    /// Values that the op writes into stay.
+    /// An op runs again; what it writes into it writes into copies of.
     Run(OpId),
+    /// An op runs again, and takes the blocks of the values that it writes into.
     RunInPlace(OpId),
 }
 

@@ -20,8 +20,7 @@ mod repeats;
 mod signature;
 mod trial;
 
-pub(crate) use follower::Planned;
-pub use follower::{Guided, StepMark};
+pub use follower::{Guided, Planned, StepMark};
 pub(crate) use guides::Guides;
 pub use plan::{Guide, GuideAction, InvalidGuide, StepCosts};
 pub use recorder::{Recorded, Told, ToldOutput};

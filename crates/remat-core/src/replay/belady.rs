@@ -8,7 +8,7 @@
 use super::goal::{Attempt, EarlyEviction, InputOrder};
 use super::memory_need::MemoryNeeds;
 use super::missing::Missing;
-use super::rerun::{rerun, Rerun};
+use super::rerun::{rerun, Blocks, Rerun};
 use crate::ids::{OpId, TensorId};
 use crate::transaction::{State, Stop};
 
@@ -149,6 +149,7 @@ fn replay(
         op,
         requested,
         early: EarlyEviction::None,
+        blocks: Blocks::Anywhere,
         thrash: attempt.thrash,
     };
     rerun(state, replay)?;

@@ -3,7 +3,7 @@
 
 use super::goal::{Attempt, EarlyEviction, Hold, InputOrder, Order, Strategy};
 use super::memory_need::MemoryNeeds;
-use super::rerun::{rerun, Rerun};
+use super::rerun::{rerun, Blocks, Rerun};
 use crate::graph::Graph;
 use crate::ids::{OpId, TensorId};
 use crate::transaction::{State, Stop};
@@ -93,6 +93,7 @@ impl Dtr {
                                 op,
                                 requested,
                                 early,
+                                blocks: Blocks::Anywhere,
                                 thrash,
                             },
                         )?;

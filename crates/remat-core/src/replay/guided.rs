@@ -1,10 +1,12 @@
-//! The actions of a planned step before an op.
+//! The actions of a planned step.
 
 use super::dtr::DTR;
 use super::goal::{EarlyEviction, Goal, Strategy};
 use super::planner::Planner;
-use super::rerun::{rerun, Rerun};
+use super::refusal::error;
+use super::rerun::{rerun, Blocks, Rerun};
 use crate::config::ThrashLimit;
+use crate::error::Error;
 use crate::graph::{Made, Phase, NONE};
 use crate::guide::Planned;
 use crate::ids::{OpId, StorageId};
@@ -24,7 +26,9 @@ impl Planner {
             state.journal.start();
             let done = planned
                 .iter()
-                .try_for_each(|&planned| state.perform_planned(planned, self.thrash))
+                .try_for_each(|&planned| {
+                    state.perform_planned(planned, Blocks::Anywhere, self.thrash)
+                })
                 .and_then(|()| self.attempt(state, goal, strategy));
             match done {
                 Ok(()) => state.journal.mark(),
@@ -33,16 +37,39 @@ impl Planner {
             done
         })
     }
+
+    /// Lays out one action. Leaves no trace if that does not fit.
+    pub(crate) fn plan_one(&mut self, state: &mut State, planned: Planned) -> Result<(), Error> {
+        state.journal.start();
+        let Err(stop) = state.perform_planned(planned, Blocks::Planned, self.thrash) else {
+            state.journal.mark();
+            return Ok(());
+        };
+        let refusal = match stop {
+            Stop::Short(device) => state.short_of(device, state.accounts.get(device).need),
+            Stop::Lost => Error::Protocol("a plan runs an op of which an input is not there"),
+            stop => error(stop),
+        };
+        state.roll_back();
+        Err(refusal)
+    }
 }
 
 impl State {
-    fn perform_planned(&mut self, planned: Planned, thrash: ThrashLimit) -> Result<(), Stop> {
+    fn perform_planned(
+        &mut self,
+        planned: Planned,
+        blocks: Blocks,
+        thrash: ThrashLimit,
+    ) -> Result<(), Stop> {
         match planned {
-            Planned::Drop(s) => self.drop_planned(s),
-            Planned::Run(op) => return self.run_planned(op, Olds::Stay, thrash),
-            Planned::RunInPlace(op) => return self.run_planned(op, Olds::Go, thrash),
+            Planned::Drop(s) => {
+                self.drop_planned(s);
+                Ok(())
+            }
+            Planned::Run(op) => self.run_planned(op, Olds::Stay, blocks, thrash),
+            Planned::RunInPlace(op) => self.run_planned(op, Olds::Go, blocks, thrash),
         }
-        Ok(())
     }
 
     /// Evicts a storage, if it can be.
@@ -55,7 +82,13 @@ impl State {
     }
 
     /// Replays an op, unless all of its outputs are there.
-    fn run_planned(&mut self, op: OpId, olds: Olds, thrash: ThrashLimit) -> Result<(), Stop> {
+    fn run_planned(
+        &mut self,
+        op: OpId,
+        olds: Olds,
+        blocks: Blocks,
+        thrash: ThrashLimit,
+    ) -> Result<(), Stop> {
         let record = &self.graph[op];
         let missing = record.outputs.iter().copied();
         let requested = missing
@@ -83,6 +116,7 @@ impl State {
                 op,
                 requested,
                 early: EarlyEviction::None,
+                blocks,
                 thrash,
             },
         )?;

@@ -14,7 +14,16 @@ pub(super) struct Rerun {
     pub(super) op: OpId,
     pub(super) requested: TensorId,
     pub(super) early: EarlyEviction,
+    pub(super) blocks: Blocks,
     pub(super) thrash: ThrashLimit,
+}
+
+/// Where a replay's blocks lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Blocks {
+    Anywhere,
+    /// Where a plan has them, if that is free.
+    Planned,
 }
 
 /// Replays an op whose inputs are all locked.
@@ -23,6 +32,9 @@ pub(super) fn rerun(state: &mut State, rerun: Rerun) -> Result<(), Stop> {
     let mutation = mutation(&state.graph, op);
     state.seek_bytes(op, mutation);
     state.request_blocks(op, mutation);
+    if rerun.blocks == Blocks::Planned {
+        state.demand.plan_requests();
+    }
     state.make_all_room()?;
     let cost = state.graph[op].cost;
     let clock = state

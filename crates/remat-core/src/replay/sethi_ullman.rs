@@ -7,7 +7,7 @@
 use super::goal::{Attempt, EarlyEviction, InputOrder};
 use super::memory_need::MemoryNeeds;
 use super::missing::Missing;
-use super::rerun::{rerun, Rerun};
+use super::rerun::{rerun, Blocks, Rerun};
 use crate::graph::{Graph, Made};
 use crate::ids::{OpId, StorageId, TensorId};
 use crate::transaction::{State, Stop};
@@ -90,6 +90,7 @@ impl SethiUllman {
                 op,
                 requested,
                 early: attempt.strategy.early,
+                blocks: Blocks::Anywhere,
                 thrash: attempt.thrash,
             };
             rerun(state, replay)?;

@@ -40,6 +40,7 @@ impl State {
         };
         self.seek_bytes(op, Mutation::Consume);
         self.request_blocks(op, Mutation::Consume);
+        self.demand.plan_requests();
         self.make_all_room()?;
         self.accounts.note_sought();
         Ok(())

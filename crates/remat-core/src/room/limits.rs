@@ -95,7 +95,7 @@ impl State {
     }
 
     /// So many more bytes do not fit, and nothing is left to evict.
-    fn short_of(&self, device: u8, bytes: u64) -> Error {
+    pub(crate) fn short_of(&self, device: u8, bytes: u64) -> Error {
         let account = self.accounts.get(device);
         let left = account.memory.saturating_add(bytes);
         let budget = account.budget.unwrap_or(u64::MAX);

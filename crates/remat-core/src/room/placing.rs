@@ -53,13 +53,8 @@ impl State {
     /// Takes a block for each request, evicting where there is none.
     pub(super) fn place_requests(&mut self) -> Result<(), Stop> {
         for index in 0..self.demand.requests.len() {
-            let Request {
-                device,
-                bytes,
-                side,
-                ..
-            } = self.demand.requests[index];
-            self.demand.requests[index].address = self.find_block(device, bytes, side)?;
+            let request = self.demand.requests[index];
+            self.demand.requests[index].address = self.find_requested(request)?;
         }
         Ok(())
     }
@@ -68,6 +63,7 @@ impl State {
     pub(super) fn request_constant(&mut self, device: u8, bytes: u64) -> Result<(), Stop> {
         self.demand.requests.clear();
         self.request_from(device, bytes, Side::Low, None);
+        self.demand.plan_requests();
         self.place_requests()
     }
 
@@ -78,7 +74,7 @@ impl State {
             let (device, bytes) = (storage.device, storage.bytes);
             if storage.resident && storage.used && storage.address == NOWHERE {
                 self.lock(s);
-                let found = self.find_block(device, bytes, Side::Low);
+                let found = self.find_requested(Request::new(device, bytes, Side::Low, None));
                 self.unlock(s);
                 self.set_address(s, found?);
             }
@@ -87,14 +83,22 @@ impl State {
         Ok(())
     }
 
-    /// Takes a block of so many bytes, evicting if there is none.
-    fn find_block(&mut self, device: u8, bytes: u64, side: Side) -> Result<u64, Stop> {
+    /// Takes the block that a plan has for a request, if it is free; else any, evicting if there is none.
+    fn find_requested(&mut self, request: Request) -> Result<u64, Stop> {
+        let Request {
+            device,
+            bytes,
+            side,
+            planned,
+            ..
+        } = request;
         let side = match self.demand.sides {
             Sides::Partitioned => side,
             Sides::Low => Side::Low,
         };
         let lifted = self.accounts.are_lifted();
-        let address = match self.take_block(device, bytes, side) {
+        let at = planned.and_then(|address| self.take_block_at(device, address, bytes));
+        let address = match at.or_else(|| self.take_block(device, bytes, side)) {
             Some(address) => address,
             None if lifted || !self.arenas.has(device) => return Err(Stop::Short(device)),
             None => self.meet_shortage(device, bytes, side)?,

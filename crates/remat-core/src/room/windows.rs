@@ -106,7 +106,7 @@ impl State {
             Side::Low => low,
             Side::High => low + (room - bytes),
         };
-        self.take_block_at(device, address, bytes);
-        Ok(address)
+        self.take_block_at(device, address, bytes)
+            .ok_or(Stop::Short(device))
     }
 }

@@ -70,13 +70,12 @@ impl State {
         Some(address)
     }
 
-    /// Takes a block that is known to be free there.
-    pub(crate) fn take_block_at(&mut self, device: u8, address: u64, bytes: u64) {
-        if let Some(arena) = self.arenas.get_mut(device) {
-            if arena.pool.allocate_at(address, bytes).is_ok() {
-                self.note_taken(device, address);
-            }
-        }
+    /// Takes the block at an address, if it is free.
+    pub(crate) fn take_block_at(&mut self, device: u8, address: u64, bytes: u64) -> Option<u64> {
+        let arena = self.arenas.get_mut(device)?;
+        arena.pool.allocate_at(address, bytes).ok()?;
+        self.note_taken(device, address);
+        Some(address)
     }
 
     fn note_taken(&mut self, device: u8, address: u64) {

@@ -94,6 +94,7 @@ impl State {
     /// Forgets the call before this one: it can no longer be aborted.
     pub(crate) fn open_call(&mut self) {
         self.forget_plan();
+        self.demand.turn_planned();
         self.collection.pinned.clear();
         self.eviction.components.sweep();
         self.call = Call::Plain;

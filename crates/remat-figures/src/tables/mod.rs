@@ -3,4 +3,5 @@
 pub mod chains;
 pub mod linear;
 pub mod opponent;
+pub mod planned;
 pub mod steps;

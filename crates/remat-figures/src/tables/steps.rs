@@ -39,7 +39,7 @@ const SEARCHING: &str = "coop dte dtr dtr-eq dtr-anc";
 const ARENA: &str = "coop dte dtr dtr-eq dtr-anc sar";
 
 /// These policies, with eager eviction.
-fn eager(policies: &str) -> Result<Vec<Way>, UnknownEviction> {
+pub(super) fn eager(policies: &str) -> Result<Vec<Way>, UnknownEviction> {
     policies
         .split(' ')
         .map(|policy| Ok((policy.parse()?, Eager)))

@@ -66,7 +66,7 @@ fn thrifty(events: &[Event]) -> Vec<Action> {
                     last[storage] = last[storage].map(|_| ops - 1);
                 }
             }
-            Event::Mark { .. } => {}
+            Event::Mark { .. } | Event::Plan(_) => {}
         }
     }
     for (tensor, _) in references.iter().filter(|(_, &count)| count > 0) {

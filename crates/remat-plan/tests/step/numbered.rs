@@ -112,7 +112,7 @@ impl Numbered {
                     let tensors: Vec<usize> = tensors.iter().map(|id| named[id].0).collect();
                     numbered.ask(&tensors, false);
                 }
-                Event::Mark { .. } => {}
+                Event::Mark { .. } | Event::Plan(_) => {}
             }
         }
         numbered.left = named.values().map(|&(number, _)| number).collect();

@@ -170,7 +170,7 @@ impl State {
         };
         let finished = executor.engine.finish(completed.op, &report);
         executor.note_pinned();
-        executor.tend_plans();
+        executor.tend_plans()?;
         Ok(finished)
     }
 

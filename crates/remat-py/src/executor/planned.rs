@@ -4,6 +4,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use remat_core::DeviceId;
+use remat_trace::Planning;
+
 use super::planning::overhead;
 use super::state::Executor;
 
@@ -19,34 +22,65 @@ impl Executor {
         let (Some(planning), Some(given), Some(device)) = (&mut self.planning, given, name) else {
             return Ok(());
         };
-        self.engine.forget_steps();
-        match planning.load(&device.name, given) {
-            Ok(guides) => guides
-                .into_iter()
-                .for_each(|guide| self.engine.follow(guide)),
-            Err(unfit) if wanted => return Err(PyValueError::new_err(unfit)),
-            Err(_) => {}
+        let mut told = Vec::new();
+        if self.engine.guided().guides > 0 {
+            told.push(Planning::Forget);
+        } else {
+            self.engine.forget_steps();
         }
-        if planning.learns() {
-            self.engine.learn_steps(self.budget_device);
+        let loaded = planning.load(&device.name, given);
+        let learns = planning.learns();
+        let unfit = match loaded {
+            Ok(guides) => {
+                told.extend(guides.into_iter().map(Box::new).map(Planning::Follow));
+                None
+            }
+            Err(unfit) => Some(unfit).filter(|_| wanted),
+        };
+        if learns && unfit.is_none() {
+            let DeviceId(device) = self.budget_device;
+            told.push(Planning::Learn { device });
         }
-        Ok(())
+        for told in told {
+            self.tell_of_plans(told)?;
+        }
+        unfit.map_or(Ok(()), |unfit| Err(PyValueError::new_err(unfit)))
+    }
+
+    /// Tells the engine, and the trace, of planned steps.
+    fn tell_of_plans(&mut self, told: Planning) -> PyResult<()> {
+        told.tell(&mut self.engine);
+        match &mut self.trace {
+            Some(trace) => trace.plan(told),
+            None => Ok(()),
+        }
     }
 
     /// Has steps planned, and adopts plans that are made. Called after each op.
-    pub fn tend_plans(&mut self) {
+    ///
+    /// # Errors
+    /// `OSError` if the trace cannot be written.
+    pub fn tend_plans(&mut self) -> PyResult<()> {
         let Some(planning) = &mut self.planning else {
+            return Ok(());
+        };
+        let mark = self.engine.step_mark();
+        let took = mark.and_then(|mark| planning.note(mark));
+        let took = took.map(|(hash, nanoseconds)| Planning::Took { hash, nanoseconds });
+        let made = planning.take_plan();
+        let made = made.map(|guide| Planning::Follow(Box::new(guide)));
+        for told in took.into_iter().chain(made) {
+            self.tell_of_plans(told)?;
+        }
+        self.plan_recorded();
+        Ok(())
+    }
+
+    /// Has the step planned that was recorded, if there is one and none is being planned.
+    fn plan_recorded(&mut self) {
+        let Some(planning) = self.planning.as_mut().filter(|planning| planning.is_idle()) else {
             return;
         };
-        if let Some(mark) = self.engine.step_mark() {
-            planning.note(mark, &mut self.engine);
-        }
-        if let Some(guide) = planning.take_plan() {
-            self.engine.follow(guide);
-        }
-        if !planning.is_idle() {
-            return;
-        }
         let Some(recorded) = self.engine.recorded_step() else {
             return;
         };

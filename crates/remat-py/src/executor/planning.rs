@@ -9,7 +9,7 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use remat_core::{Bytes, Engine, Guide, Recorded, StepMark};
+use remat_core::{Bytes, Guide, Recorded, StepMark};
 use remat_plan::step::{Learned, PlannedStep, PlannedSteps, Progress, Search, StepError};
 use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::{Event, Rerun};
@@ -255,11 +255,10 @@ impl Planning {
         Some(step.guide)
     }
 
-    /// The program began, ended or left a planned step.
-    pub(super) fn note(&mut self, mark: StepMark, engine: &mut Engine) {
-        if let Some(clock) = &mut self.clock {
-            clock.note(mark, engine);
-        }
+    /// The program began, ended or left a planned step. The guide of one that ended, by its hash, and how many
+    /// nanoseconds it took, if the clock may decide.
+    pub(super) fn note(&mut self, mark: StepMark) -> Option<(u64, u64)> {
+        self.clock.as_mut()?.note(mark)
     }
 
     /// Whether a step can be planned now.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use remat_core::{Engine, StepMark};
+use remat_core::StepMark;
 
 /// A clock that runs while a planned step does.
 #[derive(Debug, Default)]
@@ -12,15 +12,19 @@ pub(super) struct StepClock {
 }
 
 impl StepClock {
-    /// The program began, ended or left a planned step. Tells the engine how long one took that ended.
-    pub(super) fn note(&mut self, mark: StepMark, engine: &mut Engine) {
+    /// The program began, ended or left a planned step. The guide of one that ended, by its hash, and how many
+    /// nanoseconds it took.
+    pub(super) fn note(&mut self, mark: StepMark) -> Option<(u64, u64)> {
         match (mark, self.began.take()) {
-            (StepMark::Begun(guide), _) => self.began = Some((guide, Instant::now())),
+            (StepMark::Begun(guide), _) => {
+                self.began = Some((guide, Instant::now()));
+                None
+            }
             (StepMark::Ended(guide), Some((begun, began))) if begun == guide => {
                 let took = began.elapsed().as_nanos();
-                engine.step_took(guide, u64::try_from(took).unwrap_or(u64::MAX));
+                Some((guide, u64::try_from(took).unwrap_or(u64::MAX)))
             }
-            (StepMark::Ended(_) | StepMark::Left, _) => {}
+            (StepMark::Ended(_) | StepMark::Left, _) => None,
         }
     }
 }

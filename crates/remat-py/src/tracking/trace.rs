@@ -4,7 +4,7 @@ use std::path::Path;
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, DeviceId, Output, Replay, TensorId};
-use remat_trace::{Event, Header, TraceOutput, TraceOutputKind, TraceWriter};
+use remat_trace::{Event, Header, Planning, TraceOutput, TraceOutputKind, TraceWriter};
 
 /// An op that ran, as the engine knows it.
 pub struct RanOp<'a> {
@@ -91,6 +91,11 @@ impl Trace {
         Ok(self.writer.write(&Event::Release {
             tensor: self.name(tensor),
         })?)
+    }
+
+    /// Records what the engine was told of planned steps.
+    pub fn plan(&mut self, told: Planning) -> PyResult<()> {
+        Ok(self.writer.write(&Event::Plan(told))?)
     }
 
     /// Records a name for the events that follow.

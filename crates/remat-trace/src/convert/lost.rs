@@ -17,6 +17,8 @@ pub struct Lost {
     pub ensures: u64,
     /// `Pin` events; those of tensors referenced at the end are implied by the log.
     pub pins: u64,
+    /// Plans of steps that the run adopted.
+    pub plans: u64,
 }
 
 impl Lost {
@@ -38,6 +40,7 @@ impl fmt::Display for Lost {
             ),
             (self.ensures, "reads outside ops"),
             (self.pins, "pins"),
+            (self.plans, "plans of steps"),
         ];
         let mut separator = "";
         for (count, what) in counts.into_iter().filter(|&(count, _)| count > 0) {

@@ -2,7 +2,7 @@
 
 use super::Lost;
 use crate::dtr::Instruction;
-use crate::{Event, TraceOutput, TraceOutputKind, Violation};
+use crate::{Event, Planning, TraceOutput, TraceOutputKind, Violation};
 use std::collections::HashMap;
 
 /// Turns events into the instructions of a log, one by one.
@@ -70,6 +70,9 @@ impl ToDtr {
             Event::Release { tensor } => self.release(*tensor, instructions)?,
             Event::Pin { .. } => self.lost.pins += 1,
             Event::Ensure { .. } => self.lost.ensures += 1,
+            Event::Plan(told) => {
+                self.lost.plans += u64::from(matches!(told, Planning::Follow(_)));
+            }
             Event::Mark { name } => instructions.push(Instruction::Annotate {
                 annotation: name.clone(),
             }),

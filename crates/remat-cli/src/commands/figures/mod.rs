@@ -2,6 +2,7 @@
 
 mod curves;
 mod folder;
+mod plans;
 mod sources;
 
 use crate::arguments::{Figures, PoolOptions};
@@ -16,7 +17,7 @@ use remat_figures::page;
 use remat_figures::runs::Step;
 use remat_figures::svg::Painter;
 use remat_figures::tables::linear;
-use remat_figures::tables::{chains, opponent, steps};
+use remat_figures::tables::{chains, opponent, planned, steps};
 use remat_sim::linear::{root_budget, Picture};
 use remat_sim::theorems::{self, Duel, Networks};
 use remat_sim::{adversary, sweep, Job, Outcome, Setting};
@@ -61,7 +62,8 @@ fn of_steps(logs: &[Log], arguments: &Figures) -> Result<Vec<Figure>, Failure> {
     let of_steps = jobs.len();
     jobs.extend(networks.jobs().map_err(fault)?);
 
-    let bar = progress::runs(jobs.len() + duels.len());
+    let of_plans = logs.len() * ratios.len();
+    let bar = progress::runs(jobs.len() + duels.len() + of_plans);
     let mut outcomes = perform(&jobs, arguments.jobs.threads(), &bar)?;
     let of_networks = outcomes.split_off(of_steps);
     arena.fill(outcomes.split_off(of_counted));
@@ -76,9 +78,11 @@ fn of_steps(logs: &[Log], arguments: &Figures) -> Result<Vec<Figure>, Failure> {
         .into_iter()
         .map(fight)
         .collect::<Result<Vec<_>, Failure>>()?;
+    let drawn = plans::of(logs, ratios, arguments.plan_rounds, &bar)?;
     bar.finish_and_clear();
 
     let mut figures = steps::figures(&counted, &arena).map_err(fault)?;
+    figures.insert(1, planned::figure(&counted, &drawn).map_err(fault)?);
     figures.extend(linear::figures(&of_networks));
     figures.push(linear::residency(&picture()?));
     figures.push(opponent::figure(&fought));

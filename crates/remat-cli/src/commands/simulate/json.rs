@@ -1,28 +1,29 @@
 //! A run as a line of JSON.
 
 use super::bounds::Bounds;
+use super::case::Case;
 use crate::log::Log;
 use crate::memory;
 use remat_core::Memory;
-use remat_sim::{Budget, Outcome, Setting};
+use remat_sim::{Budget, Outcome};
 
 /// The line, its end included.
 pub(super) fn line(
     log: &Log,
-    dealloc: &str,
-    setting: &Setting,
+    case: &Case<'_>,
     outcome: &Outcome,
     bounds: Option<&Bounds>,
 ) -> String {
     let (base, counters) = (&log.base, &outcome.counters);
+    let setting = &case.setting;
     let ratio = match setting.budget {
         Budget::Ratio(ratio) => Some(ratio),
         Budget::Bytes(_) => None,
     };
     let mut line = serde_json::json!({
         "log": log.name,
-        "policy": setting.policy.to_string(),
-        "dealloc": dealloc,
+        "policy": case.policy,
+        "dealloc": case.dealloc,
         "ratio": ratio,
         "budget_bytes": outcome.budget.0,
         "status": outcome.status.to_string(),

@@ -1,8 +1,9 @@
 //! Runs as a table.
 
+use super::case::Case;
 use crate::log::Log;
 use crate::table;
-use remat_sim::{Budget, Outcome, Setting, Status};
+use remat_sim::{Budget, Outcome, Status};
 
 /// The log without a limit, and the names of the columns.
 pub(super) fn heading(log: &Log) -> String {
@@ -21,8 +22,8 @@ pub(super) fn heading(log: &Log) -> String {
 }
 
 /// One run.
-pub(super) fn row(log: &Log, setting: &Setting, outcome: &Outcome) -> String {
-    let ratio = match setting.budget {
+pub(super) fn row(log: &Log, case: &Case<'_>, outcome: &Outcome) -> String {
+    let ratio = match case.setting.budget {
         Budget::Ratio(ratio) => ratio,
         Budget::Bytes(bytes) => bytes.0 as f64 / log.base.memory.0.max(1) as f64,
     };
@@ -33,7 +34,7 @@ pub(super) fn row(log: &Log, setting: &Setting, outcome: &Outcome) -> String {
     let counters = &outcome.counters;
     format!(
         "{:width$}  {:>5}  {:>11}  {:6}  {overhead:>8}  {:>11}  {:>9}  {:>7}\n",
-        setting.policy.to_string(),
+        case.policy,
         format!("{ratio:.3}"),
         outcome.budget.to_string(),
         outcome.status,

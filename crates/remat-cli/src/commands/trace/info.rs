@@ -78,6 +78,9 @@ fn rows(
         ),
         ("total cost".to_owned(), table::duration(summary.cost)),
     ];
+    if summary.plans > 0 {
+        rows.push(("plans adopted".to_owned(), summary.plans.to_string()));
+    }
     for (device, peak) in peaks.iter().enumerate() {
         let name = header.and_then(|header| header.devices.get(device));
         let name = name.map_or_else(|| format!("pool {device}"), Clone::clone);
@@ -129,6 +132,7 @@ fn print_json(
         "output_bytes": summary.output_bytes,
         "largest_workspace_bytes": summary.largest_workspace,
         "cost_ns": summary.cost,
+        "plans": summary.plans,
         "unconstrained_peak_bytes": peaks.iter().map(|peak| peak.0).collect::<Vec<_>>(),
     });
     writeln!(io::stdout(), "{line}").map_err(Failure::output)

@@ -123,7 +123,7 @@ impl Writer {
                 self.look(&seen);
                 Ok(())
             }
-            Event::Mark { .. } => Ok(()),
+            Event::Mark { .. } | Event::Plan(_) => Ok(()),
         }
     }
 

@@ -17,8 +17,11 @@ use crate::step::model::step::NONE;
 use crate::step::timeline::moment::Moment;
 use crate::step::timeline::schedule::Schedule;
 
-/// Moments that are looked at: the fullest of so many equal parts of the step.
+/// Moments that are looked at before a plan is known: the fullest of so many equal parts of the step.
 const PARTS: usize = 16;
+/// The same once a plan is known, of steps of so many ops or fewer.
+const FINE_PARTS: usize = 64;
+const FINE_OPS: usize = 4000;
 /// Prices that are tried at each moment.
 const PRICES: u32 = 16;
 /// The part of a byte's price that it moves by where a storage's price moves by its scale.
@@ -41,6 +44,16 @@ pub(super) struct Bounds<'a> {
 impl<'a> Bounds<'a> {
     /// The bound of the best chain of moments; `None` if no schedule fits.
     pub(super) fn new(plain: &Schedule<'a>, budget: u64) -> Option<Bounds<'a>> {
+        Bounds::of_parts(plain, budget, PARTS, &mut || true)
+    }
+
+    /// The same of the fullest moments of so many parts, as long as it goes on.
+    fn of_parts(
+        plain: &Schedule<'a>,
+        budget: u64,
+        parts: usize,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Option<Bounds<'a>> {
         let mut bounds = Bounds {
             plain: plain.clone(),
             budget,
@@ -48,10 +61,13 @@ impl<'a> Bounds<'a> {
             chain: Vec::new(),
             best: 0.0,
         };
-        let crests = bounds.crests();
+        let crests = bounds.crests(parts);
         // From each crest on, the best chain: its bound, its next crest, and the price of a byte.
         let mut best = vec![(0.0f64, crests.len(), 0.0f64); crests.len() + 1];
         for from in (0..crests.len()).rev() {
+            if !goes_on() {
+                return None;
+            }
             for to in from + 1..=crests.len() {
                 let run = Moment::first(crests[from]);
                 let until = crests.get(to).copied().unwrap_or(NONE);
@@ -76,11 +92,11 @@ impl<'a> Bounds<'a> {
     }
 
     /// The fullest slot of each part of the step, if it exceeds the budget.
-    fn crests(&mut self) -> Vec<u32> {
+    fn crests(&mut self, parts: usize) -> Vec<u32> {
         let (plain, budget) = (&mut self.plain, self.budget);
         let slots = 0..plain.runs.slots();
         let over: Vec<u32> = slots.filter(|&slot| plain.peak_of(slot) > budget).collect();
-        let parts = over.chunks(over.len().div_ceil(PARTS).max(1));
+        let parts = over.chunks(over.len().div_ceil(parts).max(1));
         let mut fullest = |part: &[u32]| {
             let slots = part.iter().copied();
             slots.max_by_key(|&slot| (plain.peak_of(slot), slot))
@@ -117,8 +133,26 @@ impl<'a> Bounds<'a> {
         Some(best)
     }
 
-    /// Ties the moments of the chain together, as long as it goes on. `most` is the cost of a known schedule.
+    /// Looks at more moments. Their pairs are as many as their square, so long steps get fewer.
+    fn refine(&mut self, goes_on: &mut dyn FnMut() -> bool) {
+        let ops = self.plain.step.ops.len().max(FINE_OPS);
+        let parts = FINE_PARTS as f64 * (FINE_OPS as f64 / ops as f64).sqrt();
+        if parts as usize <= PARTS {
+            return;
+        }
+        let finer = Bounds::of_parts(&self.plain, self.budget, parts as usize, goes_on);
+        if let Some(finer) = finer.filter(|finer| finer.best > self.best) {
+            *self = finer;
+        }
+    }
+
+    /// Looks at more moments, and ties those of the chain together, as long as it goes on. `most` is the cost of a
+    /// known schedule.
     pub(super) fn tighten(&mut self, most: f64, mut goes_on: impl FnMut() -> bool) {
+        if self.best >= most * 0.9999 {
+            return;
+        }
+        self.refine(&mut goes_on);
         let Some(mut tied) = self.tied() else {
             return;
         };

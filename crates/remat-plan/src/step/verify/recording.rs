@@ -146,7 +146,7 @@ impl Reader {
                 let mut each = tensors.iter();
                 each.try_for_each(|&tensor| self.ask(tensor, Ask::Ensure))
             }
-            Event::Mark { .. } => Ok(()),
+            Event::Mark { .. } | Event::Plan(_) => Ok(()),
         }
     }
 

@@ -4,7 +4,7 @@ use remat_core::Bytes;
 use remat_plan::step::StepPlan;
 
 /// Of plans of one step the cheapest within a budget, with the best bound that is known for it.
-pub(super) fn cheapest(plans: &[&StepPlan], budget: Bytes) -> Option<StepPlan> {
+pub(in crate::commands) fn cheapest(plans: &[&StepPlan], budget: Bytes) -> Option<StepPlan> {
     let fits = plans.iter().filter(|plan| plan.peak_bytes <= budget.0);
     let own = |plan: &StepPlan| plan.budget_bytes == budget.0;
     let best = fits.min_by_key(|plan| (plan.recompute_ns, !own(plan)))?;

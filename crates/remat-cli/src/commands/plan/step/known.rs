@@ -29,7 +29,7 @@ impl Online {
 }
 
 /// For each op, constants included, the event after it; and the first event before all. Remarks do not count.
-pub(super) fn places(events: &[Event]) -> Vec<u32> {
+pub(in crate::commands) fn places(events: &[Event]) -> Vec<u32> {
     let mut places = vec![0];
     let counted = events
         .iter()
@@ -43,7 +43,7 @@ pub(super) fn places(events: &[Event]) -> Vec<u32> {
 }
 
 /// The runs again of a plan, each right after the op that runs for the first time before it.
-pub(super) fn runs_of(plan: &StepPlan, places: &[u32]) -> Vec<Rerun> {
+pub(in crate::commands) fn runs_of(plan: &StepPlan, places: &[u32]) -> Vec<Rerun> {
     let mut runs = Vec::new();
     let mut ran = 0;
     for action in &plan.steps {

@@ -1,7 +1,7 @@
 //! `remat plan step`.
 
-mod cheapest;
-mod known;
+pub(in crate::commands) mod cheapest;
+pub(in crate::commands) mod known;
 mod recorded;
 mod report;
 mod search;
