@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import remat
 import torch
-from native import needed
+from native import left_to_python, needed
 from process import environment
 from remat._torch_internals import eager
 from repeated_steps import planned, until_planned
@@ -85,7 +85,7 @@ def test_a_step_enters_no_python_once_its_forms_are_known(native: None) -> None:
 
 
 @needed
-@pytest.mark.skipif(torch.__version__.startswith("2.11."), reason="torch 2.11 keeps what autograd runs elsewhere")
+@left_to_python("whether a gradient is left in a leaf")
 def test_python_is_not_asked_whether_a_gradient_is_left_in_a_leaf(
     native: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
