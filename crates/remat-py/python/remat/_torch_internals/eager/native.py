@@ -36,7 +36,7 @@ class Unsuited(Exception):
 
 
 #: Releases of torch with which the tests ran natively as native dispatch is now. Others have to be asked for.
-RAN_NATIVELY = ("2.11", "2.12", "2.13", "2.14", "2.15")
+RAN_NATIVELY = ("2.10", "2.11", "2.12", "2.13", "2.14", "2.15")
 
 
 #: What goes through Python natively too on this build of torch, and why; filled in by :func:`prepare_native`.
