@@ -17,10 +17,13 @@ WATCHING, LEAVES, REPLAYS = (
 )
 RELEASE = ".".join(torch.__version__.split(".")[:2])
 
+_NODES_ARE_SHARED = {LEAVES}  # nodes are owned by a `std::shared_ptr`
 #: Parts of native dispatch that this release of torch is known to leave to Python. All others must be native.
 LEFT = {
-    "2.9": {WATCHING, LEAVES, REPLAYS},  # storages have no functions that tell of their Python objects
-    **dict.fromkeys(("2.10", "2.11", "2.12"), {LEAVES}),  # nodes are owned by a `std::shared_ptr`
+    "2.9": {WATCHING, LEAVES, REPLAYS},  # nor do storages have functions that tell of their Python objects
+    "2.10": _NODES_ARE_SHARED,
+    "2.11": _NODES_ARE_SHARED,
+    "2.12": _NODES_ARE_SHARED,
 }.get(RELEASE, set())
 
 

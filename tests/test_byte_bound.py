@@ -141,7 +141,7 @@ def test_estimates_at_first_sight_are_safe(tmp_path: Path, name: str) -> None:
     [(24, 16, 24, 48), (64, 64, 1, 64), (200, 4, 8, 32), (3, 128, 300, 20), (1, 2, 26, 512), (40, 69, 5, 256)],
 )
 def test_estimates_of_recurrent_layers_are_safe(length: int, batch: int, features: int, hidden: int) -> None:
-    """What such a layer keeps for the backward pass is a result, and no shape function of torch tells its size."""
+    """Such a layer keeps states for the backward pass in a result whose size no shape function of torch tells."""
     op = torch.ops.aten.mkldnn_rnn_layer.default
     weights = [torch.randn(4 * hidden, *rest) for rest in ((features,), (hidden,), (), ())]
     states = [torch.zeros(batch, hidden), torch.zeros(batch, hidden)]
