@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from bits import bits, differences
 from budgeted import Run, reference, under, under_feasible
 from process import PYTHON, program, ran
+from remat._torch_internals import eager
 from scenarios import DEPTH, ROWS, WIDTH, Scenario, deep
 from torch import Tensor, nn
 from true_peak import resident_bytes, room, true_peak
@@ -132,6 +133,24 @@ def test_estimates_at_first_sight_are_safe(tmp_path: Path, name: str) -> None:
     budget = int((plain.peak - plain.base) * 0.8)
     ended = ran([*PYTHON, program(tmp_path, FIRST_SIGHT), name, str(budget)])
     assert ended.code == 0, ended.err
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize(
+    ("length", "batch", "features", "hidden"),
+    [(24, 16, 24, 48), (64, 64, 1, 64), (200, 4, 8, 32), (3, 128, 300, 20), (1, 2, 26, 512), (40, 69, 5, 256)],
+)
+def test_estimates_of_recurrent_layers_are_safe(length: int, batch: int, features: int, hidden: int) -> None:
+    """Such a layer keeps states for the backward pass in a result whose size no shape function of torch tells."""
+    op = torch.ops.aten.mkldnn_rnn_layer.default
+    weights = [torch.randn(4 * hidden, *rest) for rest in ((features,), (hidden,), (), ())]
+    states = [torch.zeros(batch, hidden), torch.zeros(batch, hidden)]
+    settings = (False, [], 2, hidden, 1, True, False, False, True)
+    args = (torch.randn(length, batch, features), *weights, *states, *settings)
+    outputs, workspace, *_ = eager.predict(op, args, {})
+    with true_peak() as peak:
+        op(*args)
+    assert peak.highest - peak.base <= sum(output[0] for output in outputs if output) + workspace
 
 
 def learn(fn: Callable[[], Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import remat
 import torch
-from native import needed
+from native import LEAVES, REPLAYS, needed, needs
 from process import environment
 from remat._torch_internals import eager
 from repeated_steps import planned, until_planned
@@ -85,7 +85,7 @@ def test_a_step_enters_no_python_once_its_forms_are_known(native: None) -> None:
 
 
 @needed
-@pytest.mark.skipif(torch.__version__.startswith("2.11."), reason="torch 2.11 keeps what autograd runs elsewhere")
+@needs(LEAVES)
 def test_python_is_not_asked_whether_a_gradient_is_left_in_a_leaf(
     native: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +171,7 @@ def test_random_numbers_are_replayed(way: str, op: str) -> None:
 
 @pytest.mark.parametrize("op", ["bernoulli", "bernoulli of memory that was written", "normal", "dropout", "uniform"])
 @needed
+@needs(REPLAYS)
 def test_replays_of_random_ops_enter_no_python(native: None, monkeypatch: pytest.MonkeyPatch, op: str) -> None:
     entered: list[Any] = []
     for name in ("replay_random", "view"):
@@ -281,6 +282,7 @@ def test_a_probe_that_fails_leaves_what_it_is_for_to_python(probe: str | None) -
 
 
 @needed
+@needs(REPLAYS)
 def test_values_that_are_written_over_are_copied_without_python(native: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan runs ops of the cell that write in place again, and keeps the values before."""
     copied: list[int] = []

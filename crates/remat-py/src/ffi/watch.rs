@@ -6,7 +6,7 @@
 //! copy of its table in which `release_resources` is Remat's. Torch calls that when the last strong reference goes, in
 //! whatever thread; the weak reference keeps the address from being used again until the death was seen to.
 //!
-//! The words and the order of functions are those of `c10/util/intrusive_ptr.h`, 2.11 to 2.15. The table is taken from
+//! The words and the order of functions are those of `c10/util/intrusive_ptr.h`, 2.10 to 2.15. The table is taken from
 //! the library, which also tells its size; `probe_watch` of torch internals tries every function here on storages of
 //! its own before first use.
 
