@@ -1,6 +1,7 @@
 //! Events about plans of steps that repeat, as the recorded run's engine was told of them.
 
-use remat_core::{Cost, DeviceId, Engine, Guide, GuideAction, StepCosts};
+use crate::guide_line::GuideLine;
+use remat_core::{Cost, DeviceId, Engine, Guide, StepCosts};
 use serde::{Deserialize, Serialize};
 
 /// The version of plans in traces that this crate writes and reads.
@@ -88,47 +89,15 @@ struct Lists {
     #[serde(rename = "s")]
     signatures: String,
     #[serde(rename = "a", default)]
-    actions: Vec<Line>,
+    actions: Vec<GuideLine>,
     #[serde(rename = "c")]
     costs: [u64; 4],
-}
-
-/// The op before which an action happens, and the action.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Drop(u32, Drop, u32, u32),
-    Run(u32, Run, u32),
-    RunInPlace(u32, Run, u32, InPlace),
-}
-
-#[derive(Serialize, Deserialize)]
-enum Drop {
-    #[serde(rename = "drop")]
-    Drop,
-}
-
-#[derive(Serialize, Deserialize)]
-enum Run {
-    #[serde(rename = "run")]
-    Run,
-}
-
-#[derive(Serialize, Deserialize)]
-enum InPlace {
-    #[serde(rename = "in place")]
-    InPlace,
 }
 
 impl From<&Guide> for Lists {
     fn from(guide: &Guide) -> Lists {
         let signatures = guide.signatures();
         let places = (0..signatures.len()).map(|place| (place as u32, guide.before(place)));
-        let line = |place, action: &GuideAction| match *action {
-            GuideAction::Drop { op, output } => Line::Drop(place, Drop::Drop, op, output),
-            GuideAction::Run(op) => Line::Run(place, Run::Run, op),
-            GuideAction::RunInPlace(op) => Line::RunInPlace(place, Run::Run, op, InPlace::InPlace),
-        };
         let (online, planned) = (guide.online(), guide.planned());
         Lists {
             version: ADOPTED_PLAN_VERSION,
@@ -137,7 +106,11 @@ impl From<&Guide> for Lists {
                 .map(|word| format!("{word:016x}"))
                 .collect(),
             actions: places
-                .flat_map(|(place, actions)| actions.iter().map(move |action| line(place, action)))
+                .flat_map(|(place, actions)| {
+                    actions
+                        .iter()
+                        .map(move |&action| GuideLine::new(place, action))
+                })
                 .collect(),
             costs: [
                 online.first.0,
@@ -167,12 +140,7 @@ impl TryFrom<Lists> for Guide {
         let signatures =
             signatures.ok_or("signatures of a plan are numbers of 16 hexadecimal digits")?;
         let mut before = vec![Vec::new(); signatures.len()];
-        for line in &lists.actions {
-            let (place, action) = match *line {
-                Line::Drop(place, _, op, output) => (place, GuideAction::Drop { op, output }),
-                Line::Run(place, _, op) => (place, GuideAction::Run(op)),
-                Line::RunInPlace(place, _, op, _) => (place, GuideAction::RunInPlace(op)),
-            };
+        for (place, action) in lists.actions.iter().map(GuideLine::action) {
             let ops = signatures.len();
             let actions = before.get_mut(place as usize).ok_or_else(|| {
                 format!("an action of a plan is before op {place}, and the step has {ops}")

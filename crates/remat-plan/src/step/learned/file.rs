@@ -1,7 +1,8 @@
 //! Plans of learned steps as a file holds them.
 
 use crate::step::plan::step_plan::StepPlan;
-use remat_core::{Cost, Guide, GuideAction, StepCosts};
+use remat_core::{Cost, Guide, StepCosts};
+use remat_trace::GuideLine;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -157,52 +158,7 @@ struct Lists {
     /// In hexadecimal digits: numbers of 64 bits are more than many readers of JSON keep.
     signatures: Vec<String>,
     /// In the order of the ops before which they happen.
-    actions: Vec<Line>,
-}
-
-/// The op before which an action happens, and the action.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Drop(u32, Drop, u32, u32),
-    Run(u32, Run, u32),
-    RunInPlace(u32, Run, u32, InPlace),
-}
-
-#[derive(Serialize, Deserialize)]
-enum Drop {
-    #[serde(rename = "drop")]
-    Drop,
-}
-
-#[derive(Serialize, Deserialize)]
-enum Run {
-    #[serde(rename = "run")]
-    Run,
-}
-
-#[derive(Serialize, Deserialize)]
-enum InPlace {
-    #[serde(rename = "in place")]
-    InPlace,
-}
-
-impl Line {
-    fn of(place: u32, action: GuideAction) -> Line {
-        match action {
-            GuideAction::Drop { op, output } => Line::Drop(place, Drop::Drop, op, output),
-            GuideAction::Run(op) => Line::Run(place, Run::Run, op),
-            GuideAction::RunInPlace(op) => Line::RunInPlace(place, Run::Run, op, InPlace::InPlace),
-        }
-    }
-
-    fn taken_apart(&self) -> (u32, GuideAction) {
-        match *self {
-            Line::Drop(place, _, op, output) => (place, GuideAction::Drop { op, output }),
-            Line::Run(place, _, op) => (place, GuideAction::Run(op)),
-            Line::RunInPlace(place, _, op, _) => (place, GuideAction::RunInPlace(op)),
-        }
-    }
+    actions: Vec<GuideLine>,
 }
 
 impl From<PlannedStep> for Lists {
@@ -214,7 +170,7 @@ impl From<PlannedStep> for Lists {
             (0..signatures.len() as u32).map(|place| (place, guide.before(place as usize)));
         let actions = places.flat_map(|(place, actions)| {
             let lines = actions.iter();
-            lines.map(move |&action| Line::of(place, action))
+            lines.map(move |&action| GuideLine::new(place, action))
         });
         Lists {
             cost_ns: planned.first.0,
@@ -242,7 +198,7 @@ impl TryFrom<Lists> for PlannedStep {
         });
         let signatures = words.collect::<Result<Vec<u64>, String>>()?;
         let mut before = vec![Vec::new(); signatures.len()];
-        for (place, action) in lists.actions.iter().map(Line::taken_apart) {
+        for (place, action) in lists.actions.iter().map(GuideLine::action) {
             let actions = before.get_mut(place as usize);
             let actions = actions.ok_or_else(|| {
                 format!(
