@@ -40,6 +40,7 @@ impl State {
         call: &Dispatched<'_>,
         stacked: &Stacked,
     ) -> PyResult<Option<Box<Running>>> {
+        self.watch_for_thrashing(py)?;
         if self.executor.storages.has_deaths() {
             self.executor.drain_deaths(py)?;
         }

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 
 use super::lent::Lent;
 use super::state::State;
+use super::watch_clock::WatchClock;
 
 /// A session's state behind a lock, and the parts that can be read from within an op.
 pub(super) struct SessionLock {
@@ -21,6 +22,8 @@ pub(super) struct SessionLock {
     lent: Arc<Lent<State>>,
     /// Ops that ran natively without entering the session, as in the state.
     pub(super) passed: Arc<AtomicU64>,
+    /// Time that watching ops takes natively, as in the state.
+    pub(super) watch: Arc<WatchClock>,
 }
 
 /// A number for the calling thread; never 0.
@@ -52,6 +55,7 @@ impl SessionLock {
             settings_changed: state.executor.global_state.changed(),
             lent: state.lent.clone(),
             passed: state.passed.clone(),
+            watch: state.watch.clone(),
             state: Mutex::new(state),
         }
     }

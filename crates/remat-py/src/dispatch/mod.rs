@@ -26,6 +26,8 @@ mod settings;
 mod sizes;
 mod state;
 mod stats;
+mod thrashing;
 mod versions;
+mod watch_clock;
 
 pub use session::Session;

@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 use super::forms::Candidate;
 use super::lock::{Held, SessionLock};
 use super::running::Running;
+use super::watch_clock::Watch;
 use crate::call::stacked::{Arity, Stacked};
 use crate::call::template::Dispatched;
 use crate::ffi::autograd;
@@ -26,16 +27,59 @@ pub struct Native {
     lock: Arc<SessionLock>,
     /// The dispatch mode, for ops of forms that are not known.
     mode: Py<PyAny>,
-    /// `push_mode(mode)`.
-    push: Py<PyAny>,
-    /// `pop_mode()`.
-    pop: Py<PyAny>,
-    /// `push_beneath(mode)`: below the modes of the program.
-    push_beneath: Py<PyAny>,
-    /// `drop_beneath(mode)`.
-    drop_beneath: Py<PyAny>,
+    /// The stack of modes.
+    modes: Modes,
     /// `route(name, overload)`: an op's way and its schema, as a tuple.
     route: Py<PyAny>,
+}
+
+/// The stack of this thread's modes, by functions of torch's C++. No handler of a signal runs in them, so no interrupt
+/// leaves a mode where it ought to go, or is lost with an error that nobody looks at.
+struct Modes {
+    /// `push_mode(mode)`.
+    push: Py<PyAny>,
+    /// `pop_mode() -> mode`.
+    pop: Py<PyAny>,
+    /// `count_modes() -> int`.
+    count: Py<PyAny>,
+}
+
+impl Modes {
+    fn push(&self, py: Python<'_>, mode: &Py<PyAny>) -> PyResult<()> {
+        self.push.bind(py).call1((mode,)).map(|_| ())
+    }
+
+    fn pop(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.pop.bind(py).call0().map(Bound::unbind)
+    }
+
+    /// Takes all modes off the stack, the topmost first.
+    fn lift(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
+        let count: usize = self.count.bind(py).call0()?.extract()?;
+        (0..count).map(|_| self.pop(py)).collect()
+    }
+
+    /// Puts modes back that were lifted.
+    fn put_back(&self, py: Python<'_>, modes: &[Py<PyAny>]) -> PyResult<()> {
+        let mut lowest_first = modes.iter().rev();
+        lowest_first.try_for_each(|mode| self.push(py, mode))
+    }
+
+    /// Puts a mode below all others.
+    fn push_beneath(&self, py: Python<'_>, mode: &Py<PyAny>) -> PyResult<()> {
+        let others = self.lift(py)?;
+        self.push(py, mode)?;
+        self.put_back(py, &others)
+    }
+
+    /// Takes out what [`push_beneath`](Self::push_beneath) put there: the lowest place that has the mode.
+    fn drop_beneath(&self, py: Python<'_>, mode: &Py<PyAny>) -> PyResult<()> {
+        let mut others = self.lift(py)?;
+        if let Some(lowest) = others.iter().rposition(|other| other.is(mode)) {
+            others.remove(lowest);
+        }
+        self.put_back(py, &others)
+    }
 }
 
 static ACTIVE: RwLock<Option<Arc<Native>>> = RwLock::new(None);
@@ -161,10 +205,11 @@ impl Native {
         Ok(Native {
             lock,
             mode,
-            push: get("push_mode")?,
-            pop: get("pop_mode")?,
-            push_beneath: get("push_beneath")?,
-            drop_beneath: get("drop_beneath")?,
+            modes: Modes {
+                push: get("push_mode")?,
+                pop: get("pop_mode")?,
+                count: get("count_modes")?,
+            },
             route: get("route")?,
         })
     }
@@ -199,7 +244,7 @@ impl Native {
     /// # Safety
     /// As for [`Dispatcher::through_mode`].
     unsafe fn through_python(&self, torch: &Torch, op: *const Op, keys: u64, stack: *mut Stack) {
-        let pushed = Gil::with(|py| self.push.bind(py).call1((&self.mode,)).map(|_| ()));
+        let pushed = Gil::with(|py| self.modes.push(py, &self.mode));
         if let Some(Err(error)) = pushed {
             // SAFETY: no reference into the stack is held.
             unsafe { raise(torch, error) };
@@ -216,8 +261,7 @@ impl Native {
     /// # Safety
     /// As for [`Dispatcher::through_mode`]; the key is excluded.
     unsafe fn beneath_python(&self, torch: &Torch, op: *const Op, keys: u64, stack: *mut Stack) {
-        let push = &self.push_beneath;
-        let pushed = Gil::with(|py| push.bind(py).call1((&self.mode,)).map(|_| ()));
+        let pushed = Gil::with(|py| self.modes.push_beneath(py, &self.mode));
         if let Some(Err(error)) = pushed {
             // SAFETY: no reference into the stack is held.
             unsafe { raise(torch, error) };
@@ -238,13 +282,20 @@ fn error_aside<R>(py: Python<'_>, action: impl FnOnce() -> R) -> R {
     done
 }
 
+/// Has Python tell of an error on stderr, where nobody can be told of it otherwise.
+fn told<T>(py: Python<'_>, outcome: PyResult<T>) {
+    if let Err(error) = outcome {
+        error.write_unraisable(py, None);
+    }
+}
+
 /// Pops the mode when dropped, after an error of torch too.
 struct Popped<'a>(&'a Native);
 
 impl Drop for Popped<'_> {
     fn drop(&mut self) {
         // Popping cannot fail: the mode is there.
-        let _ = Gil::with(|py| error_aside(py, || self.0.pop.bind(py).call0().map(|_| ())));
+        Gil::with(|py| error_aside(py, || told(py, self.0.modes.pop(py))));
     }
 }
 
@@ -253,12 +304,9 @@ struct Dropped<'a>(&'a Native);
 
 impl Drop for Dropped<'_> {
     fn drop(&mut self) {
-        let Native {
-            mode, drop_beneath, ..
-        } = self.0;
+        let Native { mode, modes, .. } = self.0;
         // Nor can this fail.
-        let _ =
-            Gil::with(|py| error_aside(py, || drop_beneath.bind(py).call1((mode,)).map(|_| ())));
+        Gil::with(|py| error_aside(py, || told(py, modes.drop_beneath(py, mode))));
     }
 }
 
@@ -419,6 +467,7 @@ unsafe fn session(
     keys: u64,
     stack: *mut Stack,
 ) {
+    let mut watch = native.lock.watch.start();
     let mut stacked = STACKED.take().unwrap_or_default();
     // SAFETY: the arguments are the last values on the stack, which nobody changes before the kernel runs.
     let known = unsafe {
@@ -428,6 +477,7 @@ unsafe fn session(
     };
     if stacked.aside {
         STACKED.set(Some(stacked));
+        drop(watch);
         // SAFETY: as the caller promises.
         return unsafe { torch.dispatcher.next(op, keys, stack) };
     }
@@ -440,9 +490,11 @@ unsafe fn session(
                 keys,
                 values,
             };
-            match announce(native, torch, py, &call, &stacked)? {
+            match announce(native, torch, py, &call, &stacked, &mut watch)? {
                 Way::Announced(mut underway) if underway.is_brief() => {
+                    watch.pause();
                     torch.dispatcher.next(op, keys, stack);
+                    watch.go_on();
                     let results = (*stack).last(arity.results).unwrap_or(&[]);
                     take_in(torch, py, &mut underway, results, &stacked)?;
                     Ok(Way::Done)
@@ -456,8 +508,10 @@ unsafe fn session(
     match way {
         Some(Ok(Way::Done)) => STACKED.set(Some(stacked)),
         Some(Ok(Way::Announced(mut underway))) => {
+            watch.pause();
             // SAFETY: as the caller promises. An error unwinds: `underway` takes the op back.
             unsafe { torch.dispatcher.next(op, keys, stack) };
+            watch.go_on();
             // SAFETY: the results are the last values on the stack.
             let taken = Gil::with(|py| unsafe {
                 let results = (*stack).last(arity.results).unwrap_or(&[]);
@@ -465,6 +519,7 @@ unsafe fn session(
             });
             drop(underway);
             STACKED.set(Some(stacked));
+            drop(watch);
             if let Some(Err(error)) = taken {
                 // SAFETY: nothing is in use.
                 unsafe { raise(torch, error) }
@@ -481,15 +536,18 @@ unsafe fn session(
             });
             CANDIDATE.with_borrow_mut(|candidate| *candidate = next);
             STACKED.set(Some(stacked));
+            drop(watch);
             // SAFETY: as the caller promises.
             unsafe { native.through_python(torch, op, keys, stack) }
         }
         Some(Ok(Way::Inside)) | None => {
             STACKED.set(Some(stacked));
+            drop(watch);
             // SAFETY: as the caller promises.
             unsafe { torch.dispatcher.next(op, keys, stack) }
         }
         Some(Err(error)) => {
+            drop(watch);
             STACKED.set(Some(stacked));
             // SAFETY: nothing is in use.
             unsafe { raise(torch, error) }
@@ -507,12 +565,17 @@ unsafe fn announce<'a>(
     py: Python<'_>,
     call: &Dispatched<'_>,
     stacked: &Stacked,
+    watch: &mut Watch<'_>,
 ) -> PyResult<Way<'a>> {
     let Some(mut held) = native.lock.enter(py) else {
         return Ok(Way::Inside);
     };
+    let acted = watch.is_timed().then(|| held.state.acted());
     // SAFETY: as the caller promises.
     let running = unsafe { held.state.begin_known(py, torch, call, stacked)? };
+    if let Some(before) = acted {
+        watch.leave_out(held.state.acted() - before);
+    }
     Ok(match running {
         Some(running) => Way::Announced(Underway {
             held: Some(held),

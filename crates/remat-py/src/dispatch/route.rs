@@ -26,6 +26,7 @@ impl State {
         let py = overload.py();
         self.ops += 1;
         self.through_python += 1;
+        self.watch_for_thrashing(py)?;
         self.candidate = native::take_candidate();
         if self.executor.storages.has_deaths() {
             self.executor.drain_deaths(py)?;

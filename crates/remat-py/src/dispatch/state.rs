@@ -1,9 +1,11 @@
 //! Everything that a session owns, behind one lock.
 
+use std::ffi::CString;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use remat_core::{Bytes, Counters};
@@ -13,6 +15,8 @@ use super::buffers::Buffers;
 use super::costs::Costs;
 use super::forms::{Candidate, Known};
 use super::lent::Lent;
+use super::thrashing::Thrashing;
+use super::watch_clock::WatchClock;
 use crate::call::arguments::Torch;
 use crate::call::knowledge::Knowledge;
 use crate::executor::Executor;
@@ -44,6 +48,9 @@ pub(super) struct State {
     pub(super) through_python: u64,
     /// Ops that ran natively without entering the session: they make views.
     pub(super) passed: Arc<AtomicU64>,
+    /// Time that watching ops takes natively.
+    pub(super) watch: Arc<WatchClock>,
+    pub(super) thrashing: Thrashing,
     pub(super) started: Instant,
     /// The engine's counters when the budget was left.
     pub(super) counters_at_end: Option<Counters>,
@@ -86,6 +93,8 @@ impl State {
             candidate: None,
             ops: 0,
             passed: Arc::new(AtomicU64::new(0)),
+            watch: Arc::new(WatchClock::default()),
+            thrashing: Thrashing::new(),
             started: Instant::now(),
             counters_at_end: None,
             in_use_before: None,
@@ -106,6 +115,29 @@ impl State {
     pub(super) fn set_current(&mut self, name: &str) {
         self.executor.current.clear();
         self.executor.current.push_str(name);
+    }
+
+    /// An op came. Warns once where the run thrashes.
+    ///
+    /// # Errors
+    /// The warning, where the program turns warnings into errors.
+    #[inline]
+    pub(super) fn watch_for_thrashing(&mut self, py: Python<'_>) -> PyResult<()> {
+        if !self.thrashing.is_time() {
+            return Ok(());
+        }
+        let (acted, executor) = (self.acted(), &self.executor);
+        let given = executor.given(executor.budget_device);
+        let most = executor.storages.most_held();
+        match self.thrashing.look(acted, given, most) {
+            Some(message) => warn(py, &message),
+            None => Ok(()),
+        }
+    }
+
+    /// Nanoseconds spent on replays and decisions.
+    pub(super) fn acted(&self) -> u64 {
+        self.executor.replay_ns + self.executor.engine.planning_time()
     }
 
     /// Most bytes of the arena that were in use at a time.
@@ -131,6 +163,7 @@ impl State {
         d.set_item("seconds", self.started.elapsed().as_secs_f64())?;
         d.set_item("recompute_seconds", executor.replay_ns as f64 / 1e9)?;
         d.set_item("decide_seconds", engine.planning_time() as f64 / 1e9)?;
+        d.set_item("watch_seconds", self.watch.nanoseconds() as f64 / 1e9)?;
         d.set_item("records", executor.records.iter().flatten().count())?;
         d.set_item("storages", executor.storages.all().count())?;
         d.set_item("shortages", c.shortages)?;
@@ -146,4 +179,9 @@ impl State {
         d.set_item("plan", executor.plan_stats(py)?)?;
         Ok(d)
     }
+}
+
+fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
+    let message = CString::new(message).unwrap_or_default(); // it has no zero byte
+    PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &message, 1)
 }

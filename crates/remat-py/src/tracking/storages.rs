@@ -195,6 +195,7 @@ pub struct Storages {
     /// Storages with a lower serial number existed before the latest op that autograd recorded.
     before_forward: u64,
     held: u64,
+    most_held: u64,
     /// Bytes of constants held for records.
     pub held_constants: HeldConstants,
 }
@@ -224,6 +225,7 @@ impl Storages {
             serial: 0,
             before_forward: 0,
             held: 0,
+            most_held: 0,
             held_constants: HeldConstants::default(),
         })
     }
@@ -316,6 +318,7 @@ impl Storages {
         };
         self.serial += 1;
         self.held += bytes;
+        self.most_held = self.most_held.max(self.held);
         let id = match self.free.pop() {
             Some(id) => {
                 self.lives[id as usize] = Some(live);
@@ -452,6 +455,11 @@ impl Storages {
     /// Bytes of all storages that the program holds, evicted ones included.
     pub fn held(&self) -> u64 {
         self.held
+    }
+
+    /// The most that these were.
+    pub fn most_held(&self) -> u64 {
+        self.most_held
     }
 
     /// A live storage, unless it was removed.

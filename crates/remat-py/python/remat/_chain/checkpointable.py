@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from .._errors import RematError
-from .._memory.budgets import Budget, bytes_of
+from .._memory.amounts import Budget
+from .._memory.budgets import bytes_of
 from .._memory.resident import resident
 from .._memory.tensors import distinct_bytes, tensors
 from .._torch_internals import eager
@@ -106,8 +107,9 @@ class Checkpointable(nn.Module):
             raise ValueError("the sample holds no tensor: expected a batch as it comes in training")
         if strategy == "free":
             raise ValueError("strategy 'free' is for planning only: autograd keeps a stage's input with what it saves")
-        self._budget = None if budget is None else bytes_of(budget)
-        self._reserve = 0 if reserve == 0 else bytes_of(reserve)
+        device = next(value.device for value in tensors(sample) if isinstance(value, torch.Tensor))
+        self._budget = None if budget is None else bytes_of(budget, device)
+        self._reserve = 0 if reserve == 0 else bytes_of(reserve, device)
         self._strategy, self._slots, self._loss = strategy, str(slots), loss
         self._measured: dict[Any, tuple[Shape, Measured]] = {}
         self._prepared: dict[Any, _Prepared] = {}

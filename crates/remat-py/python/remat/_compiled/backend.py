@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from .._memory.budgets import Budget, bytes_of
+from .._memory.amounts import Budget
+from .._memory.budgets import bytes_of
 from .._torch_internals import compiler, eager
 from .budget.limit import Limit
 from .budget.search import NoRoom
@@ -115,7 +116,8 @@ def compile(model: Callable[..., Any], budget: Budget | None = None, **options: 
     report = Report()
     if budget is None:
         return _handle(model, lambda: torch.compile(model, backend=Backend(report), **options), report, None)
-    limit = Limit(bytes_of(budget), _device_of(model), report)
+    device = _device_of(model)
+    limit = Limit(bytes_of(budget, device), device, report)
     current: list[Backend] = []
 
     def fresh() -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -10,9 +9,8 @@ import torch
 
 from .. import _native
 from .._torch_internals import eager
-
-#: Bytes as an int, or as a text such as ``"6GiB"``.
-Budget = str | int
+from .amounts import Budget, amount_of, auto_of, main_memory
+from .tensors import distinct_bytes, live_tensors
 
 
 class DeviceBudget(NamedTuple):
@@ -25,11 +23,21 @@ class DeviceBudget(NamedTuple):
     bytes: int | None
 
 
-def bytes_of(budget: Budget) -> int:
-    """A budget in bytes; ``ValueError`` for one that makes no sense."""
-    if isinstance(budget, bool) or not isinstance(budget, (str, int)):
-        raise ValueError(f"budget {budget!r}: expected bytes as an int or a text such as '6GiB'")
-    return _native.parse_bytes(str(budget) if isinstance(budget, int) else budget)
+def bytes_of(budget: Budget, device: torch.device) -> int:
+    """A budget of a device in bytes; ``ValueError`` for one that makes no sense."""
+    amount = amount_of(budget)
+    if amount.bytes is not None:
+        return amount.bytes
+    if amount.share is not None:
+        total = eager.physical_memory(device) if device.type != "cpu" else main_memory()[0]
+        if total is None:
+            raise ValueError(f"budget {budget!r}: torch does not tell the memory of {device}; give bytes")
+        return max(int(amount.share * total), 1)
+    free = eager.free_memory(device) if device.type != "cpu" else main_memory()[1]
+    if free is None:
+        raise ValueError(f"budget {budget!r}: torch does not tell what is free on {device}; give bytes")
+    held = distinct_bytes(tensor for tensor in live_tensors() if tensor.device == device)
+    return max(auto_of(free + held), 1)
 
 
 def budgets_of(budget: Budget | Mapping[str, Budget] | None, device: str | torch.device | None) -> list[DeviceBudget]:
@@ -45,8 +53,16 @@ def budgets_of(budget: Budget | Mapping[str, Budget] | None, device: str | torch
             raise ValueError("no budget given: expected e.g. {'cuda': '6GiB'}")
         pairs = [(device_of(name), amount) for name, amount in budget.items()]
     else:
-        pairs = [(device_of(device) if device is not None else eager.device_in_use(), budget)]
+        pairs = [(device_of(device) if device is not None else _usual_device(budget), budget)]
     return [DeviceBudget(eager.device_name(where), where, _bounded(amount, where)) for where, amount in pairs]
+
+
+def _usual_device(budget: Budget | None) -> torch.device:
+    """The device of a budget that names none: the accelerator if one is in use, else the CPU. A share of a device, and
+    what is free there, are of the accelerator if there is one."""
+    if budget is not None and amount_of(budget).is_relative:
+        return eager.usual_device()
+    return eager.device_in_use()
 
 
 def device_of(asked: str | torch.device) -> torch.device:
@@ -64,7 +80,7 @@ def device_of(asked: str | torch.device) -> torch.device:
 
 def _bounded(amount: Budget | None, device: torch.device) -> int | None:
     """An amount in bytes, which the device's memory must hold."""
-    size = None if amount is None else bytes_of(amount)
+    size = None if amount is None else bytes_of(amount, device)
     if size is not None and size > _physical_memory(device):
         raise ValueError(
             f"budget {amount!r} is above the physical memory of {device} "
@@ -76,5 +92,5 @@ def _bounded(amount: Budget | None, device: torch.device) -> int | None:
 def _physical_memory(device: torch.device) -> int:
     """Bytes of memory that a device has."""
     if device.type == "cpu":
-        return int(os.sysconf("SC_PHYS_PAGES")) * int(os.sysconf("SC_PAGE_SIZE"))
+        return main_memory()[0]
     return eager.physical_memory(device) or 1 << 62

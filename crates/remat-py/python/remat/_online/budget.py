@@ -14,7 +14,8 @@ import torch
 
 from .. import _native
 from .._errors import RematError, refusal_behind, refusals_forgotten
-from .._memory.budgets import Budget, DeviceBudget, budgets_of
+from .._memory.amounts import Budget
+from .._memory.budgets import DeviceBudget, budgets_of
 from .arena import Arena
 from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, choose_plans
 from .run import Run, Settings
@@ -29,7 +30,9 @@ class budget:
     dropped and recomputed on the way (Kirisame et al. 2021, Dynamic Tensor Rematerialization); all results keep the
     bits of the plain program.
 
-    - ``budget`` is an int (bytes) or a text (``"6GiB"``, ``"512MB"``), or a mapping from devices to such.
+    - ``budget`` is an int (bytes) or a text (``"6GiB"``, ``"512MB"``), or a mapping from devices to such. ``"80%"`` is
+      that share of the device's memory, and ``"auto"`` what is free there as the budget is entered and what tensors
+      hold already, less a sixteenth. Both look at the limit of the process's control group too.
     - ``policy`` names the eviction policy (:func:`remat.policies`); by default ``"dtr-anc"``, in an arena ``"coop"``.
     - ``device`` is the device; by default the accelerator if one is in use, else the CPU.
     - ``trace`` is a file to record the run in; ``.zst`` and ``.gz`` are packed.

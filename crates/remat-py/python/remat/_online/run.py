@@ -14,7 +14,8 @@ import torch
 
 from .. import _native
 from .._errors import BudgetError, RematError
-from .._memory.budgets import Budget, DeviceBudget, bytes_of, device_of
+from .._memory.amounts import Budget
+from .._memory.budgets import DeviceBudget, bytes_of, device_of
 from .._memory.tensors import live_tensors
 from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
@@ -72,6 +73,8 @@ class Stats:
     budget: int | None
     #: Most bytes in use at any moment: all storages on the device, and workspace of the op that ran.
     peak: int
+    #: Bytes in use now, without workspace.
+    used: int
     #: Storages dropped to make room.
     evictions: int
     #: Ops run again.
@@ -86,6 +89,9 @@ class Stats:
     recompute_seconds: float
     #: Seconds of them spent choosing storages to evict and ops to replay.
     decide_seconds: float
+    #: Seconds of them, about, that the session spent on ops otherwise: one op in 61 was timed. ``None`` for ops that
+    #: came through Python.
+    watch_seconds: float | None
     #: Ops whose records are kept now; the number stays bounded over a training run.
     records: int
     #: Storages known now.
@@ -99,13 +105,20 @@ class Stats:
     #: Counters of planned steps; ``None`` unless ``plan="auto"``.
     plan: PlanStats | None = None
 
+    @property
+    def slowdown(self) -> float:
+        """How many times as long the run took as without the time of recomputing, deciding and watching."""
+        added = self.recompute_seconds + self.decide_seconds + (self.watch_seconds or 0.0)
+        return self.seconds / max(self.seconds - added, 1e-9)
+
     def __str__(self) -> str:
         fmt, seconds = _native.format_bytes, max(self.seconds, 1e-9)
         of = f" of {fmt(self.budget)} ({self.peak / self.budget:.1%})" if self.budget else ""
         return (
             f"peak {fmt(self.peak)}{of}, {self.evictions} evictions, {self.recomputed} ops recomputed beside "
-            f"{self.ops}, {self.recompute_seconds / seconds:.1%} of the time recomputing, "
-            f"{self.decide_seconds / seconds:.2%} deciding"
+            f"{self.ops}, {self.slowdown:.2f} times as long: {self.recompute_seconds / seconds:.1%} of the time "
+            f"recomputing, {self.decide_seconds / seconds:.2%} deciding"
+            + (f", {self.watch_seconds / seconds:.1%} watching" if self.watch_seconds is not None else "")
             + (f"; {self.arena}" if self.arena else "")
             + (f"; {self.plan}" if self.plan and (self.plan.found or self.plan.loaded) else "")
         )
@@ -204,6 +217,8 @@ class Run:
         names.remove("plan")
         planned = PlanStats(**plan) if plan is not None else None
         counters = {name: raw[name] for name in names}
+        if way == "python":
+            counters["watch_seconds"] = None
         return Stats(**counters, dispatch=way, left_to_python=left, arena=arena, plan=planned)
 
     def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
@@ -213,12 +228,13 @@ class Run:
         budget that makes no sense, for a device without a budget and in an arena, which keeps its size, and
         :class:`remat.RematError` from within an op.
         """
-        size = bytes_of(budget)
+        where = self._budgets[0].device if device is None else device_of(device)
+        size = bytes_of(budget, where)
         if self._arena is not None:
             raise ValueError(
                 f"budget {budget!r}: an arena keeps its size while it is open; leave the budget and enter another"
             )
-        name = eager.device_name(device_of(device)) if device is not None else None
+        name = eager.device_name(where) if device is not None else None
         for pool, known in enumerate(self._budgets):
             if name is None or known.name == name:
                 with eager.below_autograd():

@@ -1,4 +1,4 @@
-"""``remat run``: runs an unmodified script inside a budget."""
+"""``remat run``: runs an unmodified program inside a budget."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import argparse
 import os
 import sys
 import threading
-import types
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import _native
+from .._memory.amounts import amount_of
 from .choices import COSTS, DEFAULT_POLICIES, POOLS
+from .launch import launch, launcher_of, of_rank, refusal
+from .program import Program, module, script, text
+from .reports import Reports, log_of
 
 if TYPE_CHECKING:
     from .budget import budget
@@ -22,8 +25,13 @@ _EXAMPLES = """examples:
   remat run --budget cuda:0=6GiB --budget cpu=8GiB train.py
   remat run --budget 2GiB --pool arena train.py
   remat run --budget 2GiB --plan-out train.plan.json train.py
+  remat run --budget 80% -m package.train --epochs 3
+  remat run --budget auto --report run.json train.py
+  remat run --budget 2GiB --nproc 2 --report run-{rank}.json train.py
 
-The script sees its own arguments, exit code, signals and tracebacks. A short report ends the run (on stderr).
+The program sees its own arguments, exit code, signals and tracebacks. A short report ends the run (on stderr), after
+Ctrl-C and SIGTERM too. On a terminal a line tells of the run meanwhile; REMAT_LOG=report leaves it out, REMAT_LOG=off
+the report as well.
 Plans of steps are kept in ~/.cache/remat for the next run; REMAT_CACHE names another folder, "off" keeps none.
 """
 
@@ -32,7 +40,8 @@ def parser() -> argparse.ArgumentParser:
     """The arguments of ``remat run``."""
     p = argparse.ArgumentParser(
         prog="remat run",
-        description="Run a Python script with every tensor storage of a device kept inside a number of bytes.",
+        usage="remat run [options] --budget [DEVICE=]BYTES (SCRIPT | -m MODULE | -c CODE) [ARGUMENT ...]",
+        description="Run a Python program with every tensor storage of a device kept inside a number of bytes.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -42,12 +51,13 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         required=True,
         metavar="[DEVICE=]BYTES",
-        help="e.g. 6GiB, 512MB, cuda:0=6GiB",
+        help="6GiB, 512MB, cuda:0=6GiB; 80%% of the device's memory; auto: what is free there",
     )
     counted, arena = (DEFAULT_POLICIES[pool] for pool in POOLS)
     p.add_argument("--policy", help=f"eviction policy (default: {counted}, in an arena {arena}; list: remat policies)")
     p.add_argument("--device", help="device the budget is of (default: the accelerator if used, else cpu)")
     p.add_argument("--trace", metavar="FILE", help="record the run; .zst and .gz are packed")
+    p.add_argument("--report", metavar="FILE", help="write what the run came to as JSON, after an error too")
     p.add_argument("--seed", type=int, default=0, help="seed of the random policy (default: 0)")
     p.add_argument("--thrash-limit", type=float, metavar="X", help="give up at X times the script's own op time")
     p.add_argument(
@@ -69,8 +79,17 @@ def parser() -> argparse.ArgumentParser:
         "follow the plans that --plan-out wrote (default: auto; off with --policy, --pool arena or --costs bytes)",
     )
     p.add_argument("--plan-out", metavar="FILE", help="write the plans of the run, for --plan")
-    p.add_argument("script", help="the script to run")
-    p.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
+    p.add_argument(
+        "--nproc",
+        type=int,
+        metavar="N",
+        help="run the program in N processes of torch.distributed, each inside the budget; {rank} in the name of a "
+        "file stands for the process",
+    )
+    p.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m")
+    p.add_argument("-c", dest="code", nargs=argparse.REMAINDER, metavar="CODE", help="run a text, as python -c")
+    p.add_argument("script", nargs="?", metavar="SCRIPT", help="the script to run")
+    p.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="its arguments")
     return p
 
 
@@ -89,21 +108,6 @@ def _budget_argument(given: list[str]) -> str | dict[str, str]:
             raise ValueError(f"budget {item!r}: with several budgets name the device, e.g. cpu={item}")
         table[device] = amount
     return table
-
-
-def _load(script: str) -> types.CodeType:
-    with open(script, "rb") as file:
-        source = file.read()
-    return compile(source, script, "exec")
-
-
-def _become_main(script: str, args: list[str]) -> dict[str, Any]:
-    module = types.ModuleType("__main__")
-    module.__dict__.update(__file__=script, __builtins__=__builtins__, __cached__=None)
-    sys.modules["__main__"] = module
-    sys.argv = [script, *args]
-    sys.path[0] = os.path.dirname(os.path.abspath(script))
-    return module.__dict__
 
 
 _HERE = os.path.dirname(os.path.abspath(_native.__file__)) + os.sep
@@ -164,7 +168,7 @@ def _budget(options: argparse.Namespace) -> budget:
     """
     asked = _budget_argument(options.budget)
     for amount in asked.values() if isinstance(asked, dict) else (asked,):
-        _native.parse_bytes(amount)
+        amount_of(amount)
     if options.policy is not None:
         _native.check_policy(options.policy)
     # Torch takes a second or two to load: what is wrong with the arguments is said before.
@@ -186,13 +190,49 @@ def _budget(options: argparse.Namespace) -> budget:
     return context if names_device or options.pool == "arena" else context._following_accelerator()
 
 
+def _program(options: argparse.Namespace) -> Program:
+    """The program that the command names."""
+    if options.module is not None:
+        return module(options.module[0], options.module[1:])
+    if options.code is not None:
+        return text(options.code[0], options.code[1:])
+    return script(options.script, options.args)
+
+
+def _check(options: argparse.Namespace) -> str | None:
+    """The fault of arguments taken together; ``None`` if there is none."""
+    for flag, given in (("-m", options.module), ("-c", options.code)):
+        if given == []:
+            return f"argument {flag}: expected one argument"
+    if options.script is None and options.module is None and options.code is None:
+        return "no program to run: expected a script, -m MODULE or -c CODE"
+    launcher = launcher_of(options.script, options.module and options.module[0])
+    if launcher is not None:
+        return refusal(launcher)
+    if options.nproc is not None and options.nproc < 1:
+        return f"--nproc {options.nproc}: expected a number of processes, at least 1"
+    return None
+
+
 def main(argv: list[str]) -> int:
-    """Runs ``remat run ARGV`` and returns the exit code; an exit of the script itself is passed on."""
+    """Runs ``remat run ARGV`` and returns the exit code; an exit of the program itself is passed on."""
     options = parser().parse_args(argv)
+    wrong = _check(options)
+    if wrong is not None:
+        return _fail(wrong)
     try:
-        code = _load(options.script)
+        log = log_of(os.environ)
+        if options.nproc is not None:
+            launch(options, argv)
+        options = of_rank(options)
+    except ValueError as error:
+        return _fail(str(error))
+    try:
+        program = _program(options)
     except OSError as error:
         return _fail(f"cannot read the script {options.script!r}: {error.strerror}")
+    except ImportError as error:
+        return _fail(f"-m {options.module[0]}: {error}")
     except (SyntaxError, ValueError) as error:
         # Python prints it without a traceback too: nothing ran.
         sys.excepthook(type(error), error.with_traceback(None), None)
@@ -204,16 +244,22 @@ def main(argv: list[str]) -> int:
             start_preloaded()
         except (RuntimeError, OSError) as error:
             return _fail(str(error))
+    if options.report is not None:
+        try:
+            with open(options.report, "w"):
+                pass
+        except OSError as error:
+            return _fail(f"cannot write the report {options.report!r}: {error.strerror}")
     try:
         context = _budget(options)
-        namespace = _become_main(options.script, options.args)
+        namespace = program.become_main()
         run = context.__enter__()
     except (ValueError, RuntimeError, OSError) as error:
         return _fail(str(error).splitlines()[0])
     _own_frames_hidden()
-    try:
-        exec(code, namespace)
-    finally:
-        context.__exit__(None, None, None)
-        print(f"remat: {run.stats()}", file=sys.stderr)
+    with Reports(run, log, options.report):
+        try:
+            exec(program.code, namespace)
+        finally:
+            context.__exit__(None, None, None)
     return 0

@@ -86,6 +86,24 @@ def physical_memory(device: torch.device) -> int | None:
         return None
 
 
+def free_memory(device: torch.device) -> int | None:
+    """Bytes of an accelerator's device that are free or that its allocator keeps for tensors; ``None`` where torch does
+    not tell."""
+    index = index_of(device)
+    try:
+        free = int(torch.accelerator.get_memory_info(index)[0])
+    except (AttributeError, RuntimeError):
+        info = getattr(device_module(device), "mem_get_info", None)
+        if info is None:
+            return None
+        free = int(info(index)[0])
+    module = device_module(device)
+    reserved, allocated = (getattr(module, f"memory_{name}", None) for name in ("reserved", "allocated"))
+    if reserved is not None and allocated is not None:
+        free += int(reserved(index)) - int(allocated(index))
+    return free
+
+
 def device_of(storage: torch.UntypedStorage) -> tuple[str, torch.device] | None:
     """Name and device of a storage; ``None`` where tensors have no memory."""
     device = storage.device

@@ -9,43 +9,28 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .ops import decomposes
 
-
-def push_mode(mode: TorchDispatchMode) -> None:
-    """Puts a mode on this thread's stack."""
-    _push_mode(mode)
-
-
-def pop_mode() -> None:
-    """Takes the topmost mode off this thread's stack."""
-    _pop_mode()
-
-
-def push_beneath(mode: TorchDispatchMode) -> None:
-    """Puts a mode on this thread's stack, below all others."""
-    others = _lifted()
-    _push_mode(mode)
-    _put_back(others)
-
-
-def drop_beneath(mode: TorchDispatchMode) -> None:
-    """Takes out of this thread's stack what :func:`push_beneath` put there: the lowest place that has the mode."""
-    others = _lifted()
-    lowest = max(place for place, other in enumerate(others) if other is mode)
-    _put_back(others[:lowest] + others[lowest + 1 :])
+# The stack of this thread's modes. These are functions of torch's C++: Python runs the handler of a signal as it enters
+# a function of its own, so that an interrupt there would leave a mode pushed that ought to go.
+#: ``push_mode(mode)`` puts a mode on the stack.
+push_mode = torch._C._push_on_torch_dispatch_stack
+#: ``pop_mode()`` takes the topmost mode off, and returns it.
+pop_mode = functools.partial(torch._C._pop_torch_dispatch_stack, None)
+#: ``count_modes()`` says how many there are.
+count_modes = torch._C._len_torch_dispatch_stack
 
 
 def _lifted() -> list[TorchDispatchMode]:
     """All modes of this thread's stack, which is empty then; the topmost first."""
-    return [_pop_mode() for _ in range(torch._C._len_torch_dispatch_stack())]
+    return [pop_mode() for _ in range(count_modes())]
 
 
 def _put_back(modes: list[TorchDispatchMode]) -> None:
     for mode in reversed(modes):
-        _push_mode(mode)
+        push_mode(mode)
 
 
 def drop_mode(mode: TorchDispatchMode) -> None:
@@ -77,13 +62,13 @@ def below_autograd() -> Iterator[None]:
 def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
     """Runs an op with the mode active again, so that the mode sees the ops that it is made of."""
     kwargs = kwargs or {}
-    _push_mode(mode)
+    push_mode(mode)
     try:
         if decomposes(func):
             return func.decompose(*args, **kwargs)
         return func(*args, **kwargs)
     finally:
-        _pop_mode()
+        pop_mode()
 
 
 # Kernels that call further ops count on these for conjugates, negations and zeros that are not carried out yet.

@@ -1,0 +1,72 @@
+"""Programs on several processes: each enters a budget of its own.
+
+A launcher such as ``torchrun`` starts Python anew for each process, where no budget would be in force. So ``remat run``
+starts the launcher, and each process is a ``remat run``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+#: Modules that start the program in processes of their own.
+LAUNCHERS = (
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+)
+
+#: Stands for the number of a process in the name of a file.
+_RANK = "{rank}"
+
+#: Options that name files which a run writes.
+_FILES = ("trace", "report", "plan_out")
+
+_COMMANDS = ("torchrun", "accelerate", "deepspeed")
+
+
+def launcher_of(script: str | None, module: str | None) -> str | None:
+    """The launcher that a command names as its program."""
+    if module is not None:
+        return module if module in LAUNCHERS else None
+    name = os.path.basename(script or "")
+    return name if name in _COMMANDS else None
+
+
+def refusal(launcher: str) -> str:
+    """Why a launcher is not run inside a budget, and the way out."""
+    return (
+        f"{launcher} starts processes of its own, which would run without a budget: have each enter one, with "
+        "`remat run --budget BYTES --nproc N train.py` or `torchrun ... -m remat run --budget BYTES train.py`"
+    )
+
+
+def launch(options: argparse.Namespace, argv: list[str]) -> None:
+    """Goes on as torch's launcher, which starts ``remat run ARGV`` in each process. Does not return.
+
+    ``ValueError`` for a file that all processes would write.
+    """
+    for name in _FILES:
+        path = getattr(options, name)
+        if path is not None and _RANK not in path:
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag} {path!r}: {options.nproc} processes would write it; put {_RANK} into its name")
+    command = [sys.executable, "-m", LAUNCHERS[0], "--standalone", "--nproc-per-node", str(options.nproc)]
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [*command, "-m", "remat", "run", *_without_nproc(argv)])
+
+
+def _without_nproc(argv: list[str]) -> list[str]:
+    """The arguments without the first ``--nproc``, which is ours: those of the program come after."""
+    at = next(i for i, word in enumerate(argv) if word == "--nproc" or word.startswith("--nproc="))
+    return argv[:at] + argv[at + (2 if argv[at] == "--nproc" else 1) :]
+
+
+def of_rank(options: argparse.Namespace) -> argparse.Namespace:
+    """The options with the number of this process in the names of files."""
+    named = {name: getattr(options, name) for name in _FILES}
+    own = {name: path and path.replace(_RANK, os.environ.get("RANK", "0")) for name, path in named.items()}
+    return argparse.Namespace(**{**vars(options), **own})

@@ -1,0 +1,84 @@
+"""The program that ``remat run`` runs as ``__main__``: a script, a module or a text, as Python itself takes them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that was found and compiled, and what Python tells it of itself."""
+
+    code: types.CodeType
+    #: What it sees as ``sys.argv``.
+    argv: list[str]
+    #: Where it looks for modules first.
+    folder: str
+    #: Attributes of its module ``__main__``, beside those of every module.
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+    def become_main(self) -> dict[str, Any]:
+        """Takes the place of the module ``__main__``; returns its namespace."""
+        module = types.ModuleType("__main__")
+        module.__dict__.update(__builtins__=__builtins__, **self.attributes)
+        sys.modules["__main__"] = module
+        sys.argv = self.argv
+        sys.path[0] = self.folder
+        return module.__dict__
+
+
+def script(path: str, arguments: list[str]) -> Program:
+    """A script, by its path. ``OSError`` if it cannot be read, ``SyntaxError`` or ``ValueError`` if it is no Python."""
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec")
+    folder = os.path.dirname(os.path.abspath(path))
+    return Program(code, [path, *arguments], folder, {"__file__": path, "__cached__": None})
+
+
+def text(source: str, arguments: list[str]) -> Program:
+    """A text, as ``python -c`` takes it; ``SyntaxError`` if it is no Python."""
+    return Program(compile(source, "<string>", "exec"), ["-c", *arguments], "")
+
+
+def module(name: str, arguments: list[str]) -> Program:
+    """A module or a package, as ``python -m`` takes it; ``ImportError`` that says why there is none.
+
+    Packages around it are imported, as Python does before it runs one.
+    """
+    sys.path[0] = os.getcwd()
+    spec = _spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        package, name = name, f"{name}.__main__"
+        spec = _spec(name)
+        if spec is None:
+            raise ImportError(f"{package!r} is a package without a module __main__, and cannot be run")
+    if spec is None:
+        raise ImportError(f"there is no module {name!r}")
+    code = spec.loader.get_code(name) if hasattr(spec.loader, "get_code") else None
+    if code is None:
+        raise ImportError(f"the module {name!r} is not written in Python")
+    attributes = {
+        "__file__": spec.origin,
+        "__cached__": spec.cached,
+        "__loader__": spec.loader,
+        "__package__": spec.parent,
+        "__spec__": spec,
+    }
+    return Program(code, [spec.origin or name, *arguments], os.getcwd(), attributes)
+
+
+def _spec(name: str) -> Any:
+    try:
+        return importlib.util.find_spec(name)
+    except ModuleNotFoundError as error:
+        # Of the module itself, or of what a package around it imports.
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            return None
+        raise
+    except ValueError:
+        return None  # a name such as "..train"

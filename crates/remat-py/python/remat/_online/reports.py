@@ -1,0 +1,130 @@
+"""What ``remat run`` tells of a run: a line on a terminal while it goes on, and a report at its end."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from .. import _native
+
+if TYPE_CHECKING:
+    from .run import Run, Stats
+
+#: What is told: nothing, the report, or the report and on a terminal the line.
+Log = Literal["off", "report", "status"]
+
+#: Seconds between two lines.
+_PAUSE = 1.0
+
+
+def log_of(environment: Mapping[str, str]) -> Log:
+    """The choice of ``REMAT_LOG``; ``ValueError`` for one that there is not."""
+    asked = environment.get("REMAT_LOG", "status")
+    if asked not in get_args(Log):
+        raise ValueError(f"REMAT_LOG {asked!r}: expected off, report or status")
+    return asked  # type: ignore[return-value]
+
+
+def status_line(stats: Stats) -> str:
+    """A run in a line: how long, how far, the budget in use, what it costs."""
+    fmt = _native.format_bytes
+    steps = f", {stats.plan.steps} steps as planned" if stats.plan is not None and stats.plan.steps else ""
+    of = f" of {fmt(stats.budget)}" if stats.budget else ""
+    return (
+        f"remat: {stats.seconds:.0f} s{steps}, {stats.ops} ops, {fmt(stats.used)}{of} in use, "
+        f"{stats.evictions} evictions, {stats.slowdown:.2f} times as long"
+    )
+
+
+class Reports:
+    """Tells of a run from its beginning to its end, however that comes."""
+
+    def __init__(self, run: Run, log: Log, file: str | None) -> None:
+        self._run = run
+        self._log = log
+        self._file = file
+        self._pid = os.getpid()
+        self._latest: Stats | None = None
+        self._ended = threading.Event()
+        self._told = threading.Lock()
+        self._shows = log == "status" and sys.stderr.isatty()
+        self._before: Any = None
+
+    def __enter__(self) -> Reports:
+        if self._shows:
+            # Not a `threading.Thread`, of which the program would see one more.
+            _thread.start_new_thread(self._show, ())
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._terminated)
+            self._before = signal.SIG_DFL
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if os.getpid() != self._pid:
+            return  # a child of a fork; the report is its parent's
+        if self._before is not None and signal.getsignal(signal.SIGTERM) == self._terminated:
+            signal.signal(signal.SIGTERM, self._before)
+        self._tell(self._run.stats(), _end_of(value))
+
+    def _tell(self, stats: Stats | None, end: str) -> None:
+        self._ended.set()
+        with self._told:
+            if self._shows:
+                sys.stderr.write("\r\x1b[K")
+            if self._log != "off":
+                print(f"remat: {stats or 'ended amid an op, without figures'}", file=sys.stderr, flush=True)
+            if self._file is not None:
+                with open(self._file, "w") as file:
+                    json.dump(_report(stats, end), file, indent=2)
+                    file.write("\n")
+
+    def _show(self) -> None:
+        while not self._ended.wait(_PAUSE):
+            stats = self._stats()
+            with self._told:
+                if stats is not None and not self._ended.is_set():
+                    self._latest = stats
+                    sys.stderr.write(f"\r\x1b[K{status_line(stats)}")
+                    sys.stderr.flush()
+
+    def _stats(self) -> Stats | None:
+        try:
+            return self._run.stats()
+        except RuntimeError:
+            return None  # this thread is amid an op
+
+    def _terminated(self, number: int, _frame: FrameType | None) -> None:
+        """The signal does what it does to a program without a handler, and the report comes before."""
+        signal.signal(number, signal.SIG_DFL)
+        if os.getpid() == self._pid and not self._ended.is_set():
+            self._tell(self._stats() or self._latest, "SIGTERM")
+        os.kill(os.getpid(), number)
+
+
+def _end_of(error: BaseException | None) -> str:
+    """How a program ended."""
+    if error is None:
+        return "done"
+    if isinstance(error, SystemExit):
+        code = 0 if error.code is None else error.code
+        return "done" if code == 0 else f"exit {code}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _report(stats: Stats | None, end: str) -> dict[str, Any]:
+    """The report for programs."""
+    told: dict[str, Any] = {"format": "remat-run", "version": 1, "argv": sys.argv, "end": end, "at": time.time()}
+    if stats is not None:
+        told |= {"slowdown": stats.slowdown, **asdict(stats)}
+    return told

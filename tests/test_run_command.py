@@ -1,0 +1,326 @@
+"""What `remat run` takes and tells: scripts, modules and texts; amounts of memory; processes; reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+from process import PYTHON, REMAT, environment, program, ran, signalled
+from remat._memory.amounts import AUTO, Amount, amount_of, auto_of, main_memory
+
+RUN = [*REMAT, "run", "--budget"]
+
+TRAINING = """
+    import torch
+    torch.manual_seed(0)
+    weights = [(torch.randn(64, 64) / 8).requires_grad_() for _ in range(12)]
+    x = torch.randn(512, 64)
+    for step in range(3):
+        hidden = x
+        for weight in weights:
+            hidden = (hidden @ weight).tanh()
+        loss = hidden.square().mean()
+        loss.backward()
+        for weight in weights:
+            weight.grad = None
+        print(loss.item().hex(), flush=True)
+"""
+
+TELLS_OF_ITSELF = """
+    import json, os, sys
+    print(json.dumps([sys.argv, __name__, __package__, globals().get("__file__"), sys.path[0], os.getcwd()]))
+    print(__spec__ and __spec__.name, __loader__ is not None if "__loader__" in globals() else None)
+    assert sys.modules["__main__"].__dict__ is globals()
+    if len(sys.argv) > 2:
+        sys.exit(int(sys.argv[2]))
+"""
+
+
+def package(where: Path) -> None:
+    """A package to run, with a module that imports from it."""
+    own = textwrap.dedent(TELLS_OF_ITSELF)
+    (where / "trainer").mkdir()
+    program(where / "trainer", f"from . import width\nwidth.check()\n{own}", "step.py")
+    program(where / "trainer", own, "__main__.py")
+    program(where / "trainer", "", "__init__.py")
+    program(where / "trainer", "def check(): print('of the package')\n", "width.py")
+
+
+@pytest.mark.parametrize("words", [["-m", "trainer.step", "--epochs", "3"], ["-m", "trainer", "x"], ["-m", "trainer"]])
+def test_modules_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    package(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    plain, budgeted = ran([*PYTHON, *words]), ran([*RUN, "1GiB", *words])
+    assert budgeted.out == plain.out
+    assert "trainer" in plain.out
+    assert budgeted.code == plain.code == (3 if "3" in words else 0)
+
+
+def test_texts_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["-c", "import sys; print(sys.argv, sys.path[0], __name__); sys.exit(4)", "--budget", "x"]
+    plain, budgeted = ran([*PYTHON, *words]), ran([*RUN, "1GiB", *words])
+    assert (budgeted.out, budgeted.code) == (plain.out, plain.code)
+    assert budgeted.code == 4
+
+
+REFUSED = {
+    "no program": ([], "no program to run"),
+    "no such module": (["-m", "no_such_module"], "there is no module 'no_such_module'"),
+    "a package that cannot be run": (["-m", "json"], "without a module __main__"),
+    "-m without a module": (["-m"], "argument -m: expected one argument"),
+    "torchrun": (["torchrun", "train.py"], "would run without a budget"),
+    "torchrun as a module": (["-m", "torch.distributed.run", "train.py"], "--nproc"),
+    "accelerate": (["/usr/bin/accelerate", "launch", "train.py"], "would run without a budget"),
+    "no process": (["--nproc", "0", "train.py"], "--nproc 0"),
+    "one report for two": (["--nproc", "2", "--report", "run.json", "train.py"], "put {rank} into its name"),
+    "a report nowhere": (["--report", "/no/such/folder/run.json", "-c", "pass"], "cannot write the report"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_run_is_refused_in_one_line(name: str) -> None:
+    words, why = REFUSED[name]
+    ended = ran([*RUN, "1GiB", *words])
+    assert ended.code == 2
+    assert why in ended.err
+    assert len(ended.error_lines) == 1, ended.err
+
+
+def test_a_choice_of_the_log_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_LOG", "loud")
+    ended = ran([*RUN, "1GiB", "-c", "pass"])
+    assert ended.code == 2
+    assert "REMAT_LOG 'loud': expected off, report or status" in ended.err
+
+
+def test_amounts() -> None:
+    assert amount_of("80%") == Amount(share=0.8)
+    assert amount_of(" 12.5% ") == Amount(share=0.125)
+    assert amount_of("auto") == AUTO
+    assert amount_of("6GiB") == amount_of(6 << 30) == Amount(bytes=6 << 30)
+    for wrong in ("0%", "101%", "-5%", "%", "nan%", "inf%"):
+        with pytest.raises(ValueError, match="expected a share of the device's memory"):
+            amount_of(wrong)
+    assert auto_of(1600) == 1500
+
+
+def machine(where: Path, limits: dict[str, tuple[str, int, int]]) -> tuple[Path, Path]:
+    """Files as the kernel shows them: what is available, and by control group its limit, use and pages of files."""
+    proc, groups = where / "proc", where / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 4000 kB\nMemFree: 100 kB\nMemAvailable: 3000 kB\n")
+    (proc / "self" / "cgroup").write_text("0::/jobs/one\n")
+    for name, (limit, used, files) in limits.items():
+        folder = groups / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "memory.max").write_text(f"{limit}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 7\ninactive_file {files}\n")
+    return proc, groups
+
+
+@pytest.mark.parametrize(
+    ("limits", "free"),
+    [
+        ({}, 3000 << 10),
+        ({"jobs/one": ("max", 100, 0)}, 3000 << 10),
+        ({"jobs/one": ("1000000", 400000, 100000)}, 700000),
+        ({"jobs/one": ("1000000", 400000, 0), "jobs": ("500000", 450000, 0)}, 50000),
+        ({"jobs/one": ("1000000", 1200000, 0)}, 0),
+    ],
+)
+def test_free_memory_is_that_of_the_control_group(
+    tmp_path: Path, limits: dict[str, tuple[str, int, int]], free: int
+) -> None:
+    total, found = main_memory(*machine(tmp_path, limits))
+    assert found == free
+    assert found <= total
+
+
+def test_shares_and_what_is_free() -> None:
+    import remat
+
+    total = main_memory()[0]
+    with remat.budget("50%", device="cpu") as run:
+        assert run.stats().budget == total // 2
+        run.set_budget("25%")
+        assert run.stats().budget == total // 4
+    with remat.budget("auto", device="cpu") as run:
+        budget = run.stats().budget
+        assert budget is not None
+        assert 0 < budget <= total
+
+
+def test_a_report_for_programs(tmp_path: Path) -> None:
+    script, report = program(tmp_path, TRAINING), tmp_path / "run.json"
+    ended = ran([*RUN, "2MiB", "--policy", "dtr-eq", "--device", "cpu", "--report", report, script, "--flag"])
+    assert ended.code == 0, ended.err
+    told = json.loads(report.read_text())
+    assert (told["format"], told["version"], told["end"]) == ("remat-run", 1, "done")
+    assert told["argv"] == [str(script), "--flag"]
+    assert told["budget"] == 2 << 20
+    assert 0 < told["peak"] <= told["budget"]
+    assert told["evictions"] > 0
+    assert told["slowdown"] >= 1
+    parts = [told[f"{part}_seconds"] for part in ("recompute", "decide", "watch")]
+    assert 0 < sum(parts) < told["seconds"]
+    assert "watching" in ended.err
+
+
+ENDS = {"exit": "raise SystemExit(3)", "error": "raise KeyError('no data')", "done": "raise SystemExit"}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_report_however_the_program_ends(tmp_path: Path, end: str) -> None:
+    report = tmp_path / "run.json"
+    ended = ran(
+        [*RUN, "1GiB", "--report", report, program(tmp_path, f"import torch\ntorch.ones(3).add(1)\n{ENDS[end]}")]
+    )
+    assert ended.code == {"exit": 3, "error": 1, "done": 0}[end]
+    told = json.loads(report.read_text())
+    assert told["end"] == {"exit": "exit 3", "error": "KeyError: 'no data'", "done": "done"}[end]
+    assert told["ops"] >= 2
+    assert "remat: peak" in ended.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_report_after_signals(tmp_path: Path, number: signal.Signals) -> None:
+    script = program(
+        tmp_path,
+        """
+        import torch, time
+        torch.ones(100).add(1)
+        print("ready", flush=True)
+        while True:
+            torch.ones(100).add(1)
+            time.sleep(0.01)
+        """,
+    )
+    report = tmp_path / "run.json"
+    ended = signalled([*RUN, "1GiB", "--report", report, script], number, "ready")
+    assert ended.code == -number
+    told = json.loads(report.read_text())
+    assert told["end"].startswith({signal.SIGINT: "KeyboardInterrupt", signal.SIGTERM: "SIGTERM"}[number])
+    assert told["ops"] >= 2
+    assert ended.err.count("remat: peak") == 1
+
+
+def test_a_process_that_was_forked_does_not_report(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import os, signal, torch
+        torch.ones(3).add(1)
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+            signal.pause()
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        """,
+    )
+    ended = ran([*RUN, "1GiB", script])
+    assert ended.code == 0, ended.err
+    assert ended.err.count("remat: peak") == 1
+
+
+def on_a_terminal(command: list[str | Path], log: str | None) -> str:
+    """What a command writes on a terminal."""
+    ours, theirs = pty.openpty()
+    told = environment()
+    told.pop("REMAT_LOG", None)
+    if log is not None:
+        told["REMAT_LOG"] = log
+    with subprocess.Popen(
+        [str(part) for part in command], stdout=subprocess.DEVNULL, stderr=theirs, env=told
+    ) as process:
+        os.close(theirs)
+        seen = b""
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:
+                break  # Linux says so at the end
+            if not part:
+                break
+            seen += part
+    os.close(ours)
+    assert process.returncode == 0, seen
+    return seen.decode(errors="replace")
+
+
+@pytest.mark.parametrize("log", [None, "report", "off"])
+def test_a_line_tells_of_the_run_on_a_terminal(tmp_path: Path, log: str | None) -> None:
+    script = program(tmp_path, "import time, torch\nx = torch.ones(100).add(1)\ntime.sleep(2.5)\nx.add(1)\n")
+    seen = on_a_terminal([*RUN, "1GiB", script], log)
+    assert ("\r\x1b[Kremat: " in seen and " in use, " in seen) == (log is None), seen
+    assert ("remat: peak" in seen) == (log != "off"), seen
+
+
+RANK = """
+    import os, torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
+    weights = [(torch.randn(64, 64) / 8).requires_grad_() for _ in range(12)]
+    hidden = torch.randn(512, 64)
+    for weight in weights:
+        hidden = (hidden @ weight).tanh()
+    hidden.square().mean().backward()
+    for weight in weights:
+        dist.all_reduce(weight.grad)
+    total = sum(weight.grad.double().sum() for weight in weights)
+    folder = os.environ["OUT"]
+    with open(f"{folder}/loss-{dist.get_rank()}", "w") as file:
+        file.write(total.item().hex())
+    dist.destroy_process_group()
+"""
+
+
+def test_each_process_has_its_own_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = program(tmp_path, RANK)
+    monkeypatch.setenv("OUT", str(tmp_path))
+    plain = ran([*PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script])
+    assert plain.code == 0, plain.err
+    expected = [(tmp_path / f"loss-{rank}").read_text() for rank in range(2)]
+    report = tmp_path / "run-{rank}.json"
+    ended = ran([*RUN, "1900KiB", "--device", "cpu", "--nproc", "2", "--report", report, script])
+    assert ended.code == 0, ended.err
+    for rank in range(2):
+        assert (tmp_path / f"loss-{rank}").read_text() == expected[rank]
+        told = json.loads((tmp_path / f"run-{rank}.json").read_text())
+        assert told["peak"] <= told["budget"] == 1900 << 10
+        assert told["evictions"] > 0
+
+
+def test_a_run_that_thrashes_says_so_once(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import torch, warnings
+        x = torch.ones(256, 256, requires_grad=True)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            more = 0
+            while more < 3:
+                hidden = x
+                for _ in range(150):
+                    hidden = hidden.tanh()
+                hidden.sum().backward()
+                x.grad = None
+                more += bool(told)
+        print(*(warning.message for warning in told), sep="\\n")
+        """,
+    )
+    ended = ran([*RUN, "3MiB", "--policy", "lru", "--device", "cpu", script])
+    assert ended.code == 0, ended.err
+    (line,) = ended.out.splitlines()
+    assert "recomputing and deciding took" in line
+    assert "within a budget of 3.00 MiB" in line
+    assert "holds up to 38." in line
+    assert "for example 20." in line
