@@ -163,8 +163,8 @@ def examples_of(text: str, where: str) -> Iterator[Shown]:
 
 TRAIN = """
 import torch
-model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(4)))
-for step in range(2):
+model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(8)))
+for step in range(6):
     loss = model(torch.randn(64, 32)).square().mean()
     loss.backward()
 """

@@ -1,4 +1,4 @@
-"""What `remat run` takes and tells: scripts, modules and texts; amounts of memory; processes; reports."""
+"""The things `remat run` takes and tells: scripts, modules and texts; amounts of memory; processes; reports."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_a_process_that_was_forked_does_not_report(tmp_path: Path) -> None:
 
 
 def on_a_terminal(command: list[str | Path], log: str | None) -> str:
-    """What a command writes on a terminal."""
+    """The output of a command on a terminal."""
     ours, theirs = pty.openpty()
     told = environment()
     told.pop("REMAT_LOG", None)

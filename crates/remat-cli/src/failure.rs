@@ -31,7 +31,7 @@ impl Failure {
             }
             Failure::NeedsPython => {
                 complain(format_args!(
-                    "remat run needs the Python package: pip install . (or: python -m remat run ...)"
+                    "remat run and remat measure need the Python package: pip install . (or: python -m remat run ...)"
                 ));
                 2
             }

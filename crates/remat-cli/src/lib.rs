@@ -82,6 +82,6 @@ fn perform(command: Command, watch: &Watch) -> Result<(), Failure> {
             command: VerifyCommand::Step { log, plan, json },
         } => verify::step::run(&log, &plan, json),
         Command::Policies => policies::run(),
-        Command::Run { .. } => Err(Failure::NeedsPython),
+        Command::Run { .. } | Command::Measure { .. } => Err(Failure::NeedsPython),
     }
 }

@@ -37,6 +37,7 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "\
 Examples:
   remat run --budget 6GiB train.py        train inside 6 GiB (needs the Python package)
+  remat measure train.py                  its peak, and what smaller budgets would cost (needs the package)
   remat trace info step.trace.zst         what a recorded step holds, and its peak without a budget
   remat simulate step.trace.zst           what it would cost to run it inside smaller budgets
   remat min-budget step.trace.zst         the smallest budget that it runs in
@@ -106,6 +107,15 @@ pub(crate) enum Command {
     },
     /// List the eviction policies, one a line
     Policies,
+    /// Tell what a Python program takes, and what smaller budgets would cost it (needs the Python package)
+    ///
+    /// This command is part of the Python package: `pip install .` and then `remat measure ...`, or
+    /// `python -m remat measure ...`.
+    Measure {
+        /// Arguments for the Python package; see `python -m remat measure --help`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Run a Python program inside a budget (needs the Python package)
     ///
     /// This command is part of the Python package: `pip install .` and then `remat run ...`, or

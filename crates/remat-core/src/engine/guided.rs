@@ -18,6 +18,39 @@ impl Engine {
         self.learns = Some(device);
     }
 
+    /// [`learn_steps`](Engine::learn_steps), also for steps in which nothing is replayed, such as those of a program
+    /// that runs without a budget. Much of the memory must rise and fall in such a step.
+    ///
+    /// ```
+    /// use remat_core::*;
+    ///
+    /// let mut engine = Engine::new(Config::default());
+    /// engine.learn_all_steps(DeviceId(0));
+    /// let weights = engine.constant(Bytes(10), DeviceId(0))?;
+    /// let (workspace, workspace_device) = (Bytes(0), DeviceId(0));
+    /// let mut step = None;
+    /// for _ in 0..4 {
+    ///     let mut made = vec![weights];
+    ///     for number in 0..50 {
+    ///         let inputs = &made[made.len() - 1..];
+    ///         let outputs = &[Output::Fresh { bytes: Bytes((1 << 20) + number), device: DeviceId(0) }];
+    ///         let spec = OpSpec { inputs, outputs, workspace, workspace_device, replay: Replay::Allowed };
+    ///         let op = engine.begin(&spec)?;
+    ///         engine.finish(op, &Finished { cost: Cost(5), bytes: None })?;
+    ///         made.push(engine.outputs(op)[0]);
+    ///     }
+    ///     made[1..].iter().try_for_each(|&tensor| engine.release(tensor))?;
+    ///     engine.collected();
+    ///     step = step.or(engine.recorded_step());
+    /// }
+    /// assert_eq!(step.map(|step| step.signatures.len()), Some(50));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn learn_all_steps(&mut self, device: DeviceId) {
+        self.learns = None;
+        self.guides().learn_all_for(device);
+    }
+
     /// A step of the program begins with the op that is announced next. A front end may tell so; from then on, the
     /// steps that are learned are those between two calls, or up to eight of them in a row, however much the program
     /// refers to after them.

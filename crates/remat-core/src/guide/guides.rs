@@ -95,6 +95,12 @@ impl Guides {
         self.device = Some(device);
     }
 
+    /// The same, for steps too in which nothing is replayed.
+    pub(crate) fn learn_all_for(&mut self, device: DeviceId) {
+        self.device = Some(device);
+        self.repeats.find_unreplayed();
+    }
+
     /// Forgets steps and plans.
     pub(crate) fn forget(&mut self) {
         self.follower.forget();

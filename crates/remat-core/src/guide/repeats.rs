@@ -79,6 +79,9 @@ pub(super) struct Repeats {
     high: High,
     /// The ops before which the program marked the last steps, in order.
     marks: Vec<usize>,
+    /// Whether periods are found too in which nothing was replayed. Most of the memory must rise and fall in these:
+    /// else each loop over parameters would be one.
+    unreplayed: bool,
     /// Where so many ops in a row ended last, by their hash.
     ends: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
 }
@@ -101,6 +104,11 @@ impl Repeats {
     /// two periods: a step may read what was made long before, and its plan takes that as there.
     pub(super) fn counts(&self, back: u64) -> bool {
         self.longest == 0 || back <= 2 * self.longest
+    }
+
+    /// Finds periods from now on too in which nothing was replayed.
+    pub(super) fn find_unreplayed(&mut self) {
+        self.unreplayed = true;
     }
 
     /// Takes in the op that is announced. Returns the period if one ends with it in which ops were replayed, none of
@@ -150,6 +158,7 @@ impl Repeats {
             return None;
         }
         let judged = self.longest == 0 || period as u64 <= self.longest;
+        let judged = judged && (!self.unreplayed || self.high.at >= middle);
         if judged && self.is_start(middle) {
             return Some(self.period(middle, hash));
         }
@@ -197,11 +206,12 @@ impl Repeats {
         None
     }
 
-    /// Whether the ops between two are the same as those after them, and ops were replayed among the latter.
+    /// Whether the ops between two are the same as those after them, and ops were replayed among the latter if that
+    /// matters.
     fn repeat(&self, earlier: usize, middle: usize) -> bool {
         let end = self.moments.len();
-        self.moments[middle].replayed < self.moments[end - 1].replayed
-            && self.hash(earlier, middle) == self.hash(middle, end)
+        let replayed = self.moments[middle].replayed < self.moments[end - 1].replayed;
+        (replayed || self.unreplayed) && self.hash(earlier, middle) == self.hash(middle, end)
     }
 
     /// A hash of the ops from this one on, whichever comes first.
@@ -357,6 +367,32 @@ mod tests {
         assert!(periods(4, &hill(400), usize::MAX, |_| 0).is_empty());
         // The op that is replayed at 300 is of the step before.
         assert!(periods(9, &hill(400), 300, |_| 401).is_empty());
+    }
+
+    #[test]
+    fn steps_without_replays_are_found_where_asked() {
+        // Two hills with a loop that takes no memory after each, as of an optimizer.
+        let mut step = hill(400);
+        step.extend((0..200).map(|at| (at % 5 + 5000, 1 << 20)));
+        let mut repeats = Repeats::default();
+        repeats.find_unreplayed();
+        let mut found = Vec::new();
+        for (at, &(signature, referenced)) in (0..).zip(step.iter().cycle().take(3 * step.len())) {
+            let moment = Moment {
+                signature,
+                referenced,
+                count: 1,
+                replayed: 0,
+                back: 0,
+            };
+            if let Some(period) = repeats.push(moment, &[]) {
+                found.push((at, period.signatures.len(), period.replayed));
+            }
+        }
+        assert!(!found.is_empty());
+        assert!(found
+            .iter()
+            .all(|&(at, ops, replayed)| at >= 1199 && ops == 600 && replayed == 0));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-"""The ``remat`` command: ``run`` is written in Python, all else is the code of the Rust binary."""
+"""The ``remat`` command: ``run`` and ``measure`` are written in Python, all else is the code of the Rust binary."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ def main() -> int:
         from ._online.script import main as run
 
         return run(sys.argv[2:])
+    if sys.argv[1:2] == ["measure"]:
+        from ._online.measured import main as measure
+
+        return measure(sys.argv[2:])
     from ._native import cli
 
     return cli(["remat", *sys.argv[1:]])

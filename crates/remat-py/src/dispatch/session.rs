@@ -1,5 +1,6 @@
 //! The session as Python sees it: the dispatch mode's class and its methods.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
@@ -329,6 +330,26 @@ impl Session {
         let mut held = self.enter_outside_ops(py, "step")?;
         held.state.executor.engine.mark_step();
         Ok(())
+    }
+
+    /// Records steps that repeat from now on.
+    fn measure_steps(&self, py: Python<'_>) {
+        if let Some(mut held) = self.lock.enter(py) {
+            held.state.executor.measure_steps();
+        }
+    }
+
+    /// Ops of the recorded step that takes most memory, and its bytes at rest; the step is written into a file. `None`
+    /// if none was recorded.
+    ///
+    /// # Errors
+    /// `OSError` if the file cannot be written.
+    fn write_measured(&self, py: Python<'_>, path: PathBuf) -> PyResult<Option<(usize, u64)>> {
+        let Some(held) = self.lock.enter(py) else {
+            return Ok(None);
+        };
+        let step = held.state.executor.write_measured(&path)?;
+        Ok(step.map(|step| (step.ops, step.at_rest)))
     }
 
     /// Notes a name in the trace.

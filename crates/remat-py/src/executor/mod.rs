@@ -2,6 +2,7 @@
 
 mod accelerators;
 mod constants;
+mod measured;
 mod native;
 mod perform;
 mod placed;

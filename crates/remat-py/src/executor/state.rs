@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use remat_core::{DeviceId, Engine, Error, Observed, OpId, Placement, Step, StorageId, TensorId};
+use remat_core::{
+    DeviceId, Engine, Error, Observed, OpId, Placement, Recorded, Step, StorageId, TensorId,
+};
 use rustc_hash::FxHashMap;
 
 use super::planning::Planning;
@@ -61,6 +63,8 @@ pub struct Executor {
     pub trace: Option<Trace>,
     /// Plans of steps, if steps are planned.
     pub planning: Option<Planning>,
+    /// The steps that repeat, as they were recorded, if a run is measured.
+    pub measured: Option<Vec<Recorded>>,
     /// Nanoseconds spent replaying.
     pub replay_ns: u64,
     /// Name of the op being prepared, for errors.
@@ -125,6 +129,7 @@ impl Executor {
             global_state,
             trace,
             planning: None,
+            measured: None,
             replay_ns: 0,
             current: String::new(),
             given: Vec::new(),

@@ -38,7 +38,7 @@ AUTO = Amount()
 
 
 def amount_of(budget: Budget) -> Amount:
-    """What a budget says; ``ValueError`` for one that makes no sense.
+    """The amount that a budget names; ``ValueError`` for one that makes no sense.
 
     >>> amount_of("80%").share
     0.8

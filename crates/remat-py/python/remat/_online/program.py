@@ -1,7 +1,8 @@
-"""The program that ``remat run`` runs as ``__main__``: a script, a module or a text, as Python itself takes them."""
+"""The program that a command runs as ``__main__``: a script, a module or a text, as Python itself takes them."""
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import sys
@@ -30,6 +31,49 @@ class Program:
         sys.argv = self.argv
         sys.path[0] = self.folder
         return module.__dict__
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Has a command take a program, after its own options."""
+    rest = argparse.REMAINDER
+    parser.add_argument("-m", dest="module", nargs=rest, metavar="MODULE", help="run a module, as python -m")
+    parser.add_argument("-c", dest="code", nargs=rest, metavar="CODE", help="run a text, as python -c")
+    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script to run")
+    parser.add_argument("args", nargs=rest, metavar="ARGUMENT", help="its arguments")
+
+
+def missing(options: argparse.Namespace) -> str | None:
+    """The fault of a command that names no program; ``None`` if it names one."""
+    for flag, given in (("-m", options.module), ("-c", options.code)):
+        if given == []:
+            return f"argument {flag}: expected one argument"
+    if options.script is None and options.module is None and options.code is None:
+        return "no program to run: expected a script, -m MODULE or -c CODE"
+    return None
+
+
+def fail(message: str) -> int:
+    """Tells what is wrong with a command; returns the exit code."""
+    print(f"remat: {message}", file=sys.stderr)
+    return 2
+
+
+def find(options: argparse.Namespace) -> Program | int:
+    """The program that a command names. Where there is none, the reason was told, and this is the exit code."""
+    try:
+        if options.module is not None:
+            return module(options.module[0], options.module[1:])
+        if options.code is not None:
+            return text(options.code[0], options.code[1:])
+        return script(options.script, options.args)
+    except OSError as error:
+        return fail(f"cannot read the script {options.script!r}: {error.strerror}")
+    except ImportError as error:
+        return fail(f"-m {options.module[0]}: {error}")
+    except (SyntaxError, ValueError) as error:
+        # Python prints it without a traceback too: nothing ran.
+        sys.excepthook(type(error), error.with_traceback(None), None)
+        return 1
 
 
 def script(path: str, arguments: list[str]) -> Program:

@@ -1,4 +1,4 @@
-"""What ``remat run`` tells of a run: a line on a terminal while it goes on, and a report at its end."""
+"""The news of a run from ``remat run``: a line on a terminal while it goes on, and a report at its end."""
 
 from __future__ import annotations
 

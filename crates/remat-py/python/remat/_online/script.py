@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-import threading
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .. import _native
 from .._memory.amounts import amount_of
 from .choices import COSTS, DEFAULT_POLICIES, POOLS
 from .launch import launch, launcher_of, of_rank, refusal
-from .program import Program, module, script, text
+from .program import add_arguments, fail, find, missing
 from .reports import Reports, log_of
+from .tracebacks import own_frames_hidden
 
 if TYPE_CHECKING:
     from .budget import budget
@@ -25,7 +23,7 @@ _EXAMPLES = """examples:
   remat run --budget cuda:0=6GiB --budget cpu=8GiB train.py
   remat run --budget 2GiB --pool arena train.py
   remat run --budget 2GiB --plan-out train.plan.json train.py
-  remat run --budget 80% -m package.train --epochs 3
+  remat run --budget 80% -m train --epochs 3
   remat run --budget auto --report run.json train.py
   remat run --budget 2GiB --nproc 2 --report run-{rank}.json train.py
 
@@ -86,16 +84,8 @@ def parser() -> argparse.ArgumentParser:
         help="run the program in N processes of torch.distributed, each inside the budget; {rank} in the name of a "
         "file stands for the process",
     )
-    p.add_argument("-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE", help="run a module, as python -m")
-    p.add_argument("-c", dest="code", nargs=argparse.REMAINDER, metavar="CODE", help="run a text, as python -c")
-    p.add_argument("script", nargs="?", metavar="SCRIPT", help="the script to run")
-    p.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGUMENT", help="its arguments")
+    add_arguments(p)
     return p
-
-
-def _fail(message: str) -> int:
-    print(f"remat: {message}", file=sys.stderr)
-    return 2
 
 
 def _budget_argument(given: list[str]) -> str | dict[str, str]:
@@ -108,57 +98,6 @@ def _budget_argument(given: list[str]) -> str | dict[str, str]:
             raise ValueError(f"budget {item!r}: with several budgets name the device, e.g. cpu={item}")
         table[device] = amount
     return table
-
-
-_HERE = os.path.dirname(os.path.abspath(_native.__file__)) + os.sep
-
-
-def _without_own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of this package and without those that led to :func:`main`."""
-    kept: list[TracebackType] = []
-    while trace is not None:
-        if trace.tb_frame.f_code is main.__code__:
-            kept.clear()
-        elif not trace.tb_frame.f_code.co_filename.startswith(_HERE):
-            kept.append(trace)
-        trace = trace.tb_next
-    shown: TracebackType | None = None
-    for trace in reversed(kept):
-        shown = TracebackType(shown, trace.tb_frame, trace.tb_lasti, trace.tb_lineno)
-    return shown
-
-
-def _hide_own_frames(error: BaseException) -> None:
-    """Takes this package's frames out of the traceback of an exception, and of all exceptions that led to it."""
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        link = waiting.pop()
-        if link is None or id(link) in seen:
-            continue
-        seen.add(id(link))
-        link.__traceback__ = _without_own_frames(link.__traceback__)
-        waiting += [link.__cause__, link.__context__]
-
-
-def _own_frames_hidden() -> None:
-    """Has tracebacks show the script's own frames alone, as under plain Python."""
-    show, show_in_thread = sys.excepthook, threading.excepthook
-
-    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        value.__traceback__ = trace
-        _hide_own_frames(value)
-        show(kind, value, value.__traceback__)
-
-    def hook_in_thread(args: threading.ExceptHookArgs) -> None:
-        if args.exc_value is None:
-            show_in_thread(args)
-            return
-        _hide_own_frames(args.exc_value)
-        shown = (args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread)
-        show_in_thread(threading.ExceptHookArgs(shown))
-
-    sys.excepthook, threading.excepthook = hook, hook_in_thread
 
 
 def _budget(options: argparse.Namespace) -> budget:
@@ -190,22 +129,11 @@ def _budget(options: argparse.Namespace) -> budget:
     return context if names_device or options.pool == "arena" else context._following_accelerator()
 
 
-def _program(options: argparse.Namespace) -> Program:
-    """The program that the command names."""
-    if options.module is not None:
-        return module(options.module[0], options.module[1:])
-    if options.code is not None:
-        return text(options.code[0], options.code[1:])
-    return script(options.script, options.args)
-
-
 def _check(options: argparse.Namespace) -> str | None:
     """The fault of arguments taken together; ``None`` if there is none."""
-    for flag, given in (("-m", options.module), ("-c", options.code)):
-        if given == []:
-            return f"argument {flag}: expected one argument"
-    if options.script is None and options.module is None and options.code is None:
-        return "no program to run: expected a script, -m MODULE or -c CODE"
+    wrong = missing(options)
+    if wrong is not None:
+        return wrong
     launcher = launcher_of(options.script, options.module and options.module[0])
     if launcher is not None:
         return refusal(launcher)
@@ -219,44 +147,37 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv)
     wrong = _check(options)
     if wrong is not None:
-        return _fail(wrong)
+        return fail(wrong)
     try:
         log = log_of(os.environ)
         if options.nproc is not None:
             launch(options, argv)
         options = of_rank(options)
     except ValueError as error:
-        return _fail(str(error))
-    try:
-        program = _program(options)
-    except OSError as error:
-        return _fail(f"cannot read the script {options.script!r}: {error.strerror}")
-    except ImportError as error:
-        return _fail(f"-m {options.module[0]}: {error}")
-    except (SyntaxError, ValueError) as error:
-        # Python prints it without a traceback too: nothing ran.
-        sys.excepthook(type(error), error.with_traceback(None), None)
-        return 1
+        return fail(str(error))
+    program = find(options)
+    if isinstance(program, int):
+        return program
     if options.pool == "arena":
         from .arena import start_preloaded
 
         try:
             start_preloaded()
         except (RuntimeError, OSError) as error:
-            return _fail(str(error))
+            return fail(str(error))
     if options.report is not None:
         try:
             with open(options.report, "w"):
                 pass
         except OSError as error:
-            return _fail(f"cannot write the report {options.report!r}: {error.strerror}")
+            return fail(f"cannot write the report {options.report!r}: {error.strerror}")
     try:
         context = _budget(options)
         namespace = program.become_main()
         run = context.__enter__()
     except (ValueError, RuntimeError, OSError) as error:
-        return _fail(str(error).splitlines()[0])
-    _own_frames_hidden()
+        return fail(str(error).splitlines()[0])
+    own_frames_hidden(main.__code__)
     with Reports(run, log, options.report):
         try:
             exec(program.code, namespace)

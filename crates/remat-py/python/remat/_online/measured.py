@@ -1,0 +1,118 @@
+"""``remat measure``: what a program takes without a budget, and what its step would cost within smaller ones."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+from .. import _native
+from .program import add_arguments, fail, find, missing
+from .tracebacks import own_frames_hidden
+
+if TYPE_CHECKING:
+    from .run import Run
+
+_EXAMPLES = """examples:
+  remat measure train.py --epochs 3
+  remat measure --ratio 0.8,0.6,0.5 -m train
+  remat measure --out step.trace.zst train.py
+
+The program runs without a budget. It need not run for long: a step is known once it came three or four times, and
+Ctrl-C ends the program then. The table says what the step costs by plan within so many bytes; watching ops comes on
+top. With --out the step stays in a file for remat simulate, min-budget, plan step and figures.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of ``remat measure``."""
+    p = argparse.ArgumentParser(
+        prog="remat measure",
+        usage="remat measure [options] (SCRIPT | -m MODULE | -c CODE) [ARGUMENT ...]",
+        description="Run a Python program without a budget, and tell its peak and what smaller budgets would cost it.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    p.add_argument("--device", help="the device that is measured (default: the accelerator if there is one, else cpu)")
+    p.add_argument("--ratio", metavar="R,..", help="budgets, as parts of the peak (default: 0.9 to 0.2)")
+    p.add_argument("--seconds", metavar="N", help="search so long for the plan of a budget at most")
+    p.add_argument("--out", metavar="FILE", help="keep the step in a file; .zst and .gz are packed")
+    p.add_argument("--json", action="store_true", help="a line of JSON for the program, and one for each budget")
+    add_arguments(p)
+    return p
+
+
+def main(argv: list[str]) -> int:
+    """Runs ``remat measure ARGV`` and returns the exit code."""
+    options = parser().parse_args(argv)
+    wrong = missing(options)
+    if wrong is not None:
+        return fail(wrong)
+    program = find(options)
+    if isinstance(program, int):
+        return program
+    try:
+        run = _start(options.device)
+        namespace = program.become_main()
+    except (ValueError, RuntimeError) as error:
+        return fail(str(error).splitlines()[0])
+    own_frames_hidden(main.__code__)
+    ended: BaseException | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        out = options.out or os.path.join(folder, "step.trace.zst")
+        try:
+            exec(program.code, namespace)
+        except (SystemExit, KeyboardInterrupt) as error:
+            ended = error  # the program ended, or was ended once its step was known
+        finally:
+            step = run._mode.write_measured(out)
+            run._stop()
+        _tell(run.stats().peak, step, options.json)
+        if step is None:
+            return _nothing_repeats(ended)
+        return _table(out, options)
+
+
+def _start(device: str | None) -> Run:
+    from .._memory.budgets import budgets_of
+    from .._torch_internals import eager
+    from .choices import DEFAULT_POLICIES, POOLS
+    from .run import Run, Settings
+
+    run = Run(budgets_of(None, device or eager.usual_device()), Settings(DEFAULT_POLICIES[POOLS[0]]))
+    run._start()
+    run._mode.measure_steps()
+    return run
+
+
+def _tell(peak: int, step: tuple[int, int] | None, as_json: bool) -> None:
+    if as_json:
+        import json
+
+        ops, at_rest = step or (None, None)
+        print(json.dumps({"peak_bytes": peak, "step_ops": ops, "rest_bytes": at_rest}), flush=True)
+        return
+    fmt = _native.format_bytes
+    known = f"; a step of {step[0]} ops repeats, {fmt(step[1])} of it at rest" if step is not None else ""
+    print(f"peak {fmt(peak)}{known}", flush=True)
+
+
+def _nothing_repeats(ended: BaseException | None) -> int:
+    print(
+        "remat: no step repeated, so there is no table: let the program run four steps that are alike at least",
+        file=sys.stderr,
+    )
+    if isinstance(ended, SystemExit):
+        raise ended
+    return 1
+
+
+def _table(step: str, options: argparse.Namespace) -> int:
+    words = ["remat", "plan", "step", step]
+    words += ["--ratio", options.ratio] if options.ratio else ["--curve"]
+    words += ["--seconds", options.seconds] if options.seconds else []
+    words += ["--json"] if options.json else []
+    return _native.cli(words)
