@@ -265,3 +265,30 @@ def test_capturing_a_graph_inside_a_budget_is_refused(kind: type) -> None:
     ):
         kind.capture_begin(object())  # type: ignore[attr-defined]
     assert vars(kind)["capture_begin"] is before
+
+
+def restarted(name: str) -> list[int]:
+    """The budgets in which an MLP with Adam is started, the first one far too small, until it runs."""
+    budgets = [2 << 20]
+    while True:
+        torch.manual_seed(0)
+        layers = [layer for _ in range(5) for layer in (torch.nn.Linear(256, 256), torch.nn.ReLU())]
+        model = torch.nn.Sequential(*layers)
+        optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+        try:
+            with remat.budget(budgets[-1], plan="off", costs="bytes"):
+                for _ in range(3):
+                    optimizer.zero_grad()
+                    model(torch.randn(512, 256)).square().mean().backward()
+                    optimizer.step()
+        except remat.BudgetError as error:
+            budgets.append(getattr(error, name))
+            assert budgets[-1] > budgets[-2]
+            continue
+        return budgets
+
+
+def test_few_restarts_lead_to_a_budget_that_works() -> None:
+    needed, suggested = restarted("smallest"), restarted("suggested")
+    assert len(suggested) <= 7 and 2 * len(suggested) <= len(needed)
+    assert suggested[-1] <= 1.35 * needed[-1]

@@ -46,6 +46,12 @@ fn budget_that_holds(bytes: u64) -> u64 {
     tracking::slack::with_slack(bytes)
 }
 
+/// A budget to start anew with where `smallest` bytes are the least for what is known so far, and `budget` was refused.
+#[pyfunction]
+fn with_headroom(smallest: u64, budget: u64) -> u64 {
+    tracking::slack::with_headroom(smallest, budget)
+}
+
 /// Names of all eviction policies.
 #[pyfunction]
 fn policies() -> Vec<String> {
@@ -105,6 +111,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(format_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(budget_that_holds, m)?)?;
+    m.add_function(wrap_pyfunction!(with_headroom, m)?)?;
     m.add_function(wrap_pyfunction!(policies, m)?)?;
     m.add_function(wrap_pyfunction!(check_policy, m)?)?;
     m.add_function(wrap_pyfunction!(cli, m)?)?;

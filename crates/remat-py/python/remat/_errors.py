@@ -14,18 +14,26 @@ class RematError(RuntimeError):
 
 
 _INTERPRETED = "The following operation failed in the TorchScript interpreter."
-_latest: tuple[str, int, int, int, str, str | None] | None = None
+_Arguments = tuple[str, int, int, int, str, str | None, int | None]
+_latest: _Arguments | None = None
 _kept: ContextVar[list[BudgetError] | None] = ContextVar("remat_refusals", default=None)
 
 
 class BudgetError(RematError, MemoryError):
     """No order of evictions and replays fits the budget.
 
-    Every tensor is intact: raise the budget (``run.set_budget``) and go on, or start anew with ``smallest``.
+    Every tensor is intact: raise the budget (``run.set_budget``) and go on, or start anew with ``suggested``.
     """
 
     def __init__(
-        self, op: str, needed: int, smallest: int, budget: int, device: str = "cpu", why: str | None = None
+        self,
+        op: str,
+        needed: int,
+        smallest: int,
+        budget: int,
+        device: str = "cpu",
+        why: str | None = None,
+        suggested: int | None = None,
     ) -> None:
         #: The op that does not fit.
         self.op = op
@@ -33,6 +41,8 @@ class BudgetError(RematError, MemoryError):
         self.needed = needed
         #: The smallest budget, in bytes, known to work for this op from here.
         self.smallest = smallest
+        #: A budget, in bytes, to start anew with: later ops, of which nothing is known yet, may need more.
+        self.suggested = smallest if suggested is None else suggested
         #: The budget in force, in bytes.
         self.budget = budget
         #: The device it is of.
@@ -48,7 +58,8 @@ class BudgetError(RematError, MemoryError):
         way_out = (
             "an arena that has room for it here is one of" if in_arena else "the smallest budget known to work here is"
         )
-        super().__init__(f"{op} does not fit on {device}: {why}; {way_out} {fmt(smallest)} ({smallest} bytes)")
+        more = "" if suggested is None else f"; later ops may need more, {fmt(suggested)} leaves room for them"
+        super().__init__(f"{op} does not fit on {device}: {why}; {way_out} {fmt(smallest)} ({smallest} bytes){more}")
         global _latest
         _latest = self.__reduce__()[1]
         kept = _kept.get()
@@ -66,8 +77,10 @@ class BudgetError(RematError, MemoryError):
         )
         return cls(op, capacity - free + wanted, smallest, capacity, "cpu", why)
 
-    def __reduce__(self) -> tuple[type[BudgetError], tuple[str, int, int, int, str, str | None]]:
-        return (BudgetError, (self.op, self.needed, self.smallest, self.budget, self.device, self._why))
+    def __reduce__(self) -> tuple[type[BudgetError], _Arguments]:
+        suggested = self.suggested if self.suggested > self.smallest else None
+        told = (self.op, self.needed, self.smallest, self.budget, self.device, self._why, suggested)
+        return (BudgetError, told)
 
 
 @contextmanager

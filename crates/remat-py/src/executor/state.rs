@@ -23,7 +23,7 @@ use crate::tracking::devices::{Device, Follow, PLACED};
 use crate::tracking::ledger::Ledger;
 use crate::tracking::lineage::Lineage;
 use crate::tracking::outside::Outside;
-use crate::tracking::slack::with_slack;
+use crate::tracking::slack::{with_headroom, with_slack};
 use crate::tracking::storages::{Buffer, Former, Storages};
 use crate::tracking::trace::Trace;
 
@@ -230,6 +230,7 @@ impl Executor {
                     smallest,
                     given,
                     name,
+                    with_headroom(smallest, given),
                 )))
             }
             other => remat_error(py, &format!("{}: {other}", self.current)),

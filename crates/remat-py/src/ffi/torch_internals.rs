@@ -20,7 +20,7 @@ pub struct TorchInternals {
     pub device_of: Py<PyAny>,
     /// `replay_random(call, args, kwargs, state) -> result`.
     pub replay_random: Py<PyAny>,
-    /// `budget_error(op, needed, smallest, budget, device) -> exception`.
+    /// `budget_error(op, needed, smallest, budget, device, suggested) -> exception`.
     pub budget_error: Py<PyAny>,
     /// `flatten(result) -> list[Tensor | None]`.
     pub flatten: Py<PyAny>,

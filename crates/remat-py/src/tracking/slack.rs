@@ -22,6 +22,15 @@ pub fn with_slack(bytes: u64) -> u64 {
     budget
 }
 
+/// A budget to start anew with where `smallest` bytes are the least for what is known so far, and `budget` was refused:
+/// a fifth more, for ops that did not run yet, and up to a third where much was lacking. So a program that is started
+/// in far too few bytes runs after a few refusals, and not after one for each op that needs some more.
+pub fn with_headroom(smallest: u64, budget: u64) -> u64 {
+    let lacking = smallest.saturating_sub(budget);
+    let more = lacking.saturating_mul(2).clamp(smallest / 5, smallest / 3);
+    smallest.saturating_add(more)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

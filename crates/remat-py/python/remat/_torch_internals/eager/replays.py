@@ -102,6 +102,6 @@ def own_frames_dropped(error: BaseException) -> BaseException:
     return error.with_traceback(trace)
 
 
-def budget_error(op: str, needed: int, smallest: int, budget: int, device: str) -> BudgetError:
+def budget_error(op: str, needed: int, smallest: int, budget: int, device: str, suggested: int) -> BudgetError:
     """The exception for a plan that does not fit."""
-    return BudgetError(op, needed, smallest, budget, device)
+    return BudgetError(op, needed, smallest, budget, device, suggested=suggested)
