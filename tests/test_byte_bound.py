@@ -15,6 +15,7 @@ from bits import bits, differences
 from budgeted import Run, reference, under, under_feasible
 from process import PYTHON, program, ran
 from remat._torch_internals import eager
+from remat._torch_internals.eager.tensors import allocated
 from scenarios import DEPTH, ROWS, WIDTH, Scenario, deep
 from torch import Tensor, nn
 from true_peak import resident_bytes, room, true_peak
@@ -151,6 +152,48 @@ def test_estimates_of_recurrent_layers_are_safe(length: int, batch: int, feature
     with true_peak() as peak:
         op(*args)
     assert peak.highest - peak.base <= sum(output[0] for output in outputs if output) + workspace
+
+
+def seldom_measured(rows: int, width: int, picked: int) -> dict[str, tuple[Any, tuple[Any, ...]]]:
+    """Calls whose first sight was refused at more than the peak of whole programs, by name."""
+    aten = torch.ops.aten
+    real, halves = torch.randn(rows, width), torch.randn(rows, width // 2 + 1, dtype=torch.complex64)
+    whole = torch.randn(rows, width, dtype=torch.complex64)
+    indices, gradient = torch.randint(0, rows, (picked,)), torch.randn(picked, width)
+    sparse = torch.sparse_coo_tensor(indices[None], gradient, (rows, width))
+    return {
+        "rfft": (aten._fft_r2c.default, (real, [1], 0, True)),
+        "rfft2": (aten._fft_r2c.default, (real, [0, 1], 0, True)),
+        "fft": (aten._fft_c2c.default, (whole, [1], 0, True)),
+        "fft2": (aten._fft_c2c.default, (whole, [0, 1], 0, True)),
+        "fft of a transpose": (aten._fft_c2c.default, (whole.t(), [1], 0, True)),
+        "irfft": (aten._fft_c2r.default, (halves, [1], 0, width)),
+        "irfft2": (aten._fft_c2r.default, (halves, [0, 1], 0, width)),
+        "embedding": (aten.embedding.default, (real, indices)),
+        "embedding of a transpose": (aten.embedding.default, (torch.randn(width, rows).t(), indices)),
+        "its gradient": (aten.embedding_dense_backward.default, (gradient, indices, rows, -1, False)),
+        "its gradient, by frequency": (aten.embedding_dense_backward.default, (gradient, indices, rows, -1, True)),
+        "a sum of equal indices": (aten._coalesce.default, (sparse,)),
+        "rows of a dense tensor": (aten.sparse_mask.default, (real, sparse.coalesce())),
+        "rows, indices not sorted": (aten.sparse_mask.default, (real, sparse)),
+        "a sparse update": (aten.add_.Tensor, (real, sparse)),
+        "a sparse update of columns": (aten.add_.Tensor, (torch.randn(width, rows).t(), sparse)),
+        "a sparse update of another dtype": (aten.add_.Tensor, (real.double(), sparse)),
+    }
+
+
+@pytest.mark.parametrize(("rows", "width", "picked"), [(2000, 64, 400), (300, 17, 900), (9000, 1, 5000), (64, 1024, 9)])
+def test_estimates_are_safe_and_not_far_off(rows: int, width: int, picked: int) -> None:
+    for name, (op, args) in seldom_measured(rows, width, picked).items():
+        outputs, workspace, leaves, *_ = eager.predict(op, args, {})
+        reserved = sum(output[0] for output in outputs if output) + workspace + leaves
+        with true_peak() as peak:
+            result = op(*args)
+        taken = peak.highest - peak.base
+        read = sum(allocated(tensor) for tensor in args if isinstance(tensor, Tensor))
+        assert taken <= reserved, name
+        assert reserved <= 3 * read + sum(output[0] for output in outputs if output) + 32768, name
+        del result
 
 
 def learn(fn: Callable[[], Any]) -> None:

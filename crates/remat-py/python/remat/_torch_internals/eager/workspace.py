@@ -19,6 +19,8 @@ _NO_WORKSPACE = {
 }  # fmt: skip
 # Torch tags them as pointwise, and they make tensors on the way: `isinf` that of absolute values.
 _WITH_COPIES = {"isinf", "mvlgamma", "mvlgamma_"}
+# They copy what they read where it does not lie as they need it, and take nothing else of torch's allocator.
+_COPY_INPUTS = {"_fft_r2c", "_fft_c2r", "_fft_c2c", "embedding_dense_backward"}
 _HEAVY = (
     *("conv", "attention", "rnn", "lstm", "gru"),
     *("fft", "linalg", "sort", "topk", "index_put", "embedding"),
@@ -42,6 +44,12 @@ def estimate_workspace(
     pointwise = torch.Tag.pointwise in overload.tags and not base.startswith("_foreach") and base not in _WITH_COPIES
     if pointwise and _in_one_dtype(dtypes, made):
         return 0, True
+    if base in _COPY_INPUTS:
+        return in_bytes + RNG_BYTES, False
+    if base == "embedding":
+        table = args[0]
+        copied = 0 if table.is_contiguous() else table.nbytes
+        return copied + in_bytes - min(table.nbytes, in_bytes) + RNG_BYTES, False
     both = in_bytes + out_bytes
     if base in ("convolution", "convolution_backward"):
         packed = _packed_convolution(base, args)
