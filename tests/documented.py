@@ -51,6 +51,7 @@ SMALLEST = [
     (r"^cargo run --release", f"cargo run --quiet --manifest-path '{ROOT}/Cargo.toml'"),
     (r"(remat plan step .*)--seconds \S+", r"\1--iterations 1"),
     (r"(remat plan step \S+)(?!.*--iterations)", r"\1 --iterations 1"),
+    (r"(remat measure)(?!.*--seconds)", r"\1 --seconds 0.1"),
     (r"--growth$", "--growth=1"),
     (r"seq \d+", "seq 2"),
     (r"(\bexamples/\w+\.py)(?!.*--steps)", r"\1 --steps 1"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,45 @@ def test_estimates_are_safe_and_not_far_off(rows: int, width: int, picked: int) 
         assert taken <= reserved, name
         assert reserved <= 3 * read + sum(output[0] for output in outputs if output) + 32768, name
         del result
+
+
+def any_convolution(draw: random.Random) -> tuple[Any, ...] | None:
+    """Arguments of a convolution, transposed or not, with groups or without; ``None`` where they do not fit."""
+    dtype = draw.choice([torch.float32, torch.float32, torch.bfloat16, torch.float64])
+    groups, dims = draw.choice([1, 1, 1, 2, 4]), draw.choice([1, 2, 2])
+    read, made = (groups * draw.choice([1, 3, 8, 16, 20, 64]) for _ in range(2))
+    transposed, stride = draw.random() < 0.6, draw.choice([1, 2])
+    beyond = draw.choice([0, stride - 1]) if transposed else 0
+    x = torch.randn(draw.choice([1, 2, 4, 16]), read, *[draw.choice([4, 7, 14, 28])] * dims, dtype=dtype)
+    channels = (read, made // groups) if transposed else (made, read // groups)
+    weight = torch.randn(*channels, *[draw.choice([2, 3, 4, 5])] * dims, dtype=dtype)
+    padding = draw.choice([0, 1])
+    every = [[stride] * dims, [padding] * dims, [1] * dims, transposed, [beyond] * dims, groups]
+    args = (x, weight, torch.randn(made, dtype=dtype), *every)
+    try:
+        torch.ops.aten.convolution.default(*args)
+    except RuntimeError:
+        return None  # the kernel is larger than what it moves over
+    return args
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_estimates_of_convolutions_are_safe(seed: int) -> None:
+    draw, forward, backward = random.Random(seed), torch.ops.aten.convolution, torch.ops.aten.convolution_backward
+    for _ in range(25):
+        args = any_convolution(draw)
+        if args is None:
+            continue
+        x, weight, bias, *every = args
+        gradient = torch.randn_like(forward.default(*args))
+        gone_back = (gradient, x, weight, [len(bias)], *every, [True] * 3)
+        for op, given in ((forward.default, args), (backward.default, gone_back)):
+            outputs, workspace, *_ = eager.predict(op, given, {})
+            with true_peak() as peak:
+                result = op(*given)
+            reserved = sum(output[0] for output in outputs if output) + workspace
+            assert peak.highest - peak.base <= reserved, (seed, op, [tuple(part.shape) for part in (x, weight)], every)
+            del result
 
 
 def learn(fn: Callable[[], Any]) -> None:

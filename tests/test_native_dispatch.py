@@ -668,19 +668,25 @@ def test_an_interrupt_during_an_op_that_python_sees_is_not_lost(tmp_path: Path) 
     script = program(
         tmp_path,
         """
-        import signal, torch, remat
+        import signal, sys, torch, remat
 
         class Came(BaseException):
             pass
+
+        def unraisable(told):
+            # Python itself drops what a handler raises amid an object's end.
+            global dropped
+            dropped += told.exc_type is Came
 
         def handler(*_):
             global fired
             fired = True
             raise Came
 
+        sys.unraisablehook = unraisable
         signal.signal(signal.SIGALRM, handler)
         torch.set_num_threads(1)
-        lost, size = 0, 300
+        lost, dropped, size = 0, 0, 300
         with remat.budget("4GiB"):
             for number in range(100):
                 fired = False
@@ -695,7 +701,7 @@ def test_an_interrupt_during_an_op_that_python_sees_is_not_lost(tmp_path: Path) 
                 except Came:
                     pass
                 assert torch._C._len_torch_dispatch_stack() == 0, number
-        print("lost", lost)
+        print("lost", lost - dropped)
         """,
     )
     ended = ran([*PYTHON, script])
