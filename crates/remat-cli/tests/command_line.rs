@@ -272,7 +272,8 @@ fn run_points_to_the_python_package() {
         assert_eq!((out.as_str(), code), ("", Some(2)));
         assert_eq!(
             err,
-            "remat run and remat measure need the Python package: pip install . (or: python -m remat run ...)\n"
+            "remat run and remat measure need the Python package: pip install . \
+             (or: python -m remat run ...)\n"
         );
     }
 }

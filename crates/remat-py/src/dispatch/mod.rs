@@ -13,6 +13,7 @@ mod learn;
 mod lent;
 mod lock;
 mod measure;
+mod modes;
 pub mod native;
 mod op;
 mod placed;

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::forms::Candidate;
 use super::lock::{Held, SessionLock};
+use super::modes::Modes;
 use super::running::Running;
 use super::watch_clock::Watch;
 use crate::call::stacked::{Arity, Stacked};
@@ -31,55 +32,6 @@ pub struct Native {
     modes: Modes,
     /// `route(name, overload)`: an op's way and its schema, as a tuple.
     route: Py<PyAny>,
-}
-
-/// The stack of this thread's modes, by functions of torch's C++. No handler of a signal runs in them, so no interrupt
-/// leaves a mode where it ought to go, or is lost with an error that nobody looks at.
-struct Modes {
-    /// `push_mode(mode)`.
-    push: Py<PyAny>,
-    /// `pop_mode() -> mode`.
-    pop: Py<PyAny>,
-    /// `count_modes() -> int`.
-    count: Py<PyAny>,
-}
-
-impl Modes {
-    fn push(&self, py: Python<'_>, mode: &Py<PyAny>) -> PyResult<()> {
-        self.push.bind(py).call1((mode,)).map(|_| ())
-    }
-
-    fn pop(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.pop.bind(py).call0().map(Bound::unbind)
-    }
-
-    /// Takes all modes off the stack, the topmost first.
-    fn lift(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
-        let count: usize = self.count.bind(py).call0()?.extract()?;
-        (0..count).map(|_| self.pop(py)).collect()
-    }
-
-    /// Puts modes back that were lifted.
-    fn put_back(&self, py: Python<'_>, modes: &[Py<PyAny>]) -> PyResult<()> {
-        let mut lowest_first = modes.iter().rev();
-        lowest_first.try_for_each(|mode| self.push(py, mode))
-    }
-
-    /// Puts a mode below all others.
-    fn push_beneath(&self, py: Python<'_>, mode: &Py<PyAny>) -> PyResult<()> {
-        let others = self.lift(py)?;
-        self.push(py, mode)?;
-        self.put_back(py, &others)
-    }
-
-    /// Takes out what [`push_beneath`](Self::push_beneath) put there: the lowest place that has the mode.
-    fn drop_beneath(&self, py: Python<'_>, mode: &Py<PyAny>) -> PyResult<()> {
-        let mut others = self.lift(py)?;
-        if let Some(lowest) = others.iter().rposition(|other| other.is(mode)) {
-            others.remove(lowest);
-        }
-        self.put_back(py, &others)
-    }
 }
 
 static ACTIVE: RwLock<Option<Arc<Native>>> = RwLock::new(None);
@@ -205,11 +157,7 @@ impl Native {
         Ok(Native {
             lock,
             mode,
-            modes: Modes {
-                push: get("push_mode")?,
-                pop: get("pop_mode")?,
-                count: get("count_modes")?,
-            },
+            modes: Modes::of(internals)?,
             route: get("route")?,
         })
     }
