@@ -230,19 +230,21 @@ def test_a_process_that_was_forked_does_not_report(tmp_path: Path) -> None:
     assert ended.err.count("remat: peak") == 1
 
 
-def on_a_terminal(command: list[str | Path], log: str | None) -> str:
-    """The output of a command on a terminal."""
+def on_a_terminal(command: list[str | Path], log: str | None, until: bytes) -> str:
+    """The output of a command on a terminal. Its standard input ends once this was seen."""
     ours, theirs = pty.openpty()
     told = environment()
     told.pop("REMAT_LOG", None)
     if log is not None:
         told["REMAT_LOG"] = log
-    with subprocess.Popen(
-        [str(part) for part in command], stdout=subprocess.DEVNULL, stderr=theirs, env=told
-    ) as process:
+    words, nowhere = [str(part) for part in command], subprocess.DEVNULL
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=nowhere, stderr=theirs, env=told) as process:
         os.close(theirs)
+        assert process.stdin is not None
         seen = b""
         while True:
+            if until in seen:
+                process.stdin.close()
             try:
                 part = os.read(ours, 4096)
             except OSError:
@@ -257,8 +259,17 @@ def on_a_terminal(command: list[str | Path], log: str | None) -> str:
 
 @pytest.mark.parametrize("log", [None, "report", "off"])
 def test_a_line_tells_of_the_run_on_a_terminal(tmp_path: Path, log: str | None) -> None:
-    script = program(tmp_path, "import time, torch\nx = torch.ones(100).add(1)\ntime.sleep(2.5)\nx.add(1)\n")
-    seen = on_a_terminal([*RUN, "1GiB", script], log)
+    script = program(
+        tmp_path,
+        """
+        import sys, torch
+        x = torch.ones(100).add(1)
+        print("here", file=sys.stderr, flush=True)
+        sys.stdin.read()
+        x.add(1)
+        """,
+    )
+    seen = on_a_terminal([*RUN, "1GiB", script], log, b" in use, " if log is None else b"here")
     assert ("\r\x1b[Kremat: " in seen and " in use, " in seen) == (log is None), seen
     assert ("remat: peak" in seen) == (log != "off"), seen
 
