@@ -13,24 +13,9 @@ from pathlib import Path
 import pytest
 from process import PYTHON, REMAT, environment, program, ran, signalled
 from remat._memory.amounts import AUTO, Amount, amount_of, auto_of, main_memory
+from test_command_line import TRAINING
 
 RUN = [*REMAT, "run", "--budget"]
-
-TRAINING = """
-    import torch
-    torch.manual_seed(0)
-    weights = [(torch.randn(64, 64) / 8).requires_grad_() for _ in range(12)]
-    x = torch.randn(512, 64)
-    for step in range(3):
-        hidden = x
-        for weight in weights:
-            hidden = (hidden @ weight).tanh()
-        loss = hidden.square().mean()
-        loss.backward()
-        for weight in weights:
-            weight.grad = None
-        print(loss.item().hex(), flush=True)
-"""
 
 TELLS_OF_ITSELF = """
     import json, os, sys
@@ -160,12 +145,12 @@ def test_shares_and_what_is_free() -> None:
 
 def test_a_report_for_programs(tmp_path: Path) -> None:
     script, report = program(tmp_path, TRAINING), tmp_path / "run.json"
-    ended = ran([*RUN, "2MiB", "--policy", "dtr-eq", "--device", "cpu", "--report", report, script, "--flag"])
+    ended = ran([*RUN, "3MiB", "--policy", "dtr-eq", "--device", "cpu", "--report", report, script, "--flag"])
     assert ended.code == 0, ended.err
     told = json.loads(report.read_text())
     assert (told["format"], told["version"], told["end"]) == ("remat-run", 1, "done")
     assert told["argv"] == [str(script), "--flag"]
-    assert told["budget"] == 2 << 20
+    assert told["budget"] == 3 << 20
     assert 0 < told["peak"] <= told["budget"]
     assert told["evictions"] > 0
     assert told["slowdown"] >= 1
