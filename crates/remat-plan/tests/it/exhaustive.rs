@@ -16,6 +16,9 @@ pub(crate) enum Rules {
     /// All, and whatever is stored may be dropped at any time at no cost; a saved set leaves its activation behind if
     /// wanted.
     Dropping,
+    /// As `Dropping`, but the input of a saved set, once dropped, is made again right before the set's backward
+    /// operation: until then no forward operation below the set runs.
+    DroppingUntilRead,
     /// As `Dropping`, but the input of a saved set stays as long as the set.
     DroppingWithInputs,
 }
@@ -67,6 +70,11 @@ pub(crate) fn least(chain: &Chain, budget: u64, rules: Rules) -> Option<u64> {
             let alone = activations >> (l - 1) & 1 == 1;
             let within = l > 1 && saved >> (l - 1) & 1 == 1;
             if (!alone && !within) || kept >> (l + 1) != 0 {
+                continue;
+            }
+            let there = activations | saved;
+            let input_dropped = |q: usize| saved >> q & 1 == 1 && there >> (q - 1) & 1 == 0;
+            if rules == Rules::DroppingUntilRead && (l + 1..gradient).any(input_dropped) {
                 continue;
             }
             let keeping = kept | u32::from(lasting) << l;

@@ -1,6 +1,7 @@
 //! Cases of the paper.
 
-use crate::chains::{counterexample, partition, toy};
+use crate::chains::{chain, counterexample, partition, toy};
+use crate::exhaustive::{least, Rules};
 use remat_plan::chain::{plan, verify, Chain, Op, Plan, PlanError, Resolution, Strategy};
 use std::ops::ControlFlow;
 
@@ -41,6 +42,26 @@ fn the_toy_example_without_a_limit_computes_everything_once() {
     assert!((10_690..10_710).contains(&plan.peak_bytes)); // 107 MB
     let alike = planned(&toy(), 1 << 40, Strategy::None, Resolution::Exact).unwrap();
     assert_eq!(plan.sequence, alike.sequence);
+}
+
+/// Where gradients differ in size, a dropped input is made again more cheaply while a small gradient is there, before
+/// the backward operation of a later stage. Free plans do not do so.
+#[test]
+fn free_plans_make_dropped_inputs_again_right_before_they_are_read() {
+    let chain = chain(
+        3,
+        &[
+            (0.0, 0.0, 3, 3, 0, 0),
+            (0.0, 0.0, 2, 6, 2, 0),
+            (1.0, 0.0, 4, 4, 0, 0),
+            (0.0, 0.0, 0, 0, 0, 0),
+            (0.0, 0.0, 4, 4, 1, 0),
+        ],
+    );
+    let plan = planned(&chain, 17, Strategy::Free, Resolution::Exact).unwrap();
+    assert_eq!(plan.makespan, 2.0);
+    assert_eq!(least(&chain, 17, Rules::DroppingUntilRead), Some(2));
+    assert_eq!(least(&chain, 17, Rules::Dropping), Some(1));
 }
 
 #[test]

@@ -59,7 +59,7 @@ proptest! {
         prop_assert_eq!(found(Kind::Floating), best(Rules::DroppingWithInputs));
         prop_assert!(found(Kind::Free) <= best(Rules::DroppingWithInputs));
         if chain.stages().iter().all(|stage| stage.released_bytes == 0) {
-            prop_assert_eq!(found(Kind::Free), best(Rules::Dropping));
+            prop_assert_eq!(found(Kind::Free), best(Rules::DroppingUntilRead));
             prop_assert!(found(Kind::Free) <= best(Rules::Table));
         }
     }

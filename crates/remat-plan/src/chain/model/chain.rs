@@ -34,7 +34,7 @@ pub struct Stage {
     pub saving_overhead_bytes: Option<u64>,
     /// Beyond the paper: bytes of the saved set that only later stages need, as an output that the stage's own
     /// backward operation does not read. They are gone when that operation runs. Persistent and floating plans stay
-    /// optimal with such bytes; free plans do not always.
+    /// optimal in their class with such bytes; free plans do not always.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub released_bytes: u64,
     /// Beyond the paper: bytes that the backward operation takes while it runs, gradients of output and input among

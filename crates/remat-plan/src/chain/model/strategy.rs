@@ -11,7 +11,8 @@ pub enum Strategy {
     Persistent,
     /// The optimum of plans in which the last kept activation may move on (theorem 4.7): never worse than `persistent`.
     Floating,
-    /// `floating`, and a saved set may be kept without its input: never worse than `floating`.
+    /// `floating`, and a saved set may be kept without its input, which is made again right before the set's backward
+    /// operation: the optimum of such plans, never worse than `floating`.
     Free,
     /// The optimum of plans that keep activations only, and save a stage right before its backward operation.
     Revolve,
