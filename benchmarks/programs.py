@@ -1,0 +1,223 @@
+"""Runs programs on packages of other people plain and within budgets, in one process each and by `remat run`.
+
+    python benchmarks/programs.py [--only REGEX] [--jobs N] [--small] [--json]
+    python benchmarks/programs.py --list
+    python benchmarks/programs.py --one NAME
+
+Budgets of 70% and 45% leave so much of the span between what is there right after a step of the optimizer
+(parameters, gradients, state, data) and the peak. Each program runs without Remat, then within each budget without
+Remat having seen it before, and cold by `remat run`. Compared are every bit of the results, the peak that the
+allocator saw with the budget, and processor time on one thread.
+
+The exit code is 1 if bits differ where the program repeats its own, a true peak is above its budget, or a program
+fails in another way than by a refusal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from third_party.catalogue import PROGRAMS, load
+from timing import cell, heading, line
+
+#: Seconds that a process may take.
+LATEST = 900
+
+TITLES = ("program", "plain s", "MiB", "at rest", "70%: peak", "time", "45%: peak", "time", "run 70%", "run 45%", "bits")
+
+
+def main() -> int:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", metavar="REGEX", help="programs whose names match")
+    parser.add_argument("--jobs", type=int, default=2, help="processes at a time (default 2)")
+    parser.add_argument("--small", action="store_true", help="only those that take a second or so")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each program")
+    parser.add_argument("--list", action="store_true", help="the programs' names")
+    parser.add_argument("--one", metavar="NAME", help="run one program as its user would, and print its digest")
+    parser.add_argument("--observe", metavar="NAME", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    load()
+    for name in (options.one, options.observe):
+        if name is not None and name not in PROGRAMS:
+            parser.error(f"there is no program {name!r}; --list tells which there are")
+    if options.one or options.observe:
+        return alone(options.one, options.observe)
+    chosen = [
+        name
+        for name, program in PROGRAMS.items()
+        if re.search(options.only, name) and (program.small or not options.small)
+    ]
+    if not chosen:
+        parser.error(f"--only {options.only!r} matches no program; --list tells which there are")
+    if options.list:
+        print("\n".join(chosen))
+        return 0
+    return run(chosen, options.jobs, options.json)
+
+
+def alone(one: str | None, observed: str | None) -> int:
+    """Runs one program in this process."""
+    import torch
+    from third_party import observe
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    if one is not None:
+        with contextlib.redirect_stdout(io.StringIO()):
+            found = observe.once(PROGRAMS[one])
+        print(found)
+        return 0
+    program = PROGRAMS[observed or ""]
+    with contextlib.redirect_stdout(io.StringIO()):
+        usual = observe.plain(program)
+        within = {f"{share:.0%}": asdict(observe.budgeted(program, usual, share)) for share in observe.SHARES}
+    budgets = {f"{share:.0%}": usual.budget(share) for share in observe.SHARES}
+    print(json.dumps({"plain": asdict(usual), "within": within, "budgets": budgets}))
+    return 0
+
+
+def run(names: list[str], jobs: int, as_json: bool) -> int:
+    """Runs programs in processes of their own and tells of each as soon as those before it are done."""
+    if not as_json:
+        print(heading(TITLES), flush=True)
+    wrong, rows = [], []
+    with ThreadPoolExecutor(jobs) as pool:
+        for name, row in zip(names, pool.map(observed, names), strict=True):
+            rows.append(row)
+            faults = list(faults_of(row))
+            wrong += [f"{name}: {fault}" for fault in faults]
+            print(json.dumps(row) if as_json else table_row(row), flush=True)
+            sys.stderr.write(f"{len(rows)} of {len(names)}: {name}{': ' if faults else ''}{'; '.join(faults)}\n")
+    if not as_json:
+        print("\n" + "\n".join(summary(rows)))
+    for fault in wrong:
+        print(fault, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def observed(name: str) -> dict[str, Any]:
+    """A program's row: without Remat, inside budgets, and cold by `remat run`."""
+    here = [str(Path(__file__).resolve())]
+    row: dict[str, Any] = {"program": name, "package": PROGRAMS[name].package}
+    done = _process([*here, "--observe", name])
+    if done.returncode:
+        return row | {"failure": _last(done.stderr)}
+    row |= json.loads(done.stdout.splitlines()[-1])
+    row["run"] = {share: _by_command(name, budget) for share, budget in row["budgets"].items()}
+    return row
+
+
+def _by_command(name: str, budget: int) -> dict[str, Any]:
+    """`remat run`, in a process that has seen nothing yet."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.json")
+        own = ["-m", "remat", "run", "--budget", str(budget), "--report", str(report)]
+        done = _process([*own, str(Path(__file__).resolve()), "--one", name])
+        told = json.loads(report.read_text()) if report.exists() else {}
+    lines = done.stdout.split()
+    return {
+        "digest": lines[-1] if lines and not done.returncode else None,
+        "failure": _last(done.stderr) if done.returncode else None,
+        "peak": told.get("peak", 0) / budget,
+    }
+
+
+def _process(words: list[str]) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "REMAT_CACHE": "off", "PYTHONWARNINGS": "ignore"}
+    try:
+        return subprocess.run(
+            [sys.executable, *words], env=environment, capture_output=True, text=True, timeout=LATEST, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return subprocess.CompletedProcess(words, 1, "", f"took more than {LATEST} s")
+
+
+def _last(text: str) -> str:
+    """The line of stderr that names the error."""
+    lines = [one for one in text.splitlines() if one.strip()]
+    named = [one for one in lines if re.match(r"[\w.]*(Error|Exception)\b", one) or one.startswith("remat: ")]
+    return (named or lines or ["no reason was given"])[-1][:300]
+
+
+def is_refusal(failure: str | None) -> bool:
+    """Whether a program ended because its budget was too small."""
+    return failure is not None and "BudgetError" in failure
+
+
+def faults_of(row: dict[str, Any]) -> Iterator[str]:
+    """The ways in which Remat broke a promise."""
+    if row.get("failure"):
+        yield row["failure"]
+        return
+    repeats = row["plain"]["repeats"]
+    for share, within in row["within"].items():
+        if within["failure"] and not is_refusal(within["failure"]):
+            yield f"{share}: {within['failure']}"
+        if within["same"] is False and repeats:
+            yield f"{share}: other bits"
+        if (within["peak"] or 0) > 1:
+            yield f"{share}: a true peak of {within['peak']:.1%} of the budget"
+    for share, cold in row["run"].items():
+        if cold["failure"] and not is_refusal(cold["failure"]):
+            yield f"remat run, {share}: {cold['failure']}"
+        if cold["digest"] not in (None, row["plain"]["digest"]) and repeats:
+            yield f"remat run, {share}: other bits"
+        if cold["peak"] > 1:
+            yield f"remat run, {share}: a peak of {cold['peak']:.1%} of the budget"
+
+
+def table_row(row: dict[str, Any]) -> str:
+    """A line of the table; a refused budget says at which share of the span the program runs instead."""
+    if row.get("failure"):
+        return line([row["program"], row["failure"], *[""] * (len(TITLES) - 2)])
+    usual, mib = row["plain"], 1 << 20
+    cells = [row["program"], f"{usual['seconds']:.2f}", f"{usual['peak'] / mib:.1f}", f"{usual['at_rest'] / mib:.1f}"]
+    for within in row["within"].values():
+        if within["failure"]:
+            at = within["runs_at"]
+            cells += ["refused" if is_refusal(within["failure"]) else "failed", cell(at, ".0%") and f"runs at {at:.0%}"]
+        else:
+            cells += [f"{within['peak']:.3f}", f"{within['time']:.2f}"]
+    for cold in row["run"].values():
+        cells.append(("refused" if is_refusal(cold["failure"]) else "failed") if cold["failure"] else f"{cold['peak']:.3f}")
+    cells.append(("same" if not any("bits" in fault for fault in faults_of(row)) else "differ") if usual["repeats"] else "vary")
+    return line(cells)
+
+
+def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """A table by package, and the programs in all."""
+    counts: dict[str, list[int]] = defaultdict(lambda: [0] * 6)
+    for row in rows:
+        of = counts[row["package"]]
+        of[0] += 1
+        if row.get("failure"):
+            of[5] += 1
+            continue
+        for at, ways in ((1, row["within"]), (3, row["run"])):
+            for offset, way in enumerate(ways.values()):
+                of[at + offset] += way["failure"] is None
+        of[5] += any(True for _ in faults_of(row))
+    titles = ("package", "programs", "70%", "45%", "remat run 70%", "remat run 45%", "broken promises")
+    yield heading(titles)
+    for package, of in [*sorted(counts.items()), ("all", [sum(column) for column in zip(*counts.values(), strict=True)])]:
+        yield line([package, *map(str, of)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""A program without Remat and inside budgets, in this process."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from time import process_time
+from typing import Any
+
+import numpy
+import remat
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from true_peak import resident_bytes, true_peak
+
+from .catalogue import Program
+
+#: Parts of the span between what is there between two steps and the peak.
+SHARES = (0.70, 0.45)
+
+#: Budgets tried after a refusal, each the one that the refusal suggests.
+RAISES = 6
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A program without Remat; bytes, and seconds of the processor."""
+
+    digest: str
+    #: Whether a second run has the same bits.
+    repeats: bool
+    seconds: float
+    #: Most bytes of tensors at once, by the allocator's events, above those of the process before it.
+    peak: int
+    #: Most bytes that are there right after a step of an optimizer: parameters, gradients, state, data.
+    at_rest: int
+
+    def budget(self, share: float) -> int:
+        """Bytes within which so much of the span is left."""
+        return self.at_rest + int(share * (self.peak - self.at_rest))
+
+
+@dataclass
+class Budgeted:
+    """A program inside a budget."""
+
+    budget: int
+    same: bool | None = None
+    #: The true peak in parts of the budget.
+    peak: float | None = None
+    #: Seconds of the processor in parts of those without Remat.
+    time: float | None = None
+    #: The one line of the refusal or error, if it ended so.
+    failure: str | None = None
+    #: Budgets that were refused, in parts of the span, and the one after them that was not.
+    refused: list[float] = field(default_factory=list)
+    runs_at: float | None = None
+
+
+def seed() -> None:
+    """Starts every generator that a program may ask."""
+    torch.manual_seed(0)
+    random.seed(0)
+    numpy.random.seed(0)
+
+
+def digest(value: Any) -> str:
+    """A hash of every bit of a program's results."""
+    found = hashlib.sha256()
+    for part in _parts(value):
+        found.update(part)
+    return found.hexdigest()[:16]
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    if isinstance(value, torch.Tensor):
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        yield f"{value.dtype}{tuple(value.shape)}".encode()
+        yield flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield str(key).encode()
+            yield from _parts(item)
+    elif isinstance(value, list | tuple):
+        yield f"[{len(value)}".encode()
+        for item in value:
+            yield from _parts(item)
+    else:
+        yield repr(value).encode()
+
+
+def once(program: Program) -> str:
+    """Runs the program as a script would; returns its digest."""
+    seed()
+    return digest(program.run())
+
+
+def plain(program: Program) -> Plain:
+    """Three runs without Remat: the first in the process, one that is timed, one whose memory is followed."""
+    first = once(program)
+    gc.collect()
+    began = process_time()
+    second = once(program)
+    seconds = process_time() - began
+    gc.collect()
+    before, rests = resident_bytes(), [0]
+
+    def rest(*_: Any) -> None:
+        rests.append(resident_bytes() - before)
+
+    peak = true_peak(lambda: once(program)) - before
+    hook = register_optimizer_step_post_hook(rest)
+    try:
+        once(program)
+    finally:
+        hook.remove()
+    return Plain(first, first == second, seconds, peak, max(rests))
+
+
+def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
+    """The program inside a share of its span, cold, and once more to take its time."""
+    gc.collect()
+    before = resident_bytes()
+    found = Budgeted(before + usual.budget(share))
+    results: list[str] = []
+
+    def run() -> None:
+        with remat.budget(found.budget):
+            results.append(once(program))
+
+    try:
+        peak = true_peak(run)
+        gc.collect()
+        began = process_time()
+        run()
+        found.time = (process_time() - began) / usual.seconds
+        found.peak = peak / found.budget
+        found.same = all(result == usual.digest for result in results)
+    except remat.BudgetError as error:
+        found.failure = _one_line(error)
+        found.refused = [share]
+        suggested = error.suggested
+        del error
+        _raise_until_it_runs(run, found, usual, before, suggested)
+    except Exception as error:  # any error of a program that runs without Remat is a finding
+        found.failure = _one_line(error)
+    return found
+
+
+def _raise_until_it_runs(run: Callable[[], None], found: Budgeted, usual: Plain, before: int, suggested: int) -> None:
+    given, span = found.budget, max(1, usual.peak - usual.at_rest)
+    for _ in range(RAISES):
+        found.budget = suggested
+        share = (suggested - before - usual.at_rest) / span
+        gc.collect()
+        try:
+            run()
+        except remat.BudgetError as error:
+            found.refused.append(share)
+            suggested = error.suggested
+        except Exception as error:
+            found.failure = _one_line(error)
+            break
+        else:
+            found.runs_at = share
+            break
+    found.budget = given
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
