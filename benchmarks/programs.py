@@ -38,7 +38,19 @@ from timing import cell, heading, line
 #: Seconds that a process may take.
 LATEST = 900
 
-TITLES = ("program", "plain s", "MiB", "at rest", "70%: peak", "time", "45%: peak", "time", "run 70%", "run 45%", "bits")
+TITLES = (
+    "program",
+    "plain s",
+    "MiB",
+    "at rest",
+    "70%: peak",
+    "time",
+    "45%: peak",
+    "time",
+    "run 70%",
+    "run 45%",
+    "bits",
+)
 
 
 def main() -> int:
@@ -195,8 +207,12 @@ def table_row(row: dict[str, Any]) -> str:
         else:
             cells += [f"{within['peak']:.3f}", f"{within['time']:.2f}"]
     for cold in row["run"].values():
-        cells.append(("refused" if is_refusal(cold["failure"]) else "failed") if cold["failure"] else f"{cold['peak']:.3f}")
-    cells.append(("same" if not any("bits" in fault for fault in faults_of(row)) else "differ") if usual["repeats"] else "vary")
+        cells.append(
+            ("refused" if is_refusal(cold["failure"]) else "failed") if cold["failure"] else f"{cold['peak']:.3f}"
+        )
+    cells.append(
+        ("same" if not any("bits" in fault for fault in faults_of(row)) else "differ") if usual["repeats"] else "vary"
+    )
     return line(cells)
 
 
@@ -215,7 +231,10 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
         of[5] += any(True for _ in faults_of(row))
     titles = ("package", "programs", "70%", "45%", "remat run 70%", "remat run 45%", "broken promises")
     yield heading(titles)
-    for package, of in [*sorted(counts.items()), ("all", [sum(column) for column in zip(*counts.values(), strict=True)])]:
+    for package, of in [
+        *sorted(counts.items()),
+        ("all", [sum(column) for column in zip(*counts.values(), strict=True)]),
+    ]:
         yield line([package, *map(str, of)])
 
 

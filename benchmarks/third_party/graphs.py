@@ -28,7 +28,13 @@ add("torch_geometric", "GCN", lambda: _network("GCN", dropout=0.2), small=True)
 add("torch_geometric", "GAT", lambda: _network("GAT", heads=4, v2=True))
 add("torch_geometric", "GraphSAGE", lambda: _network("GraphSAGE", norm="BatchNorm", jk="cat"))
 add("torch_geometric", "GIN", lambda: _network("GIN", norm="GraphNorm"))
-add("torch_geometric", "PNA", lambda: _network("PNA", aggregators=["mean", "max", "std"], scalers=["identity"], deg=torch.ones(20, dtype=torch.long)))
+add(
+    "torch_geometric",
+    "PNA",
+    lambda: _network(
+        "PNA", aggregators=["mean", "max", "std"], scalers=["identity"], deg=torch.ones(20, dtype=torch.long)
+    ),
+)
 
 
 @program("torch_geometric")
@@ -64,7 +70,9 @@ def batched_graphs() -> Any:
     from torch_geometric.nn import GINEConv, global_mean_pool
 
     def one() -> Data:
-        return Data(torch.randn(20, 16), torch.randint(0, 20, (2, 60)), torch.randn(60, 16), y=torch.randint(0, 3, (1,)))
+        return Data(
+            torch.randn(20, 16), torch.randint(0, 20, (2, 60)), torch.randn(60, 16), y=torch.randint(0, 3, (1,))
+        )
 
     class Net(nn.Module):
         def __init__(self) -> None:

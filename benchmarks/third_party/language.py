@@ -98,7 +98,13 @@ for _name in LANGUAGE_MODELS:
 for _name in SEQUENCE_TO_SEQUENCE:
     add("transformers", _name, lambda name=_name: _sequence_to_sequence(name))
 
-SEEING = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128, "image_size": 64}
+SEEING = {
+    "hidden_size": 64,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "image_size": 64,
+}
 
 #: Models of images.
 IMAGE_MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -124,9 +130,7 @@ for _name in IMAGE_MODELS:
 def segformer() -> Any:
     from transformers import SegformerConfig, SegformerForSemanticSegmentation
 
-    config = SegformerConfig(
-        depths=[1, 1, 1, 1], hidden_sizes=[16, 16, 32, 32], decoder_hidden_size=32, num_labels=3
-    )
+    config = SegformerConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 16, 32, 32], decoder_hidden_size=32, num_labels=3)
     model, images = SegformerForSemanticSegmentation(config).train(), torch.randn(4, 3, 64, 64)
     masks = torch.randint(0, 3, (4, 64, 64))
     return fit(model, lambda: model(pixel_values=images, labels=masks).loss)
@@ -275,7 +279,9 @@ add("x_transformers", "dropout_qk_norm", lambda: _decoder(attn_qk_norm=True, att
 def encoder_decoder() -> Any:
     from x_transformers import XTransformer
 
-    sizes = {f"{side}_{size}": n for side in ("enc", "dec") for size, n in (("num_tokens", 512), ("depth", 2), ("heads", 4))}
+    sizes = {
+        f"{side}_{size}": n for side in ("enc", "dec") for size, n in (("num_tokens", 512), ("depth", 2), ("heads", 4))
+    }
     model = XTransformer(dim=64, enc_max_seq_len=64, dec_max_seq_len=64, tie_token_emb=True, **sizes)
     source, target = tokens(), tokens(length=33)
     return fit(model, lambda: model(source, target))

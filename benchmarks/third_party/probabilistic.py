@@ -69,7 +69,9 @@ def bayesian_optimization() -> Any:
     model = SingleTaskGP(x, y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs={"options": {"maxiter": 10}})
+        fit_gpytorch_mll(
+            ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs={"options": {"maxiter": 10}}
+        )
         acquisition = qExpectedImprovement(model, best_f=y.max())
         bounds = torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=torch.double)
         found, value = optimize_acqf(acquisition, bounds, q=2, num_restarts=2, raw_samples=8, options={"maxiter": 5})
@@ -171,7 +173,14 @@ def spiking_network() -> Any:
     from snntorch import surrogate
 
     gradient = surrogate.fast_sigmoid(slope=25)
-    layers = nn.ModuleList([nn.Linear(64, 128), snn.Leaky(0.9, spike_grad=gradient), nn.Linear(128, 10), snn.Leaky(0.9, spike_grad=gradient)])
+    layers = nn.ModuleList(
+        [
+            nn.Linear(64, 128),
+            snn.Leaky(0.9, spike_grad=gradient),
+            nn.Linear(128, 10),
+            snn.Leaky(0.9, spike_grad=gradient),
+        ]
+    )
     x, labels = torch.rand(16, 64), torch.randint(0, 10, (16,))
 
     def loss() -> torch.Tensor:

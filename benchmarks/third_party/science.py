@@ -118,7 +118,9 @@ def attributions() -> Any:
     """Integrated gradients and occlusion: a backward pass without an optimizer."""
     from captum.attr import IntegratedGradients, Saliency
 
-    model = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 5))
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(256, 5)
+    )
     x = torch.randn(4, 3, 32, 32, requires_grad=True)
     found = IntegratedGradients(model).attribute(x, target=1, n_steps=16, internal_batch_size=16)
     return found, Saliency(model).attribute(x, target=2)
@@ -180,7 +182,11 @@ def other_optimizers() -> Any:
         model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 10))
         x, labels = torch.randn(64, 64), torch.randint(0, 10, (64,))
         base = torch_optimizer.Yogi(model.parameters(), lr=1e-2)
-        made = torch_optimizer.Lookahead(base, k=2) if kind == "Lookahead" else getattr(torch_optimizer, kind)(model.parameters(), lr=1e-2)
+        made = (
+            torch_optimizer.Lookahead(base, k=2)
+            if kind == "Lookahead"
+            else getattr(torch_optimizer, kind)(model.parameters(), lr=1e-2)
+        )
         losses += fit(model, lambda m=model, x=x, y=labels: nn.functional.cross_entropy(m(x), y), optimizer=made)
     return losses
 
@@ -191,7 +197,12 @@ def metric_learning() -> Any:
     from pytorch_metric_learning.miners import MultiSimilarityMiner
 
     model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 32))
-    x, labels, miner, loss = torch.randn(64, 64), torch.randint(0, 8, (64,)), MultiSimilarityMiner(), TripletMarginLoss()
+    x, labels, miner, loss = (
+        torch.randn(64, 64),
+        torch.randint(0, 8, (64,)),
+        MultiSimilarityMiner(),
+        TripletMarginLoss(),
+    )
 
     def value() -> torch.Tensor:
         embedded = model(x)

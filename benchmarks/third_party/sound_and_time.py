@@ -49,7 +49,9 @@ def whisper() -> Any:
 def patch_tst() -> Any:
     from transformers import PatchTSTConfig, PatchTSTForPrediction
 
-    config = PatchTSTConfig(num_input_channels=3, context_length=64, prediction_length=8, patch_length=8, d_model=32, num_hidden_layers=2)
+    config = PatchTSTConfig(
+        num_input_channels=3, context_length=64, prediction_length=8, patch_length=8, d_model=32, num_hidden_layers=2
+    )
     model = PatchTSTForPrediction(config).train()
     past, future = torch.randn(8, 64, 3), torch.randn(8, 8, 3)
     return fit(model, lambda: model(past_values=past, future_values=future).loss)

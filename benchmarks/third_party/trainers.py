@@ -158,7 +158,9 @@ def accelerated_loop() -> Any:
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
     model: Any = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 256), nn.GELU(), nn.Linear(256, 10))
-    data: Any = DataLoader(TensorDataset(torch.randn(256, 64), torch.randint(0, 10, (256,))), batch_size=32, shuffle=True)
+    data: Any = DataLoader(
+        TensorDataset(torch.randn(256, 64), torch.randint(0, 10, (256,))), batch_size=32, shuffle=True
+    )
     optimizer: Any = torch.optim.AdamW(model.parameters(), 1e-3)
     model, optimizer, data = accelerator.prepare(model, optimizer, data)
     losses = []
@@ -264,7 +266,9 @@ def scikit_learn_network() -> Any:
     class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layers = nn.Sequential(nn.Linear(20, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 2), nn.Softmax(-1))
+            self.layers = nn.Sequential(
+                nn.Linear(20, 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, 2), nn.Softmax(-1)
+            )
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layers(x)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import re
+from math import prod
 from typing import Any
 
 import torch
 
+from .convolutions import convolution
 from .replays import RNG_BYTES
 from .tensors import tensors_of
 
@@ -21,6 +23,33 @@ _NO_WORKSPACE = {
 _WITH_COPIES = {"isinf", "mvlgamma", "mvlgamma_"}
 # They copy what they read where it does not lie as they need it, and take nothing else of torch's allocator.
 _COPY_INPUTS = {"_fft_r2c", "_fft_c2r", "_fft_c2c", "embedding_dense_backward"}
+_HALVES = {torch.bfloat16, torch.float16}
+# In one of these types, and on the CPU, the ops below compute in the memory of their results, and take a few numbers
+# more. Those of the second set first copy inputs that are not contiguous.
+_COMPUTED_IN = {torch.float32, torch.float64}
+_READ_STRIDED = {
+    "_foreach_add_", "_foreach_addcdiv_", "_foreach_addcmul_", "_foreach_div_", "_foreach_lerp_", "_foreach_mul_",
+    "_foreach_norm", "_foreach_sqrt", "_foreach_sub_", "_fused_adam_", "_fused_adamw_", "_fused_sgd_",
+    "_prelu_kernel", "_prelu_kernel_backward", "amax", "amin", "cat", "constant_pad_nd", "diagonal_backward",
+    "elu_backward", "flip", "gather", "hardsigmoid_backward", "hardswish", "hardswish_", "hardswish_backward",
+    "hardtanh_backward", "huber_loss_backward", "index_add", "index_add_", "index_copy", "index_fill_",
+    "leaky_relu_backward", "linalg_vector_norm", "log_sigmoid_backward",
+    "masked_fill", "mean", "mse_loss_backward", "scatter_add_", "select_backward", "slice_backward",
+    "smooth_l1_loss_backward", "softplus_backward", "stack", "sum", "where",
+}  # fmt: skip
+_COPY_STRIDED = {
+    "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_log_softmax", "_log_softmax_backward_data", "_softmax",
+    "_softmax_backward_data", "argmax", "argmin", "avg_pool2d", "avg_pool2d_backward", "avg_pool3d",
+    "avg_pool3d_backward", "col2im", "embedding", "glu", "glu_backward", "grid_sampler_2d",
+    "grid_sampler_2d_backward", "im2col", "index_select", "max", "max_pool2d_with_indices",
+    "max_pool2d_with_indices_backward", "max_pool3d_with_indices", "max_pool3d_with_indices_backward", "min",
+    "native_group_norm", "native_layer_norm", "nll_loss2d_backward", "nll_loss2d_forward", "nll_loss_backward",
+    "nll_loss_forward", "pixel_shuffle", "pixel_unshuffle", "reflection_pad1d", "reflection_pad1d_backward",
+    "reflection_pad2d", "reflection_pad2d_backward", "replication_pad1d", "replication_pad2d", "take", "topk", "tril",
+    "triu",
+}  # fmt: skip
+# These take copies of what BLAS cannot read in place.
+_PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "addmv", "mv", "dot"}
 _HEAVY = (
     *("conv", "attention", "rnn", "lstm", "gru"),
     *("fft", "linalg", "sort", "topk", "index_put", "embedding"),
@@ -45,16 +74,23 @@ def estimate_workspace(
     if pointwise and _in_one_dtype(dtypes, made):
         return 0, True
     if base in _COPY_INPUTS:
-        return in_bytes + RNG_BYTES, False
+        return in_bytes * (2 if base == "_fft_c2r" else 1) + RNG_BYTES, False
     if base == "embedding":
         table = args[0]
         copied = 0 if table.is_contiguous() else table.nbytes
         return copied + in_bytes - min(table.nbytes, in_bytes) + RNG_BYTES, False
     both = in_bytes + out_bytes
     if base in ("convolution", "convolution_backward"):
-        packed = _packed_convolution(base, args)
+        packed = convolution(args, base == "convolution_backward")
         if packed is not None:
             return packed, False
+    on_cpu = all(t.device.type == "cpu" for t in tensors) and kwargs.get("device") in (None, torch.device("cpu"))
+    if on_cpu:
+        copied = _copied_on_cpu(base, args, tensors, made, out_bytes)
+        if copied is not None:
+            return copied + RNG_BYTES, False
+    if base == "sort" and on_cpu:
+        return both + RNG_BYTES, False  # over many shapes it took 0.8 of it
     if any(word in base for word in _HEAVY):
         if base == "mkldnn_rnn_layer":
             return _recurrent_layer(args, in_bytes), False
@@ -62,56 +98,70 @@ def estimate_workspace(
             # All sizes are known here; over many shapes it took 0.84 of both at most.
             return both + both // 8 + RNG_BYTES, False
         factor = 8 if "rnn" in base or "lstm" in base else 3
-        if "convolution" in base and any(t.dtype == torch.float64 for t in tensors) and len(tensors) > 1:
+        by_onednn = (torch.float32, torch.bfloat16)
+        if "convolution" in base and any(t.dtype not in by_onednn for t in tensors) and len(tensors) > 1:
             # Without oneDNN: columns of kernel size times the input.
             weight = args[2] if "backward" in base else args[1]
             factor += weight[0, 0].numel() if weight.dim() > 2 else 1
         return factor * both + RNG_BYTES, False
-    return both + RNG_BYTES, False
+    widest = max((dtype.itemsize for dtype in made), default=0)
+    if any(dtype not in made for dtype in dtypes):
+        # Numbers are read as others, in a copy: those of masks that are counted, for example.
+        both += max(widest, 4) * sum(t.numel() for t in tensors if t.dtype not in made)
+    return both * (3 if dtypes & _HALVES else 1) + RNG_BYTES, False
 
 
-def _packed_convolution(base: str, args: tuple[Any, ...]) -> int | None:
-    """Workspace of a convolution that oneDNN runs: copies packed in blocks of 16 channels, an eighth for safety.
+def _copied_on_cpu(
+    base: str, args: tuple[Any, ...], tensors: list[torch.Tensor], made: set[torch.dtype], out_bytes: int
+) -> int | None:
+    """Bytes that an op copies where it computes in the memory of its results; ``None`` for ops that may take more.
 
-    ``None`` for what it does not run (other types, three dimensions, dilation): that takes columns. One sample may take
-    columns too. Of 4,000 random shapes none took more; `test_byte_bound.py` draws such.
+    Found on 28,000 calls: samples of all ops that torch tests, and the ops of 160 programs. `test_byte_bound.py` holds
+    it against samples.
     """
-    backward = base == "convolution_backward"
-    x, weight = (args[1], args[2]) if backward else (args[0], args[1])
-    stride, padding, dilation, transposed, beyond, groups = args[4:10] if backward else args[3:9]
-    known = x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16) and all(d == 1 for d in dilation)
-    if not known or x.dim() not in (3, 4):
+    if base in ("copy_", "_to_copy", "_unsafe_view"):
+        return 4096
+    numbers = {t.dtype for t in tensors if t.is_floating_point() or t.is_complex()}
+    reached = numbers | {dtype for dtype in made if dtype.is_floating_point or dtype.is_complex}
+    if len(reached) != 1 or not reached <= _COMPUTED_IN or not numbers:
         return None
-    kernel = weight[0, 0].numel()
-    if backward:
-        places = args[0][0, 0].numel()
-    else:
-        places = 1
-        for size, extent, step, pad, more in zip(x.shape[2:], weight.shape[2:], stride, padding, beyond, strict=False):
-            if transposed:
-                places *= (size - 1) * step - 2 * pad + extent + more
-            else:
-                places *= (size + 2 * pad - extent) // step + 1
-    read, written = x.shape[1], weight.shape[1] * groups if transposed else weight.shape[0]
+    if any(t.layout != torch.strided or t.dtype in (torch.int32, torch.int16, torch.int8) for t in tensors):
+        return None
+    if base in _PRODUCTS:
+        if torch.get_float32_matmul_precision() != "highest":
+            return None
+        return 4096 + sum(t.nbytes for t in tensors if not _is_read_by_blas(t))
+    if base in _READ_STRIDED:
+        return 4096
+    copied = 4096 + sum(t.nbytes for t in tensors if not t.is_contiguous())
+    if base in _COPY_STRIDED:
+        return copied
+    threads, x = torch.get_num_threads(), tensors[0]
+    if base in ("native_batch_norm", "native_batch_norm_backward"):
+        back = out_bytes if base == "native_batch_norm_backward" else 0
+        return copied + back + 32 * x.shape[1]
+    if base == "native_layer_norm_backward":
+        return copied + 16 * threads * prod(args[2])
+    if base == "native_group_norm_backward":
+        return copied + 16 * x.shape[0] * x.shape[1]
+    if base.startswith("_scaled_dot_product_flash_attention_for_cpu"):
+        keys = args[2 if base.endswith("backward") else 1]
+        return copied + threads * _block_of_attention(x.shape[-2], keys.shape[-2], x.shape[-1])
+    return None
 
-    def blocked(channels: int) -> int:
-        """Of all groups, each in blocks of its own."""
-        return -(-channels // groups // 16) * 16 * groups
 
-    inputs = 4 * x.shape[0] * blocked(read) * x[0, 0].numel()
-    outputs = 4 * x.shape[0] * blocked(written) * places
-    kernel_bytes = 4 * blocked(read) * blocked(written) // groups * kernel
-    if backward:
-        kernels = 3 + (x.dtype != torch.float32) + 2 * (groups > 1)
-        copies = inputs + outputs + max(inputs, outputs) + kernels * kernel_bytes
-    else:
-        copies = inputs + 2 * outputs + 2 * kernel_bytes
-    if transposed and groups > 1:
-        copies *= 2  # packed once more: it took up to 1.8 times as much
-    if x.shape[0] == 1:
-        columns = written * x[0, 0].numel() if transposed else read * places
-        copies += 4 * kernel * columns
-    return copies + copies // 8 + (1 << 17)
+def _block_of_attention(queries: int, keys: int, width: int) -> int:
+    """Bytes that a thread has for the scores of some queries and keys, and for their gradients."""
+    rows = min(queries, 256 if queries >= 768 else 64 if queries >= 192 else 32)
+    return 4 * rows * (2 * min(keys, 512) + 2 + width)
+
+
+def _is_read_by_blas(t: torch.Tensor) -> bool:
+    """Whether rows or columns of a matrix, or of each in a batch, lie one after the other."""
+    if t.dim() < 2:
+        return t.is_contiguous()
+    (rows, columns), (row, column) = t.shape[-2:], t.stride()[-2:]
+    return (column == 1 and row >= max(1, columns)) or (row == 1 and column >= max(1, rows))
 
 
 #: From this release of oneDNN on, a layer's states for a backward pass take less, and are not made twice.

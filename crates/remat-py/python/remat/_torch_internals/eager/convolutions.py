@@ -1,0 +1,77 @@
+"""Workspace of a convolution on the CPU before it first runs: an upper estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import torch
+
+
+def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
+    """Bytes that oneDNN takes, or torch's own kernels where they run instead; ``None`` for other types and devices.
+
+    oneDNN copies inputs, outputs and weights into blocks of 16 channels. One sample, bfloat16, and groups may be laid
+    out in columns, a sample for each thread. Gradients of weights are summed over threads, in a copy for each. An
+    eighth is for safety. Of 10,000 random shapes, with the instruction sets AVX-512 and AVX2, with one thread and two,
+    four took more, by 17% at most; the median was half. `test_byte_bound.py` draws such.
+    """
+    x, weight = (args[1], args[2]) if backward else (args[0], args[1])
+    stride, padding, dilation, transposed, beyond, groups = args[4:10] if backward else args[3:9]
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16) or x.dim() not in (3, 4, 5):
+        return None
+    samples, read, inside = x.shape[0], x.shape[1], prod(x.shape[2:])
+    extents = weight.shape[2:]
+    written = weight.shape[1] * groups if transposed else weight.shape[0]
+    if backward:
+        outside = prod(args[0].shape[2:])
+    else:
+        outside = prod(_outside(x.shape[2:], extents, stride, padding, dilation, beyond if transposed else None))
+    kernel, low = prod(extents), x.dtype != torch.float32
+    strided = not x.is_contiguous() or (backward and not args[0].is_contiguous())
+
+    inputs = 4 * samples * _blocked(read) * inside
+    outputs = 4 * samples * _blocked(written) * outside
+    if read == written == groups > 1 and not (backward and strided):
+        weights = 4 * kernel * _blocked(groups)  # each channel by itself
+    else:
+        weights = 4 * kernel * groups * _blocked(read // groups) * _blocked(written // groups)
+    columns = 4 * kernel * (written * inside if transposed else read * outside)
+    threads = torch.get_num_threads()
+    if backward:
+        copies = 2 + low + strided + (threads - 1) + 4 * any(d > 1 for d in dilation) + 2 * (x.dim() == 5)
+        whole = inputs + outputs + max(inputs, outputs) + copies * weights
+    else:
+        whole = inputs + outputs + (1 + strided) * weights
+        if transposed:
+            whole += max(inputs, outputs) + weights
+    at_once = min(threads, samples)
+    if samples == 1 or low:
+        whole += columns * at_once
+    elif 1 < groups < read:
+        whole += columns // groups * at_once
+    if kernel == 1 and any(padding):
+        whole += samples * columns
+    return whole + whole // 8 + (1 << 17)
+
+
+def _blocked(channels: int) -> int:
+    return -(-channels // 16) * 16
+
+
+def _outside(
+    sizes: Sequence[int],
+    extents: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    beyond: Sequence[int] | None,
+) -> list[int]:
+    """Sizes of the result; `beyond` is the output's padding of a transposed convolution."""
+    dims = range(len(sizes))
+    reach = [dilation[i % len(dilation)] * (extents[i] - 1) + 1 for i in dims]
+    pad, step = [padding[i % len(padding)] for i in dims], [stride[i % len(stride)] for i in dims]
+    if beyond is None:
+        return [max(0, (sizes[i] + 2 * pad[i] - reach[i]) // step[i] + 1) for i in dims]
+    return [max(0, (sizes[i] - 1) * step[i] - 2 * pad[i] + reach[i] + beyond[i % len(beyond)]) for i in dims]
