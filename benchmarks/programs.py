@@ -1,6 +1,6 @@
 """Runs programs on packages of other people plain and within budgets, in one process each and by `remat run`.
 
-    python benchmarks/programs.py [--only REGEX] [--jobs N] [--small] [--json]
+    python benchmarks/programs.py [--only REGEX] [--jobs N] [--quick] [--json]
     python benchmarks/programs.py --list
     python benchmarks/programs.py --one NAME
 
@@ -58,22 +58,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="REGEX", help="programs whose names match")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time (default 2)")
-    parser.add_argument("--small", action="store_true", help="only those that take a second or so")
+    parser.add_argument(
+        "--quick", action="store_true", help="those that take a second or so and need no further packages"
+    )
     parser.add_argument("--json", action="store_true", help="a line of JSON for each program")
     parser.add_argument("--list", action="store_true", help="the programs' names")
     parser.add_argument("--one", metavar="NAME", help="run one program as its user would, and print its digest")
-    parser.add_argument("--observe", metavar="NAME", help=argparse.SUPPRESS)
+    parser.add_argument("--observe", metavar="NAME", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     load()
-    for name in (options.one, options.observe):
-        if name is not None and name not in PROGRAMS:
+    for name in [*([options.one] if options.one else []), *(options.observe or [])]:
+        if name not in PROGRAMS:
             parser.error(f"there is no program {name!r}; --list tells which there are")
     if options.one or options.observe:
-        return alone(options.one, options.observe)
+        return here(options.one, options.observe or [])
     chosen = [
         name
         for name, program in PROGRAMS.items()
-        if re.search(options.only, name) and (program.small or not options.small)
+        if re.search(options.only, name) and (program.small or not options.quick)
     ]
     if not chosen:
         parser.error(f"--only {options.only!r} matches no program; --list tells which there are")
@@ -83,8 +85,8 @@ def main() -> int:
     return run(chosen, options.jobs, options.json)
 
 
-def alone(one: str | None, observed: str | None) -> int:
-    """Runs one program in this process."""
+def here(one: str | None, observed: list[str]) -> int:
+    """Runs one program as its user would, or observes several, in this process."""
     import torch
     from third_party import observe
 
@@ -94,13 +96,14 @@ def alone(one: str | None, observed: str | None) -> int:
         with contextlib.redirect_stdout(io.StringIO()):
             found = observe.once(PROGRAMS[one])
         print(found)
-        return 0
-    program = PROGRAMS[observed or ""]
-    with contextlib.redirect_stdout(io.StringIO()):
-        usual = observe.plain(program)
-        within = {f"{share:.0%}": asdict(observe.budgeted(program, usual, share)) for share in observe.SHARES}
-    budgets = {f"{share:.0%}": usual.budget(share) for share in observe.SHARES}
-    print(json.dumps({"plain": asdict(usual), "within": within, "budgets": budgets}))
+    for name in observed:
+        program = PROGRAMS[name]
+        with contextlib.redirect_stdout(io.StringIO()):
+            usual = observe.plain(program)
+            within = {f"{share:.0%}": asdict(observe.budgeted(program, usual, share)) for share in observe.SHARES}
+        budgets = {f"{share:.0%}": usual.budget(share) for share in observe.SHARES}
+        row = {"program": name, "package": program.package, "plain": asdict(usual), "within": within}
+        print(json.dumps(row | {"budgets": budgets, "run": {}}), flush=True)
     return 0
 
 
@@ -125,12 +128,10 @@ def run(names: list[str], jobs: int, as_json: bool) -> int:
 
 def observed(name: str) -> dict[str, Any]:
     """A program's row: without Remat, inside budgets, and cold by `remat run`."""
-    here = [str(Path(__file__).resolve())]
-    row: dict[str, Any] = {"program": name, "package": PROGRAMS[name].package}
-    done = _process([*here, "--observe", name])
+    done = _process([str(Path(__file__).resolve()), "--observe", name])
     if done.returncode:
-        return row | {"failure": _last(done.stderr)}
-    row |= json.loads(done.stdout.splitlines()[-1])
+        return {"program": name, "package": PROGRAMS[name].package, "failure": _last(done.stderr)}
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     row["run"] = {share: _by_command(name, budget) for share, budget in row["budgets"].items()}
     return row
 

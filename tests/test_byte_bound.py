@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import itertools
 import random
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,12 @@ from bits import bits, differences
 from budgeted import Run, reference, under, under_feasible
 from process import PYTHON, program, ran
 from remat._torch_internals import eager
+from remat._torch_internals.eager import workspace
 from remat._torch_internals.eager.tensors import allocated
 from scenarios import DEPTH, ROWS, WIDTH, Scenario, deep
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from true_peak import resident_bytes, room, true_peak
 
 MIB = 2**20
@@ -234,6 +240,99 @@ def test_estimates_of_convolutions_are_safe(seed: int) -> None:
             reserved = sum(output[0] for output in outputs if output) + workspace
             assert peak.highest - peak.base <= reserved, (seed, op, [tuple(part.shape) for part in (x, weight)], every)
             del result
+
+
+class Estimated(TorchDispatchMode):
+    """Holds what ops take against what was estimated before they ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.short: list[tuple[str, int, int, list[Any]]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        base, kwargs = func._schema.name.split("::")[-1], kwargs or {}
+        if base not in ESTIMATED:
+            return func(*args, **kwargs)
+        _, estimated, *_ = eager.predict(func, args, kwargs)
+        result, taken = eager.measured_call(func, args, kwargs)
+        self.seen.add(base)
+        if taken is not None and taken > estimated:
+            shapes = [(tuple(x.shape), x.stride(), x.dtype) for x in args if isinstance(x, torch.Tensor)]
+            self.short.append((str(func), taken, estimated, shapes))
+        return result
+
+
+ESTIMATED = workspace._READ_STRIDED | workspace._COPY_STRIDED | workspace._PRODUCTS
+ESTIMATED |= {"native_batch_norm", "native_batch_norm_backward", "native_layer_norm_backward"}
+ESTIMATED |= {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"}
+
+#: Ops of torch's own tests whose samples run here; all others do with --all.
+SAMPLED = {"softmax", "matmul", "nn.functional.layer_norm", "nn.functional.cross_entropy", "gather", "sum", "cat"}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("part", [None, *(pytest.param(part, marks=pytest.mark.full) for part in range(8))])
+def test_estimates_of_ops_are_safe(part: int | None, dtype: torch.dtype) -> None:
+    """Samples of torch's own tests, forward and backward, as they are and four times as large."""
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    known = [op for op in op_db if dtype in op.supported_dtypes("cpu") and op.supports_autograd]
+    chosen = [op for op in known if op.name in SAMPLED] if part is None else known[part::8]
+    found = Estimated()
+    for op in chosen:
+        for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=True), 12):
+            with warnings.catch_warnings(), contextlib.suppress(RuntimeError, TypeError, ValueError), found:
+                warnings.simplefilter("ignore")
+                result = op(sample.input, *sample.args, **sample.kwargs)
+                made = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and x.requires_grad]
+                torch.autograd.backward(made, [torch.ones_like(x) for x in made])
+    if part is None:
+        assert {"_softmax", "mm", "sum", "native_layer_norm_backward"} <= found.seen
+    assert not found.short, found.short[:5]
+
+
+def any_call(draw: random.Random) -> tuple[str, Callable[[], Any]]:
+    """A call on tensors of 10 KB to 1 MB that lie one way or another."""
+
+    def some(*shape: int) -> Tensor:
+        x = torch.randn(*shape, requires_grad=True)
+        kind = draw.choice(["as it is", "as it is", "transposed", "expanded", "strided"])
+        if kind == "transposed":
+            return torch.randn(*shape[:-2], shape[-1], shape[-2], requires_grad=True).transpose(-1, -2)
+        if kind == "expanded":
+            return x[:1].expand(shape)
+        return torch.randn(*shape, 2, requires_grad=True)[..., 0] if kind == "strided" else x
+
+    rows, columns, batch = (draw.choice([3, 16, 40, 129]) for _ in range(3))
+    labels = torch.randint(0, columns, (rows,))
+    calls: dict[str, Callable[[], Any]] = {
+        "mm": lambda: some(rows, columns) @ some(columns, batch),
+        "bmm": lambda: some(batch, rows, columns) @ some(batch, columns, rows),
+        "softmax": lambda: some(batch, rows, columns).softmax(draw.choice([0, -1])),
+        "cross entropy": lambda: F.cross_entropy(some(rows, columns), labels),
+        "norms": lambda: F.group_norm(F.layer_norm(some(batch, 4 * rows, columns), (columns,)), 4),
+        "batch norm": lambda: F.batch_norm(some(batch, rows, 16, 16), None, None, training=True),
+        "pools": lambda: F.avg_pool2d(F.max_pool2d(some(batch, rows, 16, 16), 2), 2),
+        "attention": lambda: F.scaled_dot_product_attention(*(some(batch, 2, rows, 16) for _ in range(3))),
+        "gathered": lambda: some(rows, columns).index_select(0, labels % rows).gather(1, labels[:, None]),
+        "reduced": lambda: some(batch, rows, columns).mean(1).amax(0).sum() + some(rows, columns).norm(),
+        "put together": lambda: F.pad(torch.cat([some(rows, columns), some(batch, columns)]), (1, 1)).flip(0),
+        "gated": lambda: F.glu(F.hardswish(some(rows, 2 * columns))),
+    }
+    name = draw.choice(list(calls))
+    return name, calls[name]
+
+
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 16))])
+def test_estimates_of_calls_on_any_layout_are_safe(seed: int) -> None:
+    draw, found = random.Random(seed), Estimated()
+    for _ in range(60):
+        name, call = any_call(draw)
+        with found:
+            result = call()
+            result.backward(torch.ones_like(result))
+        assert not found.short, (seed, name, found.short[:2])
 
 
 def learn(fn: Callable[[], Any]) -> None:

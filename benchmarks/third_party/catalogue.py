@@ -25,7 +25,7 @@ class Program:
     name: str
     package: str
     run: Callable[[], Any]
-    #: Whether it takes a second or so, so that the short test runs it.
+    #: Whether it takes a second or so and needs only what the tests install: the short test runs it.
     small: bool = False
 
 

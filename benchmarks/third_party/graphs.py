@@ -24,7 +24,7 @@ def _network(kind: str, **how: Any) -> list[float]:
     return fit(model, lambda: nn.functional.cross_entropy(model(x, edges), labels))
 
 
-add("torch_geometric", "GCN", lambda: _network("GCN", dropout=0.2), small=True)
+add("torch_geometric", "GCN", lambda: _network("GCN", dropout=0.2))
 add("torch_geometric", "GAT", lambda: _network("GAT", heads=4, v2=True))
 add("torch_geometric", "GraphSAGE", lambda: _network("GraphSAGE", norm="BatchNorm", jk="cat"))
 add("torch_geometric", "GIN", lambda: _network("GIN", norm="GraphNorm"))

@@ -48,7 +48,7 @@ def _timm(name: str) -> list[float]:
 
 
 for _name in TIMM:
-    add("timm", _name, lambda name=_name: _timm(name), small=_name == "levit_128s")
+    add("timm", _name, lambda name=_name: _timm(name), small=_name == "resnet10t")
 
 
 @program("timm")
@@ -100,7 +100,7 @@ def _vit(name: str, side: int = 64, **sizes: Any) -> list[float]:
 
 
 _WIDE = {"image_size": 64, "patch_size": 8, "dim": 64, "heads": 4, "mlp_dim": 128}
-add("vit_pytorch", "ViT", lambda: _vit("ViT", depth=3, dropout=0.1, **_WIDE), small=True)
+add("vit_pytorch", "ViT", lambda: _vit("ViT", depth=3, dropout=0.1, **_WIDE))
 add("vit_pytorch", "SimpleViT", lambda: _vit("simple_vit", depth=3, **_WIDE))
 add("vit_pytorch", "CaiT", lambda: _vit("cait", depth=3, cls_depth=1, layer_dropout=0.1, **_WIDE))
 

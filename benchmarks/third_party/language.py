@@ -40,37 +40,95 @@ GROUPED = {**SMALL, "num_key_value_heads": 2, "pad_token_id": 0, "bos_token_id":
 LANGUAGE_MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert": ("BertForMaskedLM", "BertConfig", SMALL),
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", SMALL | {"max_position_embeddings": 130}),
-    "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig", {"vocab_size": 512, "dim": 64, "hidden_dim": 128, "n_layers": 3, "n_heads": 4}),
+    "distilbert": (
+        "DistilBertForMaskedLM",
+        "DistilBertConfig",
+        {"vocab_size": 512, "dim": 64, "hidden_dim": 128, "n_layers": 3, "n_heads": 4},
+    ),
     "albert": ("AlbertForMaskedLM", "AlbertConfig", SMALL | {"embedding_size": 32}),
     "electra": ("ElectraForMaskedLM", "ElectraConfig", SMALL | {"embedding_size": 32}),
-    "deberta_v2": ("DebertaV2ForMaskedLM", "DebertaV2Config", SMALL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
-    "modernbert": ("ModernBertForMaskedLM", "ModernBertConfig", SMALL | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2}),
-    "longformer": ("LongformerForMaskedLM", "LongformerConfig", SMALL | {"attention_window": 16, "max_position_embeddings": 130}),
+    "deberta_v2": (
+        "DebertaV2ForMaskedLM",
+        "DebertaV2Config",
+        SMALL | {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]},
+    ),
+    "modernbert": (
+        "ModernBertForMaskedLM",
+        "ModernBertConfig",
+        SMALL | {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "cls_token_id": 1, "sep_token_id": 2},
+    ),
+    "longformer": (
+        "LongformerForMaskedLM",
+        "LongformerConfig",
+        SMALL | {"attention_window": 16, "max_position_embeddings": 130},
+    ),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {"vocab_size": 512, "n_embd": 64, "n_layer": 3, "n_head": 4}),
     "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", SMALL),
-    "opt": ("OPTForCausalLM", "OPTConfig", {"vocab_size": 512, "hidden_size": 64, "ffn_dim": 128, "num_hidden_layers": 3, "num_attention_heads": 4, "word_embed_proj_dim": 64}),
+    "opt": (
+        "OPTForCausalLM",
+        "OPTConfig",
+        {
+            "vocab_size": 512,
+            "hidden_size": 64,
+            "ffn_dim": 128,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "word_embed_proj_dim": 64,
+        },
+    ),
     "bloom": ("BloomForCausalLM", "BloomConfig", {"vocab_size": 512, "hidden_size": 64, "n_layer": 3, "n_head": 4}),
-    "falcon": ("FalconForCausalLM", "FalconConfig", {"vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}),
+    "falcon": (
+        "FalconForCausalLM",
+        "FalconConfig",
+        {"vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4},
+    ),
     "llama": ("LlamaForCausalLM", "LlamaConfig", GROUPED),
     "mistral": ("MistralForCausalLM", "MistralConfig", GROUPED | {"sliding_window": 16}),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", GROUPED | {"head_dim": 16}),
-    "qwen2_moe": ("Qwen2MoeForCausalLM", "Qwen2MoeConfig", GROUPED | {"num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64}),
+    "qwen2_moe": (
+        "Qwen2MoeForCausalLM",
+        "Qwen2MoeConfig",
+        GROUPED | {"num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64},
+    ),
     "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", GROUPED | {"head_dim": 16, "sliding_window": 16}),
     "phi3": ("Phi3ForCausalLM", "Phi3Config", GROUPED),
     "mixtral": ("MixtralForCausalLM", "MixtralConfig", GROUPED | {"num_local_experts": 4}),
     "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", GROUPED),
-    "mamba": ("MambaForCausalLM", "MambaConfig", {"vocab_size": 512, "hidden_size": 48, "num_hidden_layers": 2, "state_size": 4}),
-    "rwkv": ("RwkvForCausalLM", "RwkvConfig", {"vocab_size": 512, "hidden_size": 48, "attention_hidden_size": 48, "num_hidden_layers": 2, "context_length": 64}),
-}  # fmt: skip
+    "mamba": (
+        "MambaForCausalLM",
+        "MambaConfig",
+        {"vocab_size": 512, "hidden_size": 48, "num_hidden_layers": 2, "state_size": 4},
+    ),
+    "rwkv": (
+        "RwkvForCausalLM",
+        "RwkvConfig",
+        {
+            "vocab_size": 512,
+            "hidden_size": 48,
+            "attention_hidden_size": 48,
+            "num_hidden_layers": 2,
+            "context_length": 64,
+        },
+    ),
+}
 
 #: Models of an input and an output text.
 SEQUENCE_TO_SEQUENCE: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "t5": ("T5ForConditionalGeneration", "T5Config", NARROW | {"d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}),
+    "t5": (
+        "T5ForConditionalGeneration",
+        "T5Config",
+        NARROW | {"d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0},
+    ),
     "bart": ("BartForConditionalGeneration", "BartConfig", BOTH_SIDES),
     "m2m_100": ("M2M100ForConditionalGeneration", "M2M100Config", BOTH_SIDES),
     "marian": ("MarianMTModel", "MarianConfig", BOTH_SIDES),
-    "led": ("LEDForConditionalGeneration", "LEDConfig", {k: v for k, v in BOTH_SIDES.items() if k != "max_position_embeddings"} | {"attention_window": 16, "max_encoder_position_embeddings": 128, "max_decoder_position_embeddings": 128}),
-}  # fmt: skip
+    "led": (
+        "LEDForConditionalGeneration",
+        "LEDConfig",
+        {k: v for k, v in BOTH_SIDES.items() if k != "max_position_embeddings"}
+        | {"attention_window": 16, "max_encoder_position_embeddings": 128, "max_decoder_position_embeddings": 128},
+    ),
+}
 
 
 def _made(model: str, config: str, sizes: dict[str, Any]) -> nn.Module:
@@ -110,10 +168,22 @@ SEEING = {
 IMAGE_MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vit": ("ViTForImageClassification", "ViTConfig", SEEING | {"patch_size": 8}),
     "beit": ("BeitForImageClassification", "BeitConfig", SEEING | {"patch_size": 8}),
-    "swin": ("SwinForImageClassification", "SwinConfig", {"image_size": 64, "embed_dim": 24, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4}),
-    "convnextv2": ("ConvNextV2ForImageClassification", "ConvNextV2Config", {"hidden_sizes": [16, 32], "depths": [2, 2], "num_stages": 2}),
-    "dinov2": ("Dinov2ForImageClassification", "Dinov2Config", {k: v for k, v in SEEING.items() if k != "intermediate_size"} | {"patch_size": 8}),
-}  # fmt: skip
+    "swin": (
+        "SwinForImageClassification",
+        "SwinConfig",
+        {"image_size": 64, "embed_dim": 24, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4},
+    ),
+    "convnextv2": (
+        "ConvNextV2ForImageClassification",
+        "ConvNextV2Config",
+        {"hidden_sizes": [16, 32], "depths": [2, 2], "num_stages": 2},
+    ),
+    "dinov2": (
+        "Dinov2ForImageClassification",
+        "Dinov2Config",
+        {k: v for k, v in SEEING.items() if k != "intermediate_size"} | {"patch_size": 8},
+    ),
+}
 
 
 def _image_model(name: str) -> list[float]:
@@ -174,7 +244,7 @@ def gradient_checkpointing() -> Any:
     return losses
 
 
-@program("transformers")
+@program("transformers", small=True)
 def generation() -> Any:
     """Samples from a model between steps of training, as in reinforcement learning."""
     model = _made(*LANGUAGE_MODELS["llama"])

@@ -126,7 +126,7 @@ def attributions() -> Any:
     return found, Saliency(model).attribute(x, target=2)
 
 
-@program("torch.func")
+@program("torch.func", small=True)
 def per_sample_gradients() -> Any:
     from torch.func import functional_call, grad, vmap
 
@@ -164,7 +164,7 @@ def learned_initialization() -> Any:
     return fit(model, after_a_step)
 
 
-@program("torch.func")
+@program("torch.func", small=True)
 def jacobians() -> Any:
     from torch.func import hessian, jacrev, vmap
 

@@ -32,7 +32,7 @@ def wav2vec2() -> Any:
     return fit(model, lambda: model(input_values=sound, labels=labels).loss)
 
 
-@program("transformers")
+@program("transformers", small=True)
 def whisper() -> Any:
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 

@@ -151,7 +151,7 @@ def rewarded_generation() -> Any:
         return _trained(trainer)
 
 
-@program("accelerate")
+@program("accelerate", small=True)
 def accelerated_loop() -> Any:
     """Accumulation and clipping in a loop of one's own."""
     from accelerate import Accelerator
@@ -194,7 +194,7 @@ def _pictures(count: int = 64) -> Any:
     return DataLoader(TensorDataset(torch.randn(count, 3, 32, 32), torch.randint(0, 10, (count,))), batch_size=8)
 
 
-@program("lightning", small=True)
+@program("lightning")
 def lightning_classifier() -> Any:
     import lightning
 

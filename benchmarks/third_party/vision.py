@@ -40,10 +40,10 @@ def _classifier(name: str) -> list[float]:
 
 
 for _name in CLASSIFIERS:
-    add("torchvision", _name, lambda name=_name: _classifier(name), small=_name == "shufflenet_v2_x0_5")
+    add("torchvision", _name, lambda name=_name: _classifier(name))
 
 
-@program("torchvision")
+@program("torchvision", small=True)
 def vision_transformer() -> Any:
     from torchvision.models import VisionTransformer
 

@@ -40,7 +40,8 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     columns = 4 * kernel * (written * inside if transposed else read * outside)
     threads = torch.get_num_threads()
     if backward:
-        copies = 2 + low + strided + (threads - 1) + 4 * any(d > 1 for d in dilation) + 2 * (x.dim() == 5)
+        copies = 2 + low + strided + (threads - 1) + 2 * (1 < groups < read)
+        copies += 4 * any(d > 1 for d in dilation) + 2 * (x.dim() == 5)
         whole = inputs + outputs + max(inputs, outputs) + copies * weights
     else:
         whole = inputs + outputs + (1 + strided) * weights

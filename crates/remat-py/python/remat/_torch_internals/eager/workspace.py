@@ -146,6 +146,8 @@ def _copied_on_cpu(
         return copied + 16 * x.shape[0] * x.shape[1]
     if base.startswith("_scaled_dot_product_flash_attention_for_cpu"):
         keys = args[2 if base.endswith("backward") else 1]
+        if base.endswith("backward") and not all(t.is_contiguous() for t in tensors):
+            copied += max(t.nbytes for t in tensors)
         return copied + threads * _block_of_attention(x.shape[-2], keys.shape[-2], x.shape[-1])
     return None
 

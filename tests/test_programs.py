@@ -1,0 +1,60 @@
+"""Programs on packages of other people, within budgets: small ones here, all of them by `scripts/programs`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from process import PYTHON, ran
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+import programs  # noqa: E402
+from third_party.catalogue import load  # noqa: E402
+
+SMALL = [name for name, program in load().items() if program.small]
+
+#: Programs that `remat run` takes here too: a trainer of another package, and one that makes its own loop.
+BY_COMMAND = ["transformers/trainer", "x_transformers/rotary"]
+
+
+def test_the_programs_are_many() -> None:
+    assert len(load()) >= 120
+    assert len({program.package for program in load().values()}) >= 15
+    assert len(SMALL) >= 12
+    assert set(BY_COMMAND) <= set(SMALL)
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_small_programs_run_within_budgets(part: int) -> None:
+    """Each within 70% and 45% of its span, at first sight: the same bits, and true peaks within the budget."""
+    names = SMALL[part::2]
+    done = ran([*PYTHON, BENCHMARKS / "programs.py", "--observe", *names])
+    assert done.code == 0, done.err
+    rows: list[dict[str, Any]] = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert [row["program"] for row in rows] == names
+    for row in rows:
+        assert row["plain"]["repeats"], row
+        assert not list(programs.faults_of(row)), row
+        assert [within["failure"] for within in row["within"].values()] == [None, None], row
+
+
+@pytest.mark.parametrize("name", BY_COMMAND)
+def test_small_programs_run_by_the_command(name: str) -> None:
+    row = programs.observed(name)
+    assert not list(programs.faults_of(row)), row
+    assert [cold["failure"] for cold in row["run"].values()] == [None, None], row
+
+
+def test_unknown_programs_are_refused() -> None:
+    for words, why in (
+        (["--one", "nobody/nothing"], "no program"),
+        (["--only", "nothing at all"], "matches no program"),
+    ):
+        done = ran([*PYTHON, BENCHMARKS / "programs.py", *words])
+        assert done.code == 2
+        assert why in done.err
