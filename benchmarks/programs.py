@@ -4,9 +4,9 @@
     python benchmarks/programs.py --list
     python benchmarks/programs.py --one NAME
 
-Budgets of 70% and 45% leave so much of the span between what is there right after a step of the optimizer
-(parameters, gradients, state, data) and the peak. Each program runs without Remat, then within each budget without
-Remat having seen it before, and cold by `remat run`. Compared are every bit of the results, the peak that the
+Budgets of 70% and 45% leave so much of the span between the most bytes while the optimizer steps (parameters,
+gradients, state and what it computes with) and the peak. Each program runs without Remat, then within each budget
+without Remat having seen it before, and cold by `remat run`. Compared are every bit of the results, the peak that the
 allocator saw with the budget, and processor time on one thread.
 
 The exit code is 1 if bits differ where the program repeats its own, a true peak is above its budget, or a program

@@ -7,18 +7,18 @@ import hashlib
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from time import process_time
+from time import process_time, time_ns
 from typing import Any
 
 import numpy
 import remat
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
-from true_peak import resident_bytes, true_peak
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from true_peak import cpu_memory_events, highest_sum, resident_bytes, true_peak
 
 from .catalogue import Program
 
-#: Parts of the span between what is there between two steps and the peak.
+#: Parts of the span between the most that is there while an optimizer steps and the peak.
 SHARES = (0.70, 0.45)
 
 #: Budgets tried after a refusal, each the one that the refusal suggests.
@@ -35,7 +35,8 @@ class Plain:
     seconds: float
     #: Most bytes of tensors at once, by the allocator's events, above those of the process before it.
     peak: int
-    #: Most bytes that are there right after a step of an optimizer: parameters, gradients, state, data.
+    #: Most bytes at once while an optimizer steps: parameters, gradients, state and what it computes with, which no
+    #: order of replays makes less. Where its step runs the model, as by L-BFGS: right after a step.
     at_rest: int
 
     def budget(self, share: float) -> int:
@@ -107,17 +108,31 @@ def plain(program: Program) -> Plain:
     seconds = process_time() - began
     gc.collect()
     before, rests = resident_bytes(), [0]
+    began_at: list[int] = []
+    steps: list[tuple[int, int]] = []
 
-    def rest(*_: Any) -> None:
-        rests.append(resident_bytes() - before)
+    def begins(optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        runs_the_model = any(callable(value) for value in (*args, *kwargs.values()))
+        began_at.append(0 if runs_the_model else time_ns())
 
-    peak = true_peak(lambda: once(program)) - before
-    hook = register_optimizer_step_post_hook(rest)
+    def ends(*_: Any) -> None:
+        if began := began_at.pop():
+            steps.append((began, time_ns()))
+        else:
+            rests.append(resident_bytes() - before)
+
+    hooks = [register_optimizer_step_pre_hook(begins), register_optimizer_step_post_hook(ends)]
     try:
-        once(program)
+        log = cpu_memory_events(lambda: once(program))
     finally:
-        hook.remove()
-    return Plain(first, first == second, seconds, peak, max(rests))
+        for hook in hooks:
+            hook.remove()
+    held = 0
+    for when, taken in log:
+        held += taken
+        if any(began <= when <= ended for began, ended in steps):
+            rests.append(held)
+    return Plain(first, first == second, seconds, highest_sum(log), max(rests))
 
 
 def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
