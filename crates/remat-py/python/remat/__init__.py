@@ -79,4 +79,11 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """Gives a notebook the cell magic ``%%remat``: ``%load_ext remat``."""
+    from .integrations.notebook import register
+
+    register(shell)
+
+
 _backend_entry.announce()

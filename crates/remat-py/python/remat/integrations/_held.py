@@ -1,0 +1,41 @@
+"""A budget that is entered and left by calls, as callbacks need it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from .._memory.amounts import Budget
+from .._online.budget import budget as enter
+from .._online.run import Run
+
+#: The one that is in force: a loop that ends by an error does not always tell its callbacks.
+_in_force: Held | None = None
+
+
+class Held:
+    """A budget of a callback. Entering it leaves one that a loop forgot."""
+
+    def __init__(self, budget: Budget | dict[str, Budget], choices: dict[str, Any]) -> None:
+        self._arguments = budget, choices
+        self._context: Any = None
+        #: The run in force, or the last one.
+        self.run: Run | None = None
+
+    def enter(self) -> None:
+        """Enters the budget; :class:`ValueError` and :class:`remat.RematError` as :func:`remat.budget`."""
+        global _in_force
+        if _in_force is not None:
+            _in_force.leave()
+        budget, choices = self._arguments
+        self._context = enter(budget, **choices)
+        self.run = self._context.__enter__()
+        _in_force = self
+
+    def leave(self) -> None:
+        """Leaves the budget, if it is in force."""
+        global _in_force
+        context, self._context = self._context, None
+        if context is not None:
+            _in_force = None
+            context.__exit__(*sys.exc_info())
