@@ -20,7 +20,8 @@ PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "crates/*/README.md")
 SUITES = {
     r"scripts/test-release\b": "installs a release of torch, and what it runs is tested here",
     r"scripts/test\b": "this very suite",
-    r"scripts/(demo|checker|fuzz)\b": "minutes to hours, and what it runs is tested here",
+    r"scripts/(demo|checker|fuzz|programs)\b": "minutes to hours, and what it runs is tested here",
+    r"scripts/wheel\b": "minutes, and fetches a linker's parts and torch",
     r"(REMAT_DISPATCH=python )?scripts/conformance\b": "minutes; a part of it is tested here",
     r"scripts/setup\b": "installs what these tests run with",
     r"cargo (test|clippy|fmt|doc|build|package)\b": "a part of scripts/test, or of a release",
