@@ -42,6 +42,7 @@ def reports(script: Path) -> tuple[dict[str, Any], str]:
     return graph, words
 
 
+@pytest.mark.full
 def test_a_graph_from_the_cache_is_reported_as_it_was_cut_unless_what_was_kept_is_broken(
     tmp_path: Path, cache: Path
 ) -> None:

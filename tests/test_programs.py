@@ -43,7 +43,7 @@ def test_small_programs_run_within_budgets(part: int) -> None:
         assert [within["failure"] for within in row["within"].values()] == [None, None], row
 
 
-@pytest.mark.parametrize("name", BY_COMMAND)
+@pytest.mark.parametrize("name", [BY_COMMAND[0], pytest.param(BY_COMMAND[1], marks=pytest.mark.full)])
 def test_small_programs_run_by_the_command(name: str) -> None:
     row = programs.observed(name)
     assert not list(programs.faults_of(row)), row

@@ -36,7 +36,8 @@ def _classifier(name: str) -> list[float]:
 
     side, count, how = CLASSIFIERS[name]
     model = torchvision.models.get_model(name, weights=None, num_classes=10, **how)
-    return classify(model, torch.randn(count, 3, side, side))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)  # as its references do
+    return classify(model, torch.randn(count, 3, side, side), optimizer=optimizer)
 
 
 for _name in CLASSIFIERS:
