@@ -13,6 +13,10 @@ impl State {
         self.counters_at_end
             .get_or_insert(self.executor.engine.counters());
         self.set_current("leaving the budget");
+        if self.executor.storages.all().any(|(_, live)| !live.present) {
+            // Cyclic garbage is not worth being brought back.
+            py.import("gc")?.call_method0("collect")?;
+        }
         self.executor.drain_deaths(py)?;
         for i in 0..self.executor.devices.len() {
             // Raising a budget to none cannot fail.

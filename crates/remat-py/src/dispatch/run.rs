@@ -387,6 +387,8 @@ impl State {
         self.executor.look_at_accelerators(py)?;
         let workspace = self.executor.workspace_in_blocks(spec);
         let spec = &OpSpec { workspace, ..*spec };
+        // Python may have run since deaths were last seen to: no plan may read a storage that is gone.
+        self.executor.drain_deaths(py)?;
         let mut begun = self.executor.engine.begin(spec);
         if matches!(begun, Err(Error::Budget { .. }))
             && self.executor.drop_unreferenced(py, Yield::Some)?

@@ -5,7 +5,7 @@ use remat_core::{DeviceId, Step, StorageId};
 
 use super::state::Executor;
 use crate::ffi::layout::{Guard, Impl};
-use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::storages::{Buffer, LiveId, Owner};
 
 impl Executor {
     /// Performs the engine's latest steps. If one fails, the engine is told how far they got.
@@ -19,6 +19,8 @@ impl Executor {
         self.placements.clear();
         self.placements.extend_from_slice(self.engine.placements());
         self.order_streams(py)?;
+        let mut kept = std::mem::take(&mut self.kept);
+        self.keep_for(py, &steps, &mut kept)?;
         self.performing = true;
         let mut outcome = Ok(());
         for (done, step) in steps.iter().enumerate() {
@@ -37,6 +39,9 @@ impl Executor {
             }
         }
         self.performing = false;
+        // What died meanwhile goes now. The engine hears of it before it plans anything else.
+        kept.clear();
+        self.kept = kept;
         self.placements.clear();
         let replayed = steps
             .iter()
@@ -46,6 +51,26 @@ impl Executor {
             self.order_streams(py)?;
         }
         outcome
+    }
+
+    /// Keeps the program's storages alive that steps read or bring back. Python may run while steps are performed, and
+    /// collect garbage that owns a storage which a later step reads.
+    fn keep_for(&self, py: Python<'_>, steps: &[Step], kept: &mut Vec<Owner>) -> PyResult<()> {
+        for step in steps {
+            let Step::Recompute { op, .. } = *step else {
+                continue;
+            };
+            let tensors = self.engine.inputs(op).iter();
+            for &tensor in tensors.chain(self.engine.outputs(op)) {
+                let Buffer::Live(id) = *self.storages.buffer(self.storage_of(tensor)) else {
+                    continue;
+                };
+                if let Some(live) = self.storages.live(id) {
+                    kept.extend(live.keep(py)?);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn evict(&mut self, py: Python<'_>, sid: StorageId) -> PyResult<()> {

@@ -24,7 +24,7 @@ use crate::tracking::ledger::Ledger;
 use crate::tracking::lineage::Lineage;
 use crate::tracking::outside::Outside;
 use crate::tracking::slack::{with_headroom, with_slack};
-use crate::tracking::storages::{Buffer, Former, Storages};
+use crate::tracking::storages::{Buffer, Former, Owner, Storages};
 use crate::tracking::trace::Trace;
 
 /// The engine and everything that performing its steps needs.
@@ -86,6 +86,7 @@ pub struct Executor {
     pub(super) placements: Vec<Placement>,
     // Buffers, kept for their capacity.
     pub(super) steps: Vec<Step>,
+    pub(super) kept: Vec<Owner>,
     pub(super) observed: Vec<Observed>,
     pub(super) pinned: Vec<StorageId>,
     pub(super) owners: FxHashMap<u64, StorageId>,
@@ -136,6 +137,7 @@ impl Executor {
             copiers: FxHashMap::default(),
             blank_makers: FxHashMap::default(),
             steps: Vec::new(),
+            kept: Vec::new(),
             placements: Vec::new(),
             observed: Vec::new(),
             pinned: Vec::new(),
