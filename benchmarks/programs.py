@@ -203,8 +203,7 @@ def table_row(row: dict[str, Any]) -> str:
     cells = [row["program"], f"{usual['seconds']:.2f}", f"{usual['peak'] / mib:.1f}", f"{usual['at_rest'] / mib:.1f}"]
     for within in row["within"].values():
         if within["failure"]:
-            at = within["runs_at"]
-            cells += ["refused" if is_refusal(within["failure"]) else "failed", cell(at, ".0%") and f"runs at {at:.0%}"]
+            cells += ["refused" if is_refusal(within["failure"]) else "failed", reason_of(within)]
         else:
             cells += [f"{within['peak']:.3f}", f"{within['time']:.2f}"]
     for cold in row["run"].values():
@@ -217,9 +216,16 @@ def table_row(row: dict[str, Any]) -> str:
     return line(cells)
 
 
+def reason_of(within: dict[str, Any]) -> str:
+    """Why a budget was refused, as far as a second run tells."""
+    if within["holds_once_seen"]:
+        return "holds once seen"
+    return f"one op needs {cell(within['needs'], '.0%')} of it" if (within["needs"] or 0) > 1 else ""
+
+
 def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
     """A table by package, and the programs in all."""
-    counts: dict[str, list[int]] = defaultdict(lambda: [0] * 6)
+    counts: dict[str, list[int]] = defaultdict(lambda: [0] * 8)
     for row in rows:
         of = counts[row["package"]]
         of[0] += 1
@@ -230,7 +236,10 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
             for offset, way in enumerate(ways.values()):
                 of[at + offset] += way["failure"] is None
         of[5] += any(True for _ in faults_of(row))
+        of[6] += (row["within"]["45%"]["failure"] is None) or row["within"]["45%"]["holds_once_seen"] is True
+        of[7] += (row["within"]["45%"]["needs"] or 0) > 1
     titles = ("package", "programs", "70%", "45%", "remat run 70%", "remat run 45%", "broken promises")
+    titles += ("45%, once seen", "45%: one op needs more")
     yield heading(titles)
     for package, of in [
         *sorted(counts.items()),

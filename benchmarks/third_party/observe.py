@@ -14,7 +14,7 @@ import numpy
 import remat
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from true_peak import cpu_memory_events, highest_sum, resident_bytes, true_peak
+from true_peak import cpu_memory_events, highest_sum, living_tensors, resident_bytes, true_peak
 
 from .catalogue import Program
 
@@ -59,6 +59,10 @@ class Budgeted:
     #: Budgets that were refused, in parts of the span, and the one after them that was not.
     refused: list[float] = field(default_factory=list)
     runs_at: float | None = None
+    #: Whether a refused budget holds once the workspace of every op is known; `None` if it was not refused.
+    holds_once_seen: bool | None = None
+    #: What the op that does not fit even then needs at once, in parts of the budget.
+    needs: float | None = None
 
 
 def seed() -> None:
@@ -97,6 +101,13 @@ def once(program: Program) -> str:
     """Runs the program as a script would; returns its digest."""
     seed()
     return digest(program.run())
+
+
+def storages_there() -> dict[int, int]:
+    """Bytes by storage, of all that Python reaches."""
+    tensors = [tensor for tensor in living_tensors() if tensor.layout is torch.strided]
+    storages = [tensor.untyped_storage() for tensor in tensors if tensor.device.type == "cpu"]
+    return {storage._cdata: storage.nbytes() for storage in storages}
 
 
 def plain(program: Program) -> Plain:
@@ -139,6 +150,7 @@ def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
     """The program inside a share of its span, cold, and once more to take its time."""
     gc.collect()
     before = resident_bytes()
+    there = storages_there()
     found = Budgeted(before + usual.budget(share))
     results: list[str] = []
 
@@ -149,6 +161,8 @@ def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
     try:
         peak = true_peak(run)
         gc.collect()
+        # The allocator's log does not say when bytes of before were given back.
+        peak -= sum(bytes for key, bytes in there.items() if key not in storages_there())
         began = process_time()
         run()
         found.time = (process_time() - began) / usual.seconds
@@ -160,9 +174,24 @@ def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
         suggested = error.suggested
         del error
         _raise_until_it_runs(run, found, usual, before, suggested)
+        _try_once_seen(program, run, found)
     except Exception as error:  # any error of a program that runs without Remat is a finding
         found.failure = _one_line(error)
     return found
+
+
+def _try_once_seen(program: Program, run: Callable[[], None], found: Budgeted) -> None:
+    """Runs the program where every op fits, and then once more within the budget that was refused."""
+    gc.collect()
+    with remat.budget(1 << 40, plan="off"):
+        once(program)
+    gc.collect()
+    try:
+        run()
+    except remat.BudgetError as error:
+        found.holds_once_seen, found.needs = False, error.needed / error.budget
+    else:
+        found.holds_once_seen = True
 
 
 def _raise_until_it_runs(run: Callable[[], None], found: Budgeted, usual: Plain, before: int, suggested: int) -> None:

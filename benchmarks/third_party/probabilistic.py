@@ -49,9 +49,9 @@ def variational_process() -> Any:
         def forward(self, x: torch.Tensor) -> Any:
             return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))
 
-    x, y = torch.rand(256, 2), torch.randn(256)
+    x, y = torch.rand(4096, 2), torch.randn(4096)
     model, likelihood = Model(), gpytorch.likelihoods.GaussianLikelihood()
-    bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=256)
+    bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=4096)
     return fit(nn.ModuleList([model, likelihood]), lambda: -bound(model(x), y))
 
 
@@ -114,7 +114,7 @@ def hamiltonian_sampling() -> Any:
     from pyro.infer import MCMC, NUTS
 
     pyro.clear_param_store()
-    x, y = torch.randn(200, 4), torch.randint(0, 2, (200,)).float()
+    x, y = torch.randn(20000, 4), torch.randint(0, 2, (20000,)).float()
 
     def model() -> None:
         weights = pyro.sample("weights", dist.Normal(torch.zeros(4), torch.ones(4)).to_event(1))
@@ -139,7 +139,7 @@ def spline_flow() -> Any:
 def continuous_flow() -> Any:
     import zuko
 
-    flow, x = zuko.flows.CNF(features=2, hidden_features=(32, 32)), torch.randn(64, 2)
+    flow, x = zuko.flows.CNF(features=2, hidden_features=(32, 32)), torch.randn(512, 2)
     return fit(flow, lambda: -flow().log_prob(x).mean())
 
 

@@ -26,7 +26,7 @@ def _field() -> nn.Module:
 def neural_ode() -> Any:
     from torchdiffeq import odeint
 
-    model, start, times = _field(), torch.randn(64, 8), torch.linspace(0, 1, 8)
+    model, start, times = _field(), torch.randn(1024, 8), torch.linspace(0, 1, 8)
     return fit(model, lambda: odeint(model, start, times, method="rk4").square().mean())
 
 
@@ -34,7 +34,7 @@ def neural_ode() -> Any:
 def adjoint_ode() -> Any:
     from torchdiffeq import odeint_adjoint
 
-    model, start, times = _field(), torch.randn(64, 8), torch.linspace(0, 1, 4)
+    model, start, times = _field(), torch.randn(1024, 8), torch.linspace(0, 1, 4)
     return fit(model, lambda: odeint_adjoint(model, start, times, rtol=1e-3, atol=1e-3).square().mean())
 
 
@@ -55,10 +55,10 @@ def neural_sde() -> Any:
         def g(self, t: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             return self.spread(y).sigmoid()
 
-    model, start, times = Model(), torch.randn(64, 4), torch.linspace(0, 1, 5)
+    model, start, times = Model(), torch.randn(4096, 4), torch.linspace(0, 1, 5)
 
     def loss() -> torch.Tensor:
-        noise = torchsde.BrownianInterval(0.0, 1.0, size=(64, 4), entropy=7)
+        noise = torchsde.BrownianInterval(0.0, 1.0, size=(4096, 4), entropy=7)
         return torchsde.sdeint(model, start, times, dt=0.05, bm=noise, method="euler").square().mean()
 
     return fit(model, loss)
@@ -99,7 +99,7 @@ def tensors_in_a_dict() -> Any:
 
     first = TensorDictModule(nn.Sequential(nn.Linear(16, 64), nn.ReLU()), in_keys=["x"], out_keys=["hidden"])
     model = TensorDictSequential(first, TensorDictModule(nn.Linear(64, 1), in_keys=["hidden"], out_keys=["y"]))
-    data = TensorDict({"x": torch.randn(256, 16)}, batch_size=[256])
+    data = TensorDict({"x": torch.randn(8192, 16)}, batch_size=[8192])
     return fit(model, lambda: model(data.clone())["y"].square().mean())
 
 
@@ -151,7 +151,7 @@ def learned_initialization() -> Any:
     from torch.func import functional_call, grad_and_value
 
     model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1))
-    x, y = torch.randn(32, 16), torch.randn(32, 1)
+    x, y = torch.randn(2048, 16), torch.randn(2048, 1)
 
     def loss(parameters: Any) -> torch.Tensor:
         return nn.functional.mse_loss(functional_call(model, parameters, (x,)), y)
@@ -169,7 +169,7 @@ def jacobians() -> Any:
     from torch.func import hessian, jacrev, vmap
 
     model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 4))
-    x = torch.randn(32, 8)
+    x = torch.randn(512, 8)
     return vmap(jacrev(model))(x), vmap(hessian(lambda one: model(one).sum()))(x)
 
 
@@ -180,7 +180,7 @@ def other_optimizers() -> Any:
     losses = []
     for kind in ("RAdam", "Lookahead", "Yogi", "NovoGrad"):
         model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 10))
-        x, labels = torch.randn(64, 64), torch.randint(0, 10, (64,))
+        x, labels = torch.randn(2048, 64), torch.randint(0, 10, (2048,))
         base = torch_optimizer.Yogi(model.parameters(), lr=1e-2)
         made = (
             torch_optimizer.Lookahead(base, k=2)

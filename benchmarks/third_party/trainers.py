@@ -273,8 +273,8 @@ def scikit_learn_network() -> Any:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layers(x)
 
-    net = NeuralNetClassifier(Net, max_epochs=2, lr=0.1, batch_size=64, verbose=0, iterator_train__shuffle=True)
-    x = torch.randn(512, 20).numpy()
+    net = NeuralNetClassifier(Net, max_epochs=2, lr=0.1, batch_size=512, verbose=0, iterator_train__shuffle=True)
+    x = torch.randn(2048, 20).numpy()
     net.fit(x, (x.sum(1) > 0).astype(numpy.int64))
     return net.history[:, "train_loss"], net.predict_proba(x[:8]).tolist()
 
@@ -321,10 +321,10 @@ def actor_critic() -> Any:
     )
     critic = ValueOperator(nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 1)), in_keys=["observation"])
     loss = ClipPPOLoss(actor, critic)
-    data = TensorDict({"observation": torch.randn(128, 16)}, batch_size=[128])
+    data = TensorDict({"observation": torch.randn(4096, 16)}, batch_size=[4096])
     with torch.no_grad():
         data = actor(data)
-    data["advantage"], data["value_target"] = torch.randn(128, 1), torch.randn(128, 1)
+    data["advantage"], data["value_target"] = torch.randn(4096, 1), torch.randn(4096, 1)
 
     def value() -> torch.Tensor:
         found = loss(data.clone())
