@@ -104,10 +104,10 @@ def estimate_workspace(
             weight = args[2] if "backward" in base else args[1]
             factor += weight[0, 0].numel() if weight.dim() > 2 else 1
         return factor * both + RNG_BYTES, False
-    widest = max((dtype.itemsize for dtype in made), default=0)
-    if any(dtype not in made for dtype in dtypes):
+    if made and any(dtype not in made for dtype in dtypes):
         # Numbers are read as others, in a copy: those of masks that are counted, for example.
-        both += max(widest, 4) * sum(t.numel() for t in tensors if t.dtype not in made)
+        widest = max(4, *(dtype.itemsize for dtype in made))
+        both += widest * sum(t.numel() for t in tensors if t.dtype not in made)
     return both * (3 if dtypes & _HALVES else 1) + RNG_BYTES, False
 
 
@@ -119,16 +119,18 @@ def _copied_on_cpu(
     Found on 28,000 calls: samples of all ops that torch tests, and the ops of 160 programs. `test_byte_bound.py` holds
     it against samples.
     """
+    if any(t.layout != torch.strided for t in tensors):
+        return None
     if base in ("copy_", "_to_copy", "_unsafe_view"):
         return 4096
     numbers = {t.dtype for t in tensors if t.is_floating_point() or t.is_complex()}
     reached = numbers | {dtype for dtype in made if dtype.is_floating_point or dtype.is_complex}
     if len(reached) != 1 or not reached <= _COMPUTED_IN or not numbers:
         return None
-    if any(t.layout != torch.strided or t.dtype in (torch.int32, torch.int16, torch.int8) for t in tensors):
-        return None
+    if any(t.dtype in (torch.int32, torch.int16, torch.int8) for t in tensors):
+        return None  # indices of other types are converted
     if base in _PRODUCTS:
-        if torch.get_float32_matmul_precision() != "highest":
+        if not _products_are_exact():
             return None
         return 4096 + sum(t.nbytes for t in tensors if not _is_read_by_blas(t))
     if base in _READ_STRIDED:
@@ -156,6 +158,14 @@ def _block_of_attention(queries: int, keys: int, width: int) -> int:
     """Bytes that a thread has for the scores of some queries and keys, and for their gradients."""
     rows = min(queries, 256 if queries >= 768 else 64 if queries >= 192 else 32)
     return 4 * rows * (2 * min(keys, 512) + 2 + width)
+
+
+def _products_are_exact() -> bool:
+    """Whether products of float32 are left to BLAS; oneDNN copies what it computes with less precision."""
+    try:
+        return torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:
+        return False  # the program set it for each library, by an interface that this one does not mix with
 
 
 def _is_read_by_blas(t: torch.Tensor) -> bool:
