@@ -251,7 +251,8 @@ def generation() -> Any:
     optimizer, results = torch.optim.AdamW(model.parameters(), 1e-3), []
     for _ in range(3):
         model.eval()
-        words = model.generate(tokens(4, 8), max_new_tokens=16, do_sample=True, pad_token_id=0)  # type: ignore[operator]
+        prompt = tokens(4, 8)
+        words = model.generate(prompt, max_new_tokens=16, do_sample=True, pad_token_id=0)  # type: ignore[operator]
         model.train()
         loss = model(input_ids=words, labels=words).loss
         optimizer.zero_grad()
