@@ -42,13 +42,18 @@ def resident_bytes(device: torch.device | str = "cpu") -> int:
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    storages = {}
+    return sum(resident_storages(device).values())
+
+
+def resident_storages(device: torch.device | str = "cpu") -> dict[int, int]:
+    """Bytes of each storage on `device` under tensors and gradients in Python's reach, by its address."""
+    kind, storages = torch.device(device).type, {}
     for tensor in living_tensors():
-        if tensor.device.type == device.type and tensor.layout is torch.strided:
+        if tensor.device.type == kind and tensor.layout is torch.strided:
             storage = tensor.untyped_storage()
-            if storage.device.type == device.type:  # a compiler's fake tensors have no memory
+            if storage.device.type == kind:  # a compiler's fake tensors have no memory
                 storages[storage._cdata] = storage.nbytes()
-    return sum(storages.values())
+    return storages
 
 
 def living_tensors() -> Iterator[torch.Tensor]:

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import itertools
 import random
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -23,9 +24,12 @@ from remat._torch_internals.eager import workspace
 from remat._torch_internals.eager.tensors import allocated
 from scenarios import DEPTH, ROWS, WIDTH, Scenario, deep
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from true_peak import resident_bytes, room, true_peak
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+from estimates import Estimated
 
 MIB = 2**20
 
@@ -242,27 +246,6 @@ def test_estimates_of_convolutions_are_safe(seed: int) -> None:
             del result
 
 
-class Estimated(TorchDispatchMode):
-    """Holds what ops take against what was estimated before they ran."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: set[str] = set()
-        self.short: list[tuple[str, int, int, list[Any]]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        base, kwargs = func._schema.name.split("::")[-1], kwargs or {}
-        if base not in ESTIMATED:
-            return func(*args, **kwargs)
-        _, estimated, *_ = eager.predict(func, args, kwargs)
-        result, taken = eager.measured_call(func, args, kwargs)
-        self.seen.add(base)
-        if taken is not None and taken > estimated:
-            shapes = [(tuple(x.shape), x.stride(), x.dtype) for x in args if isinstance(x, torch.Tensor)]
-            self.short.append((str(func), taken, estimated, shapes))
-        return result
-
-
 ESTIMATED = workspace._READ_STRIDED | workspace._COPY_STRIDED | workspace._PRODUCTS
 ESTIMATED |= {"native_batch_norm", "native_batch_norm_backward", "native_layer_norm_backward"}
 ESTIMATED |= {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"}
@@ -279,7 +262,7 @@ def test_estimates_of_ops_are_safe(part: int | None, dtype: torch.dtype) -> None
 
     known = [op for op in op_db if dtype in op.supported_dtypes("cpu") and op.supports_autograd]
     chosen = [op for op in known if op.name in SAMPLED] if part is None else known[part::8]
-    found = Estimated()
+    found = Estimated(ESTIMATED)
     for op in chosen:
         for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=True), 12):
             with warnings.catch_warnings(), contextlib.suppress(RuntimeError, TypeError, ValueError), found:
@@ -326,7 +309,7 @@ def any_call(draw: random.Random) -> tuple[str, Callable[[], Any]]:
 
 @pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 16))])
 def test_estimates_of_calls_on_any_layout_are_safe(seed: int) -> None:
-    draw, found = random.Random(seed), Estimated()
+    draw, found = random.Random(seed), Estimated(ESTIMATED)
     for _ in range(60):
         name, call = any_call(draw)
         with found:

@@ -14,7 +14,7 @@ import numpy
 import remat
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from true_peak import cpu_memory_events, highest_sum, living_tensors, resident_bytes, true_peak
+from true_peak import cpu_memory_events, highest_sum, resident_bytes, resident_storages, true_peak
 
 from .catalogue import Program
 
@@ -103,13 +103,6 @@ def once(program: Program) -> str:
     return digest(program.run())
 
 
-def storages_there() -> dict[int, int]:
-    """Bytes by storage, of all that Python reaches."""
-    tensors = [tensor for tensor in living_tensors() if tensor.layout is torch.strided]
-    storages = [tensor.untyped_storage() for tensor in tensors if tensor.device.type == "cpu"]
-    return {storage._cdata: storage.nbytes() for storage in storages}
-
-
 def plain(program: Program) -> Plain:
     """Three runs without Remat: the first in the process, one that is timed, one whose memory is followed."""
     first = once(program)
@@ -149,8 +142,8 @@ def plain(program: Program) -> Plain:
 def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
     """The program inside a share of its span, cold, and once more to take its time."""
     gc.collect()
-    before = resident_bytes()
-    there = storages_there()
+    there = resident_storages()
+    before = sum(there.values())
     found = Budgeted(before + usual.budget(share))
     results: list[str] = []
 
@@ -162,7 +155,8 @@ def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
         peak = true_peak(run)
         gc.collect()
         # The allocator's log does not say when bytes of before were given back.
-        peak -= sum(bytes for key, bytes in there.items() if key not in storages_there())
+        left = resident_storages()
+        peak -= sum(size for address, size in there.items() if address not in left)
         began = process_time()
         run()
         found.time = (process_time() - began) / usual.seconds

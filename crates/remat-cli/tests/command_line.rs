@@ -131,7 +131,8 @@ fn check_tells_the_first_fault_in_one_line() {
     assert_eq!((out.as_str(), code), ("", Some(1)));
     assert_eq!(
         err,
-        "remat: <stdin>:5: tensor 9 is used but not defined by any line before; mend the line or record the trace again\n"
+        "remat: <stdin>:5: tensor 9 is used but not defined by any line before; \
+         mend the line or record the trace again\n"
     );
 }
 

@@ -52,6 +52,8 @@ impl State {
             .map(|(id, _)| id)
             .collect();
         for id in evicted {
+            // The replays before may have let Python collect garbage.
+            outcome = outcome.and(self.executor.drain_deaths(py));
             let Some(live) = self.executor.storages.live(id).filter(|l| !l.present) else {
                 continue;
             };
