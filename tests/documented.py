@@ -21,6 +21,8 @@ SUITES = {
     r"scripts/test-release\b": "installs a release of torch, and what it runs is tested here",
     r"scripts/test\b": "this very suite",
     r"scripts/(demo|checker|fuzz|programs)\b": "minutes to hours, and what it runs is tested here",
+    r"(ONEDNN_MAX_CPU_ISA=AVX2 python|\.venv-programs/bin/python) benchmarks/estimates\.py": "the same on another "
+    "processor, or with the packages of scripts/programs",
     r"scripts/wheel\b": "minutes, and fetches a linker's parts and torch",
     r"(REMAT_DISPATCH=python )?scripts/conformance\b": "minutes; a part of it is tested here",
     r"scripts/setup\b": "installs what these tests run with",

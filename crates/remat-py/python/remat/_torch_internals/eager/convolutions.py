@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -12,10 +13,9 @@ import torch
 def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     """Bytes that oneDNN takes, or torch's own kernels where they run instead; ``None`` for other types and devices.
 
-    oneDNN copies inputs, outputs and weights into blocks of 16 channels. One sample, bfloat16, and groups may be laid
-    out in columns, a sample for each thread. Gradients of weights are summed over threads, in a copy for each. An
-    eighth is for safety. Of 20,000 random calls, with the instruction sets AVX-512 and AVX2, with one thread and two,
-    five took more, by 12% at most; the median took half of it. `test_byte_bound.py` draws such.
+    oneDNN copies inputs, outputs and weights into blocks of 16 channels. One sample, bfloat16, groups and what goes
+    back through transposed ones may be laid out in columns, a sample for each thread. Gradients of weights are summed
+    over threads, in a copy for each. An eighth is for safety. `benchmarks/estimates.py` draws random shapes.
     """
     x, weight = (args[1], args[2]) if backward else (args[0], args[1])
     stride, padding, dilation, transposed, beyond, groups = args[4:10] if backward else args[3:9]
@@ -41,9 +41,9 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     threads = torch.get_num_threads()
     if backward:
         copies = 2 + low + strided + (threads - 1) + 2 * (1 < groups < read)
-        copies += 4 * any(d > 1 for d in dilation) + 2 * (x.dim() == 5)
+        copies += 4 * any(d > 1 for d in dilation) + 2 * (x.dim() == 5) + 2 * transposed
         whole = inputs + outputs + copies * weights
-        if strided or (args[10][0] and any(step > 1 for step in stride)):
+        if strided or transposed or (args[10][0] and any(step > 1 for step in stride)):
             whole += max(inputs, outputs)  # once more, in another layout
         elif x.dim() == 3:
             whole += min(inputs, outputs) // 2
@@ -52,13 +52,19 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
         if transposed:
             whole += max(inputs, outputs) + weights
     at_once = min(threads, samples)
-    if samples == 1 or low:
-        whole += columns * at_once
+    if samples == 1 or low or (backward and transposed):
+        whole += columns * (samples if low and not _is_bfloat16_packed() else at_once)
     elif 1 < groups < read:
         whole += columns // groups * at_once
     if kernel == 1 and any(padding):
         whole += samples * columns
     return whole + whole // 8 + (1 << 17)
+
+
+@functools.cache
+def _is_bfloat16_packed() -> bool:
+    """Whether oneDNN runs convolutions in bfloat16 on this processor. Otherwise they take columns of all samples."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _blocked(channels: int) -> int:

@@ -15,12 +15,14 @@ from .tensors import tensors_of
 
 _NO_WORKSPACE = {
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
-    "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "arange", "fill_", "zero_", "clone", "relu",
+    "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "arange", "fill_", "zero_", "relu",
     "threshold_backward", "bernoulli_", "normal_", "uniform_", "exponential_",
     "_local_scalar_dense", "lift_fresh", "is_same_size", "scalar_tensor", "detach",
 }  # fmt: skip
-# Torch tags them as pointwise, and they make tensors on the way: `isinf` that of absolute values.
-_WITH_COPIES = {"isinf", "mvlgamma", "mvlgamma_"}
+# Torch tags them as pointwise, and they make tensors on the way: `isinf` that of absolute values, `ldexp` the powers.
+_WITH_COPIES = {"isinf", "mvlgamma", "mvlgamma_", "ldexp", "ldexp_", "gelu", "gelu_backward"}
+# Numbers of the block by which a matrix is copied into its transpose.
+_TRANSPOSED = 60 * 60
 # They copy what they read where it does not lie as they need it, and take nothing else of torch's allocator.
 _COPY_INPUTS = {"_fft_r2c", "_fft_c2r", "_fft_c2c", "embedding_dense_backward"}
 _HALVES = {torch.bfloat16, torch.float16}
@@ -70,6 +72,8 @@ def estimate_workspace(
         return (RNG_BYTES, True) if torch.Tag.nondeterministic_seeded in overload.tags else (0, True)
     tensors = tensors_of(args) + tensors_of(kwargs)
     dtypes = {t.dtype for t in tensors if t.dim() > 0}
+    if base == "clone":
+        return (0, True) if args[0].is_contiguous() else (_TRANSPOSED * args[0].element_size(), False)
     pointwise = torch.Tag.pointwise in overload.tags and not base.startswith("_foreach") and base not in _WITH_COPIES
     if pointwise and _in_one_dtype(dtypes, made):
         return 0, True
@@ -116,13 +120,13 @@ def _copied_on_cpu(
 ) -> int | None:
     """Bytes that an op copies where it computes in the memory of its results; ``None`` for ops that may take more.
 
-    Found on 28,000 calls: samples of all ops that torch tests, and the ops of 160 programs. `test_byte_bound.py` holds
-    it against samples.
+    `benchmarks/estimates.py` compares it with what the ops of programs and of torch's own tests take, and
+    `test_byte_bound.py` with samples.
     """
     if any(t.layout != torch.strided for t in tensors):
         return None
     if base in ("copy_", "_to_copy", "_unsafe_view"):
-        return 4096
+        return _TRANSPOSED * max((t.element_size() for t in tensors), default=0)
     numbers = {t.dtype for t in tensors if t.is_floating_point() or t.is_complex()}
     reached = numbers | {dtype for dtype in made if dtype.is_floating_point or dtype.is_complex}
     if len(reached) != 1 or not reached <= _COMPUTED_IN or not numbers:
