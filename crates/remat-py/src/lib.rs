@@ -142,6 +142,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(ffi::generator::trust_generator, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::include_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::pause_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::native::is_leaf, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::reaches_session, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::leave_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::capture_native, m)?)?;

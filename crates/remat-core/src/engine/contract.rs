@@ -376,6 +376,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether [`collected`](Engine::collected) would hand anything over.
+    #[inline]
+    pub fn has_collected(&self) -> bool {
+        self.state.collection.has_freed()
+    }
+
     /// Hands over the ids that [`Lineage::Collect`](crate::Lineage) freed since the last call; from now on later calls
     /// may use them again, and not before. Each op's [`outputs`](Engine::outputs) can be read until then.
     pub fn collected(&mut self) -> Collected<'_> {

@@ -59,6 +59,13 @@ impl Collection {
         self.unreachable.pop()
     }
 
+    /// Whether ids were freed and not yet handed over.
+    #[inline]
+    pub(crate) fn has_freed(&self) -> bool {
+        let freed = self.freed_ops.len() + self.freed_storages.len() + self.freed_tensors.len();
+        freed > 0
+    }
+
     /// Hands the freed ids over; from now on they may be used again.
     pub(crate) fn hand_over(&mut self, graph: &mut Graph, freed: &mut Freed) {
         freed.ops.clear();

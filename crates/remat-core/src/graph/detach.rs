@@ -4,27 +4,31 @@
 use super::links::Graph;
 use super::records::{Made, Phase};
 use crate::ids::{OpId, StorageId, TensorId};
+use smallvec::SmallVec;
+
+/// Storages, few of which an op overwrites: an optimizer's step asks once an op.
+type Few = SmallVec<[StorageId; 4]>;
 
 /// A walk from what an op overwrites for good to what was computed from it.
 struct Detached {
     stamp: u32,
-    overwritten: Vec<StorageId>,
+    overwritten: Few,
     /// Storages that cannot be computed again once the op ran, those overwritten constants included.
-    lost: Vec<StorageId>,
+    lost: Few,
 }
 
 impl Graph {
     /// Walks from what an op overwrites for good to what was computed from it. Appends to `frontier` the tensors that
     /// must be resident, and pinned, before: the nearest referenced dependents. Returns the storages that are lost
     /// then.
-    pub(crate) fn detach(&mut self, op: OpId, frontier: &mut Vec<TensorId>) -> Vec<StorageId> {
+    pub(crate) fn detach(&mut self, op: OpId, frontier: &mut Vec<TensorId>) -> Few {
         let writes = |made: &Made| matches!(made, Made::InPlace(_));
         if !self[op].made.iter().any(writes) {
-            return Vec::new();
+            return Few::new();
         }
         let overwritten = self.overwritten(op);
         let constants = overwritten.iter().copied();
-        let lost: Vec<_> = constants.filter(|&s| self[s].pinned).collect();
+        let lost: Few = constants.filter(|&s| self[s].pinned).collect();
         if lost.is_empty() {
             return lost;
         }
@@ -81,7 +85,7 @@ impl Graph {
     }
 
     /// Storages whose blocks the op takes over.
-    fn overwritten(&self, op: OpId) -> Vec<StorageId> {
+    fn overwritten(&self, op: OpId) -> Few {
         let op = &self[op];
         let blocks = op.made.iter().filter_map(|made| match made {
             Made::InPlace(of) => Some(self.storage_of(op.inputs[*of as usize])),

@@ -14,6 +14,7 @@ use super::invocation::Invocation;
 use super::knowledge::StatsUse;
 use super::view::{Arg, View};
 use crate::ffi::fastcall::call_one;
+use crate::ffi::gil::Object;
 use crate::tracking::storages::LiveId;
 
 /// The class of a Python type, as far as arguments are concerned.
@@ -164,7 +165,7 @@ pub struct Walk {
     /// Positional arguments.
     pub args: Vec<Arg>,
     /// Keyword arguments.
-    pub kwargs: Vec<(Py<PyAny>, Arg)>,
+    pub kwargs: Vec<(Object, Arg)>,
     /// Names of the keyword arguments.
     pub names: Vec<String>,
     /// Whether a tensor is among the arguments whose parts Remat cannot tell, or whose parts the op may exchange.
@@ -303,7 +304,7 @@ impl<R: Registry> Walker<'_, R> {
             }
             let arg = self.value(&value, access, Numbers::Sizes)?;
             self.out.names.push(name.extract()?);
-            self.out.kwargs.push((name.unbind(), arg));
+            self.out.kwargs.push((name.unbind().into(), arg));
         }
         Ok(())
     }
@@ -345,7 +346,7 @@ impl<R: Registry> Walker<'_, R> {
                 },
             }
         }
-        Ok(Arg::Object(value.clone().unbind()))
+        Ok(Arg::Object(value.clone().unbind().into()))
     }
 
     fn number(&mut self, n: u64, numbers: Numbers, tag: u8) {
@@ -370,7 +371,7 @@ impl<R: Registry> Walker<'_, R> {
             items.push(self.value(&item?, access, numbers)?);
         }
         if self.tensors == before {
-            return Ok(Arg::Object(value.clone().unbind()));
+            return Ok(Arg::Object(value.clone().unbind().into()));
         }
         Ok(Arg::List(items))
     }
@@ -395,7 +396,7 @@ impl<R: Registry> Walker<'_, R> {
                 self.out.parts.push(live);
             }
         }
-        Ok(Arg::Object(tensor.clone().unbind()))
+        Ok(Arg::Object(tensor.clone().unbind().into()))
     }
 
     /// A tensor of zeros without bytes. It is passed as it is: there is nothing to evict.
@@ -410,7 +411,7 @@ impl<R: Registry> Walker<'_, R> {
         self.hash.write_usize(dtype.as_ptr() as usize);
         // Not the program's own tensor, whose graph a record must not keep.
         let detached = tensor.call_method0(intern!(py, "detach"))?;
-        Ok(Arg::Object(detached.unbind()))
+        Ok(Arg::Object(detached.unbind().into()))
     }
 
     /// A tensor that shape, strides and dtype do not describe.
@@ -433,12 +434,12 @@ impl<R: Registry> Walker<'_, R> {
         self.out.offsets.push(0);
         self.out.views.push(View {
             input,
-            shape: py.None(),
-            stride: py.None(),
-            dtype: stored.dtype.unbind(),
+            shape: py.None().into(),
+            stride: py.None().into(),
+            dtype: stored.dtype.unbind().into(),
             conj: false,
             neg: false,
-            form: Some(form.unbind()),
+            form: Some(form.unbind().into()),
         });
         Ok(Arg::Tensor((self.out.views.len() - 1) as u32))
     }
@@ -470,7 +471,7 @@ impl<R: Registry> Walker<'_, R> {
             Resolved::Hollow => return self.hollow(tensor),
             Resolved::Elsewhere => {
                 self.out.opaque = true;
-                return Ok(Arg::Object(tensor.clone().unbind()));
+                return Ok(Arg::Object(tensor.clone().unbind().into()));
             }
         };
         let stored = Stored {
@@ -522,9 +523,9 @@ impl<R: Registry> Walker<'_, R> {
         self.out.offsets.push(offset.extract()?);
         self.out.views.push(View {
             input,
-            shape: shape.unbind(),
-            stride: stride.unbind(),
-            dtype: dtype.unbind(),
+            shape: shape.unbind().into(),
+            stride: stride.unbind().into(),
+            dtype: dtype.unbind().into(),
             conj,
             neg,
             form: None,

@@ -12,6 +12,7 @@ use super::stacked::Stacked;
 use super::template::{Dispatched, Template};
 use super::view::{Arg, Number, View};
 use crate::ffi::dispatcher::Torch;
+use crate::ffi::gil::Object;
 
 /// All calls of one form are recorded by the same description of their arguments.
 pub struct Form {
@@ -20,7 +21,7 @@ pub struct Form {
     /// Positional arguments.
     pub args: Vec<Arg>,
     /// Keyword arguments.
-    pub kwargs: Vec<(Py<PyAny>, Arg)>,
+    pub kwargs: Vec<(Object, Arg)>,
     /// Views of the input storages.
     pub views: Vec<View>,
     /// Inputs that are written, as indices into the op's inputs, in the order of the engine's in-place outputs.
@@ -88,7 +89,7 @@ impl Form {
     ) -> PyResult<Bound<'py, PyDict>> {
         let kwargs = PyDict::new(py);
         for (name, value) in &self.kwargs {
-            kwargs.set_item(name, value.build(py, tensors, numbers)?)?;
+            kwargs.set_item(&**name, value.build(py, tensors, numbers)?)?;
         }
         Ok(kwargs)
     }

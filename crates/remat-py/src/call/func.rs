@@ -82,11 +82,6 @@ pub struct Func {
 }
 
 impl Func {
-    /// Whether torch itself defines the op: it then waits for no thread of the program's.
-    pub fn is_torchs_own(&self) -> bool {
-        self.name.starts_with("aten.")
-    }
-
     /// Reads the dictionary that `describe` returns.
     pub fn from_description(overload: &Bound<'_, PyAny>, d: &Bound<'_, PyDict>) -> PyResult<Func> {
         let get = |key: &str| -> PyResult<Bound<'_, PyAny>> {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
+use crate::ffi::gil::Attach;
 use crate::ffi::settings;
 
 /// The number of a state.
@@ -60,18 +61,24 @@ impl GlobalState {
     }
 
     /// The state in force.
-    pub fn current(&mut self, py: Python<'_>) -> PyResult<StateNumber> {
+    pub fn current(&mut self, gil: impl Attach) -> PyResult<StateNumber> {
         let flushes = flushes_denormals();
-        let same = flushes == self.flushed && !self.changed.swap(false, Ordering::AcqRel);
+        // Read before it is written: a write would take the cache line from whoever changes settings.
+        let changed =
+            self.changed.load(Ordering::Acquire) && self.changed.swap(false, Ordering::AcqRel);
+        let same = flushes == self.flushed && !changed;
         let read = settings::read();
         let same = match read {
             Some(_) => same & (std::mem::replace(&mut self.read, read) == read),
-            None => same & self.answer_alike(py)?,
+            None => same & gil.attach(|py| self.answer_alike(py))?,
         };
         if !same {
             self.flushed = flushes;
-            let number = self.state_number.bind(py).call1((flushes,))?;
-            self.number = StateNumber(number.extract()?);
+            let number = gil.attach(|py| {
+                let number = self.state_number.bind(py).call1((flushes,))?;
+                number.extract()
+            })?;
+            self.number = StateNumber(number);
         }
         Ok(self.number)
     }

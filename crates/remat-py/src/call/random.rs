@@ -3,10 +3,12 @@
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::ffi::gil::Object;
+
 /// States of the generators that an op draws from.
 pub enum RandomState {
     /// Generators and their states, as Python lists them.
-    Listed(Py<PyAny>),
+    Listed(Object),
     /// The bytes of the CPU's default generator.
     Default(Box<[u8]>),
 }

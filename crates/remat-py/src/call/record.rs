@@ -58,7 +58,7 @@ pub struct Record {
     /// Offsets of the form's views, in elements.
     pub offsets: SmallVec<[i64; 3]>,
     /// The form's numbers.
-    pub numbers: Vec<Number>,
+    pub numbers: SmallVec<[Number; 1]>,
     /// Size and device of the blank storage, if a view is of one.
     pub blank: Option<(u64, DeviceId)>,
     /// The circumstances under which the replay runs.
@@ -82,7 +82,7 @@ impl Record {
         Record {
             form,
             offsets,
-            numbers: Vec::new(),
+            numbers: SmallVec::new(),
             blank: None,
             context,
             workspace: signature.workspace.0,

@@ -3,10 +3,12 @@
 use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
+use smallvec::SmallVec;
 
 use super::view::Number;
 use crate::ffi::boxed::{Boxed, Item, Tensor, Value, Wrapped};
 use crate::ffi::dispatcher::{Dispatcher, Torch};
+use crate::ffi::watch::{self, Strong};
 
 /// A schema, as far as the pass needs it.
 #[derive(Debug)]
@@ -53,6 +55,13 @@ pub struct Stacked {
     pub positions: Vec<u32>,
     /// Whether a tensor has no memory of its own, or is dispatched by Python.
     pub aside: bool,
+    /// Keeps a tensor of each storage until the op is recorded. Torch drops its own references once the kernel ran.
+    kept: SmallVec<[Strong; 4]>,
+}
+
+/// Whether [`keep`](Stacked::keep) can keep arguments alive.
+pub fn keeps_tensors() -> bool {
+    watch::is_probed()
 }
 
 struct Pass<'a> {
@@ -114,6 +123,25 @@ impl Stacked {
         self.words.iter().for_each(|&word| hash.write_u64(word));
         self.key = hash.finish();
         true
+    }
+
+    /// Keeps the arguments alive, and with them their storages, until [`let_go`](Self::let_go).
+    ///
+    /// # Safety
+    /// The values that were passed over are alive, and [`keeps_tensors`].
+    pub unsafe fn keep(&mut self, torch: &Torch) {
+        for &value in &self.tensors {
+            // SAFETY: the caller promises that the value is alive.
+            if let Item::Tensor(tensor) = unsafe { torch.boxed.read(&*value) } {
+                // SAFETY: as above; tensors count references as storages do.
+                self.kept.extend(unsafe { Strong::new(tensor.address()) });
+            }
+        }
+    }
+
+    /// Lets go of the arguments. The last reference to one may run code of the program's: not under a lock.
+    pub fn let_go(&mut self) {
+        self.kept.clear();
     }
 }
 

@@ -4,6 +4,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use pyo3::IntoPyObjectExt;
 
+use crate::ffi::gil::Object;
+
 /// Input of a view over a storage that nothing was written to yet, and that the op overwrites entirely.
 pub const BLANK: u32 = u32::MAX;
 
@@ -12,17 +14,17 @@ pub struct View {
     /// Index into the op's inputs in the engine, or [`BLANK`].
     pub input: u32,
     /// `torch.Size`.
-    pub shape: Py<PyAny>,
+    pub shape: Object,
     /// Strides, in elements.
-    pub stride: Py<PyAny>,
+    pub stride: Object,
     /// `torch.dtype`.
-    pub dtype: Py<PyAny>,
+    pub dtype: Object,
     /// Lazy conjugation.
     pub conj: bool,
     /// Lazy negation.
     pub neg: bool,
     /// `form(storage) -> Tensor`, for a tensor that shape, strides and dtype do not describe (quantized, nested).
-    pub form: Option<Py<PyAny>>,
+    pub form: Option<Object>,
 }
 
 /// A number among the arguments whose value differs from call to call.
@@ -53,7 +55,7 @@ pub enum Arg {
     /// Index into the numbers of the call.
     Number(u32),
     /// A value without tensors.
-    Object(Py<PyAny>),
+    Object(Object),
     /// A list with tensors in it.
     List(Vec<Arg>),
     /// Left out of the replay (running statistics).

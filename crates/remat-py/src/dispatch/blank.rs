@@ -18,6 +18,7 @@ use crate::call::invocation::Invocation;
 use crate::call::random::RandomState;
 use crate::call::record::{Context, Record};
 use crate::call::view::{View, BLANK};
+use crate::ffi::gil::Attach;
 use crate::tracking::storages::{Buffer, LiveId};
 
 impl State {
@@ -94,7 +95,7 @@ impl State {
             rng: ran
                 .rng
                 .as_ref()
-                .map(|rng| RandomState::Listed(rng.clone_ref(py))),
+                .map(|rng| RandomState::Listed(rng.clone_ref(py).into())),
         };
         let Prepared {
             walked, signature, ..
@@ -105,7 +106,7 @@ impl State {
         });
         let offsets = std::mem::take(&mut walked.offsets).into();
         self.executor.keep(py, ran.op, &walked.lives, || Record {
-            numbers,
+            numbers: numbers.into(),
             blank: Some((blank.bytes, blank.device)),
             ..Record::of(form, offsets, signature, context)
         })?;
@@ -115,15 +116,21 @@ impl State {
     }
 
     /// Releases the constant that stands for a blank storage. It gives way to the op's output, byte for byte.
-    pub(super) fn release_blank(&mut self, py: Python<'_>, id: LiveId) -> PyResult<Option<Blank>> {
+    pub(super) fn release_blank(
+        &mut self,
+        gil: impl Attach,
+        id: LiveId,
+    ) -> PyResult<Option<Blank>> {
         let Some(live) = self.executor.storages.live(id) else {
             return Ok(None);
         };
         let (tensor, bytes, device) = (live.tensor, live.bytes, live.device);
-        self.executor.sync(py)?;
+        if self.executor.arena.is_some() {
+            gil.attach(|py| self.executor.sync(py))?;
+        }
         let sid = self.executor.storage_of(tensor);
         self.executor.storages.set_buffer(sid, Buffer::Empty);
-        self.executor.release(py, tensor)?;
+        self.executor.release(gil, tensor)?;
         Ok(Some(Blank { id, bytes, device }))
     }
 

@@ -13,6 +13,7 @@ use crate::call::stacked::Stacked;
 use crate::call::template::Dispatched;
 use crate::ffi::boxed::Value;
 use crate::ffi::dispatcher::Torch;
+use crate::ffi::gil::Attach;
 use crate::tracking::storages::LiveId;
 
 impl State {
@@ -22,7 +23,7 @@ impl State {
     /// The values that `stacked` names are alive, on the stack of the call.
     pub(super) unsafe fn begin_filling(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         call: &Dispatched<'_>,
         stacked: &Stacked,
@@ -32,7 +33,7 @@ impl State {
             return Ok(None);
         };
         // SAFETY: as the caller promises.
-        let Some(inputs) = (unsafe { self.inputs_of(py, torch, stacked, &known)? }) else {
+        let Some(inputs) = (unsafe { self.inputs_of(gil, torch, stacked, &known)? }) else {
             return Ok(None);
         };
         let storages = &self.executor.storages;
@@ -41,20 +42,23 @@ impl State {
             return Ok(None);
         }
         // SAFETY: as the caller promises.
-        let (state, chain) = unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
-        let Some(blank) = self.release_blank(py, target)? else {
+        let (state, chain) = unsafe { self.prepare_known(gil, torch, stacked, &known, &inputs)? };
+        let Some(blank) = self.release_blank(gil, target)? else {
             return Ok(None);
         };
         if let Some(live) = self.executor.storages.live_mut(target) {
             live.blank = false;
         }
         let spec = spec_of(&known, &inputs.tensors, Replay::Allowed);
-        let op = match self.begin_counted(py, &spec) {
+        let op = match self.begin_counted(gil, &spec) {
             Ok(op) => op,
-            Err(error) => return self.readopt(py, target).and(Err(error)),
+            Err(error) => {
+                gil.attach(|py| self.readopt(py, target))?;
+                return Err(error);
+            }
         };
         // SAFETY: as the caller promises.
-        unsafe { self.make_template(py, torch, call, stacked, &known) };
+        unsafe { self.make_template(gil, torch, call, stacked, &known) };
         let running = Running {
             blank: Some(blank),
             ..Running::of(known, op, inputs, chain, state, Replay::Allowed)
@@ -78,7 +82,7 @@ impl State {
     /// Takes in the first value of blank memory.
     pub(super) fn finish_filling_known(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         running: Box<Running>,
         blank: Blank,
@@ -87,10 +91,10 @@ impl State {
     ) -> PyResult<()> {
         let made = self.made_by(running.op);
         let finished = self.tell_engine(&running.completed(&made, None))?;
-        self.executor.perform(py)?;
-        finished.map_err(|e| self.executor.refusal(py, &e))?;
+        self.executor.perform(gil)?;
+        finished.map_err(|e| self.executor.refusal(gil, &e))?;
         self.fill_buffer(blank, made[0]);
-        self.settle_known(py, torch, running, results, made, stacked)
+        self.settle_known(gil, torch, running, results, made, stacked)
     }
 
     /// Takes an op back that did not run.

@@ -36,8 +36,6 @@ pub(super) struct Known {
     pub(super) grad: GradMode,
     /// The roles of the tensors among the arguments.
     pub(super) roles: Roles,
-    /// Whether it runs with the GIL held, because it takes little time and waits for no thread that needs the GIL.
-    pub(super) brief: bool,
     /// Which numbers are zero, if the op may update running statistics: a momentum of zero updates nothing.
     pub(super) zeros: Option<Vec<bool>>,
 }

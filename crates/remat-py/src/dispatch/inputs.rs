@@ -7,9 +7,10 @@ use super::forms::Known;
 use super::running::Inputs;
 use super::state::State;
 use crate::call::arguments::{Class, Registry, Resolved};
-use crate::call::stacked::Stacked;
+use crate::call::stacked::{keeps_tensors, Stacked};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
+use crate::ffi::gil::Attach;
 use crate::tracking::storages::LiveId;
 
 impl State {
@@ -19,7 +20,7 @@ impl State {
     /// The values that `stacked` names are alive, on the stack of the call.
     pub(super) unsafe fn pin_parameters_of(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         stacked: &Stacked,
         known: &Known,
@@ -30,14 +31,19 @@ impl State {
             if live.is_none_or(|live| std::mem::replace(&mut live.classified, true)) {
                 continue;
             }
-            // SAFETY: the caller promises that the value is alive.
-            let object = unsafe {
-                let tensor = stacked.tensors[at as usize];
-                torch.dispatcher.wrap(py, &*tensor)?
-            };
-            if self.torch.class_of(&object)? == Class::Parameter {
-                self.executor.pin(py, id)?;
+            let tensor = stacked.tensors[at as usize];
+            // SAFETY: the caller promises that the value is alive. It is a tensor.
+            if !unsafe { torch.dispatcher.is_leaf(&*tensor) } {
+                continue;
             }
+            gil.attach(|py| {
+                // SAFETY: as above.
+                let object = unsafe { torch.dispatcher.wrap(py, &*tensor)? };
+                if self.torch.class_of(&object)? == Class::Parameter {
+                    self.executor.pin(py, id)?;
+                }
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -48,7 +54,7 @@ impl State {
     /// The values that `stacked` names are alive, on the stack of the call.
     pub(super) unsafe fn inputs_of(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         stacked: &Stacked,
         known: &Known,
@@ -56,7 +62,7 @@ impl State {
         let roles = &known.roles;
         for &at in &roles.updated {
             // SAFETY: as the caller promises.
-            if unsafe { self.resolve_at(py, torch, stacked, at)? }.is_none() {
+            if unsafe { self.resolve_at(gil, torch, stacked, at)? }.is_none() {
                 return Ok(None);
             }
         }
@@ -64,18 +70,21 @@ impl State {
         inputs.clear();
         for &at in &roles.inputs {
             // SAFETY: as the caller promises.
-            let resolved = unsafe { self.resolve_at(py, torch, stacked, at)? };
+            let resolved = unsafe { self.resolve_at(gil, torch, stacked, at)? };
             let Some((id, tensor)) = resolved else {
                 return Ok(None);
             };
-            let live = self.executor.storages.live(id);
-            let kept = live.map(|live| live.keep(py)).transpose()?.flatten();
-            let Some(kept) = kept.filter(|_| !inputs.tensors.contains(&tensor)) else {
+            if inputs.tensors.contains(&tensor) {
                 return Ok(None);
-            };
+            }
+            if !keeps_tensors() {
+                let live = self.executor.storages.live(id);
+                let kept = live.map(|live| live.keep(gil)).transpose()?.flatten();
+                let Some(kept) = kept else { return Ok(None) };
+                inputs.kept.push(kept);
+            }
             inputs.tensors.push(tensor);
             inputs.lives.push(id);
-            inputs.kept.push(kept);
         }
         Ok(Some(inputs))
     }
@@ -86,7 +95,7 @@ impl State {
     /// The values that `stacked` names are alive, on the stack of the call.
     unsafe fn resolve_at(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         stacked: &Stacked,
         at: u32,
@@ -95,15 +104,15 @@ impl State {
         if let Some(found) = self.executor.storages.find_at(storage) {
             return Ok(Some(found));
         }
-        // SAFETY: the caller promises that the value is alive.
-        let tensor = unsafe {
-            let tensor = stacked.tensors[at as usize];
-            torch.dispatcher.wrap(py, &*tensor)?
-        };
-        let object = call_one(&self.torch.untyped_storage, &tensor)?;
-        match self.executor.resolve(&object)? {
-            Resolved::Live(id, tensor) => Ok(Some((id, tensor))),
-            Resolved::Hollow | Resolved::Elsewhere => Ok(None),
-        }
+        let tensor = stacked.tensors[at as usize];
+        gil.attach(|py| {
+            // SAFETY: the caller promises that the value is alive.
+            let tensor = unsafe { torch.dispatcher.wrap(py, &*tensor)? };
+            let object = call_one(&self.torch.untyped_storage, &tensor)?;
+            match self.executor.resolve(&object)? {
+                Resolved::Live(id, tensor) => Ok(Some((id, tensor))),
+                Resolved::Hollow | Resolved::Elsewhere => Ok(None),
+            }
+        })
     }
 }

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 use super::buffers::{Fresh, FreshStorage};
 use super::forms::Known;
@@ -23,6 +24,7 @@ use crate::call::template::Dispatched;
 use crate::ffi::boxed::{storage_bytes, Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
+use crate::ffi::gil::Attach;
 use crate::ffi::layout::Impl;
 use crate::ffi::shell;
 use crate::ffi::watch::Watched;
@@ -35,15 +37,13 @@ impl State {
     /// The call is in progress, and `stacked` was passed over its arguments.
     pub(super) unsafe fn begin_known(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         call: &Dispatched<'_>,
         stacked: &Stacked,
     ) -> PyResult<Option<Box<Running>>> {
-        self.watch_for_thrashing(py)?;
-        if self.executor.storages.has_deaths() {
-            self.executor.drain_deaths(py)?;
-        }
+        self.watch_for_thrashing(gil)?;
+        self.executor.drain_deaths(gil)?;
         if self.executor.arena.is_some() {
             return Ok(None);
         }
@@ -53,7 +53,7 @@ impl State {
         };
         if let Some(known) = form(&self.filling) {
             // SAFETY: as the caller promises.
-            let running = unsafe { self.begin_filling(py, torch, call, stacked, known)? };
+            let running = unsafe { self.begin_filling(gil, torch, call, stacked, known)? };
             if running.is_some() {
                 return Ok(running);
             }
@@ -62,15 +62,15 @@ impl State {
             return Ok(None);
         };
         // SAFETY: as the caller promises.
-        let Some(inputs) = (unsafe { self.inputs_of(py, torch, stacked, &known)? }) else {
+        let Some(inputs) = (unsafe { self.inputs_of(gil, torch, stacked, &known)? }) else {
             return Ok(None);
         };
         if !self.is_usual(&known, &inputs.lives, stacked) {
             return Ok(None);
         }
         // SAFETY: as the caller promises.
-        let (state, chain) = unsafe { self.prepare_known(py, torch, stacked, &known, &inputs)? };
-        self.update_statistics(py, stacked, &known)?;
+        let (state, chain) = unsafe { self.prepare_known(gil, torch, stacked, &known, &inputs)? };
+        self.update_statistics(gil, stacked, &known)?;
         let written = &known.form.written;
         let replay = if known.func.blank {
             Replay::Forbidden
@@ -80,10 +80,10 @@ impl State {
         if known.grad == GradMode::On {
             self.executor.storages.note_forward();
         }
-        let op = self.begin_counted(py, &spec_of(&known, &inputs.tensors, replay))?;
+        let op = self.begin_counted(gil, &spec_of(&known, &inputs.tensors, replay))?;
         if replay == Replay::Allowed {
             // SAFETY: as the caller promises.
-            unsafe { self.make_template(py, torch, call, stacked, &known) };
+            unsafe { self.make_template(gil, torch, call, stacked, &known) };
         }
         let running = Running::of(known, op, inputs, chain, state, replay);
         Ok(Some(running.boxed(&mut self.buffers.running)))
@@ -96,7 +96,7 @@ impl State {
     /// As for [`begin_known`](Self::begin_known).
     pub(super) unsafe fn make_template(
         &self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         call: &Dispatched<'_>,
         stacked: &Stacked,
@@ -107,8 +107,12 @@ impl State {
             && shell::are_rehearsed()
             && self.is_main_memory(device, &known.outputs);
         if wanted {
-            // SAFETY: as the caller promises.
-            unsafe { known.form.make_template(py, torch, call, stacked) };
+            // An interpreter that has ended replays nothing.
+            let _ = gil.attach(|py| {
+                // SAFETY: as the caller promises.
+                unsafe { known.form.make_template(py, torch, call, stacked) };
+                Ok(())
+            });
         }
     }
 
@@ -152,21 +156,21 @@ impl State {
     /// As for [`begin_known`](Self::begin_known).
     pub(super) unsafe fn prepare_known(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         stacked: &Stacked,
         known: &Known,
         inputs: &Inputs,
     ) -> PyResult<(StateNumber, u32)> {
-        let state = self.executor.global_state.current(py)?;
+        let state = self.executor.global_state.current(gil)?;
         self.ops += 1;
         self.set_current(&known.func.name);
         if known.grad == GradMode::On {
             // SAFETY: as the caller promises.
-            unsafe { self.pin_parameters_of(py, torch, stacked, known, &inputs.lives)? };
+            unsafe { self.pin_parameters_of(gil, torch, stacked, known, &inputs.lives)? };
         }
         let chain = self.executor.chain(&inputs.tensors);
-        if self.executor.cut_chains(py, chain)? {
+        if self.executor.cut_chains(gil, chain)? {
             return Ok((state, self.executor.chain(&inputs.tensors)));
         }
         Ok((state, chain))
@@ -175,7 +179,7 @@ impl State {
     /// Tells the engine that a call updates running statistics.
     fn update_statistics(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         stacked: &Stacked,
         known: &Known,
     ) -> PyResult<()> {
@@ -186,7 +190,7 @@ impl State {
         let updated = known.roles.updated.iter();
         let updated = updated.map(|&at| storages.find_at(stacked.storages[at as usize]));
         let updated: Vec<LiveId> = updated.flatten().map(|(id, _)| id).collect();
-        self.overwrite(py, "remat.update_stats", &updated, 0)
+        gil.attach(|py| self.overwrite(py, "remat.update_stats", &updated, 0))
     }
 
     /// Takes in the results of a call of a known form.
@@ -195,38 +199,38 @@ impl State {
     /// The results are alive, on the stack of the call that returned.
     pub(super) unsafe fn finish_known(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         running: Box<Running>,
         results: &[Value],
         stacked: &Stacked,
     ) -> PyResult<()> {
         if let Some(blank) = running.blank {
-            return self.finish_filling_known(py, torch, running, blank, results, stacked);
+            return self.finish_filling_known(gil, torch, running, blank, results, stacked);
         }
         let mut fresh = std::mem::take(&mut self.buffers.fresh);
         // SAFETY: as the caller promises.
-        unsafe { self.sort_fresh(py, torch, &running.known, results, &mut fresh) };
+        unsafe { self.sort_fresh(gil, torch, &running.known, results, &mut fresh) };
         if !fresh.usual {
             self.known.remove(&stacked.key);
             // SAFETY: as the caller promises.
-            return unsafe { self.finish_unusual(py, torch, *running, results) };
+            return gil.attach(|py| unsafe { self.finish_unusual(py, torch, *running, results) });
         }
         let made = self.made_by(running.op);
         let finished = self.tell_engine(&running.completed(&made, Some(&fresh.sizes)))?;
-        self.executor.perform(py)?;
+        self.executor.perform(gil)?;
         // SAFETY: as the caller promises.
-        unsafe { self.take_in_fresh_known(py, torch, &running.known, &fresh, results, &made)? };
+        unsafe { self.take_in_fresh_known(gil, torch, &running.known, &fresh, results, &made)? };
         self.buffers.fresh = fresh;
         let signature = &running.known.signature;
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);
         self.executor.ledger.spike(device, workspace);
         for (k, &input) in running.known.form.written.iter().enumerate() {
-            self.supersede(py, running.inputs.lives[input as usize], made[k])?;
+            self.supersede(gil, running.inputs.lives[input as usize], made[k])?;
         }
-        finished.map_err(|e| self.executor.refusal(py, &e))?;
-        self.check_written(py, torch, &running)?;
-        self.settle_known(py, torch, running, results, made, stacked)
+        finished.map_err(|e| self.executor.refusal(gil, &e))?;
+        self.check_written(gil, torch, &running)?;
+        self.settle_known(gil, torch, running, results, made, stacked)
     }
 
     /// The tensors that the engine made for an op's outputs.
@@ -241,17 +245,17 @@ impl State {
     /// too, which are held up to here.
     pub(super) fn settle_known(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         mut running: Box<Running>,
         results: &[Value],
         made: Vec<TensorId>,
         stacked: &Stacked,
     ) -> PyResult<()> {
-        self.keep_known(py, &mut running, &made, stacked)?;
+        self.keep_known(gil, &mut running, &made, stacked)?;
         self.buffers.made = made;
         if running.known.func.accumulates {
-            self.pin_accumulated(py, torch, results)?;
+            self.pin_accumulated(gil, torch, results)?;
         }
         self.executor.collect();
         running.inputs.clear();
@@ -266,7 +270,7 @@ impl State {
     /// The results are alive, on the stack of the call that returned.
     unsafe fn take_in_fresh_known(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         known: &Known,
         fresh: &Fresh,
@@ -283,11 +287,13 @@ impl State {
             let id = match unsafe { Watched::new(storage.address) } {
                 Some(watched) => self.executor.storages.insert_watched(watched, contents),
                 None => {
-                    // SAFETY: as the caller promises.
-                    let tensor = unsafe { wrap_result(py, torch, results, storage.place)? };
-                    let object = call_one(&self.torch.untyped_storage, &tensor)?;
-                    let imp = Impl::at(storage.address);
-                    self.executor.storages.insert(&object, imp, contents)?
+                    gil.attach(|py| {
+                        // SAFETY: as the caller promises.
+                        let tensor = unsafe { wrap_result(py, torch, results, storage.place)? };
+                        let object = call_one(&self.torch.untyped_storage, &tensor)?;
+                        let imp = Impl::at(storage.address);
+                        self.executor.storages.insert(&object, imp, contents)
+                    })?
                 }
             };
             self.executor.ledger.add(device, contents.bytes);
@@ -314,7 +320,7 @@ impl State {
     /// The results are alive, on the stack of the call that returned.
     unsafe fn sort_fresh(
         &self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         known: &Known,
         results: &[Value],
@@ -343,7 +349,7 @@ impl State {
                 // What died while the op ran is not taken out of the table before the engine knows that it ran.
                 let found = self.executor.storages.find_at(storage);
                 let live = found.and_then(|(id, _)| self.executor.storages.live(id));
-                let seen = live.is_some_and(|live| live.is_alive(py))
+                let seen = live.is_some_and(|live| live.is_alive(gil))
                     || fresh.storages.iter().any(|known| known.address == storage);
                 match expected {
                     _ if seen => fresh.usual &= expected.is_none(),
@@ -419,7 +425,12 @@ impl State {
     }
 
     /// Takes in anew what an op resized that it declared to write.
-    fn check_written(&mut self, py: Python<'_>, torch: &Torch, running: &Running) -> PyResult<()> {
+    fn check_written(
+        &mut self,
+        gil: impl Attach,
+        torch: &Torch,
+        running: &Running,
+    ) -> PyResult<()> {
         for &input in &running.known.form.written {
             let id = running.inputs.lives[input as usize];
             let Some(live) = self.executor.storages.live(id) else {
@@ -428,7 +439,7 @@ impl State {
             // SAFETY: a tensor among the arguments, which the caller of the op still holds, owns the storage.
             let bytes = unsafe { storage_bytes(torch.boxed, live.imp.address()) };
             if bytes != live.bytes {
-                self.check_size(py, id)?;
+                gil.attach(|py| self.check_size(py, id))?;
             }
         }
         Ok(())
@@ -436,7 +447,7 @@ impl State {
 
     fn keep_known(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         running: &mut Running,
         made: &[TensorId],
         stacked: &Stacked,
@@ -453,8 +464,8 @@ impl State {
         let viewed = known.roles.viewed.iter();
         let offsets = viewed.map(|&tensor| stacked.offsets[tensor as usize]);
         let lives = &running.inputs.lives;
-        self.executor.keep(py, running.op, lives, || Record {
-            numbers: stacked.numbers.clone(),
+        self.executor.keep(gil, running.op, lives, || Record {
+            numbers: SmallVec::from_slice(&stacked.numbers),
             blank: running.blank.map(|blank| (blank.bytes, blank.device)),
             ..Record::of(
                 known.form.clone(),
@@ -470,11 +481,11 @@ impl State {
     /// Pins a gradient that autograd is about to leave in a leaf.
     pub(super) fn pin_accumulated(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         torch: &Torch,
         results: &[Value],
     ) -> PyResult<()> {
-        if !self.is_accumulating(py)? {
+        if !self.is_accumulating(gil)? {
             return Ok(());
         }
         for value in results {
@@ -483,7 +494,7 @@ impl State {
                 // SAFETY: as above.
                 let storage = unsafe { tensor.storage(torch.boxed) };
                 if let Some((id, _)) = self.executor.storages.find_at(storage) {
-                    self.executor.pin(py, id)?;
+                    gil.attach(|py| self.executor.pin(py, id))?;
                 }
             }
         }

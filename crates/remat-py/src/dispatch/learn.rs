@@ -21,10 +21,6 @@ use crate::ffi::generator;
 /// Forms that are known at once; a program whose shapes never repeat must not grow for ever.
 const LIMIT: usize = 100_000;
 
-/// Ops of torch's own that take fewer nanoseconds on the CPU run with the GIL held. Other threads wait so much longer
-/// for it; Python lets a thread keep it for five milliseconds.
-const BRIEF: u64 = 10_000;
-
 impl State {
     /// Makes the form of a call known after it ran through Python, if later calls can do without. Returns the form and
     /// the numbers of this call. `rng` lists the generators that the op drew from.
@@ -84,12 +80,8 @@ impl State {
         let Announced { outputs, results } = announced;
         let form = Arc::new(Form::of(func, walked, results));
         let zeros = candidate.numbers.iter().map(is_zero);
-        let device = signature.workspace_device;
         let known = Known {
             words: candidate.words,
-            brief: signature.cost < BRIEF
-                && func.is_torchs_own()
-                && self.is_main_memory(device, &outputs),
             func: func.clone(),
             form: form.clone(),
             outputs: SmallVec::from_slice(&outputs),

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 use super::lent::Lent;
 use super::state::State;
 use super::watch_clock::WatchClock;
+use crate::ffi::gil::Attach;
 
 /// A session's state behind a lock, and the parts that can be read from within an op.
 pub(super) struct SessionLock {
@@ -62,24 +63,52 @@ impl SessionLock {
 
     /// The state, unless this very thread holds it already (an op that calls back into torch).
     pub(super) fn enter(&self, py: Python<'_>) -> Option<Held<'_>> {
+        loop {
+            if let Some(entered) = self.try_enter() {
+                return entered;
+            }
+            self.wait(py);
+        }
+    }
+
+    /// [`enter`](Self::enter) without the GIL, or with it if torch holds it.
+    ///
+    /// # Errors
+    /// `RuntimeError` where the interpreter has ended.
+    pub(super) fn enter_anyhow(&self, gil: impl Attach) -> PyResult<Option<Held<'_>>> {
+        loop {
+            if let Some(entered) = self.try_enter() {
+                return Ok(entered);
+            }
+            gil.attach(|py| {
+                self.wait(py);
+                Ok(())
+            })?;
+        }
+    }
+
+    /// The state, unless this very thread holds it already; `None` if another thread does.
+    #[inline]
+    fn try_enter(&self) -> Option<Option<Held<'_>>> {
         let me = thread_id();
         if self.owner.load(Ordering::Acquire) == me {
-            return None;
+            return Some(None);
         }
         let state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(p)) => p.into_inner(),
-            // The thread that holds the lock may need the GIL to finish: wait without it.
-            Err(TryLockError::WouldBlock) => {
-                py.detach(|| drop(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
-                return self.enter(py);
-            }
+            Err(TryLockError::WouldBlock) => return None,
         };
         self.owner.store(me, Ordering::Release);
-        Some(Held {
+        Some(Some(Held {
             state,
             owner: &self.owner,
-        })
+        }))
+    }
+
+    /// Waits for the lock without the GIL, which the thread that holds the lock may need to finish.
+    fn wait(&self, py: Python<'_>) {
+        py.detach(|| drop(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
     }
 
     /// The state in the child of a fork; `None` if another thread of the parent was amid an op.

@@ -16,12 +16,12 @@ use super::lock::{Held, SessionLock};
 use super::modes::Modes;
 use super::running::Running;
 use super::watch_clock::Watch;
-use crate::call::stacked::{Arity, Stacked};
+use crate::call::stacked::{keeps_tensors, Arity, Stacked};
 use crate::call::template::Dispatched;
 use crate::ffi::autograd;
 use crate::ffi::boxed::{find_items, words, Boxed, Stack, Value};
 use crate::ffi::dispatcher::{self, Dispatcher, Keys, Libraries, Op, Torch};
-use crate::ffi::gil::Gil;
+use crate::ffi::gil::{Attach, Gil, OnDemand};
 
 /// The session in force, as the fallback sees it.
 pub struct Native {
@@ -59,8 +59,24 @@ thread_local! {
     static STACKED: Cell<Option<Box<Stacked>>> = const { Cell::new(None) };
     static ERROR: RefCell<Option<PyErr>> = const { RefCell::new(None) };
     static CAPTURE: RefCell<Option<Capture>> = const { RefCell::new(None) };
-    static PAUSED: Cell<bool> = const { Cell::new(false) };
-    static RECENT: Recent = const { Recent([const { Cell::new((0, None)) }; 64]) };
+    static THREAD: Thread = const {
+        Thread {
+            captures: Cell::new(false),
+            paused: Cell::new(false),
+            recent: [const { Cell::new((0, None)) }; 64],
+        }
+    };
+}
+
+/// What the fallback asks of its thread for each op: together, because each look at a variable of the thread takes as
+/// long as a function call.
+struct Thread {
+    /// Whether the probe captures ops.
+    captures: Cell<bool>,
+    /// Whether ops are kept from the session.
+    paused: Cell<bool>,
+    /// Routes that this thread asked for lately, by op. What a route is never changes.
+    recent: [Cell<(usize, Option<Route>)>; 64],
 }
 
 /// A capture of the ops that the probe calls.
@@ -99,20 +115,16 @@ fn active() -> Option<Arc<Native>> {
         .clone()
 }
 
-/// Routes that this thread asked for lately, by op. What a route is never changes.
-struct Recent([Cell<(usize, Option<Route>)>; 64]);
-
-impl Recent {
+impl Thread {
     fn slot(&self, op: Op) -> &Cell<(usize, Option<Route>)> {
         // Ops lie at addresses that differ above their alignment.
         let id = op.id();
-        &self.0[(id >> 4 ^ id >> 10) % 64]
+        &self.recent[(id >> 4 ^ id >> 10) % 64]
     }
-}
 
-fn route_of(op: Op) -> Option<Route> {
-    RECENT.with(|recent| {
-        let slot = recent.slot(op);
+    #[inline]
+    fn route_of(&self, op: Op) -> Option<Route> {
+        let slot = self.slot(op);
         let (id, route) = slot.get();
         if id == op.id() {
             return route;
@@ -120,7 +132,7 @@ fn route_of(op: Op) -> Option<Route> {
         let route = look_up_route(op)?;
         slot.set((op.id(), Some(route)));
         Some(route)
-    })
+    }
 }
 
 fn look_up_route(op: Op) -> Option<Route> {
@@ -278,13 +290,6 @@ struct Underway<'a> {
     running: Option<Box<Running>>,
 }
 
-impl Underway<'_> {
-    /// Whether the op runs with the GIL held.
-    fn is_brief(&self) -> bool {
-        self.running.as_ref().is_some_and(|op| op.known.brief)
-    }
-}
-
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
         if let (Some(mut held), Some(running)) = (self.held.take(), self.running.take()) {
@@ -307,16 +312,22 @@ pub(super) unsafe extern "C-unwind" fn fallback(
     let Some(dispatcher) = dispatcher::dispatcher() else {
         std::process::abort() // it is set up before any thread includes the key
     };
-    let captured = CAPTURE.with_borrow_mut(|capture| match capture {
-        Some(capture) => {
-            // SAFETY: the dispatcher's own arguments.
-            unsafe { note(capture, op, keys, stack) };
-            true
-        }
-        None => false,
+    // SAFETY: the dispatcher's own argument.
+    let id = unsafe { *op };
+    let (captures, paused, route) = THREAD.with(|thread| {
+        let (captures, paused) = (thread.captures.get(), thread.paused.get());
+        (captures, paused, thread.route_of(id))
     });
+    if captures {
+        CAPTURE.with_borrow_mut(|capture| {
+            if let Some(capture) = capture {
+                // SAFETY: the dispatcher's own arguments.
+                unsafe { note(capture, op, keys, stack) };
+            }
+        });
+    }
     // What no dispatch mode sees is none of the session's business.
-    let aside = captured || PAUSED.get() || dispatcher.modes_are_disabled();
+    let aside = captures || paused || dispatcher.modes_are_disabled() || !Gil::is_there();
     let native = if aside { None } else { active() };
     let (Some(native), Some(boxed)) = (native, dispatcher::boxed()) else {
         let _excluded = dispatcher.exclude();
@@ -329,9 +340,7 @@ pub(super) unsafe extern "C-unwind" fn fallback(
         // SAFETY: the dispatcher's own arguments; `native` is an `Arc`, which unwinding drops.
         return unsafe { native.beneath_python(&torch, op, keys, stack) };
     }
-    // SAFETY: the dispatcher's own argument.
-    let id = unsafe { *op };
-    let route = match route_of(id) {
+    let route = match route {
         Some(route) => Ok(route),
         None => {
             let _excluded = dispatcher.exclude();
@@ -395,8 +404,6 @@ unsafe fn pin_result(
 enum Way<'a> {
     /// Announced, and still to run.
     Announced(Underway<'a>),
-    /// It ran, and its results were taken in: a brief op does all with the GIL taken once.
-    Done,
     /// Its form is not known.
     Python,
     /// The session itself calls: it is amid another op on this thread.
@@ -429,51 +436,54 @@ unsafe fn session(
         // SAFETY: as the caller promises.
         return unsafe { torch.dispatcher.next(op, keys, stack) };
     }
+    // Where arguments can be kept alive without Python, the GIL is taken only where something is new.
+    let keeps = keeps_tensors();
     let way = if known {
-        // SAFETY: the arguments are alive until the kernel runs. An error of torch unwinds: the GIL is given back.
-        Gil::with(|py| unsafe {
+        // SAFETY: the arguments are alive until the kernel runs.
+        unsafe {
             let values = (*stack).last(arity.arguments).unwrap_or(&[]);
-            let call = Dispatched {
-                op: *op,
-                keys,
-                values,
-            };
-            match announce(native, torch, py, &call, &stacked, &mut watch)? {
-                Way::Announced(mut underway) if underway.is_brief() => {
-                    watch.pause();
-                    torch.dispatcher.next(op, keys, stack);
-                    watch.go_on();
-                    let results = (*stack).last(arity.results).unwrap_or(&[]);
-                    take_in(torch, py, &mut underway, results, &stacked)?;
-                    Ok(Way::Done)
-                }
-                way => Ok(way),
+            let op = *op;
+            let call = Dispatched { op, keys, values };
+            if keeps {
+                announce(native, torch, OnDemand, &call, &stacked, &mut watch)
+            } else {
+                Gil::with(|py| announce(native, torch, py, &call, &stacked, &mut watch))
+                    .unwrap_or(Ok(Way::Inside))
             }
-        })
+        }
     } else {
-        Some(Ok(Way::Python))
+        Ok(Way::Python)
     };
     match way {
-        Some(Ok(Way::Done)) => STACKED.set(Some(stacked)),
-        Some(Ok(Way::Announced(mut underway))) => {
+        Ok(Way::Announced(mut underway)) => {
+            if keeps {
+                // SAFETY: the arguments are alive until the kernel runs.
+                unsafe { stacked.keep(torch) };
+            }
             watch.pause();
             // SAFETY: as the caller promises. An error unwinds: `underway` takes the op back.
             unsafe { torch.dispatcher.next(op, keys, stack) };
             watch.go_on();
             // SAFETY: the results are the last values on the stack.
-            let taken = Gil::with(|py| unsafe {
+            let taken = unsafe {
                 let results = (*stack).last(arity.results).unwrap_or(&[]);
-                take_in(torch, py, &mut underway, results, &stacked)
-            });
+                if keeps {
+                    take_in(torch, OnDemand, &mut underway, results, &stacked)
+                } else {
+                    Gil::with(|py| take_in(torch, py, &mut underway, results, &stacked))
+                        .unwrap_or(Ok(()))
+                }
+            };
             drop(underway);
+            stacked.let_go();
             STACKED.set(Some(stacked));
             drop(watch);
-            if let Some(Err(error)) = taken {
+            if let Err(error) = taken {
                 // SAFETY: nothing is in use.
                 unsafe { raise(torch, error) }
             }
         }
-        Some(Ok(Way::Python)) => {
+        Ok(Way::Python) => {
             let next = known.then(|| Candidate {
                 key: stacked.key,
                 words: stacked.words.clone(),
@@ -488,13 +498,13 @@ unsafe fn session(
             // SAFETY: as the caller promises.
             unsafe { native.through_python(torch, op, keys, stack) }
         }
-        Some(Ok(Way::Inside)) | None => {
+        Ok(Way::Inside) => {
             STACKED.set(Some(stacked));
             drop(watch);
             // SAFETY: as the caller promises.
             unsafe { torch.dispatcher.next(op, keys, stack) }
         }
-        Some(Err(error)) => {
+        Err(error) => {
             drop(watch);
             STACKED.set(Some(stacked));
             // SAFETY: nothing is in use.
@@ -510,17 +520,17 @@ unsafe fn session(
 unsafe fn announce<'a>(
     native: &'a Native,
     torch: &Torch,
-    py: Python<'_>,
+    gil: impl Attach,
     call: &Dispatched<'_>,
     stacked: &Stacked,
     watch: &mut Watch<'_>,
 ) -> PyResult<Way<'a>> {
-    let Some(mut held) = native.lock.enter(py) else {
+    let Some(mut held) = native.lock.enter_anyhow(gil)? else {
         return Ok(Way::Inside);
     };
     let acted = watch.is_timed().then(|| held.state.acted());
     // SAFETY: as the caller promises.
-    let running = unsafe { held.state.begin_known(py, torch, call, stacked)? };
+    let running = unsafe { held.state.begin_known(gil, torch, call, stacked)? };
     if let Some(before) = acted {
         watch.leave_out(held.state.acted() - before);
     }
@@ -539,7 +549,7 @@ unsafe fn announce<'a>(
 /// The results are alive.
 unsafe fn take_in(
     torch: &Torch,
-    py: Python<'_>,
+    gil: impl Attach,
     underway: &mut Underway<'_>,
     results: &[Value],
     stacked: &Stacked,
@@ -549,7 +559,7 @@ unsafe fn take_in(
     };
     let state = &mut held.state;
     // SAFETY: as the caller promises.
-    unsafe { state.finish_known(py, torch, running, results, stacked) }
+    unsafe { state.finish_known(gil, torch, running, results, stacked) }
 }
 
 /// Notes a call for the probe.
@@ -615,20 +625,30 @@ pub fn include_native(on: bool) {
 /// [`include_native`], it does not change the thread's dispatch keys, which guards of compiled code compare.
 #[pyfunction]
 pub fn pause_native(on: bool) -> bool {
-    PAUSED.replace(on)
+    THREAD.with(|thread| thread.paused.replace(on))
 }
 
 /// Whether ops that this thread calls now reach the session natively.
 #[pyfunction]
 pub fn reaches_session() -> bool {
     let seen = |at: &Dispatcher| at.is_reached() && !at.modes_are_disabled();
-    dispatcher::dispatcher().is_some_and(seen) && !PAUSED.get() && active().is_some()
+    dispatcher::dispatcher().is_some_and(seen)
+        && !THREAD.with(|thread| thread.paused.get())
+        && active().is_some()
 }
 
 /// Ends native dispatch for all threads.
 #[pyfunction]
 pub fn leave_native() {
     leave();
+}
+
+/// Whether a tensor is a leaf, by the address of its `c10::TensorImpl`; `None` before native dispatch was set up.
+#[pyfunction]
+pub fn is_leaf(tensor: usize) -> Option<bool> {
+    let (dispatcher, boxed) = (dispatcher::dispatcher()?, dispatcher::boxed()?);
+    // SAFETY: the probe holds the tensor.
+    Some(unsafe { dispatcher.is_leaf(&boxed.tensor_at(tensor)) })
 }
 
 /// The probe's view of an op that came to the fallback.
@@ -669,9 +689,11 @@ pub fn capture_native(
 /// Calls a function while the ops that come to the fallback are captured.
 pub(super) fn captured(call: &Bound<'_, PyAny>, capture: Capture) -> PyResult<Capture> {
     CAPTURE.with_borrow_mut(|captured| *captured = Some(capture));
+    THREAD.with(|thread| thread.captures.set(true));
     include_native(true);
     let called = call.call0();
     include_native(false);
+    THREAD.with(|thread| thread.captures.set(false));
     let captured = CAPTURE.with_borrow_mut(Option::take);
     called?;
     Ok(captured.unwrap_or_default())

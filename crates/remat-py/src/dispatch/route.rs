@@ -14,6 +14,7 @@ use crate::call::invocation::Invocation;
 use crate::call::record::GradMode;
 use crate::ffi::autograd;
 use crate::ffi::fastcall::call_one;
+use crate::ffi::gil::Attach;
 
 impl State {
     /// Runs one call, or says that the caller must run it.
@@ -28,9 +29,7 @@ impl State {
         self.through_python += 1;
         self.watch_for_thrashing(py)?;
         self.candidate = native::take_candidate();
-        if self.executor.storages.has_deaths() {
-            self.executor.drain_deaths(py)?;
-        }
+        self.executor.drain_deaths(py)?;
         let func = self.described(overload)?;
         let call = Invocation {
             func: &func,
@@ -94,13 +93,13 @@ impl State {
     }
 
     /// Whether autograd is leaving a gradient in a leaf on this thread.
-    pub(super) fn is_accumulating(&self, py: Python<'_>) -> PyResult<bool> {
+    pub(super) fn is_accumulating(&self, gil: impl Attach) -> PyResult<bool> {
         match autograd::accumulating() {
             Some(told) => Ok(told),
-            None => {
+            None => gil.attach(|py| {
                 let accumulating = self.executor.internals.accumulating.bind(py);
                 accumulating.call0()?.is_truthy()
-            }
+            }),
         }
     }
 

@@ -18,6 +18,7 @@ use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Predicted, Signature};
 use crate::executor::{fresh, Yield};
 use crate::ffi::fastcall::call_one;
+use crate::ffi::gil::Attach;
 use crate::ffi::layout::Guard;
 use crate::tracking::storages::{Buffer, LiveId};
 
@@ -239,7 +240,7 @@ impl State {
             let context = Context {
                 grad: prepared.grad,
                 state: prepared.state,
-                rng: ran.rng.map(RandomState::Listed),
+                rng: ran.rng.map(|rng| RandomState::Listed(rng.into())),
             };
             let Prepared {
                 walked, signature, ..
@@ -250,7 +251,7 @@ impl State {
             });
             let offsets = std::mem::take(&mut walked.offsets).into();
             self.executor.keep(py, op, &walked.lives, || Record {
-                numbers,
+                numbers: numbers.into(),
                 ..Record::of(form, offsets, signature, context)
             })?;
             let made = self.executor.engine.outputs(op).to_vec();
@@ -368,46 +369,45 @@ impl State {
     }
 
     /// Announces an op and performs the engine's steps, without regard to addresses.
-    pub(super) fn begin_counted(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
-        self.executor.drop_unreferenced_if_many(py)?;
+    pub(super) fn begin_counted(&mut self, gil: impl Attach, spec: &OpSpec<'_>) -> PyResult<OpId> {
+        self.executor.drop_unreferenced_if_many(gil)?;
         let op = loop {
-            match self.begin_once(py, spec) {
+            match self.begin_once(gil, spec) {
                 // Each time more room is left for blocks, until the plan fits or is refused.
                 Err(_) if self.executor.take_short() => {}
                 begun => break begun?,
             }
         };
-        self.executor.hold_newly_pinned(py)?;
+        self.executor.hold_newly_pinned(gil)?;
         self.executor.running = Some(op);
         Ok(op)
     }
 
     /// Announces an op and performs the engine's steps. Fails where blocks turn out larger than planned.
-    fn begin_once(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
-        self.executor.look_at_accelerators(py)?;
+    fn begin_once(&mut self, gil: impl Attach, spec: &OpSpec<'_>) -> PyResult<OpId> {
+        self.executor.look_at_accelerators(gil)?;
         let workspace = self.executor.workspace_in_blocks(spec);
         let spec = &OpSpec { workspace, ..*spec };
         // Python may have run since deaths were last seen to: no plan may read a storage that is gone.
-        self.executor.drain_deaths(py)?;
+        self.executor.drain_deaths(gil)?;
         let mut begun = self.executor.engine.begin(spec);
         if matches!(begun, Err(Error::Budget { .. }))
-            && self.executor.drop_unreferenced(py, Yield::Some)?
+            && gil.attach(|py| self.executor.drop_unreferenced(py, Yield::Some))?
         {
             begun = self.executor.engine.begin(spec);
         }
-        let op = begun.map_err(|e| self.executor.refusal(py, &e))?;
+        let op = begun.map_err(|e| self.executor.refusal(gil, &e))?;
         self.executor.note_pinned();
         if !self.executor.engine.steps().is_empty() {
             self.executor.accelerators.checking = true;
-            let performed = self.executor.perform(py);
+            let performed = self.executor.perform(gil);
             self.executor.accelerators.checking = false;
             performed?;
             let needed = Bytes(workspace.0 + fresh(spec).sum::<u64>());
-            let checked = self
-                .executor
-                .check_blocks(py, needed, spec.workspace_device);
+            let device = spec.workspace_device;
+            let checked = gil.attach(|py| self.executor.check_blocks(py, needed, device));
             if let Err(error) = checked {
-                self.executor.cancel(py, op)?;
+                self.executor.cancel(gil, op)?;
                 return Err(error);
             }
         }

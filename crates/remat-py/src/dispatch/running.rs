@@ -85,7 +85,7 @@ impl Running {
 pub(super) struct Inputs {
     pub(super) tensors: Vec<TensorId>,
     pub(super) lives: Vec<LiveId>,
-    /// Keeps their storages until the op is recorded. Torch drops its own references once the kernel ran.
+    /// Keeps their storages until the op is recorded, where the call does not keep its tensors.
     pub(super) kept: Vec<Owner>,
 }
 

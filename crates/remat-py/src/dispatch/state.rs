@@ -21,6 +21,7 @@ use crate::call::arguments::Torch;
 use crate::call::knowledge::Knowledge;
 use crate::executor::Executor;
 use crate::ffi::arena::Arena;
+use crate::ffi::gil::Attach;
 
 /// The state of a session.
 pub(super) struct State {
@@ -122,7 +123,7 @@ impl State {
     /// # Errors
     /// The warning, where the program turns warnings into errors.
     #[inline]
-    pub(super) fn watch_for_thrashing(&mut self, py: Python<'_>) -> PyResult<()> {
+    pub(super) fn watch_for_thrashing(&mut self, gil: impl Attach) -> PyResult<()> {
         if !self.thrashing.is_time() {
             return Ok(());
         }
@@ -130,7 +131,7 @@ impl State {
         let given = executor.given(executor.budget_device);
         let most = executor.storages.most_held();
         match self.thrashing.look(acted, given, most) {
-            Some(message) => warn(py, &message),
+            Some(message) => gil.attach(|py| warn(py, &message)),
             None => Ok(()),
         }
     }

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use remat_core::{Bytes, Finished, OpSpec, Output, Replay, TensorId};
 
 use super::state::State;
+use crate::ffi::gil::Attach;
 use crate::tracking::storages::{Buffer, LiveId};
 use crate::tracking::trace::RanOp;
 
@@ -67,7 +68,7 @@ impl State {
     /// Gives a live storage a new value.
     pub(super) fn supersede(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         id: LiveId,
         tensor: TensorId,
     ) -> PyResult<()> {
@@ -84,6 +85,6 @@ impl State {
         );
         self.executor.storages.set_buffer(old_sid, Buffer::Empty);
         self.executor.storages.set_buffer(new_sid, Buffer::Live(id));
-        self.executor.release(py, old)
+        self.executor.release(gil, old)
     }
 }

@@ -9,6 +9,7 @@ use remat_core::{Bytes, DeviceId, OpSpec, Output};
 use rustc_hash::FxHasher;
 
 use super::state::Executor;
+use crate::ffi::gil::Attach;
 use crate::tracking::accelerators::Accelerator;
 use crate::tracking::slack::slack;
 use crate::tracking::storages::LiveId;
@@ -59,7 +60,16 @@ impl Executor {
     }
 
     /// Looks at the accelerators before an op: their streams, and the bytes beside the session's storages.
-    pub fn look_at_accelerators(&mut self, py: Python<'_>) -> PyResult<()> {
+    #[inline]
+    pub fn look_at_accelerators(&mut self, gil: impl Attach) -> PyResult<()> {
+        let all_met = self.accelerators.met == self.devices.len();
+        if all_met && self.accelerators.here.is_empty() {
+            return Ok(());
+        }
+        gil.attach(|py| self.meet_and_look(py))
+    }
+
+    fn meet_and_look(&mut self, py: Python<'_>) -> PyResult<()> {
         while self.accelerators.met < self.devices.len() {
             let at = self.accelerators.met;
             let device = self.devices[at].device.clone_ref(py);

@@ -4,15 +4,51 @@ use pyo3::prelude::*;
 use remat_core::{DeviceId, Step, StorageId};
 
 use super::state::Executor;
+use crate::ffi::gil::Attach;
 use crate::ffi::layout::{Guard, Impl};
 use crate::tracking::storages::{Buffer, LiveId, Owner};
 
 impl Executor {
     /// Performs the engine's latest steps. If one fails, the engine is told how far they got.
-    pub fn perform(&mut self, py: Python<'_>) -> PyResult<()> {
+    #[inline]
+    pub fn perform(&mut self, gil: impl Attach) -> PyResult<()> {
         if self.engine.steps().is_empty() {
             return Ok(());
         }
+        if self.forgets_only() {
+            self.forget_bytes();
+            return Ok(());
+        }
+        gil.attach(|py| self.perform_steps(py))
+    }
+
+    /// Whether all steps evict what the program does not hold any more, as when a storage died: that needs no Python.
+    fn forgets_only(&self) -> bool {
+        let gone = |sid: &StorageId| !matches!(self.storages.buffer(*sid), Buffer::Live(_));
+        let mut steps = self.engine.steps().iter();
+        self.accelerators.here.is_empty()
+            && self.arena.is_none()
+            && steps.all(|step| matches!(step, Step::Evict(sid) if gone(sid)))
+    }
+
+    /// Performs steps that [`forget`](Self::forgets_only) bytes.
+    fn forget_bytes(&mut self) {
+        for at in 0..self.engine.steps().len() {
+            if let Step::Evict(sid) = self.engine.steps()[at] {
+                self.forget_scratch(sid);
+            }
+        }
+    }
+
+    /// Lets go of the bytes of a storage that the program does not hold, if there are any.
+    fn forget_scratch(&mut self, sid: StorageId) {
+        if let Buffer::Scratch(scratch) = self.storages.buffer(sid) {
+            self.ledger.sub(scratch.device, scratch.bytes);
+            self.storages.set_buffer(sid, Buffer::Empty);
+        }
+    }
+
+    fn perform_steps(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut steps = std::mem::take(&mut self.steps);
         steps.clear();
         steps.extend_from_slice(self.engine.steps());
@@ -75,10 +111,8 @@ impl Executor {
 
     fn evict(&mut self, py: Python<'_>, sid: StorageId) -> PyResult<()> {
         match self.storages.buffer(sid) {
-            Buffer::Empty => Ok(()),
-            Buffer::Scratch(scratch) => {
-                self.ledger.sub(scratch.device, scratch.bytes);
-                self.storages.set_buffer(sid, Buffer::Empty);
+            Buffer::Empty | Buffer::Scratch(_) => {
+                self.forget_scratch(sid);
                 Ok(())
             }
             Buffer::Live(id) => self.evict_live(py, *id),

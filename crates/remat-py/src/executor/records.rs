@@ -6,16 +6,18 @@ use remat_core::{OpId, TensorId};
 use super::state::Executor;
 use crate::call::record::{Hold, Record};
 use crate::ffi::errors::budget_error;
+use crate::ffi::gil::Attach;
 use crate::tracking::lineage::LONG;
 use crate::tracking::storages::{Buffer, LiveId};
 
 impl Executor {
     /// Forgets records of ops that the engine will not replay any more.
+    #[inline]
     pub fn collect(&mut self) {
-        let collected = self.engine.collected();
-        if collected.ops.is_empty() && collected.storages.is_empty() {
+        if !self.engine.has_collected() {
             return;
         }
+        let collected = self.engine.collected();
         self.dead_ops.clear();
         self.dead_ops.extend_from_slice(collected.ops);
         self.dead_storages.clear();
@@ -50,7 +52,7 @@ impl Executor {
     /// storages that become constants later.
     pub fn keep(
         &mut self,
-        py: Python<'_>,
+        gil: impl Attach,
         op: OpId,
         lives: &[LiveId],
         record: impl FnOnce() -> Record,
@@ -74,11 +76,13 @@ impl Executor {
                 record.holds.push(Hold { id, serial });
             }
         }
-        lives.iter().try_for_each(|&id| self.hold_if_pinned(py, id))
+        lives
+            .iter()
+            .try_for_each(|&id| self.hold_if_pinned(gil, id))
     }
 
     /// Keeps a constant alive while recorded ops read it: once dropped, nothing could bring it back.
-    pub(super) fn hold_if_pinned(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+    pub(super) fn hold_if_pinned(&mut self, gil: impl Attach, id: LiveId) -> PyResult<()> {
         let Some(live) = self.storages.live(id) else {
             return Ok(());
         };
@@ -86,7 +90,7 @@ impl Executor {
         if !wanted || !self.engine.is_pinned(self.storage_of(live.tensor)) {
             return Ok(());
         }
-        if let Some(owner) = live.keep(py)? {
+        if let Some(owner) = live.keep(gil)? {
             self.storages.hold(id, owner);
         }
         Ok(())
@@ -99,10 +103,10 @@ impl Executor {
     }
 
     /// Keeps constants alive that were noted and that recorded ops read.
-    pub fn hold_newly_pinned(&mut self, py: Python<'_>) -> PyResult<()> {
+    pub fn hold_newly_pinned(&mut self, gil: impl Attach) -> PyResult<()> {
         while let Some(sid) = self.pinned.pop() {
             if let Buffer::Live(id) = *self.storages.buffer(sid) {
-                self.hold_if_pinned(py, id)?;
+                self.hold_if_pinned(gil, id)?;
             }
         }
         Ok(())
@@ -130,13 +134,18 @@ impl Executor {
 
     /// Pins the tensors that the program carries on, before an op, if chains have become long and the program holds as
     /// little as at its low points. Returns whether it did.
-    pub fn cut_chains(&mut self, py: Python<'_>, length: u32) -> PyResult<bool> {
+    pub fn cut_chains(&mut self, gil: impl Attach, length: u32) -> PyResult<bool> {
         if !self
             .lineage
             .is_time(length, self.live_records, self.storages.held())
         {
             return Ok(false);
         }
+        gil.attach(|py| self.pin_carried(py))?;
+        Ok(true)
+    }
+
+    fn pin_carried(&mut self, py: Python<'_>) -> PyResult<()> {
         let carried: Vec<LiveId> = self
             .storages
             .all()
@@ -152,6 +161,6 @@ impl Executor {
                 done => done?,
             }
         }
-        Ok(true)
+        Ok(())
     }
 }

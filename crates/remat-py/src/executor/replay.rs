@@ -35,7 +35,7 @@ impl Source {
     fn of(object: Bound<'_, PyAny>) -> PyResult<Source> {
         Ok(Source {
             bytes: object.call_method0("nbytes")?.extract()?,
-            owner: Owner::Object(object.unbind()),
+            owner: Owner::Object(object.unbind().into()),
             device: None,
         })
     }
@@ -174,9 +174,9 @@ impl Executor {
             };
             tensors.push(match &v.form {
                 Some(form) => form.bind(py).call1((object,))?,
-                None => {
-                    view.call1((object, &v.dtype, offset, &v.shape, &v.stride, v.conj, v.neg))?
-                }
+                None => view.call1((
+                    object, &*v.dtype, offset, &*v.shape, &*v.stride, v.conj, v.neg,
+                ))?,
             });
         }
         Ok(tensors)

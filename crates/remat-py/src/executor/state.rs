@@ -15,6 +15,7 @@ use crate::call::global_state::GlobalState;
 use crate::call::record::Record;
 use crate::ffi::arena::Arena;
 use crate::ffi::errors::{raised, remat_error};
+use crate::ffi::gil::Attach;
 use crate::ffi::layout::Impl;
 use crate::ffi::shell::{BlankMaker, Copier};
 use crate::ffi::torch_internals::TorchInternals;
@@ -207,7 +208,12 @@ impl Executor {
     }
 
     /// Turns an engine's refusal into the Python exception.
-    pub fn refusal(&self, py: Python<'_>, error: &Error) -> PyErr {
+    pub fn refusal(&self, gil: impl Attach, error: &Error) -> PyErr {
+        let raised = gil.attach(|py| Ok(self.exception(py, error)));
+        raised.unwrap_or_else(|ended| ended)
+    }
+
+    fn exception(&self, py: Python<'_>, error: &Error) -> PyErr {
         match error {
             Error::Budget {
                 device,
@@ -240,23 +246,27 @@ impl Executor {
     }
 
     /// Tells the engine which storages died since the last time.
-    pub fn drain_deaths(&mut self, py: Python<'_>) -> PyResult<()> {
-        while let Some(former) = self.storages.next_death(py) {
+    #[inline]
+    pub fn drain_deaths(&mut self, gil: impl Attach) -> PyResult<()> {
+        if !self.storages.has_deaths() {
+            return Ok(());
+        }
+        while let Some(former) = self.storages.next_death(gil) {
             let sid = self.storage_of(former.tensor);
             self.storages.set_buffer(sid, Buffer::Empty);
-            self.uncount(py, &former)?;
-            self.release(py, former.tensor)?;
+            self.uncount(gil, &former)?;
+            self.release(gil, former.tensor)?;
         }
         Ok(())
     }
 
     /// Subtracts the bytes of a storage that left the table.
-    pub fn uncount(&mut self, py: Python<'_>, former: &Former) -> PyResult<()> {
+    pub fn uncount(&mut self, gil: impl Attach, former: &Former) -> PyResult<()> {
         match former.outside {
             Some(place) => {
                 if let Some(region) = self.outside.leave(place) {
                     self.ledger.sub(region.device, region.bytes);
-                    self.release(py, region.tensor)?;
+                    self.release(gil, region.tensor)?;
                 }
             }
             None if former.present => self.ledger.sub(former.device, former.bytes),
@@ -266,23 +276,23 @@ impl Executor {
     }
 
     /// Drops a live storage's reference to its tensor.
-    pub fn release(&mut self, py: Python<'_>, tensor: TensorId) -> PyResult<()> {
+    pub fn release(&mut self, gil: impl Attach, tensor: TensorId) -> PyResult<()> {
         if let Some(trace) = &mut self.trace {
             trace.release(tensor)?;
         }
         self.engine
             .release(tensor)
-            .map_err(|e| self.refusal(py, &e))?;
-        self.perform(py)?;
+            .map_err(|e| self.refusal(gil, &e))?;
+        self.perform(gil)?;
         self.collect();
         Ok(())
     }
 
     /// Tells the engine that the op begun did not run.
-    pub fn cancel(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
+    pub fn cancel(&mut self, gil: impl Attach, op: OpId) -> PyResult<()> {
         self.placements.clear();
         self.engine.cancel(op);
-        self.perform(py)
+        self.perform(gil)
     }
 
     /// The device of a storage; `None` for devices without memory of their own.

@@ -8,6 +8,7 @@ use remat_core::TensorId;
 
 use super::state::Executor;
 use crate::ffi::errors::budget_error;
+use crate::ffi::gil::Attach;
 use crate::tracking::storages::{Buffer, LiveId, Scratch};
 
 /// The least that dropping constants must yield.
@@ -21,13 +22,13 @@ pub enum Yield {
 
 impl Executor {
     /// Drops unreferenced constants if they have become many and little has to be pinned for them.
-    pub fn drop_unreferenced_if_many(&mut self, py: Python<'_>) -> PyResult<()> {
+    pub fn drop_unreferenced_if_many(&mut self, gil: impl Attach) -> PyResult<()> {
         if self
             .storages
             .held_constants
             .are_many(self.given(self.budget_device))
         {
-            self.drop_unreferenced(py, Yield::Twice)?;
+            gil.attach(|py| self.drop_unreferenced(py, Yield::Twice))?;
         }
         Ok(())
     }

@@ -193,6 +193,11 @@ impl Boxed {
 }
 
 impl Boxed {
+    /// The tensor at this address as a value, which owns no reference.
+    pub fn tensor_at(&self, address: usize) -> Value {
+        Tensor(address).as_value(self)
+    }
+
     /// A value as text, for the probe to compare.
     ///
     /// # Safety
@@ -235,6 +240,11 @@ impl Boxed {
 }
 
 impl Tensor {
+    /// The address of the `c10::TensorImpl`.
+    pub fn address(self) -> usize {
+        self.0
+    }
+
     /// # Safety
     /// The tensor is alive, and the word at the offset belongs to it.
     unsafe fn word(self, offset: usize) -> u64 {

@@ -56,6 +56,7 @@ pub struct Dispatcher {
     is_excluded: unsafe extern "C" fn(u16) -> bool,
     is_included: unsafe extern "C" fn(u16) -> bool,
     grad_enabled: unsafe extern "C" fn() -> bool,
+    is_leaf: unsafe extern "C" fn(*const Value) -> bool,
     wrap: unsafe extern "C-unwind" fn(*const Value) -> *mut python::PyObject,
     redispatch: Kernel,
     keys: Keys,
@@ -164,6 +165,7 @@ mod names {
     pub const IS_EXCLUDED: &str = "_ZN3c104impl28tls_is_dispatch_key_excludedENS_11DispatchKeyE";
     pub const IS_INCLUDED: &str = "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE";
     pub const GRAD_ENABLED: &str = "_ZN3c108GradMode10is_enabledEv";
+    pub const IS_LEAF: &str = "_ZNK2at10TensorBase7is_leafEv";
     pub const WRAP: &str = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
     pub const SINGLETON: &str = "_ZN3c1010Dispatcher13realSingletonEv";
     pub const REGISTER: &str =
@@ -192,32 +194,36 @@ pub unsafe fn set_up(
     let singleton = symbol(cpu, names::SINGLETON)?;
     // SAFETY: the mangled names state the types of the arguments; results and calling conventions are those of torch's
     // headers, 2.9 to 2.15. `DispatchKey` is a `uint16_t`. The caller vouches for `redispatch`.
-    let dispatcher =
-        unsafe {
-            Dispatcher {
-                include: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(
-                    symbol(c10, names::INCLUDE)?,
-                ),
-                exclude: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(
-                    symbol(c10, names::EXCLUDE)?,
-                ),
-                is_excluded: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
-                    symbol(c10, names::IS_EXCLUDED)?,
-                ),
-                is_included: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
-                    symbol(c10, names::IS_INCLUDED)?,
-                ),
-                grad_enabled: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(
-                    symbol(c10, names::GRAD_ENABLED)?,
-                ),
-                wrap: std::mem::transmute::<
-                    *mut c_void,
-                    unsafe extern "C-unwind" fn(*const Value) -> *mut python::PyObject,
-                >(symbol(python, names::WRAP)?),
-                redispatch: std::mem::transmute::<usize, Kernel>(redispatch),
-                keys,
-            }
-        };
+    let dispatcher = unsafe {
+        Dispatcher {
+            include: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(symbol(
+                c10,
+                names::INCLUDE,
+            )?),
+            exclude: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(symbol(
+                c10,
+                names::EXCLUDE,
+            )?),
+            is_excluded: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
+                symbol(c10, names::IS_EXCLUDED)?,
+            ),
+            is_included: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
+                symbol(c10, names::IS_INCLUDED)?,
+            ),
+            grad_enabled: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(
+                symbol(c10, names::GRAD_ENABLED)?,
+            ),
+            is_leaf: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const Value) -> bool>(
+                symbol(cpu, names::IS_LEAF)?,
+            ),
+            wrap: std::mem::transmute::<
+                *mut c_void,
+                unsafe extern "C-unwind" fn(*const Value) -> *mut python::PyObject,
+            >(symbol(python, names::WRAP)?),
+            redispatch: std::mem::transmute::<usize, Kernel>(redispatch),
+            keys,
+        }
+    };
     // SAFETY: as above, for these two functions.
     unsafe {
         let singleton: unsafe extern "C" fn() -> *mut c_void = std::mem::transmute(singleton);
@@ -310,6 +316,15 @@ impl Dispatcher {
     pub fn grad_enabled(&self) -> bool {
         // SAFETY: reads a flag of this thread.
         unsafe { (self.grad_enabled)() }
+    }
+
+    /// Whether no op that autograd recorded made the tensor: parameters are leaves.
+    ///
+    /// # Safety
+    /// The value is a tensor and alive.
+    pub unsafe fn is_leaf(&self, tensor: &Value) -> bool {
+        // SAFETY: a value that is a tensor begins with what `at::TensorBase` is, a pointer to it.
+        unsafe { (self.is_leaf)(tensor.as_tensor_base()) }
     }
 
     /// Whether tensors with these keys have no memory of their own, or are dispatched by Python.

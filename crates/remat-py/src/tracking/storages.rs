@@ -6,7 +6,8 @@
 //! table holds.
 
 use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -19,6 +20,7 @@ use super::held_constants::HeldConstants;
 use super::outside::{overlap, Place};
 use crate::ffi::deaths::Subscription;
 use crate::ffi::fastcall::call_one;
+use crate::ffi::gil::{Attach, Object};
 use crate::ffi::layout::Impl;
 use crate::ffi::watch::{Strong, Watched};
 
@@ -45,7 +47,7 @@ pub struct Contents {
 enum Watch {
     /// To its Python object.
     Object {
-        weak: Py<PyWeakrefReference>,
+        weak: Object<PyWeakrefReference>,
         /// Address of the `UntypedStorage` object.
         address: usize,
     },
@@ -122,7 +124,7 @@ pub struct Scratch {
 /// A reference that owns a storage.
 pub enum Owner {
     /// To its Python object.
-    Object(Py<PyAny>),
+    Object(Object),
     /// To the storage itself.
     Storage(Strong),
 }
@@ -153,26 +155,56 @@ impl Owner {
                 Ok(false)
             }
             Owner::Object(object) => {
-                let owners: usize = use_count.bind(py).call1((object,))?.extract()?;
+                let owners: usize = use_count.bind(py).call1((&**object,))?.extract()?;
                 Ok(owners == 1)
             }
         }
     }
 }
 
+/// Addresses of weak references to storages that died.
+#[derive(Default)]
+struct Queue {
+    /// Whether there are any, to be asked before each op.
+    any: AtomicBool,
+    addresses: Mutex<Vec<usize>>,
+}
+
+impl Queue {
+    fn push(&self, address: usize) {
+        let mut addresses = self.addresses.lock();
+        let addresses = addresses.as_mut().unwrap_or_else(|e| e.get_mut());
+        addresses.push(address);
+        self.any.store(true, Ordering::Release);
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        !self.any.load(Ordering::Acquire)
+    }
+
+    fn pop(&self) -> Option<usize> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut addresses = self.addresses.lock();
+        let addresses = addresses.as_mut().unwrap_or_else(|e| e.get_mut());
+        let popped = addresses.pop();
+        self.any.store(!addresses.is_empty(), Ordering::Release);
+        popped
+    }
+}
+
 /// The queue of storages that died, in whatever thread. Python calls it under the GIL, before the storage is freed.
 #[pyclass(frozen, module = "remat._native")]
 pub struct Deaths {
-    queue: Arc<Mutex<Vec<usize>>>,
+    queue: Arc<Queue>,
 }
 
 #[pymethods]
 impl Deaths {
     fn __call__(&self, weak: &Bound<'_, PyAny>) {
-        self.queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(weak.as_ptr() as usize);
+        self.queue.push(weak.as_ptr() as usize);
     }
 }
 
@@ -185,7 +217,7 @@ pub struct Storages {
     /// By the address of the C++ storage.
     by_address: FxHashMap<usize, LiveId>,
     buffers: Vec<Buffer>,
-    queue: Arc<Mutex<Vec<usize>>>,
+    queue: Arc<Queue>,
     on_death: Py<PyAny>,
     /// Addresses of storages that told of their death themselves; `None` until one is watched.
     watched_deaths: Option<Subscription>,
@@ -203,7 +235,7 @@ pub struct Storages {
 impl Storages {
     /// An empty table.
     pub fn new(py: Python<'_>) -> PyResult<Storages> {
-        let queue = Arc::new(Mutex::new(Vec::new()));
+        let queue = Arc::new(Queue::default());
         let on_death = Py::new(
             py,
             Deaths {
@@ -280,7 +312,7 @@ impl Storages {
         }
         let weak = PyWeakrefReference::new_with(storage, self.on_death.bind(storage.py()))?;
         let watch = Watch::Object {
-            weak: weak.unbind(),
+            weak: weak.unbind().into(),
             address: storage.as_ptr() as usize,
         };
         Ok(self.add(watch, imp, contents))
@@ -339,20 +371,16 @@ impl Storages {
     }
 
     /// Removes the next storage that died from the table. The caller clears its buffer.
-    pub fn next_death(&mut self, py: Python<'_>) -> Option<Former> {
-        let next = |queue: &Mutex<Vec<usize>>| {
-            let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-            queue.pop()
-        };
-        while let Some(weak) = next(&self.queue) {
+    pub fn next_death(&mut self, gil: impl Attach) -> Option<Former> {
+        while let Some(weak) = self.queue.pop() {
             let known = self.by_weak.get(&weak).copied();
-            if let Some(live) = known.and_then(|id| self.take_dead(py, id)) {
+            if let Some(live) = known.and_then(|id| self.take_dead(gil, id)) {
                 return Some(live);
             }
         }
         while let Some(address) = self.watched_deaths.as_mut().and_then(Subscription::pop) {
             let known = self.by_address.get(&address).copied();
-            if let Some(live) = known.and_then(|id| self.take_dead(py, id)) {
+            if let Some(live) = known.and_then(|id| self.take_dead(gil, id)) {
                 return Some(live);
             }
         }
@@ -361,8 +389,8 @@ impl Storages {
 
     /// Removes a storage from the table if it died. The queues outlive what they name: where a storage that the table
     /// forgot has died, one of now may lie at that address, or have its weak reference there.
-    fn take_dead(&mut self, py: Python<'_>, id: LiveId) -> Option<Former> {
-        if self.live(id).is_some_and(|live| live.is_alive(py)) {
+    fn take_dead(&mut self, gil: impl Attach, id: LiveId) -> Option<Former> {
+        if self.live(id).is_some_and(|live| live.is_alive(gil)) {
             return None;
         }
         self.remove(id)
@@ -431,12 +459,7 @@ impl Storages {
     #[inline]
     pub fn has_deaths(&self) -> bool {
         let told = self.watched_deaths.as_ref();
-        told.is_some_and(|deaths| !deaths.is_empty())
-            || !self
-                .queue
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_empty()
+        told.is_some_and(|deaths| !deaths.is_empty()) || !self.queue.is_empty()
     }
 
     /// Notes that an op which autograd records is about to run. The storages known now were carried into a forward
@@ -568,22 +591,26 @@ impl Watch {
 }
 
 impl Live {
-    /// Whether the storage has not died.
-    pub fn is_alive(&self, py: Python<'_>) -> bool {
+    /// Whether the storage has not died, as far as anybody can tell.
+    #[inline]
+    pub fn is_alive(&self, gil: impl Attach) -> bool {
         match &self.watch {
-            Watch::Object { weak, .. } => weak.bind(py).upgrade().is_some(),
+            Watch::Object { weak, .. } => gil
+                .attach(|py| Ok(weak.bind(py).upgrade().is_some()))
+                .unwrap_or(true), // the interpreter has ended
             Watch::Storage(watched) => watched.is_alive(),
         }
     }
 
     /// Keeps the storage alive, unless it died.
-    pub fn keep(&self, py: Python<'_>) -> PyResult<Option<Owner>> {
-        Ok(match &self.watch {
-            Watch::Object { .. } => self
-                .upgrade(py)?
-                .map(|object| Owner::Object(object.unbind())),
-            Watch::Storage(watched) => watched.lock().map(Owner::Storage),
-        })
+    pub fn keep(&self, gil: impl Attach) -> PyResult<Option<Owner>> {
+        match &self.watch {
+            Watch::Object { .. } => gil.attach(|py| {
+                let object = self.upgrade(py)?;
+                Ok(object.map(|object| Owner::Object(object.into())))
+            }),
+            Watch::Storage(watched) => Ok(watched.lock().map(Owner::Storage)),
+        }
     }
 
     /// A reference to the storage, unless it died.

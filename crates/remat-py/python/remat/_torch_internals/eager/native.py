@@ -112,6 +112,7 @@ def _set_up() -> None:
     wrapped = _wrapped(layout["dtype"])
     _native.describe_boxed({**layout, **_tags(), "data": data, "undefined": undefined, "wrapped": wrapped})
     _check_reading()
+    _check_leaves()
     _define_raising()
 
     def storage_of(tensor: torch.Tensor) -> int:
@@ -245,6 +246,15 @@ def _candidates(tensor: torch.Tensor) -> dict[str, set[int]]:
         "keys": keys,
         "nbytes": where(inside, storage.nbytes()),
     }
+
+
+def _check_leaves() -> None:
+    """Compares what the extension reads of parameters, of what autograd made of them, and of other tensors."""
+    with torch.enable_grad():
+        parameter = torch.nn.Parameter(torch.ones(3))
+        made = [parameter, parameter * 2, parameter.detach(), parameter[1:], torch.ones(3), torch.ones(3) + 1]
+    if any(_native.is_leaf(tensor._cdata) is not tensor.is_leaf for tensor in made):
+        raise _unexpected("which tensors are leaves")
 
 
 def _seen(
