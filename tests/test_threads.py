@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from native import WATCHING, needed, needs
 from process import PYTHON, program, ran
 
 PROGRAM = """
@@ -135,3 +136,53 @@ def test_training_in_a_thread_of_its_own(tmp_path: Path) -> None:
     )
     ended = ran([*PYTHON, script])
     assert (ended.code, ended.out.strip()) == (0, "same"), ended.err
+
+
+UNHELD = """
+    import ctypes, sys, threading, time
+    import torch, remat
+
+    torch.set_num_threads(1)
+
+    @torch.jit.script
+    def work(x: torch.Tensor, count: torch.Tensor, rounds: int):
+        # Torch takes the GIL itself as it lets go of what has a Python object: these have none.
+        y, z, done = x + 0.0, x + 1.0, count[:1]
+        for _ in range(rounds):
+            z = y * 1.5 - y * 0.5
+            done.add_(1.0)
+        return z
+
+    x, count = torch.ones(1024), torch.zeros(1024)
+    done, switches = ctypes.c_float.from_address(count.data_ptr()), sys.getswitchinterval()
+    with remat.budget("1GiB") as run:
+        for _ in range(8):
+            work(x, count, 8)
+        through_python, rounds, early = run.stats().through_python, 5_000, True
+        while early:
+            done.value = 0.0
+            thread = threading.Thread(target=work, args=(x, count, rounds))
+            thread.start()
+            while done.value < 8:
+                pass
+            # From here on no other thread gets the GIL until this one gives it back.
+            sys.setswitchinterval(1e6)
+            early, limit = done.value == rounds, time.monotonic() + 60
+            while done.value < rounds and time.monotonic() < limit:
+                pass
+            finished = done.value == rounds
+            sys.setswitchinterval(switches)
+            thread.join()
+            rounds *= 2
+        assert finished, "ops waited for the GIL"
+        assert run.stats().through_python == through_python
+        assert run.stats().dispatch == "native"
+"""
+
+
+@needed
+@needs(WATCHING)
+def test_ops_of_known_forms_take_no_gil(tmp_path: Path) -> None:
+    """A thread runs ops of known forms to their end while another one keeps the GIL."""
+    ended = ran([*PYTHON, program(tmp_path, UNHELD)])
+    assert ended.code == 0, ended.err

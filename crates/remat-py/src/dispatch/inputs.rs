@@ -8,10 +8,27 @@ use super::running::Inputs;
 use super::state::State;
 use crate::call::arguments::{Class, Registry, Resolved};
 use crate::call::stacked::{keeps_tensors, Stacked};
+use crate::ffi::boxed::{Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
+use crate::ffi::watch;
 use crate::tracking::storages::LiveId;
+
+/// Whether a tensor may be a parameter, as far as can be told without Python: that is a class of Python's, and a leaf.
+///
+/// # Safety
+/// The value is a tensor and alive.
+unsafe fn may_be_parameter(torch: &Torch, value: &Value) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let Item::Tensor(tensor) = torch.boxed.read(value) else {
+            return false;
+        };
+        let told = watch::is_probed();
+        (!told || watch::has_object(tensor.address())) && torch.dispatcher.is_leaf(value)
+    }
+}
 
 impl State {
     /// Pins the parameters among the arguments of a call that autograd records. A storage is asked once.
@@ -32,8 +49,8 @@ impl State {
                 continue;
             }
             let tensor = stacked.tensors[at as usize];
-            // SAFETY: the caller promises that the value is alive. It is a tensor.
-            if !unsafe { torch.dispatcher.is_leaf(&*tensor) } {
+            // SAFETY: the caller promises that the value is alive.
+            if !unsafe { may_be_parameter(torch, &*tensor) } {
                 continue;
             }
             gil.attach(|py| {

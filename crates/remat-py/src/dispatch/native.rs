@@ -68,8 +68,8 @@ thread_local! {
     };
 }
 
-/// What the fallback asks of its thread for each op: together, because each look at a variable of the thread takes as
-/// long as a function call.
+/// All that the fallback asks of its thread for each op: together, because each look at a variable of the thread takes
+/// as long as a function call.
 struct Thread {
     /// Whether the probe captures ops.
     captures: Cell<bool>,

@@ -290,6 +290,15 @@ pub unsafe fn is_sole(address: usize) -> bool {
     unsafe { counts(address) }.load(Ordering::Acquire) == STRONG | WEAK
 }
 
+/// Whether the object at an address has a Python object. What has none is of no class of the program's.
+///
+/// # Safety
+/// As for [`is_sole`].
+pub unsafe fn has_object(address: usize) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { counts(address) }.load(Ordering::Relaxed) & HAS_OBJECT != 0
+}
+
 /// Whether the probe found that references are counted as described.
 pub fn is_probed() -> bool {
     PROBED.load(Ordering::Acquire)
