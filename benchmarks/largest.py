@@ -111,9 +111,7 @@ def unet(sizes: list[int], width: int = 16, side: int = 64) -> Subject:
     model = UNet(3, width)
     clean = random_crops(photographs(), sizes[-1], side)
     noisy = clean + 0.2 * torch.randn_like(clean)
-    return Subject(
-        f"U-Net, {side} x {side}", "batch", model, lambda n: F.mse_loss(model(noisy[:n]), clean[:n]), sizes
-    )
+    return Subject(f"U-Net, {side} x {side}", "batch", model, lambda n: F.mse_loss(model(noisy[:n]), clean[:n]), sizes)
 
 
 def treelstm(sizes: list[int], width: int = 256) -> Subject:
@@ -251,7 +249,9 @@ def main() -> None:
     parser.add_argument("--share", type=float, help="budgets as a part of plain eager's peak at each size")
     parser.add_argument("--steps", type=int, default=4, help="steps of a run; the first is not timed within budgets")
     parser.add_argument("--json", type=Path, help="file for the rows")
-    parser.add_argument("--quick", action="store_true", help="tiny models: shows that the command works, measures nothing")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny models: shows that the command works, measures nothing"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     subjects = QUICK if args.quick else SUBJECTS

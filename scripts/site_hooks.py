@@ -32,7 +32,9 @@ PACKAGE = ROOT / "crates/remat-py/python/remat"
 AT_ROOT = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 #: The script that lets the search of pages opened from a disk use a worker, and the copy of it.
 SHIM, SHIM_HERE = "https://unpkg.com/iframe-worker/shim", "assets/iframe-worker/shim.js"
-FROM_NETWORK = re.compile(r"<(?:script|img|link rel=\"(?:stylesheet|preconnect|icon)\")[^>]*?(?:src|href)=\"(https?:[^\"]+)")
+FROM_NETWORK = re.compile(
+    r"<(?:script|img|link rel=\"(?:stylesheet|preconnect|icon)\")[^>]*?(?:src|href)=\"(https?:[^\"]+)"
+)
 FENCE_IN_LIST = re.compile(r"^ {3}```.*?^ {3}```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
@@ -153,7 +155,9 @@ def help_of(words: tuple[str, ...]) -> str:
     command = [sys.executable, "-m", "remat", *words, "--help"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"}, check=False)
     if done.returncode:
-        raise PluginError(f"`remat {' '.join(words)} --help` failed, so its section cannot be made: {done.stderr[-500:]}")
+        raise PluginError(
+            f"`remat {' '.join(words)} --help` failed, so its section cannot be made: {done.stderr[-500:]}"
+        )
     return done.stdout
 
 

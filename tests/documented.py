@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from format_examples import write_examples
 from process import REMAT, environment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,7 +73,9 @@ SMALLEST = [
 ]
 """Substitutions that make a command small, one after the other."""
 
-KNOWN = r"(python -m )?remat |python (benchmarks/)?\w+\.py|cargo run |for i in |/usr/bin/time |LD_PRELOAD="
+KNOWN = (
+    r"(REMAT_LOG=off )?(python -m )?remat |python (benchmarks/)?\w+\.py|cargo run |for i in |/usr/bin/time |LD_PRELOAD="
+)
 """How commands start that are run."""
 HEAVY = r"python benchmarks/|cargo run |remat plan step .* --addresses "
 """Those that run with `--all` only."""
@@ -219,6 +222,9 @@ def desk(folder: Path, command: str, run: Callable[[list[str], Path], str]) -> P
     (place / "net.json").write_text(json.dumps(CHAIN))
     shutil.copy(ROOT / "traces/lstm.trace.zst", place / "step.trace.zst")
     shutil.copy(ROOT / "traces/gpt.trace.zst", place / "gpt.trace.zst")
+    if " example." in command:  # all that the command reads
+        write_examples(place)
+        return place
     for name in ("unet.log", "resnet.log", "step.trace"):
         if name in command or "*.log" in command:
             run([*REMAT, "trace", "convert", "step.trace.zst", name], place)
