@@ -81,7 +81,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def outside(page: Path) -> Iterator[str]:
-    """What a page links to outside `docs/`, relative to the root."""
+    """The files outside `docs/` that a page links to, relative to the root."""
     for link in LINK.finditer(page.read_text()):
         target = posixpath.normpath(posixpath.join(page.parent.relative_to(ROOT).as_posix(), link[1]))
         if not target.startswith("docs/"):

@@ -33,7 +33,7 @@ def joined(text: str) -> str:
 
 
 def pieces(message: str) -> list[str]:
-    """What a message says whatever its names and numbers are."""
+    """The parts that a message says whatever its names and numbers are."""
     return [piece.strip(" :;") for piece in message.split("...") if len(piece.strip(" :;")) > 2]
 
 
@@ -55,7 +55,7 @@ def test_a_message_is_in_the_source(message: str) -> None:
 
 
 def told(*arguments: str) -> str:
-    """What the command says on stderr, ending in an error."""
+    """The command's stderr, ending in an error."""
     done = subprocess.run([*REMAT, *arguments], capture_output=True, text=True, env=environment(), check=False)
     assert done.returncode in (1, 2), done.stdout
     return done.stderr
