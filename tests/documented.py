@@ -50,7 +50,7 @@ SMALLEST = [
     (r"(?<=\s)benchmarks/(deciding|planning)/", rf"{ROOT}/benchmarks/\1/"),
     (r"(many_layers\.py) \d+", r"\1 2"),
     (r"densenet\.py", r"\g<0> 1"),
-    (r"\bdensenet\.trace\.zst", "step.trace.zst"),
+    (r"\bdensenet\.trace\.zst", "gpt.trace.zst"),
     (r"(-p remat-plan --example speed)$", r"\1 -- residual persistent 20"),
     (r"(--example cut_speed)$", r"\1 -- ladder 1000"),
     (r"(--example step_speed --) .*", r"\1 0 0.7 traces/lstm.trace.zst"),
