@@ -40,7 +40,7 @@ LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    config.nav = expanded(config.nav)
+    config.nav = expanded(config.nav or [])
     return config
 
 
@@ -72,8 +72,8 @@ def names_of(nav: list[Any]) -> Iterator[str]:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in AT_ROOT.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
-    for page in DOCS.rglob("*.md"):
-        for target in outside(page):
+    for written in DOCS.rglob("*.md"):
+        for target in outside(written):
             uri = f"source/{target}"
             if (ROOT / target).is_file() and target not in AT_ROOT and files.get_file_from_path(uri) is None:
                 files.append(File.generated(config, uri, abs_src_path=str(ROOT / target)))
