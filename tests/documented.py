@@ -80,7 +80,7 @@ KNOWN = (
     r"(REMAT_LOG=off )?(python -m )?remat |python (benchmarks/)?\w+\.py|cargo run |for i in |/usr/bin/time |LD_PRELOAD="
 )
 """How commands start that are run."""
-HEAVY = r"python benchmarks/|cargo run |remat plan step .* --addresses "
+HEAVY = r"python benchmarks/|cargo run |remat plan step .* --addresses |.*densenet\.py"
 """Those that run with `--all` only."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,3 +63,23 @@ def test_links_that_leave_the_docs_lead_to_copies() -> None:
     header = "crates/remat-alloc/remat_arena.h"
     assert linked(f"[a](../../{header})", "how-to/a.md", "docs/how-to") == f"[a](../source/{header})"
     assert linked("[a](docs/how-to/run.md)", "contributing.md", "") == "[a](how-to/run.md)"
+
+
+def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
+    for name in ("mkdocs.yml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "pyproject.toml"):
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    for name in ("docs", "scripts"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    for name in ("crates", "traces"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    programs = tmp_path / ".venv/bin"
+    programs.mkdir(parents=True)
+    (programs / "mkdocs").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mkdocs "$@"\n')
+    (programs / "mkdocs").chmod(0o755)
+
+    page = tmp_path / "docs/how-to/arena.md"
+    page.write_text(page.read_text() + "\n[a](nowhere.md) [b](run.md#nothing)\n")
+    done = subprocess.run([tmp_path / "scripts/docs"], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "'nowhere.md'" in done.stderr and "'#nothing'" in done.stderr.replace('"', "'"), done.stderr
+    assert done.stderr.count("WARNING") == 2, done.stderr  # and nothing else is wrong
