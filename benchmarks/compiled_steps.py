@@ -227,6 +227,42 @@ class Acquisition(nn.Module):
         return (best.mean(1) + 1e-6).log()
 
 
+class Cosines(nn.Module):
+    """The cosine of the cosine of a sum of four: the example `f1` of the min-cut paper's section 2.3."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.terms = nn.ParameterList(torch.randn(size) for _ in range(4))
+
+    def forward(self, scale: Tensor) -> Tensor:
+        a, b, c, d = self.terms
+        return (a + b + c + d).cos().cos() * scale
+
+
+class Gelu(nn.Module):
+    """GELU written out in fifteen ops or so, as in the min-cut paper's section 2.2."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.randn(size))
+
+    def forward(self, scale: Tensor) -> Tensor:
+        x = self.x
+        return 0.5 * x * (1 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x))) * scale
+
+
+def cosines(quick: bool) -> Program:
+    """No blocks: the checkpoint is around all of it."""
+    size = 2**12 if quick else 2**22
+    return Program(f"cos(cos(a + b + c + d)), {size}", Cosines(size), (torch.ones(1),), lambda model: [model])
+
+
+def gelu(quick: bool) -> Program:
+    """No blocks: the checkpoint is around all of it."""
+    size = 2**12 if quick else 2**22
+    return Program(f"GELU written out, {size}", Gelu(size), (torch.ones(1),), lambda model: [model])
+
+
 def pointwise(quick: bool) -> Program:
     """Blocks of mostly cheap ops."""
     rows, width, depth = (256, 64, 2) if quick else (4096, 256, 6)
@@ -272,6 +308,8 @@ def resnet18(quick: bool) -> Program:
 PROGRAMS: dict[str, Callable[[bool], Program]] = {
     "pointwise": pointwise,
     "acquisition": acquisition,
+    "cosines": cosines,
+    "gelu": gelu,
     "gpt2": gpt2,
     "resnet18": resnet18,
 }

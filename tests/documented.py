@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from format_examples import write_examples
 from process import REMAT, environment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,6 +27,7 @@ SUITES = {
     r"scripts/wheel\b": "minutes, and fetches a linker's parts and torch",
     r"(REMAT_DISPATCH=python )?scripts/conformance\b": "minutes; a part of it is tested here",
     r"scripts/setup\b": "installs what these tests run with",
+    r"scripts/(docs|plots|pictures)\b": "a part of scripts/test, or draws committed files",
     r"cargo (test|clippy|fmt|doc|build|package)\b": "a part of scripts/test, or of a release",
     r"(REMAT_DISPATCH=python )?(python -m )?pytest\b": "a part of scripts/test, or the same through a dispatch mode",
     r"cargo (\+nightly )?(fuzz|install)\b": "needs a nightly compiler, or installs one's own",
@@ -47,6 +49,8 @@ SMALLEST = [
     (rf"{EXAMPLE}begin_finish$", r"\g<0> -- 1000 1000"),
     (r"(?<=\s)benchmarks/(deciding|planning)/", rf"{ROOT}/benchmarks/\1/"),
     (r"(many_layers\.py) \d+", r"\1 2"),
+    (r"densenet\.py", r"\g<0> 1"),
+    (r"\bdensenet\.trace\.zst", "gpt.trace.zst"),
     (r"(-p remat-plan --example speed)$", r"\1 -- residual persistent 20"),
     (r"(--example cut_speed)$", r"\1 -- ladder 1000"),
     (r"(--example step_speed --) .*", r"\1 0 0.7 traces/lstm.trace.zst"),
@@ -72,9 +76,11 @@ SMALLEST = [
 ]
 """Substitutions that make a command small, one after the other."""
 
-KNOWN = r"(python -m )?remat |python (benchmarks/)?\w+\.py|cargo run |for i in |/usr/bin/time |LD_PRELOAD="
+KNOWN = (
+    r"(REMAT_LOG=off )?(python -m )?remat |python (benchmarks/)?\w+\.py|cargo run |for i in |/usr/bin/time |LD_PRELOAD="
+)
 """How commands start that are run."""
-HEAVY = r"python benchmarks/|cargo run |remat plan step .* --addresses "
+HEAVY = r"python benchmarks/|cargo run |remat plan step .* --addresses |.*densenet\.py"
 """Those that run with `--all` only."""
 
 
@@ -219,6 +225,9 @@ def desk(folder: Path, command: str, run: Callable[[list[str], Path], str]) -> P
     (place / "net.json").write_text(json.dumps(CHAIN))
     shutil.copy(ROOT / "traces/lstm.trace.zst", place / "step.trace.zst")
     shutil.copy(ROOT / "traces/gpt.trace.zst", place / "gpt.trace.zst")
+    if " example." in command:  # all that the command reads
+        write_examples(place)
+        return place
     for name in ("unet.log", "resnet.log", "step.trace"):
         if name in command or "*.log" in command:
             run([*REMAT, "trace", "convert", "step.trace.zst", name], place)
