@@ -46,6 +46,8 @@ pub struct PlannedStep {
     pub guide: Guide,
     /// Nanoseconds that every schedule within the budget takes at least whose first runs are in program order.
     pub bound_ns: u64,
+    /// The most bytes in memory at a time, where the plan is of this run.
+    pub peak_bytes: Option<u64>,
 }
 
 /// Why a text holds no plans of steps.
@@ -143,6 +145,7 @@ impl PlannedStep {
         PlannedStep {
             guide,
             bound_ns: plan.bound_ns,
+            peak_bytes: Some(plan.peak_bytes),
         }
     }
 }
@@ -220,6 +223,7 @@ impl TryFrom<Lists> for PlannedStep {
         Ok(PlannedStep {
             guide: guide.map_err(|fault| fault.to_string())?,
             bound_ns: lists.bound_ns,
+            peak_bytes: None,
         })
     }
 }

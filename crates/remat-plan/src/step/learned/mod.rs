@@ -3,6 +3,8 @@
 mod events;
 mod file;
 mod guide;
+mod places;
 
 pub use file::{PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION};
 pub use guide::Learned;
+pub use places::ArenaInUse;
