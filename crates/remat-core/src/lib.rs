@@ -36,7 +36,7 @@ pub use error::Error;
 pub use eviction::policy::{names, Policy, UnknownPolicy};
 pub use graph::BanishPlan;
 pub use guide::{
-    Guide, GuideAction, Guided, InvalidGuide, Origin, Places, Planned, Recorded, StepCosts,
+    Guide, GuideAction, Guided, InvalidGuide, Lies, Origin, Places, Planned, Recorded, StepCosts,
     StepMark, Told, ToldOutput,
 };
 pub use ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};

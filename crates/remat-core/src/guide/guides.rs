@@ -157,7 +157,7 @@ impl Guides {
         }
     }
 
-    /// Finds what is there and does not lie where the step that begins has it.
+    /// Finds what is there, and does not lie where the step that begins has it or is not known there.
     fn settle(&mut self, graph: &Graph) {
         let ops = self.follower.step_len();
         let Some(places) = self.follower.settles(&mut self.before) else {
@@ -173,8 +173,15 @@ impl Guides {
             if !storage.used || storage.address == NOWHERE {
                 continue;
             }
-            let to = wanted.get(&origins.of(graph, s));
-            if let Some(&to) = to.filter(|&&to| to != storage.address) {
+            if storage.refs == 0 && !storage.pinned {
+                self.before.drops.push(s);
+                continue;
+            }
+            let Some(&to) = wanted.get(&origins.of(graph, s)) else {
+                continue;
+            };
+            let at_twin = self.before.twins.contains(&(to, storage.address));
+            if to != storage.address && !at_twin {
                 self.before.moves.push((s, to));
             }
         }

@@ -27,4 +27,4 @@ pub(crate) use guides::Guides;
 pub(crate) use places::Before;
 pub use places::{Origin, Places};
 pub use plan::{Guide, GuideAction, InvalidGuide, StepCosts};
-pub use recorder::{Recorded, Told, ToldOutput};
+pub use recorder::{Lies, Recorded, Told, ToldOutput};

@@ -103,7 +103,9 @@ impl Lists {
 /// What a guide has happen before an op, and where blocks are to lie.
 #[derive(Default)]
 pub(crate) struct Before {
-    /// What comes first: storages that are to lie elsewhere.
+    /// What comes first: storages that nobody refers to, and that no plan knows of.
+    pub(crate) drops: Vec<StorageId>,
+    /// Then, storages that are to lie elsewhere.
     pub(crate) moves: Vec<(StorageId, u64)>,
     /// The actions, each with the end of its addresses among `addresses`.
     pub(crate) actions: Vec<(super::Planned, usize)>,
@@ -114,6 +116,7 @@ pub(crate) struct Before {
 
 impl Before {
     pub(super) fn clear(&mut self) {
+        self.drops.clear();
         self.moves.clear();
         self.actions.clear();
         self.addresses.clear();
@@ -121,7 +124,10 @@ impl Before {
 
     /// Whether a guide says nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.moves.is_empty() && self.actions.is_empty() && self.addresses.is_empty()
+        self.drops.is_empty()
+            && self.moves.is_empty()
+            && self.actions.is_empty()
+            && self.addresses.is_empty()
     }
 
     /// The addresses of the op's own blocks.

@@ -60,8 +60,8 @@ pub enum Told {
         pinned: bool,
         /// Where it comes from; `None` for one that was made amid the step.
         origin: Option<Origin>,
-        /// Where it lies in an arena.
-        address: Option<u64>,
+        /// Where it lies.
+        lies: Lies,
         /// Whether it cannot be moved from there.
         fixed: bool,
     },
@@ -88,6 +88,17 @@ pub enum Told {
     Pin(u64),
     /// The tensors were read outside of ops.
     Ensure(Vec<u64>),
+}
+
+/// Where a storage lies when a step begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// At an address of its device's arena.
+    At(u64),
+    /// In memory, and in no arena.
+    Elsewhere,
+    /// It is evicted.
+    Nowhere,
 }
 
 /// A tensor that an op made.
@@ -154,7 +165,11 @@ impl Recorder {
                 references: storage.refs.max(1),
                 pinned: storage.pinned,
                 origin: Some(at.of(graph, s)),
-                address: Some(storage.address).filter(|&address| address != NOWHERE),
+                lies: match storage.address {
+                    NOWHERE if storage.resident => Lies::Elsewhere,
+                    NOWHERE => Lies::Nowhere,
+                    address => Lies::At(address),
+                },
                 fixed: storage.fixed,
             });
         }
@@ -260,7 +275,7 @@ impl Recorder {
             references: 1,
             pinned: true,
             origin: None,
-            address: None,
+            lies: Lies::Elsewhere,
             fixed: false,
         });
     }

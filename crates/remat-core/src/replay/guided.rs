@@ -13,8 +13,8 @@ use crate::ids::{OpId, StorageId};
 use crate::transaction::{State, Stop};
 
 impl Planner {
-    /// Lays out what was planned, and then what the goal still lacks. Leaves no trace if that does not fit. The first
-    /// steps, as many as is returned, move blocks to their places.
+    /// Lays out what was planned, and then what the goal still lacks. Leaves no trace if that does not fit. Returns
+    /// how many blocks move to their places.
     pub(crate) fn plan_guided(
         &mut self,
         state: &mut State,
@@ -26,8 +26,10 @@ impl Planner {
         state.plan_timed(|state| {
             state.journal.start();
             state.demand.begin_planned(&before.twins);
+            before.drops.iter().for_each(|&s| state.drop_planned(s));
+            let dropped = state.steps.len();
             state.move_to_places(&before.moves);
-            let settled = state.steps.len();
+            let settled = state.steps.len() - dropped;
             let mut from = 0;
             let mut each = before.actions.iter();
             let done = each.try_for_each(|&(planned, to)| {

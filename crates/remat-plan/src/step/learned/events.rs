@@ -1,6 +1,6 @@
 //! A recorded step as events.
 
-use remat_core::{Bytes, DeviceId, Origin, Output, Recorded, Replay, Told, ToldOutput};
+use remat_core::{Bytes, DeviceId, Lies, Origin, Output, Recorded, Replay, Told, ToldOutput};
 use remat_trace::{Event, Rerun, TraceOutput, TraceOutputKind};
 use std::collections::HashSet;
 
@@ -23,7 +23,7 @@ pub(super) struct There {
     /// Its op in plans.
     pub(super) number: u32,
     pub(super) origin: Origin,
-    /// Where it lay in an arena.
+    /// Where it lay in an arena; `None` for what was evicted.
     pub(super) address: Option<u64>,
     /// Whether it cannot be moved.
     pub(super) fixed: bool,
@@ -91,19 +91,22 @@ impl Translated {
                 references,
                 pinned,
                 origin,
-                address,
+                lies,
                 fixed,
             } => {
                 if let Some(origin) = origin {
                     self.there.push(There {
                         number: self.ops.len() as u32,
                         origin,
-                        address,
+                        address: match lies {
+                            Lies::At(address) => Some(address),
+                            Lies::Elsewhere | Lies::Nowhere => None,
+                        },
                         fixed,
                     });
                 }
                 let elsewhere =
-                    counted == Counted::InArena && origin.is_some() && address.is_none();
+                    counted == Counted::InArena && origin.is_some() && lies == Lies::Elsewhere;
                 let bytes = if elsewhere { Bytes(0) } else { bytes };
                 self.ops.push(None);
                 self.storages.push(None);
