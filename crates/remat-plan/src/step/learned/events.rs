@@ -4,6 +4,9 @@ use remat_core::{Bytes, DeviceId, Lies, Origin, Output, Recorded, Replay, Told, 
 use remat_trace::{Event, Rerun, TraceOutput, TraceOutputKind};
 use std::collections::HashSet;
 
+/// The name of ops that made what was there.
+pub(super) const THERE: &str = "there";
+
 /// A step's events, and what its ops and storages in plans are in the recording.
 pub(super) struct Translated {
     pub(super) events: Vec<Event>,
@@ -172,7 +175,7 @@ impl Translated {
 /// An op that cannot run again, and made what was there.
 fn there(tensor: u64, Bytes(bytes): Bytes, device: u8) -> Event {
     Event::Op {
-        name: "there".into(),
+        name: THERE.into(),
         inputs: Vec::new(),
         outputs: vec![TraceOutput {
             tensor,

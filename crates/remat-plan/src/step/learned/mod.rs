@@ -4,6 +4,7 @@ mod events;
 mod file;
 mod guide;
 mod places;
+mod releases;
 
 pub use file::{PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION};
 pub use guide::Learned;

@@ -4,6 +4,7 @@
 //! block of a gradient that is let go of early in a step and made again late in it is one block with two lives.
 
 use super::events::{There, Translated};
+use super::releases::releases;
 use crate::step::placement::{blocks, pack, Block, Blocks, Effort, Ties};
 use crate::step::plan::step_plan::{Action, StepPlan};
 use remat_core::{Origin, Places};
@@ -80,7 +81,7 @@ pub(super) fn places(
     order: &Order,
     arena: &ArenaInUse,
 ) -> Places {
-    let cycle = Cycle::of(translated, plan, arena.smallest);
+    let cycle = Cycle::of(translated, plan, order, arena.smallest);
     let mut best = cycle.pack(arena, plan.seed, Fixed::All);
     if best.bytes > arena.bytes && arena.moves {
         let moved = cycle.pack(arena, plan.seed, Fixed::Immovable);
@@ -136,7 +137,7 @@ enum Fixed {
 }
 
 impl Cycle {
-    fn of(translated: &Translated, plan: &StepPlan, smallest: u64) -> Cycle {
+    fn of(translated: &Translated, plan: &StepPlan, order: &Order, smallest: u64) -> Cycle {
         let blocks = blocks(&translated.events, &plan.steps, smallest.max(1));
         let mut cycle = Cycle {
             held: Vec::new(),
@@ -149,6 +150,8 @@ impl Cycle {
             made: made.filter_map(|(s, &made)| Some((made?, s))).collect(),
             left: cycle.blocks.at_end.iter().flatten().copied().collect(),
         };
+        let all = plan.steps.len() as u32;
+        let released = releases(&translated.events);
         let mut there = translated.there.iter().peekable();
         for (step, action) in plan.steps.iter().enumerate() {
             let Some(&next) = there.peek() else { break };
@@ -156,7 +159,12 @@ impl Cycle {
                 there.next();
                 if cycle.blocks.starts[step] < cycle.blocks.starts[step + 1] {
                     let block = cycle.blocks.starts[step];
-                    cycle.hold(&ends, *next, block, plan.steps.len() as u32);
+                    // A plan forgets what nobody reads again; it is there until the program lets go of it.
+                    let gone = released.get(&next.number).copied().unwrap_or(u32::MAX);
+                    let gone = order.runs.get(gone as usize).map_or(all, |&run| run as u32);
+                    let end = &mut cycle.blocks.blocks[block].end;
+                    *end = gone.max(*end);
+                    cycle.hold(&ends, *next, block, all);
                 }
             }
         }
