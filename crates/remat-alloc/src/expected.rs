@@ -95,8 +95,8 @@ impl Expected {
         of_size.is_some_and(|of_size| self.kept.iter().any(|kept| of_size.is(kept)))
     }
 
-    /// Takes the first block of so many bytes that is kept for the calling thread and that as many allocations passed as
-    /// were to. It belongs to the caller then.
+    /// Takes the first block of so many bytes that is kept for the calling thread and that as many allocations passed
+    /// as were to. It belongs to the caller then.
     pub fn claim(&mut self, region: &Region, bytes: u64, alignment: u64) -> Option<u64> {
         let of_size = OfSize::new(region, bytes, alignment)?;
         let mut claimed = None;

@@ -1,7 +1,8 @@
 //! Where in a planned step the program is.
 
+use super::before::{Before, Planned};
 use super::drift::Drift;
-use super::places::{Before, Places};
+use super::places::Places;
 use super::plan::{Guide, GuideAction, StepCosts};
 use super::trial::{Trial, Verdict};
 use crate::graph::{Graph, Made, NONE};
@@ -45,17 +46,6 @@ const FEW: usize = 32;
 
 /// Steps in a row that may replay more than without a guide, or be refused.
 const STRIKES: u32 = 2;
-
-/// An action of a plan, by the engine's ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planned {
-    /// A storage is dropped.
-    Drop(StorageId),
-    /// An op runs again; what it writes into it writes into copies of.
-    Run(OpId),
-    /// An op runs again, and takes the blocks of the values that it writes into.
-    RunInPlace(OpId),
-}
 
 /// A planned step that the program began, ended or left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! All that is known of steps that repeat, told what the engine is told.
 
+use super::before::Before;
 use super::follower::{Follower, Guided, StepMark, Tally};
-use super::places::Before;
 use super::places::Origin;
 use super::plan::{Guide, StepCosts};
 use super::recorder::{Departed, Recorded, Recorder};
@@ -60,7 +60,7 @@ pub(crate) struct Guides {
     signature: u64,
     /// Blocks moved, all in all.
     moves: u64,
-    /// What the guide has happen before the op being announced.
+    /// The guide's actions before the op being announced, and places.
     pub(crate) before: Before,
 }
 

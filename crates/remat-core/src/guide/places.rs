@@ -32,8 +32,8 @@ pub struct Places {
 
 impl Places {
     /// The blocks of a step's first runs and of a guide's actions, each in order, and where what is there when a step
-    /// begins is to lie. A block planned at the first address of a twin lies at the second where the first is taken. All
-    /// of them end before `bytes`.
+    /// begins is to lie. A block planned at the first address of a twin lies at the second where the first is taken.
+    /// All of them end before `bytes`.
     pub fn new(
         runs: &[Vec<u64>],
         actions: &[Vec<u64>],
@@ -97,42 +97,5 @@ impl Lists {
 
     pub(super) fn at(&self, index: usize) -> &[u64] {
         &self.all[self.starts[index] as usize..self.starts[index + 1] as usize]
-    }
-}
-
-/// What a guide has happen before an op, and where blocks are to lie.
-#[derive(Default)]
-pub(crate) struct Before {
-    /// What comes first: storages that nobody refers to, and that no plan knows of.
-    pub(crate) drops: Vec<StorageId>,
-    /// Then, storages that are to lie elsewhere.
-    pub(crate) moves: Vec<(StorageId, u64)>,
-    /// The actions, each with the end of its addresses among `addresses`.
-    pub(crate) actions: Vec<(super::Planned, usize)>,
-    /// Addresses of the actions' blocks, and from the end of the last action's on those of the op.
-    pub(crate) addresses: Vec<u64>,
-    pub(crate) twins: Vec<(u64, u64)>,
-}
-
-impl Before {
-    pub(super) fn clear(&mut self) {
-        self.drops.clear();
-        self.moves.clear();
-        self.actions.clear();
-        self.addresses.clear();
-    }
-
-    /// Whether a guide says nothing.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.drops.is_empty()
-            && self.moves.is_empty()
-            && self.actions.is_empty()
-            && self.addresses.is_empty()
-    }
-
-    /// The addresses of the op's own blocks.
-    pub(crate) fn own(&self) -> &[u64] {
-        let from = self.actions.last().map_or(0, |&(_, end)| end);
-        &self.addresses[from..]
     }
 }

@@ -148,7 +148,7 @@ impl Training {
     }
 }
 
-/// What was not as planned.
+/// Counts of all that was not as planned.
 fn otherwise(guided: Guided) -> [u64; 4] {
     let Guided {
         displaced,

@@ -161,9 +161,9 @@ fn plan_within(
 /// Plans made for an arena, until the blocks of one fit into it.
 const ARENA_PLANS: u32 = 4;
 
-/// Plans a step, and where its blocks lie. Where the arena does not hold them, the step is planned within fewer bytes, by
-/// as much as is missing. If that comes to nothing, the last plan is followed, and the blocks that find no place are
-/// placed as they come.
+/// Plans a step, and where its blocks lie. Where the arena does not hold them, the step is planned within fewer bytes,
+/// by as much as is missing. If that comes to nothing, the last plan is followed. Blocks that find no place are placed
+/// as they come.
 fn plan_in_arena(
     recorded: &Recorded,
     arena: &ArenaInUse,

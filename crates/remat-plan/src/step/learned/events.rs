@@ -14,7 +14,7 @@ pub(super) struct Translated {
     pub(super) ops: Vec<Option<u32>>,
     /// Of each storage in plans the op that makes it and the output, unless the storage was there.
     pub(super) storages: Vec<Option<(u32, u32)>>,
-    /// What was there when the step began, in order.
+    /// The storages that were there when the step began, in order.
     pub(super) there: Vec<There>,
     /// The event of each op of the step.
     starts: Vec<u32>,
@@ -32,11 +32,11 @@ pub(super) struct There {
     pub(super) fixed: bool,
 }
 
-/// What bytes are counted.
+/// The bytes that are counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Counted {
     All,
-    /// What was there counts only if it lay in the arena.
+    /// Of those that were there, only those in the arena.
     InArena,
 }
 

@@ -39,7 +39,7 @@ impl ArenaInUse {
     }
 }
 
-/// What is there when a step begins, and has a block.
+/// A storage that is there when a step begins, and has a block.
 struct Held {
     there: There,
     block: usize,
@@ -57,7 +57,7 @@ enum Stay {
     Once,
 }
 
-/// What is there when a step ends.
+/// The state of memory when a step ends.
 struct Ends {
     /// Of each op's output the storage.
     made: HashMap<(u32, u32), usize>,

@@ -41,7 +41,7 @@ impl Default for Effort {
     }
 }
 
-/// What blocks have to do with one another, and with an arena that is in use.
+/// The ties of blocks to one another, and to an arena that is in use.
 #[derive(Clone, Debug)]
 pub(crate) struct Ties {
     /// The address of each block that stays where it is.
