@@ -260,7 +260,7 @@ def test_files_that_hold_no_plan_are_refused(write: Callable[[Path], object], co
     [
         ({"plan": "off"}, "with plan 'off' no plan is made"),
         ({"plan": __file__}, "is followed and none is made"),
-        ({"pool": "arena"}, "steps are planned for counted bytes"),
+        ({"pool": "arena"}, "plans of an arena are for one run"),
         ({}, "cannot write the plan to .*: No such file or directory"),
     ],
 )

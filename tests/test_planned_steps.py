@@ -250,7 +250,7 @@ def test_steps_are_planned_unless_the_run_asks_for_what_plans_change(settings: d
     ("settings", "complaint"),
     [
         ({"plan": "always"}, "plan 'always': expected 'auto', 'off' or a file of plans; there is no such file"),
-        ({"plan": "auto", "pool": "arena"}, "plan 'auto': steps are planned for counted bytes"),
+        ({"plan": __file__, "pool": "arena"}, "plans of an arena are for one run"),
     ],
 )
 def test_ways_to_plan_that_there_are_not_are_refused(settings: dict[str, str], complaint: str) -> None:

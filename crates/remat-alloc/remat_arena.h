@@ -86,10 +86,20 @@ int remat_arena_place(int end, int fit);
 
 /*
  * Keeps the block at an address for the calling thread's next allocation of so many bytes, rounded to the alignment. Of
- * several such blocks the allocation gets the one kept first. Blocks below 1024 bytes are the system's and need none.
+ * several such blocks the allocation gets the one kept first; if it is freed, the block is kept again. Blocks below 1024
+ * bytes are the system's and need none.
  * EBUSY: not all of the block is free. EINVAL: no such place. ENOENT: no arena was opened.
  */
 int remat_arena_expect(uint64_t address, uint64_t bytes);
+
+/* The same for the allocation of so many bytes that comes after `passes` others of that size. */
+int remat_arena_expect_after(uint64_t address, uint64_t bytes, uint32_t passes);
+
+/*
+ * How many allocations of so many bytes, rounded, the calling thread made before the latest one at an address, since it
+ * expected blocks; -1 - n where none of the n that it made is there.
+ */
+int64_t remat_arena_passes(uint64_t address, uint64_t bytes);
 
 /* Gives back the blocks that the calling thread expected and did not allocate; returns their number. */
 size_t remat_arena_expect_no_more(void);

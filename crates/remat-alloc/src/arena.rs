@@ -268,6 +268,9 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
         arena.region.exhausted();
         return Err(arena.region.frees());
     };
+    if expected::logs() {
+        arena.expected.note(&arena.region, address);
+    }
     let block = address as *mut c_void;
     #[cfg(feature = "checker")]
     // SAFETY: the block lies in the mapping and was just taken, so no other thread writes to it.
@@ -280,13 +283,13 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
     NonNull::new(block).ok_or(0)
 }
 
-/// Keeps a block for the calling thread. Returns a number of `errno.h`.
-pub fn expect(address: u64, bytes: u64) -> c_int {
+/// Keeps a block for the calling thread, past so many allocations of its size. Returns a number of `errno.h`.
+pub fn expect(address: u64, bytes: u64, passes: u32) -> c_int {
     let kept = with(|arena| {
         let Arena {
             region, expected, ..
         } = arena;
-        expected.keep(region, address, bytes)
+        expected.keep(region, address, bytes, passes)
     });
     match kept {
         None => libc::ENOENT,
@@ -296,9 +299,16 @@ pub fn expect(address: u64, bytes: u64) -> c_int {
     }
 }
 
+/// How many allocations of its size the calling thread made before the one at an address, since it expected blocks, and
+/// whether there was one.
+pub fn passes(address: u64, bytes: u64) -> (u32, bool) {
+    let passes = with(|arena| arena.expected.passes(&arena.region, address, bytes));
+    passes.unwrap_or((0, false))
+}
+
 /// Gives back the blocks that the calling thread expected in vain. Returns their number.
 pub fn expect_no_more() -> usize {
-    if !expected::any() {
+    if !expected::logs() {
         return 0;
     }
     let given = with(|arena| {
@@ -322,6 +332,9 @@ pub fn free(block: *mut c_void) {
             unsafe { checker::poison(block.cast(), bytes as usize) };
         }
         let given = arena.region.give(block as u64);
+        if given.is_ok() && expected::logs() {
+            arena.expected.freed(&mut arena.region, block as u64);
+        }
         if arena.retired && arena.region.is_empty() {
             arena.mapping.give_pages_back();
         }

@@ -13,17 +13,35 @@ struct Kept {
     address: u64,
     /// Rounded to the alignment.
     bytes: u64,
+    /// Allocations of so many bytes that go elsewhere before it is handed out.
+    passes: u32,
 }
 
 /// The kept blocks of all threads, in the order in which they were asked for.
 #[derive(Default)]
 pub struct Expected {
     kept: Vec<Kept>,
+    /// Blocks that were handed out. One that is freed is kept again: it went to a temporary.
+    lent: Vec<Kept>,
+    /// Allocations since the first of the blocks was kept.
+    log: Vec<Allocated>,
 }
+
+/// An allocation of a thread for which blocks were kept.
+struct Allocated {
+    thread: usize,
+    address: u64,
+    bytes: u64,
+}
+
+/// Allocations that are remembered.
+const MOST_LOGGED: usize = 256;
 
 thread_local! {
     // Constant, without a destructor: see `placement`.
     static KEPT: Cell<usize> = const { Cell::new(0) };
+    /// Whether this thread's allocations are remembered: blocks were kept for it, and not given back since.
+    static LOGS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether anything is kept for the calling thread.
@@ -32,51 +50,112 @@ pub fn any() -> bool {
     KEPT.with(Cell::get) > 0
 }
 
+/// Whether the calling thread's allocations are remembered.
+#[inline]
+pub fn logs() -> bool {
+    LOGS.with(Cell::get)
+}
+
 /// A number of the calling thread, which no other has while it lives.
 fn this_thread() -> usize {
     KEPT.with(|kept| std::ptr::from_ref(kept) as usize)
 }
 
 impl Expected {
-    /// Takes the block at an address for the calling thread.
+    /// Takes the block at an address for the calling thread. It is handed out once as many allocations of its size
+    /// passed.
     ///
     /// # Errors
     /// As [`Region::take_at`].
-    pub fn keep(&mut self, region: &mut Region, address: u64, bytes: u64) -> Result<(), PoolError> {
+    pub fn keep(
+        &mut self,
+        region: &mut Region,
+        address: u64,
+        bytes: u64,
+        passes: u32,
+    ) -> Result<(), PoolError> {
+        if self.kept.is_empty() && self.lent.is_empty() {
+            self.log.clear();
+        }
         region.take_at(address, bytes)?;
         self.kept.push(Kept {
             thread: this_thread(),
             address,
             bytes: region.size_of(address).unwrap_or(bytes),
+            passes,
         });
         KEPT.with(|kept| kept.set(kept.get() + 1));
+        LOGS.with(|logs| logs.set(true));
         Ok(())
     }
 
     /// Whether a block of so many bytes is kept for the calling thread.
     pub fn has(&self, region: &Region, bytes: u64, alignment: u64) -> bool {
-        self.find(region, bytes, alignment).is_some()
+        let of_size = OfSize::new(region, bytes, alignment);
+        of_size.is_some_and(|of_size| self.kept.iter().any(|kept| of_size.is(kept)))
     }
 
-    fn find(&self, region: &Region, bytes: u64, alignment: u64) -> Option<usize> {
-        let bytes = bytes.max(1).checked_next_multiple_of(region.alignment())?;
-        let thread = this_thread();
-        self.kept.iter().position(|kept| {
-            kept.thread == thread && kept.bytes == bytes && kept.address % alignment == 0
-        })
-    }
-
-    /// Takes the first block of so many bytes that is kept for the calling thread. It belongs to the caller then.
+    /// Takes the first block of so many bytes that is kept for the calling thread and that as many allocations passed
+    /// as were to. It belongs to the caller then.
     pub fn claim(&mut self, region: &Region, bytes: u64, alignment: u64) -> Option<u64> {
-        let at = self.find(region, bytes, alignment)?;
+        let of_size = OfSize::new(region, bytes, alignment)?;
+        let mut claimed = None;
+        for (at, kept) in self.kept.iter_mut().enumerate() {
+            if of_size.is(kept) {
+                match kept.passes {
+                    0 => claimed = claimed.or(Some(at)),
+                    _ => kept.passes -= 1,
+                }
+            }
+        }
+        let at = claimed?;
         KEPT.with(|kept| kept.set(kept.get() - 1));
-        Some(self.kept.remove(at).address)
+        let kept = self.kept.remove(at);
+        let address = kept.address;
+        self.lent.push(kept);
+        Some(address)
+    }
+
+    /// A block was freed: one that was handed out is kept again.
+    pub fn freed(&mut self, region: &mut Region, address: u64) {
+        let thread = this_thread();
+        let lent = |kept: &Kept| (kept.thread, kept.address) == (thread, address);
+        let Some(at) = self.lent.iter().position(lent) else {
+            return;
+        };
+        let kept = self.lent.swap_remove(at);
+        if region.take_at(address, kept.bytes).is_ok() {
+            self.kept.push(kept);
+            KEPT.with(|kept| kept.set(kept.get() + 1));
+        }
+    }
+
+    /// Remembers an allocation of the calling thread.
+    pub fn note(&mut self, region: &Region, address: u64) {
+        if self.log.len() < MOST_LOGGED {
+            self.log.push(Allocated {
+                thread: this_thread(),
+                address,
+                bytes: region.size_of(address).unwrap_or(0),
+            });
+        }
+    }
+
+    /// How many allocations of its size came before the latest one at an address, since blocks were kept; of all of
+    /// them, if none was there. And whether one was.
+    pub fn passes(&self, region: &Region, address: u64, bytes: u64) -> (u32, bool) {
+        let bytes = bytes.max(1).next_multiple_of(region.alignment());
+        let own = |one: &&Allocated| (one.thread, one.bytes) == (this_thread(), bytes);
+        let of_size: Vec<u64> = self.log.iter().filter(own).map(|one| one.address).collect();
+        let last = of_size.iter().rposition(|&at| at == address);
+        (last.unwrap_or(of_size.len()) as u32, last.is_some())
     }
 
     /// Gives back all blocks kept for the calling thread. Returns their number.
     pub fn give_back(&mut self, region: &mut Region) -> usize {
         let thread = this_thread();
         let before = self.kept.len();
+        self.lent.retain(|lent| lent.thread != thread);
         self.kept.retain(|kept| {
             let mine = kept.thread == thread;
             if mine {
@@ -86,7 +165,29 @@ impl Expected {
             !mine
         });
         KEPT.with(|kept| kept.set(0));
+        LOGS.with(|logs| logs.set(false));
         before - self.kept.len()
+    }
+}
+
+/// The calling thread's blocks of a size.
+struct OfSize {
+    thread: usize,
+    bytes: u64,
+    alignment: u64,
+}
+
+impl OfSize {
+    fn new(region: &Region, bytes: u64, alignment: u64) -> Option<OfSize> {
+        Some(OfSize {
+            thread: this_thread(),
+            bytes: bytes.max(1).checked_next_multiple_of(region.alignment())?,
+            alignment,
+        })
+    }
+
+    fn is(&self, kept: &Kept) -> bool {
+        (kept.thread, kept.bytes) == (self.thread, self.bytes) && kept.address % self.alignment == 0
     }
 }
 
@@ -100,13 +201,13 @@ mod tests {
     fn what_is_kept_goes_to_the_allocation_of_its_size_and_to_no_other() {
         let mut region = Region::new(0x1000, Pool::new(4096, 64).unwrap());
         let mut expected = Expected::default();
-        expected.keep(&mut region, 0x1800, 100).unwrap();
-        expected.keep(&mut region, 0x1400, 128).unwrap();
+        expected.keep(&mut region, 0x1800, 100, 0).unwrap();
+        expected.keep(&mut region, 0x1400, 128, 0).unwrap();
         let taken = PoolError::Taken {
             address: 0x800,
             bytes: 64,
         };
-        assert_eq!(expected.keep(&mut region, 0x1800, 64), Err(taken));
+        assert_eq!(expected.keep(&mut region, 0x1800, 64, 0), Err(taken));
         assert!(any());
         assert_eq!(expected.claim(&region, 64, 64), None);
         assert_ne!(region.take(128, 64, USUAL), Some(0x1400));
@@ -118,5 +219,58 @@ mod tests {
         #[cfg(not(feature = "checker"))] // which ends the process
         assert!(region.give(0x1400).is_err());
         assert_eq!(region.statistics().blocks, 2);
+    }
+
+    #[test]
+    fn what_a_temporary_got_is_kept_again_when_it_is_freed() {
+        let mut region = Region::new(0x1000, Pool::new(4096, 64).unwrap());
+        let mut expected = Expected::default();
+        expected.keep(&mut region, 0x1800, 128, 0).unwrap();
+        for _ in 0..2 {
+            assert_eq!(expected.claim(&region, 128, 64), Some(0x1800));
+            assert_eq!(expected.claim(&region, 128, 64), None);
+            region.give(0x1800).unwrap();
+            expected.freed(&mut region, 0x1800);
+        }
+        assert_eq!(expected.give_back(&mut region), 1);
+        assert_eq!(region.statistics().blocks, 0);
+        region.take_at(0x1800, 128).unwrap();
+        region.give(0x1800).unwrap();
+        expected.freed(&mut region, 0x1800);
+        assert_eq!(region.statistics().blocks, 0);
+    }
+
+    #[test]
+    fn allocations_pass_a_block_that_is_kept_for_a_later_one() {
+        let mut region = Region::new(0x1000, Pool::new(4096, 64).unwrap());
+        let mut expected = Expected::default();
+        expected.keep(&mut region, 0x1800, 128, 2).unwrap();
+        expected.keep(&mut region, 0x1400, 128, 0).unwrap();
+        let claims = [0; 4].map(|_| expected.claim(&region, 128, 64));
+        assert_eq!(claims, [Some(0x1400), None, Some(0x1800), None]);
+    }
+
+    #[test]
+    fn an_allocation_is_known_by_how_many_of_its_size_came_before() {
+        let mut region = Region::new(0x1000, Pool::new(4096, 64).unwrap());
+        let mut expected = Expected::default();
+        expected.keep(&mut region, 0x1800, 128, 1).unwrap();
+        let mut take = |bytes| {
+            let kept = expected.claim(&region, bytes, 64);
+            let taken = kept.or_else(|| region.take(bytes, 64, USUAL)).unwrap();
+            expected.note(&region, taken);
+            taken
+        };
+        let taken = [128, 64, 100].map(&mut take);
+        assert_eq!(taken[2], 0x1800);
+        assert_eq!(expected.passes(&region, taken[0], 128), (0, true));
+        assert_eq!(expected.passes(&region, taken[2], 128), (1, true));
+        assert_eq!(expected.passes(&region, 0x1c00, 128), (2, false));
+        expected.keep(&mut region, 0x1c00, 128, 0).unwrap();
+        assert_eq!(
+            expected.passes(&region, taken[0], 128),
+            (0, false),
+            "forgotten"
+        );
     }
 }

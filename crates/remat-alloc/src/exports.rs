@@ -92,7 +92,24 @@ fn placement_of(end: c_int, fit: c_int) -> Option<Placement> {
 /// `EINVAL` or `ENOENT`.
 #[no_mangle]
 pub extern "C" fn remat_arena_expect(address: u64, bytes: u64) -> c_int {
-    arena::expect(address, bytes)
+    arena::expect(address, bytes, 0)
+}
+
+/// The same for the allocation of so many bytes that comes after `passes` others. Returns 0, `EBUSY`, `EINVAL` or
+/// `ENOENT`.
+#[no_mangle]
+pub extern "C" fn remat_arena_expect_after(address: u64, bytes: u64, passes: u32) -> c_int {
+    arena::expect(address, bytes, passes)
+}
+
+/// How many allocations of its size the calling thread made before the one at an address, since it expected blocks.
+/// Where none of the n that it made is there, -1 - n.
+#[no_mangle]
+pub extern "C" fn remat_arena_passes(address: u64, bytes: u64) -> i64 {
+    match arena::passes(address, bytes) {
+        (passes, true) => i64::from(passes),
+        (passes, false) => -1 - i64::from(passes),
+    }
 }
 
 /// Gives back the blocks that the calling thread expected in vain. Returns their number.

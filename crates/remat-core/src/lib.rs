@@ -36,8 +36,8 @@ pub use error::Error;
 pub use eviction::policy::{names, Policy, UnknownPolicy};
 pub use graph::BanishPlan;
 pub use guide::{
-    Guide, GuideAction, Guided, InvalidGuide, Planned, Recorded, StepCosts, StepMark, Told,
-    ToldOutput,
+    Guide, GuideAction, Guided, InvalidGuide, Lies, Origin, Places, Planned, Recorded, StepCosts,
+    StepMark, Told, ToldOutput,
 };
 pub use ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
 pub use op::{Expected, Finished, Kind, Mutation, OpSpec, Output, Replay, Step};

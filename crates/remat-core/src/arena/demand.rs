@@ -51,8 +51,13 @@ pub(crate) struct Demand {
     pub(crate) requests: Vec<Request>,
     /// Addresses that a plan has for the blocks of what is told now: for its outputs in order, then its workspace.
     pub(crate) planned: Vec<u64>,
-    /// The same for what is told next.
+    /// Where a block may lie too of which the place is taken: both addresses.
+    pub(crate) twins: Vec<(u64, u64)>,
+    /// The same as `planned`, for what is told next.
     pub(crate) planned_next: Vec<u64>,
+    /// Blocks of the plan under way that lie where they were planned, and that do not.
+    pub(crate) placed: u64,
+    pub(crate) displaced: u64,
     /// Where the latest plan puts what its steps make, and the op that it is for.
     pub(crate) placements: Vec<Placement>,
     /// Storages evicted together are neighbours, and such windows are compared so.
@@ -79,7 +84,10 @@ impl Demand {
         Demand {
             requests: Vec::new(),
             planned: Vec::new(),
+            twins: Vec::new(),
             planned_next: Vec::new(),
+            placed: 0,
+            displaced: 0,
             placements: Vec::new(),
             window: window.filter(|_| config.memory != Memory::Fungible),
             sides: Sides::Partitioned,
@@ -112,6 +120,25 @@ impl Demand {
     pub(crate) fn turn_planned(&mut self) {
         self.planned.clear();
         std::mem::swap(&mut self.planned, &mut self.planned_next);
+    }
+
+    /// A guided op is laid out.
+    pub(crate) fn begin_planned(&mut self, twins: &[(u64, u64)]) {
+        (self.placed, self.displaced) = (0, 0);
+        self.twins.clear();
+        self.twins.extend_from_slice(twins);
+    }
+
+    /// The run that is laid out next has its blocks at these addresses.
+    pub(crate) fn set_planned(&mut self, addresses: &[u64]) {
+        self.planned.clear();
+        self.planned.extend_from_slice(addresses);
+    }
+
+    /// Where else a block may lie of which the place is taken.
+    pub(crate) fn twin(&self, address: u64) -> Option<u64> {
+        let twin = self.twins.iter().find(|twin| twin.0 == address);
+        twin.map(|twin| twin.1)
     }
 
     /// The steps laid out so far are not performed.

@@ -79,6 +79,24 @@ impl Engine {
         self.state.arenas.get(device.0).map(|arena| &arena.pool)
     }
 
+    /// The taken blocks of a device's arena that are no storage's, in address order: address and bytes. Those of ops
+    /// under way are among them.
+    pub fn unowned(&self, device: DeviceId) -> Vec<(u64, u64)> {
+        let Some(arena) = self.state.arenas.get(device.0) else {
+            return Vec::new();
+        };
+        let blocks = arena.pool.blocks().filter(|(.., taken)| *taken);
+        let unowned = blocks.filter(|&(address, ..)| arena.owner_at(address).is_none());
+        unowned
+            .map(|(address, bytes, _)| (address, bytes))
+            .collect()
+    }
+
+    /// Whether blocks are moved in arenas.
+    pub fn moves_blocks(&self) -> bool {
+        self.state.arenas.moves_blocks()
+    }
+
     /// Nanoseconds that searches took by the [stopwatch](crate::Config::stopwatch), those of plans that came to nothing
     /// included.
     pub fn search_time(&self) -> u64 {

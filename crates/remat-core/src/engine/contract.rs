@@ -404,8 +404,10 @@ fn plan(
     goal: &Goal,
     guides: &mut Option<Box<Guides>>,
 ) -> Result<(), Error> {
-    if let Some(guides) = guides.as_mut().filter(|guides| !guides.planned.is_empty()) {
-        if planner.plan_guided(state, goal, &guides.planned).is_ok() {
+    if let Some(guides) = guides.as_mut().filter(|guides| !guides.before.is_empty()) {
+        if let Ok(settled) = planner.plan_guided(state, goal, &guides.before) {
+            guides.count_settled(settled as u64);
+            guides.count_places(state.demand.placed, state.demand.displaced);
             return Ok(());
         }
         guides.count_refused();

@@ -1,6 +1,8 @@
 //! Where in a planned step the program is.
 
+use super::before::{Before, Planned};
 use super::drift::Drift;
+use super::places::Places;
 use super::plan::{Guide, GuideAction, StepCosts};
 use super::trial::{Trial, Verdict};
 use crate::graph::{Graph, Made, NONE};
@@ -22,6 +24,16 @@ pub struct Guided {
     pub cost: Cost,
     /// Cost of replays in whole steps.
     pub replayed: Cost,
+    /// Blocks that were taken where a guide has them, in an arena.
+    pub placed: u64,
+    /// Blocks of which the place was not free; they were taken elsewhere.
+    pub displaced: u64,
+    /// Blocks moved to their places as a planned step began.
+    pub settled: u64,
+    /// Blocks moved otherwise, in whole steps.
+    pub moves: u64,
+    /// Searches for what to evict, in whole steps.
+    pub searches: u64,
     /// Guides in force.
     pub guides: u64,
     /// Guides that were given up, because they replayed more than is replayed without them, or their steps
@@ -34,17 +46,6 @@ const FEW: usize = 32;
 
 /// Steps in a row that may replay more than without a guide, or be refused.
 const STRIKES: u32 = 2;
-
-/// An action of a plan, by the engine's ids.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planned {
-    /// A storage is dropped.
-    Drop(StorageId),
-    /// An op runs again; what it writes into it writes into copies of.
-    Run(OpId),
-    /// An op runs again, and takes the blocks of the values that it writes into.
-    RunInPlace(OpId),
-}
 
 /// A planned step that the program began, ended or left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +72,8 @@ impl InForce {
     fn of(guide: Guide) -> InForce {
         InForce {
             hash: guide.hash(),
-            trial: Trial::of(&guide),
+            // In an arena a plan also spares searches and moves.
+            trial: Trial::of(&guide).filter(|_| guide.places().is_none()),
             drift: Drift::from(guide.planned()),
             guide,
             strikes: 0,
@@ -82,6 +84,16 @@ impl InForce {
     fn rests(&self) -> bool {
         self.trial.as_ref().is_some_and(Trial::rests)
     }
+}
+
+/// Counts since the engine was made.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tally {
+    pub(super) costs: StepCosts,
+    /// Searches for what to evict.
+    pub(super) searches: u64,
+    /// Blocks moved.
+    pub(super) moves: u64,
 }
 
 /// The guides, and the place of the program in one of them.
@@ -100,8 +112,10 @@ pub(super) struct Follower {
     op_places: Vec<u32>,
     /// The place of each storage among `storages`, by its id.
     storage_places: Vec<u32>,
-    /// Costs since the engine was made, when the step began.
-    since: StepCosts,
+    /// Counts since the engine was made, when the step began.
+    since: Tally,
+    /// The places of what is there when a step begins are to be seen to.
+    unsettled: bool,
     /// The last thing that the program did.
     pub(super) mark: Option<StepMark>,
     pub(super) counts: Guided,
@@ -110,6 +124,7 @@ pub(super) struct Follower {
 impl Follower {
     /// Follows a guide too, in place of one of the same ops if there is one.
     pub(super) fn add(&mut self, guide: Guide) {
+        self.unsettled = true;
         let same = |other: &InForce| other.guide.signatures() == guide.signatures();
         match self.guides.iter().position(same) {
             Some(at) => {
@@ -163,14 +178,9 @@ impl Follower {
         !self.guides.is_empty()
     }
 
-    /// An op of this signature is about to be announced. Appends to `planned` what is to happen before. Returns whether
-    /// a guide is followed.
-    pub(super) fn meet(
-        &mut self,
-        signature: u64,
-        now: StepCosts,
-        planned: &mut Vec<Planned>,
-    ) -> bool {
+    /// An op of this signature is about to be announced. Appends to `before` what is to happen first. Returns
+    /// whether a guide is followed.
+    pub(super) fn meet(&mut self, signature: u64, now: Tally, before: &mut Before) -> bool {
         self.at = match self.at {
             Some((guide, place)) if self.guides[guide].guide.is_at(place, signature) => {
                 Some((guide, place))
@@ -194,7 +204,8 @@ impl Follower {
             return true;
         }
         self.counts.ops += 1;
-        for action in self.guides[guide].guide.before(place) {
+        let plan = &self.guides[guide].guide;
+        for (number, action) in plan.before(place).iter().enumerate() {
             let found = match *action {
                 GuideAction::Drop { op, output } => {
                     let at = self.starts[op as usize] + output;
@@ -206,9 +217,38 @@ impl Follower {
                 GuideAction::Run(op) => self.op(op).map(Planned::Run),
                 GuideAction::RunInPlace(op) => self.op(op).map(Planned::RunInPlace),
             };
-            planned.extend(found);
+            if let Some(planned) = found {
+                let blocks = plan.blocks_of(place, Some(number));
+                before.addresses.extend_from_slice(blocks);
+                before.actions.push((planned, before.addresses.len()));
+            }
         }
+        before
+            .addresses
+            .extend_from_slice(plan.blocks_of(place, None));
         true
+    }
+
+    /// The places of what is there, if the op met last begins a step with places and these are to be seen to.
+    pub(super) fn settles(&mut self, before: &mut Before) -> Option<&Places> {
+        let (guide, place) = self.at?;
+        let own = &self.guides[guide];
+        let places = own.guide.places().filter(|_| place == 0 && !own.rests())?;
+        before.twins.clear();
+        before.twins.extend_from_slice(places.twins());
+        let unsettled = std::mem::replace(&mut self.unsettled, false);
+        unsettled.then_some(places)
+    }
+
+    /// The ops of the step that is followed.
+    pub(super) fn step_len(&self) -> u64 {
+        self.at
+            .map_or(0, |(guide, _)| self.guides[guide].guide.len() as u64)
+    }
+
+    /// Blocks may lie elsewhere than planned.
+    pub(super) fn unsettle(&mut self) {
+        self.unsettled = true;
     }
 
     fn op(&self, place: u32) -> Option<OpId> {
@@ -223,6 +263,7 @@ impl Follower {
         }
         self.counts.departures += u64::from(place >= FEW);
         self.mark = Some(StepMark::Left);
+        self.unsettled = true;
         let back = self.guides[guide].guide.fall_back(place, signature)?;
         self.forget_first(place - back);
         Some((guide, back))
@@ -311,7 +352,7 @@ impl Follower {
     }
 
     /// An op ran. If it is the last of a step that was followed, the guide is judged. Returns whether it is.
-    pub(super) fn end_step(&mut self, now: StepCosts) -> bool {
+    pub(super) fn end_step(&mut self, now: Tally) -> bool {
         let Some((guide, place)) = self.at else {
             return false;
         };
@@ -322,12 +363,16 @@ impl Follower {
         self.at = None;
         self.mark = Some(StepMark::Ended(own.hash));
         if own.rests() {
+            self.unsettled = true;
             return false;
         }
+        let since = self.since;
         let step = StepCosts {
-            first: Cost(now.first.0 - self.since.first.0),
-            replayed: Cost(now.replayed.0 - self.since.replayed.0),
+            first: Cost(now.costs.first.0 - since.costs.first.0),
+            replayed: Cost(now.costs.replayed.0 - since.costs.replayed.0),
         };
+        self.counts.searches += now.searches - since.searches;
+        self.counts.moves += now.moves.wrapping_sub(since.moves);
         self.counts.steps += 1;
         self.counts.cost.0 += step.first.0;
         self.counts.replayed.0 += step.replayed.0;
@@ -342,6 +387,7 @@ impl Follower {
 
     /// The program is in no planned step.
     pub(super) fn depart(&mut self) {
+        self.unsettled = true;
         let place = self.at.take().map_or(0, |(_, place)| place);
         self.mark = Some(StepMark::Left);
         self.counts.departures += u64::from(place >= FEW);

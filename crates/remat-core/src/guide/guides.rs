@@ -1,14 +1,17 @@
 //! All that is known of steps that repeat, told what the engine is told.
 
-use super::follower::{Follower, Guided, Planned, StepMark};
+use super::before::Before;
+use super::follower::{Follower, Guided, StepMark, Tally};
+use super::places::Origin;
 use super::plan::{Guide, StepCosts};
 use super::recorder::{Departed, Recorded, Recorder};
 use super::repeats::{Moment, Period, Repeats};
-use super::signature::Origins;
+use super::signature::{Origins, OriginsAt};
 use crate::counters::Counters;
-use crate::graph::{Graph, Made};
+use crate::graph::{Graph, Made, NOWHERE};
 use crate::ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
 use crate::op::{Finished, OpSpec, Step};
+use std::collections::HashMap;
 
 /// Steps that are recorded; beyond, none is learned.
 const MOST_STEPS: usize = 16;
@@ -55,8 +58,10 @@ pub(crate) struct Guides {
     in_a_row: u64,
     /// The signature of the op being announced.
     signature: u64,
-    /// The guide's actions before the op being announced.
-    pub(crate) planned: Vec<Planned>,
+    /// Blocks moved, all in all.
+    moves: u64,
+    /// The guide's actions before the op being announced, and places.
+    pub(crate) before: Before,
 }
 
 impl Guides {
@@ -86,7 +91,8 @@ impl Guides {
             searches: u64::MAX,
             in_a_row: 0,
             signature: 0,
-            planned: Vec::new(),
+            moves: 0,
+            before: Before::default(),
         }
     }
 
@@ -138,14 +144,54 @@ impl Guides {
     pub(crate) fn announce(&mut self, graph: &Graph, counters: &Counters, spec: &OpSpec<'_>) {
         self.announced += 1;
         self.signature = self.origins.signature(graph, self.announced, spec);
-        self.planned.clear();
-        let follows = self.follower.has_guides()
-            && self
-                .follower
-                .meet(self.signature, costs(counters), &mut self.planned);
+        self.before.clear();
+        let now = self.tally(counters);
+        let follows =
+            self.follower.has_guides() && self.follower.meet(self.signature, now, &mut self.before);
+        if follows {
+            self.settle(graph);
+        }
         self.in_a_row = if follows { self.in_a_row + 1 } else { 0 };
         if let Some(device) = self.device {
             self.learn(graph, counters, device);
+        }
+    }
+
+    /// Finds what is there, and does not lie where the step that begins has it or is not known there.
+    fn settle(&mut self, graph: &Graph) {
+        let ops = self.follower.step_len();
+        let Some(places) = self.follower.settles(&mut self.before) else {
+            return;
+        };
+        let wanted: HashMap<Origin, u64> = places.there().iter().copied().collect();
+        let origins = OriginsAt {
+            origins: &self.origins,
+            first: self.announced,
+            ops,
+        };
+        for (s, storage) in (0..).map(StorageId).zip(&graph.storages) {
+            if !storage.used || storage.address == NOWHERE {
+                continue;
+            }
+            if storage.refs == 0 && !storage.pinned {
+                self.before.drops.push(s);
+                continue;
+            }
+            let Some(&to) = wanted.get(&origins.of(graph, s)) else {
+                continue;
+            };
+            let at_twin = self.before.twins.contains(&(to, storage.address));
+            if to != storage.address && !at_twin {
+                self.before.moves.push((s, to));
+            }
+        }
+    }
+
+    fn tally(&self, counters: &Counters) -> Tally {
+        Tally {
+            costs: costs(counters),
+            searches: counters.searches,
+            moves: self.moves,
         }
     }
 
@@ -164,7 +210,12 @@ impl Guides {
             Learning::Waiting(period) if period.ahead == 0 => {
                 let replayed = Cost(period.replayed);
                 let first = self.announced;
-                let recorder = Recorder::new(graph, device, period.signatures, replayed, first);
+                let at = OriginsAt {
+                    origins: &self.origins,
+                    first,
+                    ops: period.signatures.len() as u64,
+                };
+                let recorder = Recorder::new(graph, device, period.signatures, replayed, at);
                 self.learning = Learning::Recording(Box::new(recorder));
                 return;
             }
@@ -181,7 +232,12 @@ impl Guides {
         }
         if self.recorded.is_none() {
             if let Some((signatures, replayed)) = self.follower.begin_again() {
-                let recorder = Recorder::new(graph, device, signatures, replayed, self.announced);
+                let at = OriginsAt {
+                    origins: &self.origins,
+                    first: self.announced,
+                    ops: signatures.len() as u64,
+                };
+                let recorder = Recorder::new(graph, device, signatures, replayed, at);
                 self.learning = Learning::Recording(Box::new(recorder));
                 return;
             }
@@ -223,6 +279,8 @@ impl Guides {
     /// Steps were laid out.
     pub(crate) fn note_steps(&mut self, steps: &[Step]) {
         for step in steps {
+            let moved = u64::from(matches!(step, Step::Move { .. }));
+            self.moves = self.moves.wrapping_add(moved);
             if let Step::Recompute { op, .. } = *step {
                 let number = self.numbers.get(op.index()).copied().unwrap_or(0);
                 if self.repeats.counts(self.announced - number) {
@@ -261,6 +319,23 @@ impl Guides {
     /// The guide's actions were not possible.
     pub(crate) fn count_refused(&mut self) {
         self.follower.counts.refused += 1;
+        self.follower.unsettle();
+    }
+
+    /// So many blocks moved to their places.
+    pub(crate) fn count_settled(&mut self, moves: u64) {
+        self.follower.counts.settled += moves;
+        // They are noted with the other steps.
+        self.moves = self.moves.wrapping_sub(moves);
+    }
+
+    /// The op was announced: blocks that a guide has places for lie there or elsewhere.
+    pub(crate) fn count_places(&mut self, placed: u64, displaced: u64) {
+        self.follower.counts.placed += placed;
+        self.follower.counts.displaced += displaced;
+        if displaced > 0 {
+            self.follower.unsettle();
+        }
     }
 
     /// An op is about to be reported.
@@ -299,7 +374,8 @@ impl Guides {
                 self.pinned(output);
             }
         }
-        let ended = self.follower.end_step(costs(counters));
+        let now = self.tally(counters);
+        let ended = self.follower.end_step(now);
         ended && std::mem::replace(&mut self.searches, counters.searches) == counters.searches
     }
 

@@ -6,21 +6,28 @@
 //! | `repeats` | the period of the ops so far |
 //! | `recorder` | one period, written down for a planner |
 //! | `plan` | a planned step |
+//! | `places` | where its blocks lie in an arena |
+//! | `before` | the actions of a guide before an op |
 //! | `drift` | whether steps take as long as when they were planned |
 //! | `trial` | whether a plan pays by the clock |
 //! | `follower` | where in a planned step the program is |
 //! | `guides` | all of these, told what the engine is told |
 
+mod before;
 mod drift;
 mod follower;
 mod guides;
+mod places;
 mod plan;
 mod recorder;
 mod repeats;
 mod signature;
 mod trial;
 
-pub use follower::{Guided, Planned, StepMark};
+pub(crate) use before::Before;
+pub use before::Planned;
+pub use follower::{Guided, StepMark};
 pub(crate) use guides::Guides;
+pub use places::{Origin, Places};
 pub use plan::{Guide, GuideAction, InvalidGuide, StepCosts};
-pub use recorder::{Recorded, Told, ToldOutput};
+pub use recorder::{Lies, Recorded, Told, ToldOutput};

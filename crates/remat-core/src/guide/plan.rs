@@ -1,5 +1,6 @@
 //! A planned step, as a follower needs it.
 
+use super::places::Places;
 use crate::ids::Cost;
 use crate::random::mix;
 use std::fmt;
@@ -48,18 +49,20 @@ pub struct Guide {
     actions: Vec<GuideAction>,
     online: StepCosts,
     planned: StepCosts,
+    /// Where blocks lie, if memory has addresses and they are planned.
+    places: Option<Box<Places>>,
     /// Of the ops up to each the most that, from the last ones on, are the first ones too, but not all of them (Knuth,
     /// Morris, Pratt 1977).
     borders: Vec<u32>,
 }
 
-/// A guide names an op that comes later, or has a wrong number of lists.
+/// A guide names an op that comes later, or has a wrong number of lists of actions or places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidGuide;
 
 impl fmt::Display for InvalidGuide {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a guide needs a list of actions for each op, of ops before it")
+        f.write_str("a guide needs a list of actions for each op, of ops before it, and places for all or none")
     }
 }
 
@@ -87,6 +90,7 @@ impl Guide {
             actions: Vec::new(),
             online,
             planned,
+            places: None,
         };
         for (place, before) in (0..).zip(actions) {
             let earlier = |action: &GuideAction| match *action {
@@ -101,6 +105,36 @@ impl Guide {
             guide.starts.push(guide.actions.len() as u32);
         }
         Ok(guide)
+    }
+
+    /// The same, with blocks at these places wherever they are free.
+    ///
+    /// # Errors
+    /// [`InvalidGuide`] for another number of lists than the guide has ops and actions.
+    pub fn with_places(self, places: Places) -> Result<Guide, InvalidGuide> {
+        if !places.fit(self.signatures.len(), self.actions.len()) {
+            return Err(InvalidGuide);
+        }
+        Ok(Guide {
+            places: Some(Box::new(places)),
+            ..self
+        })
+    }
+
+    /// Where blocks lie, if that is planned.
+    pub fn places(&self) -> Option<&Places> {
+        self.places.as_deref()
+    }
+
+    /// The addresses of the blocks of the op at a place, and of an action before it.
+    pub(super) fn blocks_of(&self, place: usize, action: Option<usize>) -> &[u64] {
+        let Some(places) = &self.places else {
+            return &[];
+        };
+        match action {
+            None => places.runs.at(place),
+            Some(action) => places.actions.at(self.starts[place] as usize + action),
+        }
     }
 
     /// The signatures of the step's ops.

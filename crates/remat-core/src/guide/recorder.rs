@@ -1,8 +1,10 @@
 //! One step that repeats, written down for a planner.
 
+use super::places::Origin;
 use super::plan::{hash, StepCosts};
-use crate::graph::Graph;
-use crate::ids::{Bytes, Cost, DeviceId, OpId, TensorId};
+use super::signature::OriginsAt;
+use crate::graph::{Graph, NOWHERE};
+use crate::ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
 use crate::op::{Finished, OpSpec, Output, Replay};
 
 /// A step that came twice, as the engine was told of it the third time.
@@ -56,6 +58,12 @@ pub enum Told {
         references: u32,
         /// Whether it is a constant.
         pinned: bool,
+        /// Where it comes from; `None` for one that was made amid the step.
+        origin: Option<Origin>,
+        /// Where it lies.
+        lies: Lies,
+        /// Whether it cannot be moved from there.
+        fixed: bool,
     },
     /// An op ran for the first time.
     Op {
@@ -80,6 +88,17 @@ pub enum Told {
     Pin(u64),
     /// The tensors were read outside of ops.
     Ensure(Vec<u64>),
+}
+
+/// Where a storage lies when a step begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lies {
+    /// At an address of its device's arena.
+    At(u64),
+    /// In memory, and in no arena.
+    Elsewhere,
+    /// It is evicted.
+    Nowhere,
 }
 
 /// A tensor that an op made.
@@ -115,7 +134,7 @@ impl Recorder {
         device: DeviceId,
         signatures: Vec<u64>,
         replayed: Cost,
-        first: u64,
+        at: OriginsAt<'_>,
     ) -> Recorder {
         let mut recorder = Recorder {
             recorded: Recorded {
@@ -125,14 +144,14 @@ impl Recorder {
                 replayed,
                 device,
             },
-            first,
+            first: at.first,
             announced: 0,
             numbers: vec![u64::MAX; graph.tensors.len()],
             next: 0,
             open: Vec::new(),
         };
-        for storage in graph.storages.iter().filter(|storage| storage.used) {
-            if storage.refs == 0 && !storage.pinned {
+        for (s, storage) in (0..).map(StorageId).zip(&graph.storages) {
+            if !storage.used || (storage.refs == 0 && !storage.pinned) {
                 continue;
             }
             let tensor = recorder.number();
@@ -145,6 +164,13 @@ impl Recorder {
                 device: DeviceId(storage.device),
                 references: storage.refs.max(1),
                 pinned: storage.pinned,
+                origin: Some(at.of(graph, s)),
+                lies: match storage.address {
+                    NOWHERE if storage.resident => Lies::Elsewhere,
+                    NOWHERE => Lies::Nowhere,
+                    address => Lies::At(address),
+                },
+                fixed: storage.fixed,
             });
         }
         recorder
@@ -248,6 +274,9 @@ impl Recorder {
             device,
             references: 1,
             pinned: true,
+            origin: None,
+            lies: Lies::Elsewhere,
+            fixed: false,
         });
     }
 

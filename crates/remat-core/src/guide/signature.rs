@@ -1,8 +1,9 @@
 //! Signatures of ops. Two ops of two steps are the same if they make results of the same sizes, of inputs that were
 //! made as far back.
 
+use super::places::Origin;
 use crate::graph::Graph;
-use crate::ids::TensorId;
+use crate::ids::{StorageId, TensorId};
 use crate::op::{OpSpec, Output, Replay};
 use crate::random::mix;
 
@@ -12,11 +13,11 @@ const NEAR: u64 = 64;
 /// The op and the output that made each tensor, by the tensor's id.
 #[derive(Default)]
 pub(super) struct Origins {
-    made: Vec<Origin>,
+    made: Vec<Maker>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Origin {
+struct Maker {
     /// The number of the op, or 0.
     op: u64,
     output: u32,
@@ -26,21 +27,21 @@ impl Origins {
     /// An op made these.
     pub(super) fn note(&mut self, op: u64, outputs: &[TensorId]) {
         for (output, tensor) in (0..).zip(outputs) {
-            self.set(*tensor, Origin { op, output });
+            self.set(*tensor, Maker { op, output });
         }
     }
 
     /// No op made this one.
     pub(super) fn note_constant(&mut self, tensor: TensorId) {
-        self.set(tensor, Origin::default());
+        self.set(tensor, Maker::default());
     }
 
-    fn set(&mut self, tensor: TensorId, origin: Origin) {
+    fn set(&mut self, tensor: TensorId, maker: Maker) {
         let index = tensor.index();
         if self.made.len() <= index {
-            self.made.resize(index + 1, Origin::default());
+            self.made.resize(index + 1, Maker::default());
         }
-        self.made[index] = origin;
+        self.made[index] = maker;
     }
 
     /// The signature of the op of this number. Of constants, and of what was made long ago, the size alone counts:
@@ -69,6 +70,33 @@ impl Origins {
         }
         words.add(u64::from(spec.replay == Replay::Allowed));
         mix(words.0)
+    }
+}
+
+/// Origins as a step sees them that begins.
+#[derive(Clone, Copy)]
+pub(super) struct OriginsAt<'a> {
+    pub(super) origins: &'a Origins,
+    /// The number of its first op.
+    pub(super) first: u64,
+    /// How many ops it has.
+    pub(super) ops: u64,
+}
+
+impl OriginsAt<'_> {
+    /// The origin of a storage that is there.
+    pub(super) fn of(&self, graph: &Graph, storage: StorageId) -> Origin {
+        let views = graph[storage].views.iter();
+        let makers = views.filter_map(|view| self.origins.made.get(view.index()).copied());
+        // Views are made later than what they view.
+        let maker = makers.min_by_key(|maker| maker.op).unwrap_or_default();
+        match (maker.op + self.ops).checked_sub(self.first) {
+            Some(op) if maker.op > 0 => Origin::Made {
+                op: op as u32,
+                output: maker.output,
+            },
+            _ => Origin::Storage(storage),
+        }
     }
 }
 

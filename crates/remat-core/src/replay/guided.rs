@@ -8,33 +8,42 @@ use super::rerun::{rerun, Blocks, Rerun};
 use crate::config::ThrashLimit;
 use crate::error::Error;
 use crate::graph::{Made, Phase, NONE};
-use crate::guide::Planned;
+use crate::guide::{Before, Planned};
 use crate::ids::{OpId, StorageId};
 use crate::transaction::{State, Stop};
 
 impl Planner {
-    /// Lays out what was planned, and then what the goal still lacks. Leaves no trace if that does not fit.
+    /// Lays out what was planned, and then what the goal still lacks. Leaves no trace if that does not fit. Returns
+    /// how many blocks move to their places.
     pub(crate) fn plan_guided(
         &mut self,
         state: &mut State,
         goal: &Goal,
-        planned: &[Planned],
-    ) -> Result<(), Stop> {
+        before: &Before,
+    ) -> Result<usize, Stop> {
         let bound = 20 * state.graph.live_ops as u64 + 10_000;
         let strategy = Strategy { bound, ..DTR };
         state.plan_timed(|state| {
             state.journal.start();
-            let done = planned
-                .iter()
-                .try_for_each(|&planned| {
-                    state.perform_planned(planned, Blocks::Anywhere, self.thrash)
-                })
-                .and_then(|()| self.attempt(state, goal, strategy));
+            state.demand.begin_planned(&before.twins);
+            before.drops.iter().for_each(|&s| state.drop_planned(s));
+            let dropped = state.steps.len();
+            state.move_to_places(&before.moves);
+            let settled = state.steps.len() - dropped;
+            let mut from = 0;
+            let mut each = before.actions.iter();
+            let done = each.try_for_each(|&(planned, to)| {
+                state.demand.set_planned(&before.addresses[from..to]);
+                from = to;
+                state.perform_planned(planned, Blocks::Planned, self.thrash)
+            });
+            state.demand.set_planned(before.own());
+            let done = done.and_then(|()| self.attempt(state, goal, strategy));
             match done {
                 Ok(()) => state.journal.mark(),
                 Err(_) => state.roll_back(),
             }
-            done
+            done.map(|()| settled)
         })
     }
 

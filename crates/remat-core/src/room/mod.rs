@@ -3,5 +3,6 @@
 mod bytes;
 mod limits;
 mod placing;
+mod settling;
 mod shortage;
 mod windows;

@@ -97,7 +97,9 @@ impl State {
             Sides::Low => Side::Low,
         };
         let lifted = self.accounts.are_lifted();
-        let at = planned.and_then(|address| self.take_block_at(device, address, bytes));
+        let at = planned.and_then(|address| self.take_planned(device, address, bytes));
+        self.demand.placed += u64::from(at.is_some());
+        self.demand.displaced += u64::from(planned.is_some() && at.is_none());
         let address = match at.or_else(|| self.take_block(device, bytes, side)) {
             Some(address) => address,
             None if lifted || !self.arenas.has(device) => return Err(Stop::Short(device)),
@@ -110,5 +112,14 @@ impl State {
             account.high = account.high.max(address + size.unwrap_or(0));
         }
         Ok(address)
+    }
+
+    /// Takes the block that a plan has for a request, or the twin of it.
+    fn take_planned(&mut self, device: u8, address: u64, bytes: u64) -> Option<u64> {
+        let at = self.take_block_at(device, address, bytes);
+        at.or_else(|| {
+            let twin = self.demand.twin(address)?;
+            self.take_block_at(device, twin, bytes)
+        })
     }
 }

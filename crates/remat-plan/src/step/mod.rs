@@ -56,7 +56,9 @@ mod search;
 mod timeline;
 mod verify;
 
-pub use learned::{Learned, PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION};
+pub use learned::{
+    ArenaInUse, Learned, PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION,
+};
 pub use model::error::StepError;
 pub use model::step::Step;
 pub use placement::{place, Addresses};

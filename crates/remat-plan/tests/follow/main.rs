@@ -1,5 +1,7 @@
 //! Steps that engines learn, have planned, and follow.
 
+mod arenas;
+
 use remat_core::{
     Bytes, Config, Cost, DeviceId, Draws, Engine, Error, Guide, GuideAction, Guided, InvalidGuide,
     Recorded, StepCosts, StepMark,

@@ -51,7 +51,7 @@ impl State {
         self.executor.expect_no_more();
         let op = replaying(py, self, |state| state.begin_counted(py, spec))?;
         self.executor
-            .expect_outputs(self.executor.engine.steps().len());
+            .expect_outputs(op, self.executor.engine.steps().len());
         Ok(op)
     }
 
@@ -77,6 +77,8 @@ impl State {
 
     /// The workspace of the op that ran since the measurement started: the peak of its bytes beyond those it left.
     pub(super) fn workspace_since(&mut self, in_use_before: Bytes) -> u64 {
+        // What was kept and not taken is nothing that the op leaves.
+        self.executor.expect_no_more();
         let Some(arena) = &self.executor.arena else {
             return 0;
         };

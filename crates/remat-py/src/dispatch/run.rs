@@ -299,6 +299,7 @@ impl State {
             walked, signature, ..
         } = prepared;
         let mut attempts = 0;
+        self.executor.called = call.func.overload.as_ptr() as usize;
         loop {
             let op = self.begin(
                 py,

@@ -4,6 +4,7 @@ mod accelerators;
 mod constants;
 mod measured;
 mod native;
+mod passes;
 mod perform;
 mod placed;
 mod plan_files;

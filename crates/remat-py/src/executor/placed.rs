@@ -11,6 +11,8 @@ use crate::ffi::errors::{budget_error, raised};
 use crate::ffi::layout::Impl;
 use crate::tracking::devices::PLACED;
 use crate::tracking::storages::Buffer;
+use smallvec::SmallVec;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Part of torch's message when its allocator got no memory for a tensor.
 const EXHAUSTED: &str = "DefaultCPUAllocator";
@@ -122,21 +124,38 @@ impl Executor {
         Some(self.storage_of(*tensor))
     }
 
-    /// Has the allocator keep the blocks that the engine placed for a step.
-    pub(super) fn expect(&mut self, step: usize) {
+    /// Has the allocator keep the blocks that the engine placed for a step, which runs an op.
+    pub(super) fn expect(&mut self, op: OpId, func: usize, step: usize) {
+        let kind = self.kind_of(op, func);
         let Some(arena) = &mut self.arena else { return };
         for placement in self
             .placements
             .iter()
             .filter(|placement| placement.step == step)
         {
-            arena.expect(placement.address, placement.bytes.0);
+            let passes = self.passes.of(kind, placement.output);
+            arena.expect(placement.address, placement.bytes.0, passes);
         }
+    }
+
+    /// A hash of an op by its function and the sizes of what it reads and makes.
+    fn kind_of(&self, op: OpId, func: usize) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        func.hash(&mut hasher);
+        for tensors in [self.engine.inputs(op), self.engine.outputs(op)] {
+            for &tensor in tensors {
+                self.engine
+                    .bytes(self.storage_of(tensor))
+                    .0
+                    .hash(&mut hasher);
+            }
+        }
+        hasher.finish()
     }
 
     /// Has the allocator keep blocks for the outputs of the op that was begun and will be called now. Placements of
     /// earlier steps are forgotten.
-    pub fn expect_outputs(&mut self, steps: usize) {
+    pub fn expect_outputs(&mut self, op: OpId, steps: usize) {
         if self.arena.is_none() {
             return;
         }
@@ -144,7 +163,7 @@ impl Executor {
         let all = self.engine.placements();
         self.placements
             .extend(all.iter().filter(|placement| placement.step == steps));
-        self.expect(steps);
+        self.expect(op, self.called, steps);
     }
 
     /// Frees the blocks that the allocator still keeps.
@@ -169,7 +188,7 @@ impl Executor {
             .call_method0(pyo3::intern!(py, "nbytes"))?
             .extract()?;
         if let Some(arena) = &mut self.arena {
-            arena.expect(address, bytes);
+            arena.expect(address, bytes, 0);
         }
         let device = &self.devices[usize::from(PLACED.0)].device;
         let copy = self.internals.blank_storage.bind(py).call1((device, bytes));
@@ -200,17 +219,26 @@ impl Executor {
     }
 
     /// Notes whether outputs of an op that just ran lie elsewhere than was planned.
-    pub(super) fn check_places(&mut self, py: Python<'_>, op: OpId, step: usize) {
+    pub(super) fn check_places(&mut self, py: Python<'_>, op: OpId, func: usize, step: usize) {
         let Some(arena) = &self.arena else { return };
-        let elsewhere = self
-            .placements
-            .iter()
-            .filter(|placement| placement.step == step)
-            .any(|placement| {
-                let place = self.output_place(py, op, placement);
-                place.is_some_and(|data| arena.offset(data) != placement.address)
-            });
-        if let Some(arena) = self.arena.as_mut().filter(|_| elsewhere) {
+        let elsewhere = |placement: &Placement| {
+            let place = self
+                .output_place(py, op, placement)
+                .filter(|_| placement.step == step);
+            let offset = place.map(|data| arena.offset(data))?;
+            let seen = || arena.passes(offset, placement.bytes.0);
+            (offset != placement.address).then(|| (placement.output, seen()))
+        };
+        let elsewhere = self.placements.iter().filter_map(elsewhere);
+        let elsewhere: SmallVec<[(u32, Result<u32, u32>); 2]> = elsewhere.collect();
+        if elsewhere.is_empty() {
+            return;
+        }
+        let kind = self.kind_of(op, func);
+        for (output, seen) in elsewhere {
+            self.passes.missed(kind, output, seen);
+        }
+        if let Some(arena) = &mut self.arena {
             arena.stale = true;
         }
     }
@@ -232,8 +260,9 @@ impl Executor {
 
     /// Compares the places of the outputs of the op begun last, once it ran, with the planned ones.
     pub fn check_outputs(&mut self, py: Python<'_>, op: OpId) {
+        self.expect_no_more();
         if let Some(step) = self.placements.first().map(|placement| placement.step) {
-            self.check_places(py, op, step);
+            self.check_places(py, op, self.called, step);
         }
         self.placements.clear();
     }

@@ -5,10 +5,12 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use remat_core::DeviceId;
+use remat_plan::step::ArenaInUse;
 use remat_trace::Planning;
 
-use super::planning::overhead;
+use super::planning::{overhead, Memory};
 use super::state::Executor;
+use crate::ffi::arena::{ALIGNMENT, SMALLEST};
 
 impl Executor {
     /// Follows the plans that other runs made for the budget of the device that is planned, and no others. Steps are
@@ -85,8 +87,18 @@ impl Executor {
         let Some(recorded) = self.engine.recorded_step() else {
             return;
         };
-        if let Some(budget) = self.engine.budget(self.budget_device) {
-            planning.start(recorded, budget);
+        let memory = match self.engine.arena(self.budget_device) {
+            Some(pool) => Some(Memory::Arena(ArenaInUse {
+                bytes: pool.capacity(),
+                alignment: ALIGNMENT,
+                smallest: SMALLEST,
+                foreign: self.engine.unowned(self.budget_device),
+                moves: self.engine.moves_blocks(),
+            })),
+            None => self.engine.budget(self.budget_device).map(Memory::Counted),
+        };
+        if let Some(memory) = memory {
+            planning.start(recorded, memory);
         }
     }
 
@@ -102,6 +114,16 @@ impl Executor {
         d.set_item("steps", guided.steps)?;
         d.set_item("ops", guided.ops)?;
         d.set_item("departures", guided.departures)?;
+        let placed = self.engine.arena(self.budget_device).is_some();
+        for (name, count) in [
+            ("placed", guided.placed),
+            ("displaced", guided.displaced),
+            ("settled", guided.settled),
+            ("moves", guided.moves),
+            ("searches", guided.searches),
+        ] {
+            d.set_item(name, placed.then_some(count))?;
+        }
         d.set_item("overhead", overhead(guided.replayed.0, guided.cost.0))?;
         Ok(Some(d))
     }

@@ -10,7 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use remat_core::{Bytes, Guide, Recorded, StepMark};
-use remat_plan::step::{Learned, PlannedStep, PlannedSteps, Progress, Search, StepError};
+use remat_plan::step::{
+    ArenaInUse, Learned, PlannedStep, PlannedSteps, Progress, Search, StepError, StepPlan,
+};
 use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::{Event, Rerun};
 
@@ -70,7 +72,7 @@ impl Job {
     /// Plans a step on a thread of its own, which needs nothing of Python.
     fn start(
         recorded: Recorded,
-        budget: Bytes,
+        memory: Memory,
         seed: u64,
         files: PlanFiles,
         mut plans: PlannedSteps,
@@ -81,29 +83,13 @@ impl Job {
         let (tell, stop) = (done.clone(), stopped.clone());
         let plan = move || {
             give_way();
-            let ops = recorded.signatures.len() as u32;
-            let patience = (PATIENCE * ops.div_ceil(3000)).min(MOST_PATIENCE);
-            let near = (recorded.cost().0 as f64 * NEAR) as u64;
-            let watch = &mut |progress: &Progress| {
-                let elapsed = processor_time();
-                let late = elapsed >= patience && progress.recompute_ns.is_some();
-                let over = late
-                    || elapsed >= MOST_PATIENCE
-                    || stop.load(Ordering::Relaxed)
-                    || is_near(progress, near);
-                if over {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
+            let made = match &memory {
+                Memory::Counted(budget) => {
+                    let learned = Learned::new(&recorded);
+                    plan_within(&learned, &recorded, *budget, seed, &stop)
                 }
+                Memory::Arena(arena) => plan_in_arena(&recorded, arena, seed, &stop),
             };
-            let learned = Learned::new(&recorded);
-            let search = Search {
-                seed,
-                known: online(learned.events(), budget),
-                ..Search::default()
-            };
-            let made = learned.plan(budget, search, watch);
             let step = made.map(|(plan, guide)| PlannedStep::new(&plan, guide));
             let mut troubles = Vec::new();
             // A job that was stopped is of a budget that was changed or left.
@@ -129,6 +115,81 @@ impl Job {
             found,
         })
     }
+}
+
+/// The memory that a step is planned for.
+pub(super) enum Memory {
+    /// So many bytes of the engine's.
+    Counted(Bytes),
+    /// With addresses.
+    Arena(ArenaInUse),
+}
+
+/// Plans a step within a budget, as long as that is worth the time.
+fn plan_within(
+    learned: &Learned<'_>,
+    recorded: &Recorded,
+    budget: Bytes,
+    seed: u64,
+    stop: &AtomicBool,
+) -> Result<(StepPlan, Guide), StepError> {
+    let began = processor_time();
+    let ops = recorded.signatures.len() as u32;
+    let patience = (PATIENCE * ops.div_ceil(3000)).min(MOST_PATIENCE);
+    let near = (recorded.cost().0 as f64 * NEAR) as u64;
+    let watch = &mut |progress: &Progress| {
+        let elapsed = processor_time().saturating_sub(began);
+        let late = elapsed >= patience && progress.recompute_ns.is_some();
+        let over = late
+            || elapsed >= MOST_PATIENCE
+            || stop.load(Ordering::Relaxed)
+            || is_near(progress, near);
+        if over {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    };
+    let search = Search {
+        seed,
+        known: online(learned.events(), budget),
+        ..Search::default()
+    };
+    learned.plan(budget, search, watch)
+}
+
+/// Plans made for an arena, until the blocks of one fit into it.
+const ARENA_PLANS: u32 = 4;
+
+/// Plans a step, and where its blocks lie. Where the arena does not hold them, the step is planned within fewer bytes,
+/// by as much as is missing. If that comes to nothing, the last plan is followed. Blocks that find no place are placed
+/// as they come.
+fn plan_in_arena(
+    recorded: &Recorded,
+    arena: &ArenaInUse,
+    seed: u64,
+    stop: &AtomicBool,
+) -> Result<(StepPlan, Guide), StepError> {
+    let learned = Learned::in_arena(recorded);
+    let mut budget = arena.free_bytes();
+    let mut last = None;
+    for _ in 0..ARENA_PLANS {
+        let planned = plan_within(&learned, recorded, Bytes(budget), seed, stop);
+        let (plan, guide) = match (planned, last.take()) {
+            (Ok(planned), _) => planned,
+            (Err(_), Some(last)) => return Ok(last),
+            (Err(none), None) => return Err(none),
+        };
+        let guide = learned.place(&plan, guide, arena);
+        let bytes = guide.places().map_or(0, |places| places.bytes());
+        if bytes <= arena.bytes || stop.load(Ordering::Relaxed) {
+            return Ok((plan, guide));
+        }
+        let peak = plan.peak_bytes.min(budget);
+        budget = peak.saturating_sub((bytes - arena.bytes).max(peak / 200));
+        last = Some((plan, guide));
+    }
+    last.ok_or(StepError::TooLarge)
 }
 
 /// The replays of policies that are known to do well, where they meet the budget.
@@ -266,11 +327,11 @@ impl Planning {
         self.job.is_none()
     }
 
-    /// Plans a step in the background, within so many bytes of the engine's.
-    pub(super) fn start(&mut self, recorded: Recorded, budget: Bytes) {
+    /// Plans a step in the background.
+    pub(super) fn start(&mut self, recorded: Recorded, memory: Memory) {
         self.found += 1;
         let (files, plans) = (self.files.clone(), self.plans.clone());
-        match Job::start(recorded, budget, self.seed, files, plans) {
+        match Job::start(recorded, memory, self.seed, files, plans) {
             Ok(job) => self.job = Some(job),
             Err(_) => self.hopeless += 1,
         }
@@ -288,6 +349,9 @@ impl Planning {
         let waits = |job: &Job| !job.done.load(Ordering::Acquire);
         d.set_item("under_way", self.job.as_ref().is_some_and(waits))?;
         let latest = self.plans.steps.last();
+        let places = latest.and_then(|step| step.guide.places());
+        d.set_item("placed_bytes", places.map(|places| places.bytes()))?;
+        d.set_item("planned_peak", latest.and_then(|step| step.peak_bytes))?;
         d.set_item("planned_overhead", latest.and_then(planned_overhead))?;
         d.set_item("least_overhead", latest.and_then(least_overhead))
     }

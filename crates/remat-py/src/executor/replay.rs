@@ -58,7 +58,9 @@ impl Executor {
         mutation: Mutation,
         step: usize,
     ) -> PyResult<()> {
-        self.expect(step);
+        let record = self.records.get(op.index()).and_then(Option::as_ref);
+        let func = record.map_or(0, |record| record.form.func);
+        self.expect(op, func, step);
         // A value that is written over and then given up halfway would be lost.
         if mutation == Mutation::Consume && self.writes(op) {
             self.set_fallback(Fallback::System);
@@ -66,7 +68,7 @@ impl Executor {
         let done = self.replay_timed(py, op, mutation);
         self.set_fallback(Fallback::Nobody);
         self.expect_no_more();
-        self.check_places(py, op, step);
+        self.check_places(py, op, func, step);
         done
     }
 

@@ -9,6 +9,7 @@ use remat_core::{
 };
 use rustc_hash::FxHashMap;
 
+use super::passes::Passes;
 use super::planning::Planning;
 use crate::call::func::Func;
 use crate::call::global_state::GlobalState;
@@ -40,6 +41,10 @@ pub struct Executor {
     pub funcs: FxHashMap<usize, Arc<Func>>,
     /// The device whose budget is reported.
     pub budget_device: DeviceId,
+    /// Which allocations of an op, in the arena, are its results.
+    pub passes: Passes,
+    /// The function of the op that the program called last through Python, by its address.
+    pub called: usize,
     /// The arena in which the CPU's tensors lie, if there is one.
     pub arena: Option<Arena>,
     /// Whether the engine's steps are being performed. Until they are, its account of storages is ahead of memory.
@@ -121,6 +126,8 @@ impl Executor {
             devices: Vec::new(),
             accelerators,
             budget_device: DeviceId(0),
+            passes: Passes::default(),
+            called: 0,
             arena: None,
             performing: false,
             unbounded: false,

@@ -62,7 +62,8 @@ unsafe extern "C" {
 type Read = unsafe extern "C" fn(*mut Statistics) -> c_int;
 type Blocks = unsafe extern "C" fn(*mut Block, usize) -> usize;
 type Base = unsafe extern "C" fn() -> *const c_void;
-type Expect = unsafe extern "C" fn(u64, u64) -> c_int;
+type Expect = unsafe extern "C" fn(u64, u64, u32) -> c_int;
+type Passes = unsafe extern "C" fn(u64, u64) -> i64;
 type ExpectNoMore = unsafe extern "C" fn() -> usize;
 type Spill = unsafe extern "C" fn(bool) -> bool;
 type SmallBlockLimit = unsafe extern "C" fn(u64) -> u64;
@@ -76,6 +77,7 @@ struct Functions {
     blocks: Blocks,
     base: Base,
     expect: Expect,
+    passes: Passes,
     expect_no_more: ExpectNoMore,
     spill: Spill,
     small_block_limit: SmallBlockLimit,
@@ -93,7 +95,8 @@ impl Functions {
                 read: transmute::<*mut c_void, Read>(symbol(c"remat_arena_read")?),
                 blocks: transmute::<*mut c_void, Blocks>(symbol(c"remat_arena_blocks")?),
                 base: transmute::<*mut c_void, Base>(symbol(c"remat_arena_base")?),
-                expect: transmute::<*mut c_void, Expect>(symbol(c"remat_arena_expect")?),
+                expect: transmute::<*mut c_void, Expect>(symbol(c"remat_arena_expect_after")?),
+                passes: transmute::<*mut c_void, Passes>(symbol(c"remat_arena_passes")?),
                 expect_no_more: transmute::<*mut c_void, ExpectNoMore>(symbol(
                     c"remat_arena_expect_no_more",
                 )?),
@@ -188,13 +191,21 @@ impl Arena {
         (pointer as u64).wrapping_sub(self.base)
     }
 
-    /// Keeps the block at an offset for this thread's next allocation of so many bytes. If the block is not free, the
-    /// engine's list of blocks is out of date.
-    pub fn expect(&mut self, offset: u64, bytes: u64) {
+    /// Keeps the block at an offset for this thread's allocation of so many bytes that comes after `passes` others. If
+    /// the block is not free, the engine's list of blocks is out of date.
+    pub fn expect(&mut self, offset: u64, bytes: u64, passes: u32) {
         // SAFETY: the function takes any numbers, and refuses those that are no place in the arena.
-        if unsafe { (self.functions.expect)(self.base + offset, bytes) } != 0 {
+        if unsafe { (self.functions.expect)(self.base + offset, bytes, passes) } != 0 {
             self.stale = true;
         }
+    }
+
+    /// How many allocations of so many bytes this thread made before the one at an offset, since blocks were kept;
+    /// `Err` with the number of all of them if there was none.
+    pub fn passes(&self, offset: u64, bytes: u64) -> Result<u32, u32> {
+        // SAFETY: the function takes any numbers.
+        let passes = unsafe { (self.functions.passes)(self.base.wrapping_add(offset), bytes) };
+        u32::try_from(passes).map_err(|_| (-1 - passes) as u32)
     }
 
     /// Frees the blocks that were kept for this thread and not allocated.

@@ -1,8 +1,11 @@
 //! A recorded step as events.
 
-use remat_core::{Bytes, DeviceId, Output, Recorded, Replay, Told, ToldOutput};
+use remat_core::{Bytes, DeviceId, Lies, Origin, Output, Recorded, Replay, Told, ToldOutput};
 use remat_trace::{Event, Rerun, TraceOutput, TraceOutputKind};
 use std::collections::HashSet;
+
+/// The name of ops that made what was there.
+pub(super) const THERE: &str = "there";
 
 /// A step's events, and what its ops and storages in plans are in the recording.
 pub(super) struct Translated {
@@ -11,16 +14,39 @@ pub(super) struct Translated {
     pub(super) ops: Vec<Option<u32>>,
     /// Of each storage in plans the op that makes it and the output, unless the storage was there.
     pub(super) storages: Vec<Option<(u32, u32)>>,
+    /// The storages that were there when the step began, in order.
+    pub(super) there: Vec<There>,
     /// The event of each op of the step.
     starts: Vec<u32>,
 }
 
+/// A storage that was there when the step began.
+#[derive(Clone, Copy)]
+pub(super) struct There {
+    /// Its op in plans.
+    pub(super) number: u32,
+    pub(super) origin: Origin,
+    /// Where it lay in an arena; `None` for what was evicted.
+    pub(super) address: Option<u64>,
+    /// Whether it cannot be moved.
+    pub(super) fixed: bool,
+}
+
+/// The bytes that are counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Counted {
+    All,
+    /// Of those that were there, only those in the arena.
+    InArena,
+}
+
 /// Translates a recording. The device that is planned becomes device 0.
-pub(super) fn translate(recorded: &Recorded) -> Translated {
+pub(super) fn translate(recorded: &Recorded, counted: Counted) -> Translated {
     let mut translated = Translated {
         events: Vec::with_capacity(recorded.events.len()),
         ops: Vec::new(),
         storages: Vec::new(),
+        there: Vec::new(),
         starts: Vec::new(),
     };
     let released = recorded.events.iter().filter_map(|told| match told {
@@ -30,7 +56,7 @@ pub(super) fn translate(recorded: &Recorded) -> Translated {
     let released: HashSet<u64> = released.collect();
     let mut place = 0;
     for told in &recorded.events {
-        translated.push(recorded.device, told, &released, &mut place);
+        translated.push(recorded.device, told, counted, &released, &mut place);
     }
     translated
 }
@@ -52,7 +78,14 @@ impl Translated {
         reruns.collect()
     }
 
-    fn push(&mut self, planned: DeviceId, told: &Told, released: &HashSet<u64>, place: &mut u32) {
+    fn push(
+        &mut self,
+        planned: DeviceId,
+        told: &Told,
+        counted: Counted,
+        released: &HashSet<u64>,
+        place: &mut u32,
+    ) {
         let event = match told {
             &Told::There {
                 tensor,
@@ -60,7 +93,24 @@ impl Translated {
                 device,
                 references,
                 pinned,
+                origin,
+                lies,
+                fixed,
             } => {
+                if let Some(origin) = origin {
+                    self.there.push(There {
+                        number: self.ops.len() as u32,
+                        origin,
+                        address: match lies {
+                            Lies::At(address) => Some(address),
+                            Lies::Elsewhere | Lies::Nowhere => None,
+                        },
+                        fixed,
+                    });
+                }
+                let elsewhere =
+                    counted == Counted::InArena && origin.is_some() && lies == Lies::Elsewhere;
+                let bytes = if elsewhere { Bytes(0) } else { bytes };
                 self.ops.push(None);
                 self.storages.push(None);
                 let device = number(planned, device);
@@ -125,7 +175,7 @@ impl Translated {
 /// An op that cannot run again, and made what was there.
 fn there(tensor: u64, Bytes(bytes): Bytes, device: u8) -> Event {
     Event::Op {
-        name: "there".into(),
+        name: THERE.into(),
         inputs: Vec::new(),
         outputs: vec![TraceOutput {
             tensor,

@@ -46,6 +46,8 @@ pub struct PlannedStep {
     pub guide: Guide,
     /// Nanoseconds that every schedule within the budget takes at least whose first runs are in program order.
     pub bound_ns: u64,
+    /// The most bytes in memory at a time; `None` in files of earlier versions.
+    pub peak_bytes: Option<u64>,
 }
 
 /// Why a text holds no plans of steps.
@@ -143,6 +145,7 @@ impl PlannedStep {
         PlannedStep {
             guide,
             bound_ns: plan.bound_ns,
+            peak_bytes: Some(plan.peak_bytes),
         }
     }
 }
@@ -153,6 +156,8 @@ struct Lists {
     cost_ns: u64,
     recompute_ns: u64,
     bound_ns: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    peak_bytes: Option<u64>,
     online_cost_ns: u64,
     online_recompute_ns: u64,
     /// In hexadecimal digits: numbers of 64 bits are more than many readers of JSON keep.
@@ -176,6 +181,7 @@ impl From<PlannedStep> for Lists {
             cost_ns: planned.first.0,
             recompute_ns: planned.replayed.0,
             bound_ns: step.bound_ns,
+            peak_bytes: step.peak_bytes,
             online_cost_ns: online.first.0,
             online_recompute_ns: online.replayed.0,
             signatures: signatures
@@ -220,6 +226,7 @@ impl TryFrom<Lists> for PlannedStep {
         Ok(PlannedStep {
             guide: guide.map_err(|fault| fault.to_string())?,
             bound_ns: lists.bound_ns,
+            peak_bytes: lists.peak_bytes,
         })
     }
 }

@@ -3,6 +3,9 @@
 mod events;
 mod file;
 mod guide;
+mod places;
+mod releases;
 
 pub use file::{PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION};
 pub use guide::Learned;
+pub use places::ArenaInUse;

@@ -19,16 +19,27 @@ struct Op {
     workspace: u64,
 }
 
-/// The blocks of a valid plan, in the order in which its steps take them; of one step the results in order, and then
-/// the workspace. Blocks of no bytes are left out.
-pub(super) fn blocks(events: &[Event], actions: &[Action]) -> Vec<Block> {
+/// The blocks of a plan.
+pub(crate) struct Blocks {
+    /// In the order in which the plan's steps take them; of one step the results in order, and then the workspace.
+    pub(crate) blocks: Vec<Block>,
+    /// Where those of each step begin, and where the last ones end.
+    pub(crate) starts: Vec<usize>,
+    /// Of each storage the block in which it lies at the end.
+    pub(crate) at_end: Vec<Option<usize>>,
+}
+
+/// The blocks of a valid plan. Those of fewer than `smallest` bytes are left out.
+pub(crate) fn blocks(events: &[Event], actions: &[Action], smallest: u64) -> Blocks {
     let ops = ops(events);
     let storages = ops.iter().map(|op| op.results.len()).sum();
     // Of each storage the block in which it lies.
     let mut lies: Vec<Option<usize>> = vec![None; storages];
     let mut blocks: Vec<Block> = Vec::new();
+    let mut starts = Vec::with_capacity(actions.len() + 1);
     let (mut ran, end) = (0, actions.len() as u32);
     for (now, action) in (0..).zip(actions) {
+        starts.push(blocks.len());
         let (number, first, takes) = match *action {
             Action::Run(op) => (op as usize, op as usize == ran, op as usize == ran),
             Action::RunInPlace(op) => (op as usize, false, true),
@@ -45,7 +56,7 @@ pub(super) fn blocks(events: &[Event], actions: &[Action]) -> Vec<Block> {
                 lies[result.storage] = lies[old].take();
                 continue;
             }
-            if result.bytes == 0 {
+            if result.bytes < smallest {
                 continue;
             }
             // One that is there already is taken a second time while the op runs.
@@ -60,7 +71,7 @@ pub(super) fn blocks(events: &[Event], actions: &[Action]) -> Vec<Block> {
                 lies[result.storage] = Some(block);
             }
         }
-        if ops[number].workspace > 0 {
+        if ops[number].workspace >= smallest {
             blocks.push(Block {
                 bytes: ops[number].workspace,
                 start: now,
@@ -68,7 +79,12 @@ pub(super) fn blocks(events: &[Event], actions: &[Action]) -> Vec<Block> {
             });
         }
     }
-    blocks
+    starts.push(blocks.len());
+    Blocks {
+        blocks,
+        starts,
+        at_end: lies,
+    }
 }
 
 /// The ops of a recording without faults.

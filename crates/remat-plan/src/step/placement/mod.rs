@@ -6,4 +6,6 @@ mod packing;
 mod placed;
 
 pub use addresses::Addresses;
+pub(super) use blocks::{blocks, Blocks};
+pub(super) use packing::{pack, Block, Effort, Ties};
 pub use placed::place;

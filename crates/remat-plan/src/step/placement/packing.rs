@@ -23,8 +23,42 @@ impl Block {
     }
 }
 
-/// Overlaps that all passes together look at, at most; the first pass is made in any case.
-const MOST_WORK: u64 = 200_000_000;
+/// How long a packing is sought, and what is good enough.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effort {
+    /// Overlaps that all passes together look at, at most; the first pass is made in any case.
+    pub(crate) most_work: u64,
+    /// A packing of so few bytes is not improved.
+    pub(crate) enough: u64,
+}
+
+impl Default for Effort {
+    fn default() -> Effort {
+        Effort {
+            most_work: 200_000_000,
+            enough: 0,
+        }
+    }
+}
+
+/// The ties of blocks to one another, and to an arena that is in use.
+#[derive(Clone, Debug)]
+pub(crate) struct Ties {
+    /// The address of each block that stays where it is.
+    pub(crate) fixed: Vec<Option<u64>>,
+    /// Of each block another that lies at the same address at other times; itself if there is none.
+    pub(crate) fellows: Vec<u32>,
+}
+
+impl Ties {
+    /// None at all.
+    pub(crate) fn none(blocks: &[Block]) -> Ties {
+        Ties {
+            fixed: vec![None; blocks.len()],
+            fellows: (0..blocks.len() as u32).collect(),
+        }
+    }
+}
 
 /// Passes without a better packing after which the search ends.
 const PATIENCE: u32 = 150;
@@ -36,9 +70,15 @@ const SLACK: f64 = 0.02;
 ///
 /// Takes time linear in the pairs of blocks in use at the same time, up to a logarithm, for each of a few hundred
 /// passes at most.
-pub(super) fn pack(blocks: &[Block], alignment: u64, seed: u64) -> Addresses {
-    let mut packing = Packing::new(blocks, alignment);
-    let least = packing.least();
+pub(crate) fn pack(
+    blocks: &[Block],
+    ties: &Ties,
+    alignment: u64,
+    seed: u64,
+    effort: Effort,
+) -> Addresses {
+    let mut packing = Packing::new(blocks, ties, alignment);
+    let least = packing.least().max(effort.enough);
     let fullest = packing.fullest();
     let end = blocks.iter().map(|block| block.end).max().unwrap_or(0);
     let mut rng = Rng::new(seed);
@@ -52,9 +92,9 @@ pub(super) fn pack(blocks: &[Block], alignment: u64, seed: u64) -> Addresses {
             let at = block as usize;
             std::cmp::Reverse(key(&packing.blocks[at], fullest[at], end))
         });
-        let most = MOST_WORK / KEYS.len() as u64 * searches;
+        let most = effort.most_work / KEYS.len() as u64 * searches;
         packing.improve(order, least, most, &mut rng, &mut best);
-        if best.bytes == least || packing.work > MOST_WORK {
+        if best.bytes <= least || packing.work > effort.most_work {
             break;
         }
     }
@@ -107,6 +147,13 @@ struct Packing {
     /// A tree over the list: of each part the latest end of the blocks that were placed; 0 if none was.
     ends: Vec<u32>,
     offsets: Vec<u64>,
+    /// Of each block the fellow.
+    fellows: Vec<u32>,
+    /// The blocks that stay where they are.
+    fixed: Vec<(u32, u64)>,
+    /// Of each block the pass in which it was placed last.
+    placed_in: Vec<u64>,
+    pass: u64,
     /// The ranges of addresses that are taken where a block is placed.
     taken: Vec<(u64, u64)>,
     /// Overlaps looked at.
@@ -114,7 +161,7 @@ struct Packing {
 }
 
 impl Packing {
-    fn new(blocks: &[Block], alignment: u64) -> Packing {
+    fn new(blocks: &[Block], ties: &Ties, alignment: u64) -> Packing {
         let aligned = blocks.iter().map(|&block| Block {
             bytes: block.bytes.next_multiple_of(alignment),
             ..block
@@ -131,6 +178,13 @@ impl Packing {
             starts: starts.collect(),
             ends: vec![0; 2 * blocks.len().next_power_of_two()],
             offsets: vec![0; blocks.len()],
+            fellows: ties.fellows.clone(),
+            fixed: (0..)
+                .zip(&ties.fixed)
+                .filter_map(|(block, at)| Some((block, (*at)?)))
+                .collect(),
+            placed_in: vec![0; blocks.len()],
+            pass: 0,
             taken: Vec::new(),
             work: 0,
             blocks,
@@ -213,7 +267,7 @@ impl Packing {
                 best.offsets.clone_from(&self.offsets);
                 idle = 0;
             }
-            if current == least || idle == PATIENCE || self.work > most_work {
+            if current <= least || idle == PATIENCE || self.work > most_work {
                 return;
             }
             idle += 1;
@@ -235,12 +289,23 @@ impl Packing {
     /// Places all blocks in this order. Returns the bytes that they take.
     fn pack(&mut self, order: &[u32]) -> u64 {
         self.ends.fill(0);
+        self.pass += 1;
         let mut most = 0;
+        for index in 0..self.fixed.len() {
+            let (block, offset) = self.fixed[index];
+            most = most.max(self.put(block, offset));
+        }
         for &block in order {
-            let Block { bytes, start, end } = self.blocks[block as usize];
-            let before = self.starts.partition_point(|&other| other < end);
+            if self.placed_in[block as usize] == self.pass {
+                continue;
+            }
+            let fellow = self.fellows[block as usize];
+            let bytes = self.blocks[block as usize].bytes;
             self.taken.clear();
-            self.list(1, 0, self.ends.len() / 2, before, start);
+            self.list_beside(block);
+            if fellow != block {
+                self.list_beside(fellow);
+            }
             self.work += 1 + self.taken.len() as u64;
             self.taken.sort_unstable();
             let mut offset = 0;
@@ -250,11 +315,28 @@ impl Packing {
                 }
                 offset = offset.max(to);
             }
-            self.offsets[block as usize] = offset;
-            most = most.max(offset + bytes);
-            self.note(self.places[block as usize] as usize, end);
+            most = most.max(self.put(block, offset));
+            if fellow != block {
+                self.put(fellow, offset);
+            }
         }
         most
+    }
+
+    /// Places a block; returns where it ends.
+    fn put(&mut self, block: u32, offset: u64) -> u64 {
+        let Block { bytes, end, .. } = self.blocks[block as usize];
+        self.offsets[block as usize] = offset;
+        self.placed_in[block as usize] = self.pass;
+        self.note(self.places[block as usize] as usize, end);
+        offset + bytes
+    }
+
+    /// Lists the addresses of placed blocks that are in use while a block is.
+    fn list_beside(&mut self, block: u32) {
+        let Block { start, end, .. } = self.blocks[block as usize];
+        let before = self.starts.partition_point(|&other| other < end);
+        self.list(1, 0, self.ends.len() / 2, before, start);
     }
 
     /// Lists the addresses of placed blocks in this part of the tree that are among the first in the list and end after
@@ -317,6 +399,10 @@ mod tests {
         Block { bytes, start, end }
     }
 
+    fn packed(blocks: &[Block], alignment: u64) -> Addresses {
+        pack(blocks, &Ties::none(blocks), alignment, 0, Effort::default())
+    }
+
     /// The fewest bytes, found by all orders: in one of them first fit is best.
     fn fewest(blocks: &[Block]) -> u64 {
         fn extend(packing: &mut Packing, order: &mut Vec<u32>, best: &mut u64) {
@@ -333,7 +419,7 @@ mod tests {
                 }
             }
         }
-        let (mut best, mut packing) = (u64::MAX, Packing::new(blocks, 1));
+        let (mut best, mut packing) = (u64::MAX, Packing::new(blocks, &Ties::none(blocks), 1));
         extend(&mut packing, &mut Vec::new(), &mut best);
         best
     }
@@ -345,7 +431,7 @@ mod tests {
             alignment in 0u32..7,
         ) {
             let blocks: Vec<Block> = drawn.iter().map(|&(bytes, start, long)| block(bytes, start, start + long)).collect();
-            let placed = pack(&blocks, 1 << alignment, 0);
+            let placed = packed(&blocks, 1 << alignment);
             for (at, one) in blocks.iter().enumerate() {
                 let offset = placed.offsets[at];
                 prop_assert_eq!(offset % placed.alignment, 0);
@@ -357,9 +443,9 @@ mod tests {
                     prop_assert!(!together || apart);
                 }
             }
-            let least = Packing::new(&blocks, 1 << alignment).least();
+            let least = Packing::new(&blocks, &Ties::none(&blocks), 1 << alignment).least();
             prop_assert!(placed.bytes >= least);
-            prop_assert_eq!(pack(&blocks, 1 << alignment, 0), placed);
+            prop_assert_eq!(packed(&blocks, 1 << alignment), placed);
         }
 
         #[test]
@@ -367,7 +453,7 @@ mod tests {
             drawn in prop::collection::vec((1u64..10, 0u32..8, 1u32..6), 1..7),
         ) {
             let blocks: Vec<Block> = drawn.iter().map(|&(bytes, start, long)| block(bytes, start, start + long)).collect();
-            prop_assert_eq!(pack(&blocks, 1, 0).bytes, fewest(&blocks));
+            prop_assert_eq!(packed(&blocks, 1).bytes, fewest(&blocks));
         }
     }
 
@@ -381,12 +467,29 @@ mod tests {
             block(1, 0, 4),
             block(3, 3, 4),
         ];
-        let least = Packing::new(&blocks, 1).least();
-        assert_eq!(pack(&blocks, 1, 0).bytes, least);
+        let least = Packing::new(&blocks, &Ties::none(&blocks), 1).least();
+        assert_eq!(packed(&blocks, 1).bytes, least);
     }
 
     #[test]
     fn no_blocks_take_no_bytes() {
-        assert_eq!(pack(&[], 64, 0).bytes, 0);
+        assert_eq!(packed(&[], 64).bytes, 0);
+    }
+
+    #[test]
+    fn fellows_lie_at_one_address_and_what_is_fixed_stays() {
+        // What lives at the end lies where its like did at the start, beside a block in the middle of the arena.
+        let blocks = [
+            block(4, 0, 2),
+            block(8, 0, 9),
+            block(4, 5, 9),
+            block(2, 1, 7),
+        ];
+        let mut ties = Ties::none(&blocks);
+        ties.fixed[1] = Some(6);
+        (ties.fellows[0], ties.fellows[2]) = (2, 0);
+        let placed = pack(&blocks, &ties, 1, 0, Effort::default());
+        assert_eq!(placed.offsets, [0, 6, 0, 4]);
+        assert_eq!(placed.bytes, 14);
     }
 }

@@ -1,7 +1,7 @@
 //! Plans that are given addresses.
 
-use super::blocks::blocks;
-use super::packing::pack;
+use super::blocks::{blocks, Blocks};
+use super::packing::{pack, Effort, Ties};
 use crate::step::plan::step_plan::StepPlan;
 use crate::step::verify::fault::Fault;
 use crate::step::verify::verifier::verify;
@@ -52,7 +52,7 @@ pub fn place(events: &[Event], plan: StepPlan, alignment: u64) -> Result<StepPla
         ..plan
     };
     verify(events, &plan)?;
-    let blocks = blocks(events, &plan.steps);
+    let Blocks { blocks, .. } = blocks(events, &plan.steps, 1);
     let largest = |bytes: u64| u128::from(bytes) + u128::from(alignment);
     if blocks
         .iter()
@@ -63,7 +63,13 @@ pub fn place(events: &[Event], plan: StepPlan, alignment: u64) -> Result<StepPla
         return Err(Fault::TooLarge);
     }
     Ok(StepPlan {
-        addresses: Some(pack(&blocks, alignment, plan.seed)),
+        addresses: Some(pack(
+            &blocks,
+            &Ties::none(&blocks),
+            alignment,
+            plan.seed,
+            Effort::default(),
+        )),
         ..plan
     })
 }

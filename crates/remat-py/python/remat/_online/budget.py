@@ -47,9 +47,10 @@ class budget:
       ``"bytes"`` of its arguments and results, so that two runs of a program evict the same.
     - ``plan="auto"`` looks for steps that repeat and recompute, plans them in the background, and follows the plan from
       then on, wherever the program does what it did before; ``"off"`` leaves all to the policy. By default it is
-      ``"auto"``, and ``"off"`` for a run that names a ``policy``, in an arena, and with ``costs="bytes"``. Plans are
-      kept in the folder ``REMAT_CACHE`` (by default ``~/.cache/remat``; ``off`` keeps none), and are there when the
-      program runs again within the same budget. A file that ``plan_out`` wrote is followed, and no other plan made.
+      ``"auto"``, and ``"off"`` for a run that names a ``policy``, and with ``costs="bytes"``. Plans are kept in the
+      folder ``REMAT_CACHE`` (by default ``~/.cache/remat``; ``off`` keeps none), and are there when the program runs
+      again within the same budget; those of an arena are not kept. A file that ``plan_out`` wrote is followed, and no
+      other plan made.
     - ``plan_out`` is a file that the plans of the run are written to, for ``plan``.
 
     Raises ``ValueError`` for a budget or policy that makes no sense, :class:`remat.RematError` for nested budgets.

@@ -81,15 +81,17 @@ def choose_plans(
     costs: Costs,
 ) -> Plans:
     """Whether steps are planned, and the files of plans. By default they are, unless the run asks for something that
-    plans change: the decisions of a policy by name, an arena, or runs that are alike.
+    plans change: the decisions of a policy by name, or runs that are alike.
 
-    ``ValueError`` for a plan that there is not, or not in this pool, and for a file to write where no plan is made.
+    ``ValueError`` for a plan that there is not, for a file to write where no plan is made, and for files in an arena:
+    a plan names addresses of one run there.
     """
     if plan is None:
-        alike = policy is not None or pool == "arena" or costs == "bytes"
+        alike = policy is not None or costs == "bytes"
         plan = "off" if alike and out is None else "auto"
-    if plan != "off" and pool == "arena":
-        raise ValueError(f"plan {plan!r}: steps are planned for counted bytes; take pool 'fungible', or plan 'off'")
+    if pool == "arena" and (out is not None or plan not in PLANS):
+        name, file = ("plan", plan) if out is None else ("plan_out", out)
+        raise ValueError(f"{name} {file!r}: plans of an arena are for one run; take plan 'auto', or pool 'fungible'")
     if plan not in PLANS:
         if not os.path.exists(plan):
             raise ValueError(f"plan {plan!r}: expected 'auto', 'off' or a file of plans; there is no such file")
@@ -100,4 +102,5 @@ def choose_plans(
         if out is not None:
             raise ValueError(f"plan_out {out!r}: with plan 'off' no plan is made; take plan 'auto'")
         return NO_PLANS
-    return Plans("auto", out=None if out is None else os.fspath(out), cache=plan_cache(costs))
+    cache = plan_cache(costs) if pool != "arena" else None
+    return Plans("auto", out=None if out is None else os.fspath(out), cache=cache)

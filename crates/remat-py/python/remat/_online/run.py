@@ -49,6 +49,19 @@ class PlanStats:
     ops: int
     #: Planned steps that went on otherwise than planned.
     departures: int
+    #: Blocks that were taken at the addresses of a plan; this and the next four are ``None`` unless ``pool="arena"``.
+    placed: int | None
+    #: Blocks of which the planned address was not free, and that were placed as without a plan.
+    displaced: int | None
+    #: Blocks that were copied to their places as a planned step began: once, and again after a departure.
+    settled: int | None
+    #: Blocks that were copied otherwise, in the steps that were run as planned.
+    moves: int | None
+    #: Searches for storages to evict, in these steps.
+    searches: int | None
+    #: Bytes of an arena that holds the plan made last, and the most bytes that this plan counts at a time.
+    placed_bytes: int | None
+    planned_peak: int | None
     #: Overhead of the steps that were run as planned; ``None`` before the first.
     overhead: float | None
     #: Overhead in the plan made last; ``None`` before the first.
@@ -62,6 +75,13 @@ class PlanStats:
         return (
             f"{self.steps} steps as planned, {self.overhead:.1%} recomputing "
             f"(plan {self.planned_overhead:.1%}, at least {self.least_overhead:.1%})"
+            + ("" if self.placed is None else f", {self._places()}")
+        )
+
+    def _places(self) -> str:
+        return (
+            f"{self.placed} blocks placed as planned, {self.displaced} otherwise, "
+            f"{self.moves} moved, {self.searches} searches"
         )
 
 

@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         "--plan",
         metavar="auto|off|FILE",
         help="auto: plan steps that repeat in the background, and follow the plan; off: leave all to the policy; FILE: "
-        "follow the plans that --plan-out wrote (default: auto; off with --policy, --pool arena or --costs bytes)",
+        "follow the plans that --plan-out wrote (default: auto; off with --policy or --costs bytes)",
     )
     p.add_argument("--plan-out", metavar="FILE", help="write the plans of the run, for --plan")
     p.add_argument(

@@ -1,0 +1,71 @@
+"""In an arena, planned steps have their blocks at planned addresses: nothing moves, nothing is searched for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from preloaded_arena import LIBRARY
+from process import PYTHON, program, ran
+
+# Trains until a plan was adopted, then goes on; prints the counters of each part, and whether the bits are those of the
+# plain run.
+TRAINING = """
+    import dataclasses, json, sys
+    import remat, test_planned_steps as t
+    from bits import bits, differences
+    from repeated_steps import Trainer, until_planned
+
+    departure = getattr(t, sys.argv[1])
+    with remat.budget(t.within(0.7), pool="arena", plan="auto", costs="bytes") as run:
+        trainer = Trainer()
+        warm = sum(2 for _ in until_planned(run, trainer.train))
+        parts = []
+        for act in [*[trainer.train] * 2, lambda: departure(trainer), *[trainer.train] * 6]:
+            act()
+            parts.append(dataclasses.asdict(run.stats().plan))
+        found = bits(trainer.result())
+    stats = run.stats()
+    plain = Trainer()
+    for _ in range(warm + 2):
+        plain.train()
+    departure(plain)
+    for _ in range(6):
+        plain.train()
+    told = {
+        "alike": not differences(bits(plain.result()), found),
+        "within": stats.arena.high_water <= stats.arena.capacity,
+        "spills": stats.arena.spills,
+        "parts": parts,
+    }
+    print(json.dumps(told))
+"""
+
+
+def trained(tmp_path: Path, departure: str) -> dict[str, Any]:
+    script = program(tmp_path, TRAINING)
+    ended = ran(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script, departure])
+    assert ended.code == 0, ended.err
+    told: dict[str, Any] = json.loads(ended.out)
+    assert told["alike"] and told["within"] and told["spills"] == 0
+    return told
+
+
+def test_planned_steps_move_nothing_and_search_for_nothing(tmp_path: Path) -> None:
+    first, *_, last = trained(tmp_path, "nothing")["parts"]
+    assert last["steps"] - first["steps"] >= 6
+    assert last["placed"] - first["placed"] > 100 * (last["steps"] - first["steps"])
+    assert {last[name] - first[name] for name in ("displaced", "settled", "moves", "searches")} == {0}
+    assert last["planned_peak"] <= last["placed_bytes"] <= 1.06 * last["planned_peak"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("departure", ["smaller_batch", "exception_amid_a_step", "evaluation"])
+def test_steps_are_placed_as_planned_again_after_a_departure(tmp_path: Path, departure: str) -> None:
+    parts = trained(tmp_path, departure)["parts"]
+    rejoined, last = parts[-4], parts[-1]
+    assert last["steps"] - rejoined["steps"] == 3
+    assert last["placed"] > rejoined["placed"]
+    assert {last[name] - rejoined[name] for name in ("displaced", "settled", "moves", "searches")} == {0}
