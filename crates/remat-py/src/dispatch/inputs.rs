@@ -10,6 +10,7 @@ use crate::call::arguments::{Class, Registry, Resolved};
 use crate::call::stacked::Stacked;
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
+use crate::timeline::MemoryKind;
 use crate::tracking::storages::LiveId;
 
 impl State {
@@ -37,6 +38,7 @@ impl State {
             };
             if self.torch.class_of(&object)? == Class::Parameter {
                 self.executor.pin(py, id)?;
+                self.executor.storages.note_kind(id, MemoryKind::Parameter);
             }
         }
         Ok(())

@@ -26,6 +26,7 @@ use crate::ffi::fastcall::call_one;
 use crate::ffi::layout::Impl;
 use crate::ffi::shell;
 use crate::ffi::watch::Watched;
+use crate::timeline::MemoryKind;
 use crate::tracking::storages::{Contents, LiveId};
 
 impl State {
@@ -484,6 +485,7 @@ impl State {
                 let storage = unsafe { tensor.storage(torch.boxed) };
                 if let Some((id, _)) = self.executor.storages.find_at(storage) {
                     self.executor.pin(py, id)?;
+                    self.executor.storages.note_kind(id, MemoryKind::Gradient);
                 }
             }
         }

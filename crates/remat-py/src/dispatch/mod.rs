@@ -24,6 +24,7 @@ mod run;
 mod running;
 mod session;
 mod settings;
+mod seen;
 mod sizes;
 mod state;
 mod stats;

@@ -14,6 +14,7 @@ use crate::call::invocation::Invocation;
 use crate::call::record::GradMode;
 use crate::ffi::autograd;
 use crate::ffi::fastcall::call_one;
+use crate::timeline::MemoryKind;
 
 impl State {
     /// Runs one call, or says that the caller must run it.
@@ -89,6 +90,7 @@ impl State {
         }
         if func.accumulates && self.is_accumulating(result.py())? {
             self.pin_tensor(result)?;
+            self.note_kind(result, MemoryKind::Gradient);
         }
         Ok(())
     }
@@ -119,6 +121,7 @@ impl State {
             {
                 self.set_current(&call.func.name);
                 self.pin_tensor(&value)?;
+                self.note_kind(&value, MemoryKind::Parameter);
             }
         }
         Ok(())

@@ -19,6 +19,7 @@ use crate::call::signature::{Predicted, Signature};
 use crate::executor::{fresh, Yield};
 use crate::ffi::fastcall::call_one;
 use crate::ffi::layout::Guard;
+use crate::timeline::Recorder;
 use crate::tracking::storages::{Buffer, LiveId};
 
 /// Runs of an op that finds no room in the arena; before each, more is evicted.
@@ -369,6 +370,9 @@ impl State {
 
     /// Announces an op and performs the engine's steps, without regard to addresses.
     pub(super) fn begin_counted(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
+        if self.executor.storages.timeline.is_some() {
+            self.look(py, spec)?;
+        }
         self.executor.drop_unreferenced_if_many(py)?;
         let op = loop {
             match self.begin_once(py, spec) {
@@ -379,6 +383,9 @@ impl State {
         };
         self.executor.hold_newly_pinned(py)?;
         self.executor.running = Some(op);
+        if let Some(timeline) = &self.executor.storages.timeline {
+            timeline.tell(Recorder::begun);
+        }
         Ok(op)
     }
 

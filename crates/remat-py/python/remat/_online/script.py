@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .. import _native
 from .._memory.amounts import amount_of
-from .choices import COSTS, DEFAULT_POLICIES, POOLS
+from .choices import COSTS, DEFAULT_POLICIES, POOLS, check_timeline
 from .launch import launch, launcher_of, of_rank, refusal
 from .program import add_arguments, fail, find, missing
 from .reports import Reports, log_of
@@ -24,6 +24,7 @@ _EXAMPLES = """examples:
   remat run --budget 2GiB --pool arena train.py
   remat run --budget 2GiB --plan-out train.plan.json train.py
   remat run --budget 80% -m train --epochs 3
+  remat run --budget 2GiB --timeline run.html train.py
   remat run --budget auto --report run.json train.py
   remat run --budget 2GiB --nproc 2 --report run-{rank}.json train.py
 
@@ -55,6 +56,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--policy", help=f"eviction policy (default: {counted}, in an arena {arena}; list: remat policies)")
     p.add_argument("--device", help="device the budget is of (default: the accelerator if used, else cpu)")
     p.add_argument("--trace", metavar="FILE", help="record the run; .zst and .gz are packed")
+    p.add_argument(
+        "--timeline",
+        metavar="FILE",
+        help="show memory over time by kind, evictions and replays: a page (.html), a trace for Perfetto (.json), a "
+        "snapshot for torch's memory_viz (.pickle)",
+    )
     p.add_argument("--report", metavar="FILE", help="write what the run came to as JSON, after an error too")
     p.add_argument("--seed", type=int, default=0, help="seed of the random policy (default: 0)")
     p.add_argument("--thrash-limit", type=float, metavar="X", help="give up at X times the script's own op time")
@@ -110,6 +117,7 @@ def _budget(options: argparse.Namespace) -> budget:
         amount_of(amount)
     if options.policy is not None:
         _native.check_policy(options.policy)
+    check_timeline(options.timeline)
     # Torch takes a second or two to load: what is wrong with the arguments is said before.
     from .budget import budget
 
@@ -124,6 +132,7 @@ def _budget(options: argparse.Namespace) -> budget:
         costs=options.costs,
         plan=options.plan,
         plan_out=options.plan_out,
+        timeline=options.timeline,
     )
     names_device = isinstance(asked, dict) or options.device is not None
     return context if names_device or options.pool == "arena" else context._following_accelerator()
