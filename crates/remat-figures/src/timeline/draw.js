@@ -35,8 +35,7 @@ Object.assign(timeline, (() => {
     drawSteps();
     const asked = new URLSearchParams(location.hash.slice(1));
     const named = run.kept.findIndex((step) => String(step.number) === asked.get('step'));
-    const steadiest = run.kept.findLastIndex((step) => step.roles.includes('the highest peak'));
-    show(named >= 0 ? named : Math.max(steadiest, 0));
+    show(named >= 0 ? named : typical());
     if (asked.get('from')) zoom(Number(asked.get('from')), Number(asked.get('to')));
     if (asked.get('at')) point(Number(asked.get('at')));
 
@@ -57,6 +56,14 @@ Object.assign(timeline, (() => {
       const next = state.kept + (by ?? 0);
       if (by && run.kept[next] && !event.altKey && !event.ctrlKey && !event.metaKey) show(next);
     });
+
+    // The kept step of the kind that most steps are of; the last one of them.
+    function typical() {
+      const kinds = new Map();
+      run.lines.forEach((line) => kinds.set(line.kind, (kinds.get(line.kind) ?? 0) + line.count));
+      const most = run.kept.map((step) => kinds.get(step.kind) ?? 0);
+      return most.lastIndexOf(Math.max(...most));
+    }
 
     // All steps.
 
@@ -160,9 +167,20 @@ Object.assign(timeline, (() => {
       const hue = hues(), { step, from, to } = state;
       const chosen = timeline.thinned(step, from, to, PARTS);
       const wide = Math.max(at('step').clientWidth - 110, 300), pixel = (to - from) / wide;
-      const line = (kind, layer) => ({ name: kind, type: 'line', stack: 'memory', step: 'end', symbol: 'none', silent: true,
-        lineStyle: { width: 0 }, areaStyle: { color: hue[kind], opacity: 1 }, itemStyle: { color: hue[kind] },
-        data: chosen.map((at) => [step.times[at], step.series[layer][at]]) });
+      // Drawn here rather than by lines of the library, which leaves out points that lie close together.
+      const pile = (params, api) => {
+        const below = chosen.map(() => 0), xs = chosen.map((at) => api.coord([step.times[at], 0])[0]);
+        const y = (value) => api.coord([0, value])[1];
+        let lower = xs.flatMap((x, index) => index ? [[x, y(0)], [x, y(0)]] : [[x, y(0)]]);
+        const children = ORDER.map((kind, layer) => {
+          chosen.forEach((at, index) => below[index] += step.series[layer][at]);
+          const upper = xs.flatMap((x, index) => index ? [[x, y(below[index - 1])], [x, y(below[index])]] : [[x, y(below[0])]]);
+          const points = [...upper, ...[...lower].reverse()];
+          lower = upper;
+          return { type: 'polygon', shape: { points }, style: { fill: hue[kind] } };
+        });
+        return { type: 'group', children };
+      };
       const inside = step.evictions.filter(({ at }) => at >= from && at <= to);
       const marks = [...inside].sort((a, b) => b.bytes - a.bytes).slice(0, MOST_MARKS);
       const largest = Math.max(1, ...step.evictions.map(({ bytes }) => bytes));
@@ -180,10 +198,10 @@ Object.assign(timeline, (() => {
         return { type: 'rect', style: { fill: hue[span.look] },
           shape: { x, y: y - height / 2, width: Math.max(end - x, 0.8), height } };
       };
-      const top = Math.max(budget ?? 0, step.highest) * 1.08;
+      const top = Math.max(budget ?? 0, step.highest) * 1.08, span = to - from;
       const x = (index, shown) => ({ type: 'value', gridIndex: index, min: 0, max: step.took, splitLine: { show: false },
         axisLine: { show: index === 0, onZero: false, lineStyle: { color: hue.soft } }, axisTick: { show: shown },
-        axisLabel: { show: shown, color: hue.soft, formatter: (value) => `${Number(value.toFixed(3))} ms`, hideOverlap: true,
+        axisLabel: { show: shown, color: hue.soft, formatter: (value) => span > 3000 ? `${Number((value / 1000).toFixed(3))} s` : `${Number(value.toFixed(3))} ms`, hideOverlap: true,
           showMinLabel: true, showMaxLabel: false },
         axisPointer: { show: true, label: { show: false }, lineStyle: { color: hue.ink, opacity: 0.5, type: 'solid' } } });
       charts.step.setOption({
@@ -201,11 +219,14 @@ Object.assign(timeline, (() => {
         ],
         tooltip: tip(hue, { trigger: 'axis', formatter: (points) => stepTip(points[0]?.axisValue ?? 0, hue) }),
         series: [
-          ...ORDER.map(line), gone,
-          { type: 'line', data: [], markLine: budgetLine(hue) },
+          { type: 'custom', renderItem: pile, silent: true, clip: true, data: [[from, 0]], markLine: budgetLine(hue) },
+          // What the pointer finds.
+          { type: 'line', symbol: 'none', silent: true, lineStyle: { width: 0 }, emphasis: { disabled: true },
+            data: chosen.map((at) => [step.times[at], step.totals[at]]) },
+          gone,
           { type: 'custom', renderItem: lane, silent: true, clip: true, xAxisIndex: 1, yAxisIndex: 1, encode: { x: 0, y: 1 },
             data: lanes.map(([row, span]) => [span.from, row]) },
-          // The pointer's line needs a point below it in each part of the lower grid.
+          // The pointer's line goes through both grids.
           { type: 'line', xAxisIndex: 1, yAxisIndex: 1, symbol: 'none', silent: true, lineStyle: { width: 0 },
             data: chosen.map((at) => [step.times[at], 0]) },
         ],
@@ -270,7 +291,7 @@ Object.assign(timeline, (() => {
       if (budget) key('┅', hue.budget, 'budget');
       key('▼', hue.budget, 'eviction');
       key('▮', hue.replay, 'replay');
-      for (const phase of run.phases) key('▮', hue[phase], `ops: ${phase}`);
+      for (const phase of run.phases) key('▮', hue[phase], phase);
     }
 
     // Axes and lines that both charts share.
@@ -278,14 +299,14 @@ Object.assign(timeline, (() => {
     function amount(hue, index, top) {
       const unit = 2 ** Math.floor(Math.log2(Math.max(top, 8) / 4));
       const interval = [1, 1.5, 2].map((times) => times * unit).find((step) => top / step <= 5) ?? 2 * unit;
-      return { type: 'value', gridIndex: index, min: 0, max: top, interval, splitLine: { lineStyle: { color: hue.grid } },
-        axisLabel: { color: hue.soft, fontSize: 11.5, showMaxLabel: false, formatter: bytes } };
+      return { type: 'value', gridIndex: index, min: 0, max: top, interval, axisTick: { show: false }, splitLine: { lineStyle: { color: hue.grid } },
+        axisLabel: { color: hue.soft, fontSize: 11.5, showMaxLabel: false, formatter: (value) => bytes(value).replace(/\.0+ /, ' ') } };
     }
 
     function budgetLine(hue) {
       if (!budget) return undefined;
       return { silent: true, symbol: 'none', data: [{ yAxis: budget }], lineStyle: { color: hue.budget, type: [6, 4], width: 1.6 },
-        label: { formatter: `budget ${bytes(budget)}`, position: 'insideEndTop', color: hue.budget, fontSize: 11.5, fontWeight: 600 } };
+        label: { formatter: `budget ${bytes(budget).replace(/\.0+ /, ' ')}`, position: 'insideEndTop', color: hue.budget, fontSize: 11.5, fontWeight: 600 } };
     }
 
     function tip(hue, more) {
@@ -304,7 +325,7 @@ Object.assign(timeline, (() => {
       const name = argv[0].replace(/^.*\//, '') || 'a run';
       document.title = `${name}: timeline`;
       document.querySelector('h1').textContent = [name, ...argv.slice(1)].join(' ');
-      at('about').textContent = [device, budget ? `budget ${bytes(budget)}` : 'no budget', `${count(run.count)} steps`,
+      at('about').textContent = [device, budget ? `budget ${bytes(budget).replace(/\.0+ /, ' ')}` : 'no budget', `${count(run.count)} steps`,
         seconds ? `${seconds.toFixed(1)} s` : '', `torch ${torch}`].filter(Boolean).join(' · ');
       const cards = [];
       if (peak !== undefined) cards.push([bytes(peak), budget ? `peak, ${percent(peak, budget)} of the budget` : 'peak']);
