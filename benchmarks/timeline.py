@@ -47,6 +47,8 @@ def resnet20() -> Step:
     return step
 
 
+HEADER = ["model", "budget", "ops", "off ms", "on ms", "on / off", "range", "warm-up + ms", "losses"]
+
 STEPS: dict[str, Callable[[], Step]] = {"resnet20": resnet20, "llama": MODELS["llama"]}
 
 
@@ -92,7 +94,7 @@ def main() -> int:
     budgets, rounds, steps = asked.budgets.split(","), asked.rounds, asked.steps
     if asked.quick:
         budgets, rounds, steps = ["ample"], 1, 1
-    print(heading(["model", "budget", "ops", "off ms", "on ms", "on / off", "range", "warm-up + ms", "losses"], texts=2))
+    print(heading(HEADER, texts=2))
     same = True
     with tempfile.TemporaryDirectory() as folder:
         for model in asked.models.split(","):

@@ -330,7 +330,7 @@ Object.assign(timeline, (() => {
       const cards = [];
       if (peak !== undefined) cards.push([bytes(peak), budget ? `peak, ${percent(peak, budget)} of the budget` : 'peak']);
       const all = (key) => run.steps[key].reduce((all, value) => all + value, 0);
-      cards.push([count(evictions ?? all('evictions')), `evictions, ${bytes(all('evicted'))} in all`]);
+      cards.push([count(evictions ?? all('evictions')), `evictions, ${bytes(all('evicted'))} of what the program holds`]);
       const part = again !== undefined && seconds ? `, ${percent(again, seconds)} of the time` : '';
       cards.push([count(recomputed ?? all('replays')), `ops recomputed${part}`]);
       if (slowdown !== undefined) cards.push([`${slowdown.toFixed(2)}×`, 'as long as without a budget, about']);

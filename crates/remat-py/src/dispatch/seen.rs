@@ -1,4 +1,4 @@
-//! What a timeline wants to know of an op before it runs: whether autograd runs it, and at its first sight the module
+//! Told to a timeline of an op before it runs: whether autograd runs it, and at its first sight the module
 //! and the line that asked for it.
 
 use std::time::Instant;
@@ -9,7 +9,7 @@ use remat_core::OpSpec;
 use super::state::State;
 use crate::ffi::autograd;
 use crate::ffi::fastcall::call_one;
-use crate::timeline::{Coming, MemoryKind, Looked, Site};
+use crate::timeline::{Coming, Looked, MemoryKind, Site};
 
 /// A site as Python tells it: module, file, line, function, and in backward passes the number of autograd's node.
 type ToldSite = (String, String, u32, String, Option<u64>);

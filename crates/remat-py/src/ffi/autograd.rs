@@ -136,8 +136,9 @@ pub fn register_autograd(cpu: &str) -> PyResult<()> {
             pass: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> i32>(pass),
             node: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut OwnedNode)>(node),
             accumulates: table as usize + 2 * size_of::<usize>(), // behind the offset and the type
-            next_node: next
-                .map(|next| std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(next)),
+            next_node: next.map(|next| {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(next)
+            }),
         }
     };
     let _ = AUTOGRAD.set(autograd);

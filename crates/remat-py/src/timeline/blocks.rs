@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::places::PlaceId;
 
-/// What memory is for.
+/// The use of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MemoryKind {
@@ -13,7 +13,7 @@ pub enum MemoryKind {
     Parameter,
     /// Gradients that autograd left in leaves.
     Gradient,
-    /// What an optimizer keeps from step to step.
+    /// Kept by an optimizer from step to step.
     OptimizerState,
     /// Results of ops of the forward pass.
     Activation,

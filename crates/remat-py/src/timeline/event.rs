@@ -1,4 +1,4 @@
-//! What happens in a step.
+//! The events of a step.
 
 use super::blocks::{Block, BlockId};
 use super::places::PlaceId;

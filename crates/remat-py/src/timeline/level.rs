@@ -19,7 +19,7 @@ impl Level {
     }
 }
 
-/// What a step came to.
+/// A step in a few numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
     /// Bytes where they were most.

@@ -4,11 +4,12 @@
 //! | --- | --- |
 //! | `blocks` | the memory of storages, by kind |
 //! | `places` | ops at their places in a step, each with its module and line |
-//! | `event` | what happens in a step |
+//! | `event` | the events of a step |
 //! | `level` | bytes by kind from event to event |
 //! | `steps` | steps that are kept in detail, and all others in a few numbers |
-//! | `recorder` | all of these, told what the session does |
-//! | `told` | what was recorded, as JSON |
+//! | `recorder` | all of these, told of the session's ops |
+//! | `memory` | the same, told of its storages |
+//! | `told` | the recording as JSON |
 //!
 //! A step is kept in detail if it is the first, the last or the worst, or the first of its kind. So a recording stays
 //! as small as a few steps, however long the run is.
@@ -16,6 +17,7 @@
 mod blocks;
 mod event;
 mod level;
+mod memory;
 mod places;
 mod recorder;
 mod steps;

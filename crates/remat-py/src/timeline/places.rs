@@ -58,7 +58,7 @@ pub(super) struct Place {
     pub(super) phase: Phase,
 }
 
-/// What ops at a place came to in the whole run. Times are ticks.
+/// The sums of ops at a place in the whole run. Times are ticks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cost {
     pub(super) ops: u64,

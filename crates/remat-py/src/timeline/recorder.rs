@@ -2,9 +2,9 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use remat_core::{DeviceId, OpId, OpSpec, StorageId};
+use remat_core::{DeviceId, OpId, OpSpec};
 
-use super::blocks::{Blocks, MemoryKind, LiveId};
+use super::blocks::Blocks;
 use super::event::{Detail, Event, TICK};
 use super::level::sum;
 use super::places::{Phase, PlaceId, Places, Site, NOWHERE};
@@ -14,7 +14,7 @@ use super::steps::{Line, Steps};
 const MOST_OPS: u64 = 1 << 16;
 const MOST_EVENTS: usize = 1 << 17;
 
-/// What is to be done before an op is announced.
+/// To be done before an op is announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coming {
     /// Nothing.
@@ -54,21 +54,21 @@ pub struct Recorder {
     pub(super) blocks: Blocks,
     pub(super) places: Places,
     pub(super) steps: Steps,
-    detail: Detail,
+    pub(super) detail: Detail,
     /// When the step began.
     began: u64,
     /// Ops in it.
     ops: u64,
     /// The time of the latest event.
-    now: u64,
-    phase: Phase,
+    pub(super) now: u64,
+    pub(super) phase: Phase,
     /// Whether an optimizer's step runs.
     updating: bool,
     /// The place of the op that comes or ran last, and when it began.
-    place: PlaceId,
-    at: u64,
+    pub(super) place: PlaceId,
+    pub(super) at: u64,
     /// The replay that runs, as an index of its event.
-    replay: Option<usize>,
+    pub(super) replay: Option<usize>,
     /// The places of ops that may be replayed, by op.
     made_at: Vec<PlaceId>,
     /// Whether an optimizer ran in the step, or autograd.
@@ -81,7 +81,7 @@ pub struct Recorder {
     planned: u64,
     planned_now: u64,
     outside: i64,
-    outside_now: i64,
+    pub(super) outside_now: i64,
 }
 
 impl Default for Recorder {
@@ -118,7 +118,7 @@ impl Default for Recorder {
 
 // Ops.
 impl Recorder {
-    fn tick(&mut self) -> u64 {
+    pub(super) fn tick(&mut self) -> u64 {
         // Two ops do not begin in one tick: results are known by the time at which their op began.
         let now = self.started.elapsed().as_nanos() as u64 / TICK;
         self.now = now.max(self.now + 1);
@@ -243,121 +243,6 @@ impl Recorder {
     }
 }
 
-// Memory.
-impl Recorder {
-    /// A live storage got its memory: the op that ran last made it.
-    pub fn born(&mut self, live: LiveId, bytes: u64, device: DeviceId) {
-        let kind = match self.phase {
-            Phase::Forward => MemoryKind::Activation,
-            Phase::Backward | Phase::Update => MemoryKind::Temporary,
-        };
-        let block = self.blocks.born(live, bytes, device, kind, self.place);
-        let at = self.at;
-        self.detail.events.push(Event::Born { at, block });
-    }
-
-    /// No op of the run made the storage that was born last. `outside`: nor did torch allocate its memory, which is
-    /// counted [apart](Self::outside).
-    pub fn not_made(&mut self, live: LiveId, outside: bool) {
-        self.now += 1;
-        let now = self.now;
-        let Some(id) = self.blocks.of(live) else {
-            return;
-        };
-        let block = &mut self.blocks.all[id as usize];
-        (block.kind, block.place) = (MemoryKind::Other, NOWHERE);
-        if outside {
-            block.bytes = 0;
-        }
-        if let Some(Event::Born { at, block }) = self.detail.events.last_mut() {
-            if *block == id {
-                *at = now;
-            }
-        }
-    }
-
-    /// So many bytes that torch did not allocate came to be used, or are used no more.
-    pub fn outside(&mut self, device: DeviceId, bytes: i64) {
-        if device != self.device {
-            return;
-        }
-        self.outside_now += bytes;
-        self.now += 1;
-        let at = self.now;
-        self.detail.events.push(Event::Outside { at, bytes });
-    }
-
-    /// A live storage died.
-    pub fn died(&mut self, live: LiveId) {
-        if let Some(block) = self.blocks.died(live) {
-            let at = self.now;
-            self.detail.events.push(Event::Died { at, block });
-        }
-    }
-
-    /// A live storage lost its bytes.
-    pub fn evicted(&mut self, live: LiveId) {
-        let at = self.tick();
-        if let Some(id) = self.blocks.of(live) {
-            let block = &mut self.blocks.all[id as usize];
-            block.present = false;
-            let cost = self.places.cost(block.place);
-            cost.evictions += 1;
-            cost.evicted += block.bytes;
-            self.detail.events.push(Event::Evicted { at, block: id });
-        }
-    }
-
-    /// A live storage got its bytes back: the replay that runs made them.
-    pub fn returned(&mut self, live: LiveId) {
-        if let Some(id) = self.blocks.of(live) {
-            let block = &mut self.blocks.all[id as usize];
-            block.present = true;
-            let (place, bytes) = (block.place, block.bytes);
-            self.places.cost(place).returned += bytes;
-            let at = self.replay_began();
-            self.detail.events.push(Event::Returned { at, block: id });
-        }
-    }
-
-    fn replay_began(&self) -> u64 {
-        let running = self.replay.and_then(|at| self.detail.events.get(at));
-        running.map_or(self.now, Event::at)
-    }
-
-    /// A replay made a storage that the program does not hold.
-    pub fn scratch(&mut self, sid: StorageId, bytes: u64, device: DeviceId) {
-        let place = match self.replay.and_then(|at| self.detail.events.get(at)) {
-            Some(Event::Replay { place, .. }) => *place,
-            _ => NOWHERE,
-        };
-        self.places.cost(place).returned += bytes;
-        let block = self.blocks.scratch(sid, bytes, device, place);
-        let at = self.replay_began();
-        self.detail.events.push(Event::Born { at, block });
-    }
-
-    /// That storage is needed no more.
-    pub fn scratch_gone(&mut self, sid: StorageId) {
-        if let Some(block) = self.blocks.scratch_gone(sid) {
-            let at = self.now;
-            self.detail.events.push(Event::Died { at, block });
-        }
-    }
-
-    /// What a live storage is for, as it turns out.
-    pub fn note_kind(&mut self, live: LiveId, kind: MemoryKind) {
-        if let Some(id) = self.blocks.of(live) {
-            self.blocks.all[id as usize].kind = kind;
-        }
-    }
-
-    /// The budget of this device is reported from here on.
-    pub fn set_device(&mut self, device: DeviceId) {
-        self.device = device;
-    }
-}
-
 // Steps.
 impl Recorder {
     /// A step of the program begins with the op that comes next.
@@ -376,7 +261,11 @@ impl Recorder {
     /// Ends the recording's last step, unless it is no more than a few ops after the one before, such as those of the
     /// loss that is printed.
     pub(super) fn end(&mut self) {
-        let before = self.steps.lines.last().map_or(0, |line| line.sum.ops / line.count);
+        let before = self
+            .steps
+            .lines
+            .last()
+            .map_or(0, |line| line.sum.ops / line.count);
         let acted = |event: &Event| matches!(event, Event::Evicted { .. } | Event::Replay { .. });
         let few = self.ops * 20 < before && !self.went_back;
         if few && !self.detail.events.iter().any(acted) {

@@ -64,6 +64,9 @@ impl Kept {
     }
 }
 
+/// A number by which a step is the worst.
+type Measure = fn(&Line) -> u64;
+
 /// All steps so far.
 #[derive(Default)]
 pub(super) struct Steps {
@@ -100,11 +103,11 @@ impl Steps {
         } else if is_new {
             roles.push(Role::Kind);
         }
-        let most = |measure: fn(&Line) -> u64, role: Role, kept: &[Kept]| {
+        let most = |measure: Measure, role: Role, kept: &[Kept]| {
             let holder = kept.iter().find(|kept| kept.roles.contains(&role));
             holder.is_none_or(|kept| measure(&line) > measure(&kept.line))
         };
-        let measures: [(fn(&Line) -> u64, Role); 3] = [
+        let measures: [(Measure, Role); 3] = [
             (|line| line.sum.peak.total(), Role::Peak),
             (|line| line.ended - line.began, Role::Longest),
             (|line| line.sum.replayed, Role::Recomputing),
@@ -213,7 +216,10 @@ mod tests {
             let (_, is_new) = steps.kind(hash);
             steps.add(step(number, peak, took), is_new, Detail::default());
         }
-        let kept = steps.kept.iter().map(|kept| (kept.line.number, &kept.roles[..]));
+        let kept = steps
+            .kept
+            .iter()
+            .map(|kept| (kept.line.number, &kept.roles[..]));
         let expected: Vec<(u64, &[Role])> = vec![
             (1, &[Role::First]),
             (2, &[Role::Kind, Role::Peak]),
@@ -233,8 +239,14 @@ mod tests {
             steps.add(step(number, peak, 10), false, Detail::default());
         }
         assert!(steps.lines.len() <= MOST_LINES);
-        assert_eq!(steps.lines.iter().map(|line| line.count).sum::<u64>(), count);
-        assert_eq!(steps.lines.iter().map(|line| line.sum.ops).sum::<u64>(), count);
+        assert_eq!(
+            steps.lines.iter().map(|line| line.count).sum::<u64>(),
+            count
+        );
+        assert_eq!(
+            steps.lines.iter().map(|line| line.sum.ops).sum::<u64>(),
+            count
+        );
         let peak = |line: &Line| line.sum.peak.total();
         let worst = steps.lines.iter().max_by_key(|line| peak(line));
         assert!(worst.is_some_and(|line| peak(line) == 1000 && line.number <= 7777));

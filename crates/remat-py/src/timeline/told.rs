@@ -1,4 +1,4 @@
-//! What was recorded, as JSON: the one description from which all files are made.
+//! The recording as JSON: the one description from which all files are made.
 //!
 //! Lists of like things are columns. Times are tenths of a microsecond since the run began; those of a step's events
 //! are differences, each to the event before, the first to the step's beginning.

@@ -54,7 +54,8 @@ class budget:
       program runs again within the same budget. A file that ``plan_out`` wrote is followed, and no other plan made.
     - ``plan_out`` is a file that the plans of the run are written to, for ``plan``.
 
-    Raises ``ValueError`` for a budget, a policy or a timeline's suffix that makes no sense, :class:`remat.RematError` for nested budgets.
+    Raises ``ValueError`` for a budget, a policy or a timeline's suffix that makes no sense, ``OSError`` for a timeline
+    that cannot be written, and :class:`remat.RematError` for nested budgets.
     Raises :class:`remat.BudgetError` when the tensors that exist already do not fit or, later, when an op does not.
 
     >>> import torch, remat

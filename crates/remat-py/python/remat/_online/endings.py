@@ -1,4 +1,4 @@
-"""What a run does before SIGTERM ends the program, which the signal then does as without a handler."""
+"""The end by SIGTERM: runs finish their files, and the signal then ends the program as without a handler."""
 
 from __future__ import annotations
 

@@ -376,7 +376,7 @@ class Run:
             warnings.warn(f"remat: {trouble}", RuntimeWarning, stacklevel=4)
 
     def _about(self, stats: Stats | None) -> dict[str, Any]:
-        """What the timeline says of the run as a whole."""
+        """The run as a whole, for its timeline."""
         name, _, size = self._budgets[0]
         told = {"device": name, "budget": size}
         return told if stats is None else {**asdict(stats), "slowdown": stats.slowdown, **told, "budget": stats.budget}

@@ -25,7 +25,8 @@ def snapshot(recording: Recording) -> bytes:
 
 def _fitting(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """As many steps as a file has room for, those of the highest peaks first."""
-    left, kept = _MOST_ENTRIES, []
+    left = _MOST_ENTRIES
+    kept: list[dict[str, Any]] = []
     for step in sorted(steps, key=lambda step: "the highest peak" not in step["roles"]):
         left -= 2 * (len(step["at"]) + len(step["blocks"]["bytes"]))
         if left >= 0 or not kept:

@@ -1,4 +1,4 @@
-"""What was recorded of a run, as the extension tells it, and the walk through a step of it."""
+"""The recording of a run, as the extension tells it, and the walk through a step of it."""
 
 from __future__ import annotations
 
