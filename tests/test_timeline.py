@@ -244,9 +244,19 @@ BETWEEN = 'print("ready", flush=True)\n    while True: weight.exp()'
 AMID = "waits(weight.detach())"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("then", [BETWEEN, AMID], ids=["between ops", "amid an op"])
-def test_signals_still_write_the_file(tmp_path: Path, number: signal.Signals, then: str) -> None:
+ENDS = {
+    "Ctrl-C between ops": (signal.SIGINT, BETWEEN),
+    "SIGTERM amid an op": (signal.SIGTERM, AMID),
+    "Ctrl-C amid an op": (signal.SIGINT, AMID),
+    "SIGTERM between ops": (signal.SIGTERM, BETWEEN),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.full if at > 1 else []) for at, name in enumerate(ENDS)]
+)
+def test_signals_still_write_the_file(tmp_path: Path, name: str) -> None:
+    number, then = ENDS[name]
     script, file = program(tmp_path, ENDLESS.format(then=then)), tmp_path / "run.html"
     ended = signalled([*REMAT, "run", "--budget", "1GiB", "--timeline", file, script], number, "ready")
     assert ended.code == -number if number == signal.SIGTERM else ended.code != 0

@@ -51,6 +51,15 @@ def check_timeline(path: str | os.PathLike[str] | None) -> None:
         )
 
 
+def claim_timeline(path: str | os.PathLike[str]) -> None:
+    """Empties the file of a timeline; ``OSError`` if it cannot be written, before anything runs."""
+    try:
+        with open(path, "wb"):
+            pass
+    except OSError as error:
+        raise type(error)(f"cannot write the timeline {os.fspath(path)!r}: {error.strerror}") from None
+
+
 @dataclass(frozen=True)
 class Plans:
     """Whether steps are planned, and the files of plans."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .. import _native
 from .._memory.amounts import amount_of
-from .choices import COSTS, DEFAULT_POLICIES, POOLS, check_timeline
+from .choices import COSTS, DEFAULT_POLICIES, POOLS, check_timeline, claim_timeline
 from .launch import launch, launcher_of, of_rank, refusal
 from .program import add_arguments, fail, find, missing
 from .reports import Reports, log_of
@@ -117,7 +117,6 @@ def _budget(options: argparse.Namespace) -> budget:
         amount_of(amount)
     if options.policy is not None:
         _native.check_policy(options.policy)
-    check_timeline(options.timeline)
     # Torch takes a second or two to load: what is wrong with the arguments is said before.
     from .budget import budget
 
@@ -181,6 +180,9 @@ def main(argv: list[str]) -> int:
         except OSError as error:
             return fail(f"cannot write the report {options.report!r}: {error.strerror}")
     try:
+        if options.timeline is not None:
+            check_timeline(options.timeline)
+            claim_timeline(options.timeline)
         context = _budget(options)
         namespace = program.become_main()
         run = context.__enter__()

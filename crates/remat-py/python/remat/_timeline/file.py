@@ -14,6 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .. import _native
 from .._memory.tensors import live_tensors
+from .._online.choices import claim_timeline
 from .chrome import trace_events
 from .memory_viz import snapshot
 from .recording import Recording
@@ -45,11 +46,7 @@ class TimelineFile:
 
     def start(self) -> None:
         """Begins to record. ``OSError`` if the file cannot be written, before anything else is done."""
-        try:
-            with open(self._path, "wb"):
-                pass
-        except OSError as error:
-            raise type(error)(f"cannot write the timeline {self._path!r}: {error.strerror}") from None
+        claim_timeline(self._path)
         self._recording = _native.Recording()
         self._session.record_timeline(self._recording, self._sites.site, has_optimizers)
         hooks = (register_optimizer_step_pre_hook(self._begins), register_optimizer_step_post_hook(self._ended))
