@@ -347,7 +347,7 @@ Object.assign(timeline, (() => {
     function keptButtons() {
       run.kept.forEach((step, index) => {
         const title = step.roles[step.roles.length - 1];
-        const button = element('button', at('kept'), `step ${step.number}: ${title}`);
+        const button = element('button', at('kept'), `step ${step.number}: ${title.replace(/^the /, '')}`);
         button.title = step.roles.join(', ');
         button.onclick = () => show(index);
       });
