@@ -17,7 +17,9 @@ import remat
 import torch
 from browser import browser
 from process import REMAT, program, ran, signalled
+from remat import _native
 from remat._timeline.recording import EVICTED, OP, REPLAY, Recording
+from remat._torch_internals import eager
 from torch import Tensor, nn
 from torch.cuda import _memory_viz
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
@@ -158,6 +160,13 @@ def test_backward_ops_and_replays_are_of_the_module_and_line_of_their_forward_op
     updates = [place for _, place in places if place[1] == "update"]
     assert updates
     assert {place[2] for place in updates} == {"optimizer (Adam)"}
+
+
+def test_autograds_next_node_is_told_as_torch_tells_it() -> None:
+    assert eager.passes_known() is None
+    for _ in range(2):
+        assert _native.read_next_node() == torch._C._autograd._get_sequence_nr()
+        torch.ones(1, requires_grad=True) * 2
 
 
 def test_a_step_is_what_the_program_marks_as_one(tmp_path: Path) -> None:

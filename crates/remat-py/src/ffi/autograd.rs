@@ -127,7 +127,7 @@ pub fn register_autograd(cpu: &str) -> PyResult<()> {
     let pass = symbol(cpu, "_ZN5torch8autograd25get_current_graph_task_idEv")?;
     let node = symbol(cpu, "_ZN5torch8autograd16get_current_nodeEv")?;
     let table = symbol(cpu, "_ZTVN5torch8autograd14AccumulateGradE")?;
-    // Told of for timelines alone, which do without it.
+    // For timelines alone, which do without it; their test compares what it tells.
     let next = symbol(cpu, "_ZN2at15sequence_number4peekEv").ok();
     // SAFETY: the mangled names state that there are no arguments. The first returns an `int`, the last a `uint64_t`;
     // by the Itanium C++ ABI the second returns its pointer by address. The probes compare what they tell.
@@ -151,7 +151,7 @@ pub fn read_backward() -> Option<bool> {
     AUTOGRAD.get().map(Autograd::in_backward)
 }
 
-/// The number of autograd's next node on this thread, for the probe.
+/// The number of autograd's next node on this thread, for the test.
 #[pyfunction]
 pub fn read_next_node() -> Option<u64> {
     next_node()

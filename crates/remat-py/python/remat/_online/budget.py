@@ -16,8 +16,9 @@ from .. import _native
 from .._errors import RematError, refusal_behind, refusals_forgotten
 from .._memory.amounts import Budget
 from .._memory.budgets import DeviceBudget, budgets_of
+from .._timeline.target import check_timeline
 from .arena import Arena
-from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, check_timeline, choose_plans
+from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, choose_plans
 from .run import Run, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])

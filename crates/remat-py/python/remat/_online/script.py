@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from .. import _native
 from .._memory.amounts import amount_of
-from .choices import COSTS, DEFAULT_POLICIES, POOLS, check_timeline, claim_timeline
+from .._timeline.target import check_timeline, claim_timeline
+from .choices import COSTS, DEFAULT_POLICIES, POOLS
 from .launch import launch, launcher_of, of_rank, refusal
 from .program import add_arguments, fail, find, missing
 from .reports import Reports, log_of

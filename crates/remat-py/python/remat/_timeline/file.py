@@ -14,11 +14,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .. import _native
 from .._memory.tensors import live_tensors
-from .._online.choices import claim_timeline
 from .chrome import trace_events
 from .memory_viz import snapshot
 from .recording import Recording
 from .sites import Sites, has_optimizers, state_of, storages_of
+from .target import claim_timeline
 
 
 def _page(told: dict[str, Any]) -> bytes:
