@@ -23,6 +23,7 @@ from remat._torch_internals import eager
 from torch import Tensor, nn
 from torch.cuda import _memory_viz
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.utils.checkpoint import checkpoint
 
 WIDTH, BATCH, STEPS = 96, 512, 6
 
@@ -160,6 +161,31 @@ def test_backward_ops_and_replays_are_of_the_module_and_line_of_their_forward_op
     updates = [place for _, place in places if place[1] == "update"]
     assert updates
     assert {place[2] for place in updates} == {"optimizer (Adam)"}
+
+
+def test_recomputed_forward_passes_and_closures_keep_modules_and_lines(tmp_path: Path) -> None:
+    block = Block()
+    optimizer = torch.optim.LBFGS(block.parameters(), max_iter=1)
+    data = torch.randn(BATCH, WIDTH)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = checkpoint(block, data, use_reentrant=False).square().mean()
+        loss.backward()
+        return loss
+
+    with remat.budget("1GiB", timeline=tmp_path / "run.html"):
+        optimizer.step(closure)
+    recording = Recording(told(tmp_path / "run.html"))
+    (step,) = recording.steps
+    places = [recording.place(of) for code, of in zip(step["code"], step["of"], strict=True) if code == OP]
+    found = {place[:3] for place in places if place[4] == LINE and "tanh" in place[0]}
+    names = (
+        ("aten.tanh.default", "update"),
+        ("aten.tanh.default", "backward"),
+        ("aten.tanh_backward.default", "backward"),
+    )
+    assert found == {(*name, "Block") for name in names}
 
 
 def test_autograds_next_node_is_told_as_torch_tells_it() -> None:

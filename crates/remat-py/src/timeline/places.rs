@@ -111,7 +111,7 @@ pub(super) struct Places {
     prefix: u64,
     /// Hash of the op that comes, beside its prefix.
     op: u64,
-    /// Of ops of the step's forward pass the number of the next node of autograd, and the site.
+    /// Of the step's ops that have nodes the number of autograd's next node, and the site.
     forward: Vec<(u64, u32)>,
     /// Ticks that asking took.
     asked: u64,
@@ -214,7 +214,7 @@ impl Places {
         place
     }
 
-    /// An op of the forward pass runs, after which autograd's next node has this number.
+    /// An op runs, after which autograd's next node has this number. Where that is as before, it has no node.
     pub(super) fn note_forward(&mut self, next: u64, place: PlaceId) {
         let site = self.places.all[place as usize].site;
         match self.forward.last() {

@@ -177,7 +177,8 @@ impl Recorder {
     }
 
     fn note_forward(&mut self, looked: &Looked) {
-        if let Some(next) = looked.next_node.filter(|_| self.phase == Phase::Forward) {
+        // Ops of a forward pass may run in an optimizer's step, or again in the backward pass.
+        if let Some(next) = looked.next_node {
             self.places.note_forward(next, self.place);
         }
     }
