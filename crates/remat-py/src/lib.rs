@@ -8,6 +8,7 @@
 //! | [`executor`] | the engine, and the execution of its steps: evictions, replays, moves |
 //! | [`call`] | one call of an op: description, arguments, signature, and the record to replay it by |
 //! | [`tracking`] | the program's memory: torch's storages, bytes, devices, chains of ops, the trace |
+//! | [`timeline`] | what took memory and time, op by op, from which lines of the program |
 //! | [`ffi`] | the edges: torch's storages and Python functions, the preloaded allocator, Python's errors |
 //!
 //! [`plan`] hands chains and joint graphs to the offline planners, apart from the rest.
@@ -17,6 +18,7 @@ mod dispatch;
 mod executor;
 mod ffi;
 mod plan;
+mod timeline;
 mod tracking;
 
 use std::ffi::OsString;
@@ -50,6 +52,12 @@ fn budget_that_holds(bytes: u64) -> u64 {
 #[pyfunction]
 fn with_headroom(smallest: u64, budget: u64) -> u64 {
     tracking::slack::with_headroom(smallest, budget)
+}
+
+/// The page that shows a recording of a run, told as JSON. It refers to nothing beside itself.
+#[pyfunction]
+fn timeline_page(told: &str) -> String {
+    remat_figures::page::timeline(told)
 }
 
 /// Names of all eviction policies.
@@ -108,6 +116,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<dispatch::Session>()?;
     m.add_class::<tracking::storages::Deaths>()?;
+    m.add_class::<timeline::Recording>()?;
+    m.add_function(wrap_pyfunction!(timeline_page, m)?)?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(format_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(budget_that_holds, m)?)?;
@@ -135,6 +145,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(ffi::autograd::register_autograd, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::autograd::read_backward, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::autograd::read_node, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::autograd::read_next_node, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::autograd::trust_autograd, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::generator::register_generator, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::generator::read_generator, m)?)?;

@@ -164,6 +164,15 @@ impl State {
                 sizes: completed.sizes,
             })?;
         }
+        if let Some(timeline) = &executor.storages.timeline {
+            let signature = completed.signature;
+            let workspace = if signature.measured {
+                signature.workspace.0
+            } else {
+                0
+            };
+            timeline.tell(|recorder| recorder.ran(completed.op, workspace));
+        }
         let report = Finished {
             cost: Cost(cost),
             bytes: completed.sizes,

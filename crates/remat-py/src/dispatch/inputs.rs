@@ -13,6 +13,7 @@ use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::ffi::watch;
+use crate::timeline::MemoryKind;
 use crate::tracking::storages::LiveId;
 
 /// Whether a tensor may be a parameter, as far as can be told without Python: that is a class of Python's, and a leaf.
@@ -58,6 +59,7 @@ impl State {
                 let object = unsafe { torch.dispatcher.wrap(py, &*tensor)? };
                 if self.torch.class_of(&object)? == Class::Parameter {
                     self.executor.pin(py, id)?;
+                    self.executor.storages.note_kind(id, MemoryKind::Parameter);
                 }
                 Ok(())
             })?;

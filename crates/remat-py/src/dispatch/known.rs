@@ -28,6 +28,7 @@ use crate::ffi::gil::Attach;
 use crate::ffi::layout::Impl;
 use crate::ffi::shell;
 use crate::ffi::watch::Watched;
+use crate::timeline::MemoryKind;
 use crate::tracking::storages::{Contents, LiveId};
 
 impl State {
@@ -495,6 +496,7 @@ impl State {
                 let storage = unsafe { tensor.storage(torch.boxed) };
                 if let Some((id, _)) = self.executor.storages.find_at(storage) {
                     gil.attach(|py| self.executor.pin(py, id))?;
+                    self.executor.storages.note_kind(id, MemoryKind::Gradient);
                 }
             }
         }

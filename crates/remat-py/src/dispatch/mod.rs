@@ -22,6 +22,7 @@ mod restore;
 mod route;
 mod run;
 mod running;
+mod seen;
 mod session;
 mod settings;
 mod sizes;

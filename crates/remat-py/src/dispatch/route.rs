@@ -15,6 +15,7 @@ use crate::call::record::GradMode;
 use crate::ffi::autograd;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
+use crate::timeline::MemoryKind;
 
 impl State {
     /// Runs one call, or says that the caller must run it.
@@ -88,6 +89,7 @@ impl State {
         }
         if func.accumulates && self.is_accumulating(result.py())? {
             self.pin_tensor(result)?;
+            self.note_kind(result, MemoryKind::Gradient);
         }
         Ok(())
     }
@@ -118,6 +120,7 @@ impl State {
             {
                 self.set_current(&call.func.name);
                 self.pin_tensor(&value)?;
+                self.note_kind(&value, MemoryKind::Parameter);
             }
         }
         Ok(())

@@ -20,6 +20,7 @@ use crate::executor::{fresh, Yield};
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::Guard;
+use crate::timeline::Recorder;
 use crate::tracking::storages::{Buffer, LiveId};
 
 /// Runs of an op that finds no room in the arena; before each, more is evicted.
@@ -371,6 +372,9 @@ impl State {
 
     /// Announces an op and performs the engine's steps, without regard to addresses.
     pub(super) fn begin_counted(&mut self, gil: impl Attach, spec: &OpSpec<'_>) -> PyResult<OpId> {
+        if self.executor.storages.timeline.is_some() {
+            gil.attach(|py| self.look(py, spec))?;
+        }
         self.executor.drop_unreferenced_if_many(gil)?;
         let op = loop {
             match self.begin_once(gil, spec) {
@@ -381,6 +385,9 @@ impl State {
         };
         self.executor.hold_newly_pinned(gil)?;
         self.executor.running = Some(op);
+        if let Some(timeline) = &self.executor.storages.timeline {
+            timeline.tell(Recorder::begun);
+        }
         Ok(op)
     }
 

@@ -22,6 +22,7 @@ use crate::executor::{Executor, Planning};
 use crate::ffi::errors::{as_torch_raises, remat_error};
 use crate::ffi::layout::{Impl, Layout};
 use crate::ffi::torch_internals::TorchInternals;
+use crate::timeline::{MemoryKind, Recorder, Recording, Timeline};
 use crate::tracking::accelerators::Accelerators;
 use crate::tracking::devices::Follow;
 use crate::tracking::trace::Trace;
@@ -275,6 +276,7 @@ impl Session {
         let executor = &mut state.executor;
         // The file is the parent's: the bytes buffered here must not be written twice.
         std::mem::forget(executor.trace.take());
+        executor.storages.timeline = None;
         executor.arena = None;
         if let Some(planning) = executor.planning.take() {
             planning.leave();
@@ -328,8 +330,42 @@ impl Session {
     /// `RematError` from within an op.
     fn mark_step(&self, py: Python<'_>) -> PyResult<()> {
         let mut held = self.enter_outside_ops(py, "step")?;
-        held.state.executor.engine.mark_step();
+        let executor = &mut held.state.executor;
+        executor.engine.mark_step();
+        if let Some(timeline) = &executor.storages.timeline {
+            timeline.tell(Recorder::mark_step);
+        }
         Ok(())
+    }
+
+    /// Has a recording made of the run. `site` and `has_optimizers` are as in [`Timeline`].
+    fn record_timeline(
+        &self,
+        py: Python<'_>,
+        recording: &Recording,
+        site: Py<PyAny>,
+        has_optimizers: Py<PyAny>,
+    ) {
+        if let Some(mut held) = self.lock.enter(py) {
+            let timeline = Timeline::of(recording, site, has_optimizers);
+            held.state.executor.storages.timeline = Some(timeline);
+        }
+    }
+
+    /// Notes in the timeline that storages are parameters, or what an optimizer keeps.
+    fn note_kind(&self, py: Python<'_>, storages: Vec<Bound<'_, PyAny>>, parameters: bool) {
+        let Some(held) = self.lock.enter(py) else {
+            return;
+        };
+        let table = &held.state.executor.storages;
+        let kind = if parameters {
+            MemoryKind::Parameter
+        } else {
+            MemoryKind::OptimizerState
+        };
+        for id in storages.iter().filter_map(|storage| table.find(storage)) {
+            table.note_kind(id, kind);
+        }
     }
 
     /// Records steps that repeat from now on.

@@ -74,6 +74,7 @@ impl Executor {
                 if !self.outside.share(place) {
                     let region = self.count_constant(py, bytes, device)?;
                     self.outside.insert(place, region, device);
+                    self.tell_outside(device, bytes as i64);
                 }
                 0
             }
@@ -83,6 +84,7 @@ impl Executor {
             Err(e) => {
                 if let Some(region) = outside.and_then(|place| self.outside.leave(place)) {
                     self.ledger.sub(region.device, region.bytes);
+                    self.tell_outside(region.device, -(region.bytes as i64));
                     self.release(py, region.tensor)?;
                 }
                 return Err(e);
@@ -101,7 +103,17 @@ impl Executor {
         if let Some(live) = self.storages.live_mut(id) {
             live.outside = outside;
         }
+        if let Some(timeline) = &self.storages.timeline {
+            timeline.tell(|recorder| recorder.not_made(id, outside.is_some()));
+        }
         Ok((id, tensor))
+    }
+
+    /// Tells the timeline of memory that torch did not allocate: so many bytes more, or fewer.
+    pub(super) fn tell_outside(&self, device: DeviceId, bytes: i64) {
+        if let Some(timeline) = &self.storages.timeline {
+            timeline.tell(|recorder| recorder.outside(device, bytes));
+        }
     }
 
     /// The region of a storage's bytes, if torch did not allocate them.

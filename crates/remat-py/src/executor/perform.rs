@@ -150,6 +150,9 @@ impl Executor {
         if let Some(live) = self.storages.live_mut(id) {
             live.present = false;
         }
+        if let Some(timeline) = &self.storages.timeline {
+            timeline.tell(|recorder| recorder.evicted(id));
+        }
         self.ledger.sub(device, bytes);
         Ok(())
     }

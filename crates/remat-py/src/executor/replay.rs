@@ -12,6 +12,7 @@ use crate::call::record::{GradMode, Record};
 use crate::call::view::BLANK;
 use crate::ffi::arena::Fallback;
 use crate::ffi::layout::Guard;
+use crate::timeline::Recorder;
 use crate::tracking::storages::{Buffer, LiveId, Owner, Scratch};
 
 /// Whether installed bytes are new to the ledger.
@@ -86,7 +87,13 @@ impl Executor {
             .ok_or_else(|| {
                 PyRuntimeError::new_err(format!("remat: op {} has no record to replay", op.0))
             })?;
+        if let Some(timeline) = &self.storages.timeline {
+            timeline.tell(|recorder| recorder.replaying(op, record.workspace));
+        }
         let outcome = self.replay_record(py, op, &record, mutation);
+        if let Some(timeline) = &self.storages.timeline {
+            timeline.tell(Recorder::replayed);
+        }
         self.records[op.index()] = Some(record);
         self.replay_ns += started.elapsed().as_nanos() as u64;
         outcome
@@ -348,6 +355,9 @@ impl Executor {
         }
         if let Some(live) = self.storages.live_mut(id) {
             live.present = true;
+        }
+        if let Some(timeline) = &self.storages.timeline {
+            timeline.tell(|recorder| recorder.returned(id));
         }
         if moved == Moved::New {
             self.ledger.add(device, bytes);

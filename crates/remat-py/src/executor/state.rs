@@ -185,6 +185,9 @@ impl Executor {
             self.set_given(self.budget_device, None);
             self.set_given(id, given);
             self.budget_device = id;
+            if let Some(timeline) = &self.storages.timeline {
+                timeline.tell(|recorder| recorder.set_device(id));
+            }
             self.load_plans(true)?;
         }
         Ok(id)
@@ -273,6 +276,7 @@ impl Executor {
             Some(place) => {
                 if let Some(region) = self.outside.leave(place) {
                     self.ledger.sub(region.device, region.bytes);
+                    self.tell_outside(region.device, -(region.bytes as i64));
                     self.release(gil, region.tensor)?;
                 }
             }

@@ -26,6 +26,8 @@ struct Autograd {
     node: unsafe extern "C" fn(*mut OwnedNode),
     /// The word with which each `AccumulateGrad` begins.
     accumulates: usize,
+    /// `at::sequence_number::peek()`, where torch has it.
+    next_node: Option<unsafe extern "C" fn() -> u64>,
 }
 
 static AUTOGRAD: OnceLock<Autograd> = OnceLock::new();
@@ -98,6 +100,21 @@ pub fn accumulating() -> Option<bool> {
     Some(node.is_some_and(|node| node.accumulates))
 }
 
+/// Whether this thread is in a backward pass, if that is known.
+#[inline]
+pub fn in_backward() -> Option<bool> {
+    let autograd = AUTOGRAD.get()?;
+    (TRUSTED.load(Ordering::Relaxed) != NOTHING).then(|| autograd.in_backward())
+}
+
+/// The number that autograd gives its next node on this thread, if that is known.
+#[inline]
+pub fn next_node() -> Option<u64> {
+    let next = AUTOGRAD.get()?.next_node?;
+    // SAFETY: reads a number of this thread.
+    Some(unsafe { next() })
+}
+
 /// Looks the functions up.
 ///
 /// # Errors
@@ -110,13 +127,18 @@ pub fn register_autograd(cpu: &str) -> PyResult<()> {
     let pass = symbol(cpu, "_ZN5torch8autograd25get_current_graph_task_idEv")?;
     let node = symbol(cpu, "_ZN5torch8autograd16get_current_nodeEv")?;
     let table = symbol(cpu, "_ZTVN5torch8autograd14AccumulateGradE")?;
-    // SAFETY: the mangled names state that there are no arguments. The first returns an `int`; by the Itanium C++ ABI
-    // the second returns its pointer by address. The probes compare what they tell.
+    // For timelines alone, which do without it; their test compares what it tells.
+    let next = symbol(cpu, "_ZN2at15sequence_number4peekEv").ok();
+    // SAFETY: the mangled names state that there are no arguments. The first returns an `int`, the last a `uint64_t`;
+    // by the Itanium C++ ABI the second returns its pointer by address. The probes compare what they tell.
     let autograd = unsafe {
         Autograd {
             pass: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> i32>(pass),
             node: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut OwnedNode)>(node),
             accumulates: table as usize + 2 * size_of::<usize>(), // behind the offset and the type
+            next_node: next.map(|next| {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(next)
+            }),
         }
     };
     let _ = AUTOGRAD.set(autograd);
@@ -127,6 +149,12 @@ pub fn register_autograd(cpu: &str) -> PyResult<()> {
 #[pyfunction]
 pub fn read_backward() -> Option<bool> {
     AUTOGRAD.get().map(Autograd::in_backward)
+}
+
+/// The number of autograd's next node on this thread, for the test.
+#[pyfunction]
+pub fn read_next_node() -> Option<u64> {
+    next_node()
 }
 
 /// The node that runs on this thread, for the probe.

@@ -23,6 +23,7 @@ use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::{Attach, Object};
 use crate::ffi::layout::Impl;
 use crate::ffi::watch::{Strong, Watched};
+use crate::timeline::{MemoryKind, Timeline};
 
 /// `UntypedStorage._fix_weakref`, where it exists.
 static FIX_WEAKREF: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
@@ -230,6 +231,8 @@ pub struct Storages {
     most_held: u64,
     /// Bytes of constants held for records.
     pub held_constants: HeldConstants,
+    /// Is told what becomes of storages, if the run is to be seen.
+    pub timeline: Option<Timeline>,
 }
 
 impl Storages {
@@ -259,6 +262,7 @@ impl Storages {
             held: 0,
             most_held: 0,
             held_constants: HeldConstants::default(),
+            timeline: None,
         })
     }
 
@@ -367,6 +371,9 @@ impl Storages {
         }
         self.by_address.insert(imp.address(), id);
         self.set_buffer(sid, Buffer::Live(id));
+        if let Some(timeline) = &self.timeline {
+            timeline.tell(|recorder| recorder.born(id, bytes, device));
+        }
         id
     }
 
@@ -432,7 +439,18 @@ impl Storages {
         }
         self.held -= former.bytes;
         self.free.push(id);
+        if let Some(timeline) = &self.timeline {
+            timeline.tell(|recorder| recorder.died(id));
+        }
         Some(former)
+    }
+
+    /// Tells the timeline what a storage is for.
+    #[inline]
+    pub fn note_kind(&self, id: LiveId, kind: MemoryKind) {
+        if let Some(timeline) = &self.timeline {
+            timeline.tell(|recorder| recorder.note_kind(id, kind));
+        }
     }
 
     /// Keeps a storage alive for the records that read it.
@@ -543,6 +561,9 @@ impl Storages {
         if self.buffers.len() <= sid.index() {
             self.buffers.resize_with(sid.index() + 1, || Buffer::Empty);
         }
+        if let Some(timeline) = &self.timeline {
+            tell_of_scratch(timeline, sid, &self.buffers[sid.index()], &buffer);
+        }
         std::mem::replace(&mut self.buffers[sid.index()], buffer)
     }
 
@@ -577,6 +598,16 @@ impl Storages {
                 _ => Ok(None),
             },
         }
+    }
+}
+
+/// Tells the timeline of storages that only replays need.
+fn tell_of_scratch(timeline: &Timeline, sid: StorageId, before: &Buffer, after: &Buffer) {
+    if let Buffer::Scratch(_) = before {
+        timeline.tell(|recorder| recorder.scratch_gone(sid));
+    }
+    if let Buffer::Scratch(scratch) = after {
+        timeline.tell(|recorder| recorder.scratch(sid, scratch.bytes, scratch.device));
     }
 }
 

@@ -16,6 +16,7 @@ from .. import _native
 from .._errors import RematError, refusal_behind, refusals_forgotten
 from .._memory.amounts import Budget
 from .._memory.budgets import DeviceBudget, budgets_of
+from .._timeline.target import check_timeline
 from .arena import Arena
 from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, choose_plans
 from .run import Run, Settings
@@ -36,6 +37,8 @@ class budget:
     - ``policy`` names the eviction policy (:func:`remat.policies`); by default ``"dtr-anc"``, in an arena ``"coop"``.
     - ``device`` is the device; by default the accelerator if one is in use, else the CPU.
     - ``trace`` is a file to record the run in; ``.zst`` and ``.gz`` are packed.
+    - ``timeline`` is a file that shows the run: a page (``.html``), a trace for Perfetto (``.json``), or a snapshot for
+      torch's ``_memory_viz.py`` (``.pickle``).
     - ``seed`` seeds the policy ``random``.
     - ``thrash_limit`` ends the run once recomputing has cost that many times the program's own ops.
     - ``pool`` says how memory is bounded. ``"fungible"`` counts bytes. ``"arena"`` places all tensors and workspace
@@ -53,7 +56,8 @@ class budget:
       other plan made.
     - ``plan_out`` is a file that the plans of the run are written to, for ``plan``.
 
-    Raises ``ValueError`` for a budget or policy that makes no sense, :class:`remat.RematError` for nested budgets.
+    Raises ``ValueError`` for a budget, a policy or a timeline's suffix that makes no sense, ``OSError`` for a timeline
+    that cannot be written, and :class:`remat.RematError` for nested budgets.
     Raises :class:`remat.BudgetError` when the tensors that exist already do not fit or, later, when an op does not.
 
     >>> import torch, remat
@@ -77,8 +81,10 @@ class budget:
         costs: Costs = "measured",
         plan: str | os.PathLike[str] | None = None,
         plan_out: str | os.PathLike[str] | None = None,
+        timeline: str | os.PathLike[str] | None = None,
     ) -> None:
         check_pool(pool)
+        check_timeline(timeline)
         check_costs(costs)
         plans = choose_plans(plan, plan_out, policy, pool, costs)
         policy = policy or DEFAULT_POLICIES[pool]
@@ -89,7 +95,7 @@ class budget:
         if pool == "arena":
             _check_arena(budgets)
         self._budget, self._device, self._pool = budget, device, pool
-        self._settings = Settings(policy, seed, thrash_limit, trace, costs, plans)
+        self._settings = Settings(policy, seed, thrash_limit, trace, timeline, costs, plans)
         self._run: Run | None = None
 
     def _following_accelerator(self) -> budget:

@@ -22,7 +22,7 @@ LAUNCHERS = (
 _RANK = "{rank}"
 
 #: Options that name files which a run writes.
-_FILES = ("trace", "report", "plan_out")
+_FILES = ("trace", "report", "plan_out", "timeline")
 
 _COMMANDS = ("torchrun", "accelerate", "deepspeed")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import _thread
 import json
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .. import _native
+from .endings import at_sigterm
 
 if TYPE_CHECKING:
     from .run import Run, Stats
@@ -57,15 +57,13 @@ class Reports:
         self._ended = threading.Event()
         self._told = threading.Lock()
         self._shows = log == "status" and sys.stderr.isatty()
-        self._before: Any = None
+        self._undo: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Reports:
         if self._shows:
             # Not a `threading.Thread`, of which the program would see one more.
             _thread.start_new_thread(self._show, ())
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._terminated)
-            self._before = signal.SIG_DFL
+        self._undo = at_sigterm(self._terminated)
         return self
 
     def __exit__(
@@ -73,8 +71,7 @@ class Reports:
     ) -> None:
         if os.getpid() != self._pid:
             return  # a child of a fork; the report is its parent's
-        if self._before is not None and signal.getsignal(signal.SIGTERM) == self._terminated:
-            signal.signal(signal.SIGTERM, self._before)
+        self._undo()
         self._tell(self._run.stats(), _end_of(value))
 
     def _tell(self, stats: Stats | None, end: str) -> None:
@@ -104,12 +101,9 @@ class Reports:
         except RuntimeError:
             return None  # this thread is amid an op
 
-    def _terminated(self, number: int, _frame: FrameType | None) -> None:
-        """The signal does what it does to a program without a handler, and the report comes before."""
-        signal.signal(number, signal.SIG_DFL)
-        if os.getpid() == self._pid and not self._ended.is_set():
+    def _terminated(self) -> None:
+        if not self._ended.is_set():
             self._tell(self._stats() or self._latest, "SIGTERM")
-        os.kill(os.getpid(), number)
 
 
 def _end_of(error: BaseException | None) -> str:

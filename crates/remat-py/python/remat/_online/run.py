@@ -7,8 +7,8 @@ import os
 import threading
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,7 +21,11 @@ from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
 from .choices import NO_PLANS, Costs, Plans
 from .dispatch import way_for
+from .endings import at_sigterm
 from .escape import Escapes
+
+if TYPE_CHECKING:
+    from .._timeline.file import TimelineFile
 
 _lock = threading.Lock()
 _active: Run | None = None
@@ -156,6 +160,8 @@ class Settings:
     thrash_limit: float | None = None
     #: File that the run is recorded in.
     trace: str | os.PathLike[str] | None = None
+    #: File of the run's timeline.
+    timeline: str | os.PathLike[str] | None = None
     #: The origin of an op's cost.
     costs: Costs = "measured"
     #: Whether steps that repeat are planned, and the files of plans.
@@ -191,6 +197,15 @@ def _native_settings(settings: Settings, arena: Arena | None) -> _native.Setting
     }
 
 
+def _timeline_of(path: str | os.PathLike[str] | None, mode: _Mode) -> TimelineFile | None:
+    if path is None:
+        return None
+    from .._timeline.file import TimelineFile  # not above: most runs have none
+
+    eager.passes_known()
+    return TimelineFile(path, mode)
+
+
 @functools.cache
 def _layout() -> tuple[int, int]:
     return eager.probe_layout()
@@ -216,6 +231,7 @@ class Run:
             self._mode.restore()  # leaves what earlier runs measured to the next one
             raise
         self._escapes = Escapes(self._mode, self._in_thread, self._dispatch.name)
+        self._timeline = _timeline_of(settings.timeline, self._mode)
         self._pid = os.getpid()
         self._final: Stats | None = None
         #: Bytes that were resident when the budget was entered.
@@ -308,6 +324,8 @@ class Run:
             self._open_arena(self._arena)
         for storage in storages.values():
             self._mode.adopt(storage)
+        if self._timeline is not None:
+            self._timeline.adopted()
 
     def _open_arena(self, arena: Arena) -> None:
         """Opens an arena of the budget without the bytes of existing tensors; ``BudgetError`` if no block is left."""
@@ -333,15 +351,21 @@ class Run:
                 raise RematError("a budget is active already: budgets do not nest; use run.set_budget to change it")
             _active = self
         try:
+            if self._timeline is not None:
+                self._timeline.start()
             with eager.below_autograd():
                 self._adopt()
             self._dispatch.enter()
         except BaseException:
             _active = None
+            if self._timeline is not None:
+                self._timeline.stop()
             self._close_arena()
             self._mode.restore()
             raise
         self._escapes.install()
+        if self._timeline is not None:
+            self._terminated = at_sigterm(self._write_timeline)
 
     def _stop(self) -> None:
         """Leaves the budget: all that was evicted is resident again."""
@@ -351,6 +375,8 @@ class Run:
             return
         self._dispatch.leave()
         self._escapes.remove()
+        timeline = self._timeline
+        told = timeline.stop() if timeline is not None else None
         stats = None
         troubles: list[str] = []
         try:
@@ -363,8 +389,27 @@ class Run:
             self._dispatch.forget()
             self._final = stats
             _active = None
+            if timeline is not None:
+                self._terminated()
+                timeline.write(told, self._about(stats))
         for trouble in troubles:
             warnings.warn(f"remat: {trouble}", RuntimeWarning, stacklevel=4)
+
+    def _about(self, stats: Stats | None) -> dict[str, Any]:
+        """The run as a whole, for its timeline."""
+        name, _, size = self._budgets[0]
+        told = {"device": name, "budget": size}
+        return told if stats is None else {**asdict(stats), "slowdown": stats.slowdown, **told, "budget": stats.budget}
+
+    def _write_timeline(self) -> None:
+        """Writes the timeline before a signal ends the program, maybe amid an op."""
+        if self._timeline is None:
+            return
+        try:
+            stats = self.stats()
+        except RuntimeError:
+            stats = None
+        self._timeline.write(self._timeline.stop(), self._about(stats))
 
     def _close_arena(self) -> None:
         if self._arena is not None:

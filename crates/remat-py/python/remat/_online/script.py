@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .. import _native
 from .._memory.amounts import amount_of
+from .._timeline.target import check_timeline, claim_timeline
 from .choices import COSTS, DEFAULT_POLICIES, POOLS
 from .launch import launch, launcher_of, of_rank, refusal
 from .program import add_arguments, fail, find, missing
@@ -24,6 +25,7 @@ _EXAMPLES = """examples:
   remat run --budget 2GiB --pool arena train.py
   remat run --budget 2GiB --plan-out train.plan.json train.py
   remat run --budget 80% -m train --epochs 3
+  remat run --budget 2GiB --timeline run.html train.py
   remat run --budget auto --report run.json train.py
   remat run --budget 2GiB --nproc 2 --report run-{rank}.json train.py
 
@@ -55,6 +57,12 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--policy", help=f"eviction policy (default: {counted}, in an arena {arena}; list: remat policies)")
     p.add_argument("--device", help="device the budget is of (default: the accelerator if used, else cpu)")
     p.add_argument("--trace", metavar="FILE", help="record the run; .zst and .gz are packed")
+    p.add_argument(
+        "--timeline",
+        metavar="FILE",
+        help="show memory over time by kind, evictions and replays: a page (.html), a trace for Perfetto (.json), a "
+        "snapshot for torch's memory_viz (.pickle)",
+    )
     p.add_argument("--report", metavar="FILE", help="write what the run came to as JSON, after an error too")
     p.add_argument("--seed", type=int, default=0, help="seed of the random policy (default: 0)")
     p.add_argument("--thrash-limit", type=float, metavar="X", help="give up at X times the script's own op time")
@@ -124,6 +132,7 @@ def _budget(options: argparse.Namespace) -> budget:
         costs=options.costs,
         plan=options.plan,
         plan_out=options.plan_out,
+        timeline=options.timeline,
     )
     names_device = isinstance(asked, dict) or options.device is not None
     return context if names_device or options.pool == "arena" else context._following_accelerator()
@@ -172,6 +181,9 @@ def main(argv: list[str]) -> int:
         except OSError as error:
             return fail(f"cannot write the report {options.report!r}: {error.strerror}")
     try:
+        if options.timeline is not None:
+            check_timeline(options.timeline)
+            claim_timeline(options.timeline)
         context = _budget(options)
         namespace = program.become_main()
         run = context.__enter__()

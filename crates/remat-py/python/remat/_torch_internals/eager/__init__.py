@@ -10,6 +10,7 @@ from __future__ import annotations
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .allocations import Allocations, allocations, measured_call
+from .call_sites import BACKWARD_CALL, MODULE_CALL, node_leaf, node_number
 from .clocks import clock_of
 from .devices import (
     accelerator_here,
@@ -42,7 +43,7 @@ from .modes import (
     redispatch,
     set_grad_mode,
 )
-from .native import not_run_natively, parts_through_python, prepare_native, route
+from .native import not_run_natively, parts_through_python, passes_known, prepare_native, route
 from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
 from .random_state import default_states
@@ -54,7 +55,9 @@ from .tensors import TensorBase, flatten, flatten_tree, part_storages, parts, st
 from .workspace import estimate_workspace
 
 __all__ = [
+    "BACKWARD_CALL",
     "GETTERS",
+    "MODULE_CALL",
     "OWN_PREDICTIONS",
     "QUANTIZED",
     "RNG_BYTES",
@@ -98,11 +101,14 @@ __all__ = [
     "hooks_aside",
     "leaves",
     "measured_call",
+    "node_leaf",
+    "node_number",
     "not_run_natively",
     "own_frames_dropped",
     "part_storages",
     "parts",
     "parts_through_python",
+    "passes_known",
     "physical_memory",
     "pop_mode",
     "predict",

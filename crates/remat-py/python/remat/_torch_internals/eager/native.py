@@ -51,6 +51,15 @@ def parts_through_python() -> tuple[str, ...]:
     return tuple(f"{part}: {reason}" for part, reason in _through_python.items())
 
 
+@functools.cache
+def passes_known() -> str | None:
+    """Has the session tell backward passes without Python, also where ops come through it; the reason if it cannot."""
+    if _native.read_backward() is not None:
+        return None
+    library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+    return read_accumulating(str(library), False)
+
+
 def not_run_natively() -> str | None:
     """The reason why native dispatch is not chosen by itself with this release of torch, if it is not."""
     release = ".".join(torch.__version__.split(".")[:2])

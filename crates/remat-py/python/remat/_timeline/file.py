@@ -1,0 +1,95 @@
+"""The timeline of a run, from its beginning to its file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from .. import _native
+from .._memory.tensors import live_tensors
+from .chrome import trace_events
+from .memory_viz import snapshot
+from .recording import Recording
+from .sites import Sites, has_optimizers, state_of, storages_of
+from .target import claim_timeline
+
+
+def _page(told: dict[str, Any]) -> bytes:
+    return _native.timeline_page(json.dumps(told, separators=(",", ":"))).encode()
+
+
+_FORMATS: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    ".html": _page,
+    ".json": lambda told: trace_events(Recording(told)).encode(),
+    ".pickle": lambda told: snapshot(Recording(told)),
+}
+
+
+class TimelineFile:
+    """Records a run, and writes the file at its end."""
+
+    def __init__(self, path: str | os.PathLike[str], session: _native.Session) -> None:
+        self._path = os.fspath(path)
+        self._session = session
+        self._recording: _native.Recording | None = None
+        self._sites = Sites()
+        self._known: dict[int, int] = {}
+        self._undo: list[Callable[[], None]] = []
+        self._pid = os.getpid()
+
+    def start(self) -> None:
+        """Begins to record. ``OSError`` if the file cannot be written, before anything else is done."""
+        claim_timeline(self._path)
+        self._recording = _native.Recording()
+        self._session.record_timeline(self._recording, self._sites.site, has_optimizers)
+        hooks = (register_optimizer_step_pre_hook(self._begins), register_optimizer_step_post_hook(self._ended))
+        self._undo = [hook.remove for hook in hooks]
+
+    def adopted(self) -> None:
+        """Tells parameters among the tensors that existed before the run."""
+        known = [tensor for tensor in live_tensors() if isinstance(tensor, torch.nn.Parameter)]
+        self._session.note_kind(storages_of(known), True)
+
+    def stop(self) -> str | None:
+        """Ends the recording and returns it, before tensors are brought back."""
+        while self._undo:
+            self._undo.pop()()
+        return self._recording.told() if self._recording is not None else None
+
+    def write(self, told: str | None, run: dict[str, Any]) -> None:
+        """Writes what was recorded. A warning says why that is not possible, as with a disk that is full."""
+        if told is None or os.getpid() != self._pid:
+            return
+        suffix = os.path.splitext(self._path)[1]
+        about = {"argv": sys.argv, "version": _native.__version__, "torch": str(torch.__version__), **run}
+        try:
+            with open(self._path, "wb") as file:
+                file.write(_FORMATS[suffix]({"run": about, **json.loads(told)}))
+        except OSError as error:
+            warnings.warn(f"remat: the timeline {self._path!r} is not whole: {error.strerror}", RuntimeWarning, 2)
+
+    def _begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self._recording is None:
+            return
+        if id(optimizer) not in self._known:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            self._session.note_kind(storages_of(parameters), True)
+        self._sites.optimizer = type(optimizer).__name__
+        self._recording.updating(True)
+
+    def _ended(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self._recording is None:
+            return
+        self._recording.updating(False)
+        self._sites.optimizer = None
+        # What an optimizer keeps is made in its first step for each parameter.
+        if self._known.get(id(optimizer)) != len(optimizer.state):
+            self._known[id(optimizer)] = len(optimizer.state)
+            self._session.note_kind(state_of(optimizer), False)
