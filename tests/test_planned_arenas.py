@@ -58,7 +58,8 @@ def test_planned_steps_move_nothing_and_search_for_nothing(tmp_path: Path) -> No
     assert last["steps"] - first["steps"] >= 6
     assert last["placed"] - first["placed"] > 100 * (last["steps"] - first["steps"])
     assert {last[name] - first[name] for name in ("displaced", "settled", "moves", "searches")} == {0}
-    assert last["planned_peak"] <= last["placed_bytes"] <= 1.06 * last["planned_peak"]
+    # The peak counts blocks below 1 KiB too, which lie outside.
+    assert 0.99 * last["planned_peak"] <= last["placed_bytes"] <= 1.03 * last["planned_peak"]
 
 
 @pytest.mark.full

@@ -63,7 +63,8 @@ class PlanStats:
     moves: int | None
     #: Searches for storages to evict, in these steps.
     searches: int | None
-    #: Bytes of an arena that holds the plan made last, and the most bytes that this plan counts at a time.
+    #: Bytes of an arena that holds the plan made last, but for blocks below 1 KiB, and the most bytes that this plan
+    #: counts at a time.
     placed_bytes: int | None
     planned_peak: int | None
     #: Overhead of the steps that were run as planned; ``None`` before the first.
