@@ -3,12 +3,14 @@
     python benchmarks/cuts.py [--quick] [--models NAMES] [--json FILE]
     python benchmarks/cuts.py --latency [--quick] [--models NAMES] [--json FILE]
     python benchmarks/cuts.py --batch SHARE [--quick] [--models NAMES] [--json FILE]
+    python benchmarks/cuts.py --forecast [--quick] [--models NAMES] [--json FILE]
 
 The first cuts joint graphs and generates no code. Networkx's minimum cut is given the very network that Remat's solver
 makes of a joint graph; what torch's partitioner saves is worth what Remat's capacities say. The exit code is 1 if a
 minimum cut is not one. The second compiles, and measures steps and their true peaks; its exit code is 1 if a loss is
 not that of plain eager within a tolerance, or a peak exceeds its budget. The third finds the largest batch within a
-share of the peak of eager code.
+share of the peak of eager code. The fourth compares forecasts of memory with the allocator; its exit code is 1 if one
+is off by more than 5%.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from typing import Any
 import torch
 from compiled_steps import MIB, NOT_AT_ALL, PROGRAMS, StepRow, budgets_known, program, step_rows
 from cut_quality import CutRow, cut_row
+from forecasts import ARCHITECTURES, forecast_rows, forecast_table
 from joint_models import MODELS, make
 from largest_batch import batch_rows, batch_table
 from speed import machine, table
@@ -41,6 +44,8 @@ def main() -> int:
     print("machine: " + ", ".join(f"{name} {value}" for name, value in here.items()), flush=True)
     if args.batch is not None:
         return batches(args)
+    if args.forecast:
+        return forecasts(args)
     rows: list[CutRow] | list[StepRow] = latency_rows(args) if args.latency else cut_rows(args)
     if args.json:
         kind = "step" if args.latency else "cut"
@@ -61,6 +66,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads")
     parser.add_argument("--latency", action="store_true", help="compile, and measure steps and peaks")
     parser.add_argument("--batch", type=float, metavar="SHARE", help="largest batch within a share of eager's peak")
+    parser.add_argument("--forecast", action="store_true", help="compare forecasts of memory with the allocator")
     parser.add_argument("--models", help="which, with commas between")
     return parser.parse_args()
 
@@ -151,6 +157,19 @@ def batches(args: argparse.Namespace) -> int:
             with args.json.open("a") as file:
                 file.writelines(json.dumps({"kind": "batch", **asdict(row)}) + "\n" for row in made)
     return 0
+
+
+def forecasts(args: argparse.Namespace) -> int:
+    """Forecasts and measured peaks."""
+    names = ["vision_transformer"] if args.quick else named(args, ARCHITECTURES)
+    rows = forecast_rows(names)
+    print("\n" + forecast_table(rows))
+    if args.json:
+        args.json.write_text("".join(json.dumps({"kind": "forecast", **asdict(row)}) + "\n" for row in rows))
+    failures = [f"{row.model}: {row.broken()}" for row in rows if row.broken()]
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
 
 
 def latency_rows(args: argparse.Namespace) -> list[StepRow]:

@@ -72,7 +72,7 @@ SMALLEST = [
     (r"benchmarks/speed\.py", r"\g<0> --models resnet --no-overhead"),
     (r"benchmarks/chains\.py", r"\g<0> --models transformer"),
     (r"benchmarks/cuts\.py(?=.*(--latency|--batch))", r"\g<0> --models pointwise"),
-    (r"benchmarks/cuts\.py(?!.*--models)", r"\g<0> --models gpt2"),
+    (r"benchmarks/cuts\.py(?!.*(--models|--forecast))", r"\g<0> --models gpt2"),
 ]
 """Substitutions that make a command small, one after the other."""
 

@@ -224,7 +224,8 @@ def test_a_budget_holds_for_the_allocator_and_changes_no_gradient() -> None:
     with true_peak() as within:
         found = step(run, x)
     assert within.highest <= budget < without.highest
-    assert run.report().cuts[-1].lifted
+    cut = run.report().cuts[-1]
+    assert cut.lifted or cut.kernels_again
     for gradient, expected in zip(found, wanted, strict=True):
         torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-5)
 
@@ -269,7 +270,7 @@ def test_a_graph_leaves_room_for_those_after_a_break() -> None:
         run(x).backward()
     assert within.highest <= budget < without.highest
     first, second = run.report().cuts
-    assert first.lifted and second.lifted
+    assert all(cut.lifted or cut.kernels_again for cut in (first, second))
 
 
 def test_code_that_cannot_be_run_without_memory_is_measured_instead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,6 +130,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(plan::peak_of_chain_run, m)?)?;
     m.add_function(wrap_pyfunction!(plan::chain_needed_later, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_cut, m)?)?;
+    m.add_function(wrap_pyfunction!(plan::plan_step, m)?)?;
     m.add_function(wrap_pyfunction!(plan::verify_cut, m)?)?;
     m.add_function(wrap_pyfunction!(plan::between_groups, m)?)?;
     m.add_function(wrap_pyfunction!(swap_storages, m)?)?;

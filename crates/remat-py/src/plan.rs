@@ -2,10 +2,13 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use remat_core::Bytes;
 use remat_plan::chain::{
     needed_later, peak_of_run, plan, verify, Chain, Op, Plan, PlanError, Resolution, Strategy,
 };
 use remat_plan::cut::{self, partition, Budgets, CutError, JointGraph, Nearest, Wishes};
+use remat_plan::step::{verify as verify_step, Planner, Search, Step};
+use remat_trace::{Event, Rerun};
 use serde::Serialize;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -210,5 +213,47 @@ pub(crate) fn between_groups(py: Python<'_>, graph_json: &str) -> PyResult<Strin
         let graph: JointGraph = graph_json.parse().map_err(bad)?;
         let handovers = cut::between_groups(&graph).map_err(bad)?;
         serde_json::to_string(&handovers).map_err(bad)
+    })
+}
+
+/// A plan of a recorded step, as the JSON that `remat plan step --json` prints, checked by the verifier. `events_json`
+/// is a list of events, `budget` bytes; without one, the plan is the smallest that is found. `known` is a schedule to
+/// begin from: pairs of an op that runs again and the event before which it does.
+///
+/// Raises `ValueError(message)` for bad input, and where no plan is found.
+#[pyfunction]
+#[pyo3(signature = (events_json, *, budget = None, known = Vec::new(), rounds = 0))]
+pub(crate) fn plan_step(
+    py: Python<'_>,
+    events_json: &str,
+    budget: Option<u64>,
+    known: Vec<(u32, u32)>,
+    rounds: u64,
+) -> PyResult<String> {
+    py.detach(|| {
+        let events: Vec<Event> = serde_json::from_str(events_json).map_err(bad)?;
+        let step = Step::from_events(&events).map_err(bad)?;
+        let known: Vec<Rerun> = (known.into_iter())
+            .map(|(op, event)| Rerun { op, event })
+            .collect();
+        let mut patience = Patience::new();
+        let mut planner = Planner::new(&step);
+        let plan = match budget {
+            None => planner.smallest(0, &mut |_| patience.look()),
+            Some(budget) => {
+                let search = Search {
+                    seed: 0,
+                    iterations: Some(rounds),
+                    known: Vec::from_iter((!known.is_empty()).then_some(known)),
+                };
+                planner.plan(Bytes(budget), &search, &mut |_| patience.look())
+            }
+        };
+        if let Some(interrupt) = patience.interrupt {
+            return Err(interrupt);
+        }
+        let plan = plan.map_err(bad)?;
+        verify_step(&events, &plan).map_err(bad)?;
+        serde_json::to_string(&plan).map_err(bad)
     })
 }

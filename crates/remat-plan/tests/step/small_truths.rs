@@ -247,3 +247,17 @@ fn sizes_that_add_up_to_more_than_two_to_the_61_are_refused() {
         assert!(matches!(fault, StepError::Event { event: 1, .. }));
     }
 }
+
+#[test]
+fn the_smallest_plan_needs_no_budget_to_be_found() {
+    let events = two();
+    let step = Step::from_events(&events).expect("events that follow one another");
+    let smallest = Planner::new(&step)
+        .smallest(0, &mut |_| ControlFlow::Continue(()))
+        .expect("a plan");
+    verify(&events, &smallest).unwrap_or_else(|fault| panic!("{fault}"));
+    assert_eq!(smallest.budget_bytes, smallest.peak_bytes);
+    assert!(smallest.peak_bytes < step.peak_bytes());
+    assert!(refused(&events, smallest.peak_bytes - 1));
+    assert!(plan(&events, smallest.peak_bytes).is_ok());
+}

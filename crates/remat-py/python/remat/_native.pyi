@@ -85,6 +85,16 @@ def plan_chain(chain_json: str, budget: int, strategy: str, slots: str) -> str:
     Raises ``ValueError(message)``, or ``ValueError(message, smallest_bytes)`` where the budget is too small.
     """
 
+def plan_step(
+    events_json: str, *, budget: int | None = None, known: list[tuple[int, int]] = ..., rounds: int = 0
+) -> str:
+    """A plan of a recorded step as JSON, checked by the verifier; without a budget the smallest that is found.
+
+    ``known`` is a schedule to begin from: pairs of an op that runs again and the event before which it does.
+
+    Raises ``ValueError`` for bad input, and where no plan is found.
+    """
+
 def verify_chain(chain_json: str, plan_json: str) -> tuple[float, int]:
     """Makespan and peak bytes of a plan, recomputed apart from the planners; ``ValueError`` where it is not valid."""
 

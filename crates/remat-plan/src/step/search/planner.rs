@@ -81,20 +81,51 @@ impl<'a> Planner<'a> {
             bound_ns,
             ..
         } = rounds.progress;
-        Ok(StepPlan {
+        Ok(self.written(&mut best, budget, bound_ns, search.seed, iterations))
+    }
+
+    /// The plan of the smallest peak that is found without regard to time. Its budget is its peak.
+    ///
+    /// It depends on the step and the seed alone, so a caller that refuses smaller budgets names one size for all.
+    ///
+    /// # Errors
+    /// [`StepError::Overwritten`] if there is no plan at all.
+    pub fn smallest(
+        &mut self,
+        seed: u64,
+        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<StepPlan, StepError> {
+        let mut rounds = Rounds::new(&self.plain, 0, seed, watch);
+        let mut best = self.descend(&mut rounds);
+        if !best.is_valid() {
+            return Err(StepError::Overwritten);
+        }
+        let smallest = Bytes(best.peak());
+        Ok(self.written(&mut best, smallest, 0, seed, 0))
+    }
+
+    fn written(
+        &self,
+        best: &mut Schedule<'_>,
+        budget: Bytes,
+        bound_ns: u64,
+        seed: u64,
+        iterations: u64,
+    ) -> StepPlan {
+        StepPlan {
             version: PLAN_VERSION,
             budget_bytes: budget.0,
             peak_bytes: best.peak(),
             cost_ns: self.step.cost_ns(),
             recompute_ns: best.again_ns(),
             bound_ns: self.step.cost_ns() + bound_ns,
-            seed: search.seed,
+            seed,
             iterations,
             ops: self.step.numbered.len() as u64,
             storages: self.step.storages.len() as u64,
-            steps: actions(&best),
+            steps: actions(best),
             addresses: None,
-        })
+        }
     }
 
     /// The best of the known schedules and of one made by cuts alone. Known ones that fit are looked at in any case,

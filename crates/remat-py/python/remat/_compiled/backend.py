@@ -68,13 +68,13 @@ class Backend:
     ) -> Any:
         """Compiles one graph within the bytes that are left of the budget."""
         search = limit.search(number)
-        partitioner = compiler.Partitioner(search.choice, lambda: identity() + search.identity())
+        partitioner = compiler.Partitioner(search.choice, lambda: identity() + search.identity(), search.extra)
         try:
             search.run(lambda seen: compiler.generate_graph(gm, inputs, partitioner, patches, change, seen))
         except NoRoom as no_room:
             if not self._retired:
                 limit.no_room(no_room, number)
-        compiled = compiler.compile_graph(gm, inputs, partitioner, patches, change)
+        compiled = compiler.compile_graph(gm, inputs, partitioner, patches, change, search.rewrite())
         if search.cut is not None:
             limit.settled(number, search.cut)
             self.report.add(number, search.cut)

@@ -48,6 +48,8 @@ class Cut:
     graph: dict[str, Any] = field(repr=False)
     #: Most bytes of the step at once by a dry run of the generated code; ``None`` if there was none.
     foreseen_bytes: int | None = None
+    #: Calls of the cut's kernels and other ops that run again by a plan of the step planner.
+    kernels_again: int = 0
 
     @cached_property
     def _bytes(self) -> dict[str, int]:

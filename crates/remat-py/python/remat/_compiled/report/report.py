@@ -128,6 +128,7 @@ def _facts(cut: Cut) -> dict[str, Any]:
         "planned_peak_bytes": cut.peak_bytes,
         "predicted_peak_bytes": cut.peak_bytes if cut.foreseen_bytes is None else cut.foreseen_bytes,
         "lifted": cut.lifted,
+        "kernels_again": cut.kernels_again,
         "traffic_bytes": cut.cost,
         "solver_seconds": cut.solver_seconds,
         "seconds": cut.seconds,
@@ -143,6 +144,7 @@ def _words(cut: Cut, *, cached: bool) -> str:
         f"  saved       {fmt(cut.bytes_after)} in {len(cut.saved)} values; {fmt(cut.bytes_before)} without recomputing",
         _peak(cut),
         f"  recomputed  {len(cut.recomputed)} ops" + (f", {len(cut.lifted)} for the budget" if cut.lifted else ""),
+        *([f"  run again   {cut.kernels_again} kernels and ops, in the backward pass"] if cut.kernels_again else []),
         f"  banned      {len(cut.banned)}: " + (", ".join(f"{count} {reason}" for reason, count in counts) or "none"),
         *(f"  {fmt(cut.bytes_of(name)):>11}  {name}" for name in largest[:_LARGEST] if cut.bytes_of(name)),
     ]

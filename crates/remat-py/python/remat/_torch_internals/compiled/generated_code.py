@@ -59,10 +59,10 @@ def dry_run(source: str, inputs: Sequence[Any], own: Callable[[str], bool]) -> T
     that cannot run without memory.
     """
     code = ast.parse(source)
-    function, names = _main(code)
+    function, names = main_function(code)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        given = [_without_memory(value) for value in inputs]
-        memory = _Memory()
+        given = [without_memory(value) for value in inputs]
+        memory = Memory()
         for name, value in zip(names, given, strict=True):
             if isinstance(value, torch.Tensor):
                 memory.watch(value, counted=own(name))
@@ -71,7 +71,7 @@ def dry_run(source: str, inputs: Sequence[Any], own: Callable[[str], bool]) -> T
         tangents = [value for name, value in zip(names, given, strict=True) if name.startswith("tangents_")]
         gradients = sum(value.untyped_storage().nbytes() for value in tangents if isinstance(value, torch.Tensor))
         value = None
-        scope = _scope(code)
+        scope = kernel_scope(code)
         exec(compile(ast.Module([function], []), "<generated>", "exec"), scope)  # torch wrote it, and would run it
         before = memory.peak = memory.level
         with memory:
@@ -84,7 +84,7 @@ def dry_run(source: str, inputs: Sequence[Any], own: Callable[[str], bool]) -> T
         return Taken(before, memory.peak, memory.level, gradients, frozenset(through), memory.calls)
 
 
-def _main(code: ast.Module) -> tuple[ast.FunctionDef, list[str]]:
+def main_function(code: ast.Module) -> tuple[ast.FunctionDef, list[str]]:
     """The function that is called, with ``self`` first, and the names of its inputs."""
     for node in ast.walk(code):
         if isinstance(node, ast.FunctionDef) and node.name == "call":
@@ -103,7 +103,7 @@ def _names(function: ast.FunctionDef) -> list[str]:
     return []
 
 
-def _scope(code: ast.Module) -> dict[str, Any]:
+def kernel_scope(code: ast.Module) -> dict[str, Any]:
     """The names that the function refers to; kernels among them do nothing."""
     scope: dict[str, Any] = {}
     kept: list[ast.stmt] = []
@@ -144,14 +144,14 @@ def _maker(kind: str) -> Callable[..., torch.Tensor]:
     return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
-def _without_memory(value: Any) -> Any:
+def without_memory(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return number_of(value) if isinstance(value, torch.SymInt) else value
     size, stride = [number_of(n) for n in value.shape], [number_of(n) for n in value.stride()]
     return torch.empty_strided(size, stride, dtype=value.dtype, device=value.device)
 
 
-class _Memory(TorchDispatchMode):
+class Memory(TorchDispatchMode):
     """Counts the bytes of living storages."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ class _Memory(TorchDispatchMode):
         self.peak = max(self.peak, self.level)
         if takes_workspace(func):
             # The arguments are copied: kept, they would keep the storages that they share with others alive.
-            args, kwargs = pytree.tree_map(_without_memory, (args, kwargs or {}))
+            args, kwargs = pytree.tree_map(without_memory, (args, kwargs or {}))
             self.calls.append(Call(func, args, kwargs, self.level))
         return result
 
@@ -200,7 +200,7 @@ def call_of(node: fx.Node) -> Call:
     """The op of a node, as a call on tensors without memory."""
 
     def argument(value: Any) -> Any:
-        return pytree.tree_map(_without_memory, value.meta.get("val")) if isinstance(value, fx.Node) else value
+        return pytree.tree_map(without_memory, value.meta.get("val")) if isinstance(value, fx.Node) else value
 
     with FakeTensorMode():
         args, kwargs = fx.node.map_aggregate((node.args, node.kwargs), argument)

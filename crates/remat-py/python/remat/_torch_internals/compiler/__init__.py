@@ -12,7 +12,8 @@ from .cache import CacheUse, cache_folder, watched_cache
 from .inductor import Generated, compile_graph, exchange, generate_graph, mode_options, plainly
 from .lowering_rules import LoweringRules
 from .node_kinds import Kind, NodeKinds, Rules
-from .partitioner import Choice, Partitioner, partition, without_recomputing
+from .op_time import nanoseconds_of_calls
+from .partitioner import Choice, Partitioner, donates_buffers, partition, without_recomputing
 from .post_grad import PostGradPass
 
 __all__ = [
@@ -28,9 +29,11 @@ __all__ = [
     "backward_node",
     "cache_folder",
     "compile_graph",
+    "donates_buffers",
     "exchange",
     "generate_graph",
     "mode_options",
+    "nanoseconds_of_calls",
     "partition",
     "plainly",
     "saved_storages",

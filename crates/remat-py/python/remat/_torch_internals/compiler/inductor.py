@@ -37,14 +37,41 @@ def compile_graph(
     partitioner: Partitioner,
     options: dict[str, Any],
     change: Callable[[fx.Graph], object] | None = None,
+    rewrite: Callable[[bool, str], str] | None = None,
 ) -> Any:
     """Compiles a graph of Dynamo's. ``options`` are names and values of ``torch._inductor.config``.
 
-    ``change`` changes the forward and the backward graph; the partitioner's id covers it in the compile cache.
+    ``change`` changes the forward and the backward graph, ``rewrite`` the code of each; it is told whether that is the
+    backward graph's. The partitioner's id covers both in the compile cache.
     """
+    from torch._functorch import config
     from torch._inductor.compile_fx import compile_fx
 
-    return compile_fx(gm, inputs, config_patches=_patches(partitioner, options, change))
+    patches = _patches(partitioner, options, change)
+    if rewrite is None:
+        return compile_fx(gm, inputs, config_patches=patches)
+    with config.patch(force_non_lazy_backward_lowering=True), _rewritten(rewrite):
+        return compile_fx(gm, inputs, config_patches=patches)
+
+
+@contextmanager
+def _rewritten(rewrite: Callable[[bool, str], str]) -> Iterator[None]:
+    """Has Inductor compile other code than it generates."""
+    from torch._inductor.graph import GraphLowering
+
+    real = GraphLowering.codegen
+
+    def codegen(self: Any) -> Any:
+        code, kernels = real(self)
+        code.value = rewrite(self.is_backward, code.value)
+        code.line_map = []  # of lines that are no longer there
+        return code, kernels
+
+    GraphLowering.codegen = codegen  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        GraphLowering.codegen = real  # type: ignore[method-assign]
 
 
 def generate_graph(
@@ -118,6 +145,7 @@ def _only_written() -> Iterator[list[str]]:
     def stop(self: Any) -> Any:
         code, _ = self.codegen()
         written.append(code.value)
+        _report_strides(self)
         raise _Written
 
     real = GraphLowering.compile_to_module
@@ -126,6 +154,21 @@ def _only_written() -> Iterator[list[str]]:
         yield written
     finally:
         GraphLowering.compile_to_module = real  # type: ignore[method-assign]
+
+
+def _report_strides(lowering: Any) -> None:
+    """Tells torch how the results of a forward pass are laid out: the backward pass is compiled for saved values so."""
+    from torch._guards import TracingContext
+    from torch._inductor.ir import IRNode
+
+    context = TracingContext.try_get()
+    if lowering.is_backward or context is None or context.output_strides is None:
+        return
+    for result in lowering.graph_outputs or []:
+        tensor = isinstance(result, IRNode) and result.has_tensor_output()
+        strides = tuple(result.get_layout().stride) if tensor else ()
+        known = tensor and all(isinstance(stride, int) or stride.is_Integer for stride in strides)
+        context.output_strides.append(tuple(int(stride) for stride in strides) if known else None)
 
 
 def _results(gm: fx.GraphModule) -> list[str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ import torch.utils._pytree as pytree
 from torch import fx
 from torch.utils.flop_counter import flop_registry
 
-from ..compiled import number_of
+from ..compiled import Call, number_of
 
 # Arithmetic operations, and bytes, in a nanosecond. Only their ratio decides which ops are recomputed first. It is
 # fixed, so that plans do not change from run to run.
@@ -23,6 +24,18 @@ def nanoseconds(node: fx.Node, read_bytes: int, written_bytes: int) -> int:
     on_cpu = first is None or first.device.type in ("cpu", "meta")
     operations_rate, bytes_rate = _RATES_OF_CPU if on_cpu else _RATES_OF_ACCELERATOR
     return round(max(_operations(node) / operations_rate, (read_bytes + written_bytes) / bytes_rate))
+
+
+def nanoseconds_of_calls(calls: Sequence[Call], made: Any, moved_bytes: int) -> int:
+    """The time of a kernel or an op on a processor that runs these ops, returns ``made`` and moves so many bytes."""
+    operations = 0.0
+    for call in calls:
+        count = flop_registry.get(getattr(call.op, "overloadpacket", None))
+        if count is not None:
+            kwargs = {name: value for name, value in call.kwargs.items() if name != "out"}
+            operations += float(count(*call.args, **kwargs, out_val=made))
+    operations_rate, bytes_rate = _RATES_OF_CPU
+    return round(max(operations / operations_rate, moved_bytes / bytes_rate))
 
 
 def _operations(node: fx.Node) -> float:

@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 import torch.utils._pytree as pytree
 from torch import fx
 
 from ..._errors import RematError
+from ..compiled import SLOT
 from .extension_point import CustomPartitionerFn
 from .node_kinds import NodeKinds
 
@@ -33,15 +35,19 @@ class _Named:
 class Partitioner(CustomPartitionerFn):
     """Inductor calls it with each joint graph, and asks it for an id for its cache."""
 
-    def __init__(self, choose: Choice, identity: Callable[[], bytes]) -> None:
+    def __init__(self, choose: Choice, identity: Callable[[], bytes], extra: Callable[[], int] = lambda: 0) -> None:
         self._choose = choose
         self._identity = identity
+        #: How many tensors the backward pass is handed beyond the saved values.
+        self._extra = extra
 
     def __call__(
         self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Splits a joint graph into the forward and the backward graph."""
-        return partition(self._choose, gm, joint_inputs, **kwargs)
+        forward, backward = partition(self._choose, gm, joint_inputs, **kwargs)
+        add_slots(forward, backward, self._extra(), kwargs["num_fwd_outputs"])
+        return forward, backward
 
     def uuid(self) -> bytes:
         """An id that differs whenever the choice may."""
@@ -82,6 +88,45 @@ def partition(
             return partitioners.min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
         finally:
             partitioners.choose_saved_values_set = torchs
+
+
+def add_slots(forward: fx.GraphModule, backward: fx.GraphModule, count: int, own_outputs: int) -> None:
+    """Has the forward graph return an input so many times more, and the backward graph take it after saved tensors.
+
+    They are places for tensors that rewritten code hands on. Raises ``RematError`` where torch needs to know more of
+    what is saved than that it is a tensor.
+    """
+    if not count:
+        return
+    (output,) = forward.graph.find_nodes(op="output")
+    returned = list(output.args[0])
+    saved = returned[own_outputs:]
+    tensors = [node for node in saved if isinstance(node.meta.get("val"), torch.Tensor)]
+    if len(tensors) != len(saved) or any(node.meta.get("saved_tensor_with_no_vc_check") for node in saved):
+        raise RematError("a graph that saves more than plain tensors cannot hand on others")
+    spare = next(node for node in forward.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor))
+    output.args = (tuple([*returned, *[spare] * count]),)
+    described = output.meta.get("desc")
+    if described is not None:
+        kind = type(described[-1]) if saved else None
+        more = [kind(len(saved) + number) for number in range(count)] if kind is not None else []
+        output.meta["desc"] = [*described, *more]
+    placeholders = backward.graph.find_nodes(op="placeholder")
+    names = {node.name for node in saved}
+    before = next(node for node in placeholders if node.name not in names)
+    for number in range(count):
+        with backward.graph.inserting_before(before):
+            slot = backward.graph.placeholder(f"{SLOT}{number}")
+            slot.meta = dict(spare.meta)
+    forward.recompile()
+    backward.recompile()
+
+
+def donates_buffers() -> bool:
+    """Whether a backward pass may write into saved values: torch then refuses to run it twice."""
+    from torch._functorch import config
+
+    return bool(config.donated_buffer)
 
 
 def without_recomputing() -> Partitioner:

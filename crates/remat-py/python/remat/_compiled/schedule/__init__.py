@@ -1,0 +1,1 @@
+"""Compiled graphs whose kernels run again by a plan of the step planner."""
