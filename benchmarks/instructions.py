@@ -98,6 +98,7 @@ def instructions(way: str, steps: int) -> tuple[int, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=10, help="steps that are counted (default 10)")
+    parser.add_argument("--quick", action="store_true", help="one step")
     parser.add_argument("--within", choices=["plain", "native"], help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.within is not None:
@@ -105,8 +106,9 @@ def main() -> int:
         return 0
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not there: install it (apt-get install valgrind)")
-    plain, _ = instructions("plain", given.steps)
-    native, ops = instructions("native", given.steps)
+    steps = 1 if given.quick else given.steps
+    plain, _ = instructions("plain", steps)
+    native, ops = instructions("native", steps)
     print(f"{ops} ops: {plain / ops:.0f} instructions an op plain, {native / ops:.0f} within an ample budget")
     print(f"added: {(native - plain) / ops:.0f} an op, {native / plain - 1:.0%}")
     return 0
