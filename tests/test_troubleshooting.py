@@ -105,7 +105,6 @@ RAISED: dict[str, Callable[[Path], str]] = {
     "is not there: expected one of": lambda _: raised(lambda: remat.budget("1MiB", device="cuda:77").__enter__()),
     "budgets do not nest; use run.set_budget": lambda _: within(lambda run: remat.budget("1MiB").__enter__()),
     "starts processes of its own": lambda _: told("run", "--budget", "1GiB", "-m", "torch.distributed.run", "a.py"),
-    "steps are planned for counted bytes": lambda _: raised(lambda: remat.budget("1MiB", pool="arena", plan="auto")),
     "there is no such file": lambda _: raised(lambda: remat.budget("1MiB", plan="none.json")),
     "is no nn.Sequential": lambda _: raised(lambda: remat.Checkpointable(nn.ReLU(), torch.ones(2), "1MiB")),
     "has hooks": lambda _: raised(hooked),
