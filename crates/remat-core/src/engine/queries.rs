@@ -88,6 +88,12 @@ impl Engine {
         self.state.accounts.get(device.0).budget.map(Bytes)
     }
 
+    /// Whether no op is open or remembered, and no step is watched or followed: all that is resident is constant, and
+    /// nothing is evicted that could come back.
+    pub fn is_idle(&self) -> bool {
+        self.state.graph.live_ops == 0 && self.guides.is_none()
+    }
+
     /// The virtual clock: 1 + the cost of all ops run so far.
     pub fn clock(&self) -> u64 {
         self.state.clock

@@ -30,6 +30,8 @@ class Settings(TypedDict):
     costs: Literal["measured", "bytes"]
     plan: Literal["off", "auto"]
     plan_files: PlanFiles
+    #: Whether ops are recorded only once the run needs a good part of its budget.
+    records_sparingly: bool
 
 class Recording:
     def __new__(cls) -> Recording: ...

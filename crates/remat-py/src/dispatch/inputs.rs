@@ -112,7 +112,7 @@ impl State {
     ///
     /// # Safety
     /// The values that `stacked` names are alive, on the stack of the call.
-    unsafe fn resolve_at(
+    pub(super) unsafe fn resolve_at(
         &mut self,
         gil: impl Attach,
         torch: &Torch,

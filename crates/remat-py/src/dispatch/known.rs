@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::buffers::{Fresh, FreshStorage};
 use super::forms::Known;
 use super::op::{sizes_of, Announced, Prepared, Ran};
-use super::running::{Inputs, Running};
+use super::running::{Begun, Inputs, Running};
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::global_state::StateNumber;
@@ -42,7 +42,7 @@ impl State {
         torch: &Torch,
         call: &Dispatched<'_>,
         stacked: &Stacked,
-    ) -> PyResult<Option<Box<Running>>> {
+    ) -> PyResult<Option<Begun>> {
         self.watch_for_thrashing(gil)?;
         self.executor.drain_deaths(gil)?;
         if self.executor.arena.is_some() {
@@ -56,12 +56,17 @@ impl State {
             // SAFETY: as the caller promises.
             let running = unsafe { self.begin_filling(gil, torch, call, stacked, known)? };
             if running.is_some() {
-                return Ok(running);
+                return Ok(running.map(Begun::Told));
             }
         }
         let Some(known) = form(&self.known) else {
             return Ok(None);
         };
+        if self.needs_no_record(&known) {
+            // SAFETY: as the caller promises.
+            let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, &known)? };
+            return Ok(begun.then_some(Begun::Unrecorded(known)));
+        }
         // SAFETY: as the caller promises.
         let Some(inputs) = (unsafe { self.inputs_of(gil, torch, stacked, &known)? }) else {
             return Ok(None);
@@ -87,7 +92,8 @@ impl State {
             unsafe { self.make_template(gil, torch, call, stacked, &known) };
         }
         let running = Running::of(known, op, inputs, chain, state, replay);
-        Ok(Some(running.boxed(&mut self.buffers.running)))
+        let running = running.boxed(&mut self.buffers.running);
+        Ok(Some(Begun::Told(running)))
     }
 
     /// Makes the template of a form, unless it is there, if replays may do without Python: all is in main memory, and
@@ -285,18 +291,7 @@ impl State {
             };
             let contents = self.contents(made[k], fresh.sizes[k].0, device);
             // SAFETY: as the caller promises: the result, on the stack, owns the storage.
-            let id = match unsafe { Watched::new(storage.address) } {
-                Some(watched) => self.executor.storages.insert_watched(watched, contents),
-                None => {
-                    gil.attach(|py| {
-                        // SAFETY: as the caller promises.
-                        let tensor = unsafe { wrap_result(py, torch, results, storage.place)? };
-                        let object = call_one(&self.torch.untyped_storage, &tensor)?;
-                        let imp = Impl::at(storage.address);
-                        self.executor.storages.insert(&object, imp, contents)
-                    })?
-                }
-            };
+            let id = unsafe { self.insert_result(gil, torch, results, storage, contents)? };
             self.executor.ledger.add(device, contents.bytes);
             if known.func.blank {
                 let live = self.executor.storages.live_mut(id);
@@ -306,7 +301,32 @@ impl State {
         Ok(())
     }
 
-    fn contents(&self, tensor: TensorId, bytes: u64, device: DeviceId) -> Contents {
+    /// Takes the storage of a fresh result into the table.
+    ///
+    /// # Safety
+    /// The results are alive, on the stack of the call that returned, and one of them owns the storage.
+    pub(super) unsafe fn insert_result(
+        &mut self,
+        gil: impl Attach,
+        torch: &Torch,
+        results: &[Value],
+        storage: &FreshStorage,
+        contents: Contents,
+    ) -> PyResult<LiveId> {
+        // SAFETY: as the caller promises.
+        if let Some(watched) = unsafe { Watched::new(storage.address) } {
+            return Ok(self.executor.storages.insert_watched(watched, contents));
+        }
+        gil.attach(|py| {
+            // SAFETY: as the caller promises.
+            let tensor = unsafe { wrap_result(py, torch, results, storage.place)? };
+            let object = call_one(&self.torch.untyped_storage, &tensor)?;
+            let imp = Impl::at(storage.address);
+            self.executor.storages.insert(&object, imp, contents)
+        })
+    }
+
+    pub(super) fn contents(&self, tensor: TensorId, bytes: u64, device: DeviceId) -> Contents {
         Contents {
             tensor,
             sid: self.executor.storage_of(tensor),
@@ -319,7 +339,7 @@ impl State {
     ///
     /// # Safety
     /// The results are alive, on the stack of the call that returned.
-    unsafe fn sort_fresh(
+    pub(super) unsafe fn sort_fresh(
         &self,
         gil: impl Attach,
         torch: &Torch,
@@ -508,7 +528,7 @@ impl State {
 ///
 /// # Safety
 /// The results are alive, on the stack of the call that returned.
-unsafe fn wrap_result<'py>(
+pub(super) unsafe fn wrap_result<'py>(
     py: Python<'py>,
     torch: &Torch,
     results: &[Value],
@@ -545,7 +565,7 @@ pub(super) fn spec_of<'a>(known: &'a Known, inputs: &'a [TensorId], replay: Repl
 ///
 /// # Safety
 /// The results are alive, on the stack of the call that returned.
-unsafe fn for_each_result<'a>(
+pub(super) unsafe fn for_each_result<'a>(
     torch: &Torch,
     results: &'a [Value],
     visit: &mut dyn FnMut(&'a Value, Item<'a>),

@@ -29,6 +29,7 @@ mod sizes;
 mod state;
 mod stats;
 mod thrashing;
+mod unrecorded;
 mod versions;
 mod watch_clock;
 

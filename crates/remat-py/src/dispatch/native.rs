@@ -14,7 +14,7 @@ use rustc_hash::FxHashMap;
 use super::forms::Candidate;
 use super::lock::{Held, SessionLock};
 use super::modes::Modes;
-use super::running::Running;
+use super::running::Begun;
 use super::watch_clock::Watch;
 use crate::call::stacked::{keeps_tensors, Arity, Stacked};
 use crate::call::template::Dispatched;
@@ -287,12 +287,13 @@ unsafe fn raise(torch: &Torch, error: PyErr) -> ! {
 /// The op that runs, told to the engine as not run if torch raises.
 struct Underway<'a> {
     held: Option<Held<'a>>,
-    running: Option<Box<Running>>,
+    begun: Option<Begun>,
 }
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
-        if let (Some(mut held), Some(running)) = (self.held.take(), self.running.take()) {
+        if let (Some(mut held), Some(Begun::Told(running))) = (self.held.take(), self.begun.take())
+        {
             // The error that is on its way tells more than one of taking the op back.
             let _ = Gil::with(|py| error_aside(py, || held.state.take_back(py, &running)));
         }
@@ -530,14 +531,14 @@ unsafe fn announce<'a>(
     };
     let acted = watch.is_timed().then(|| held.state.acted());
     // SAFETY: as the caller promises.
-    let running = unsafe { held.state.begin_known(gil, torch, call, stacked)? };
+    let begun = unsafe { held.state.begin_known(gil, torch, call, stacked)? };
     if let Some(before) = acted {
         watch.leave_out(held.state.acted() - before);
     }
-    Ok(match running {
-        Some(running) => Way::Announced(Underway {
+    Ok(match begun {
+        Some(begun) => Way::Announced(Underway {
             held: Some(held),
-            running: Some(running),
+            begun: Some(begun),
         }),
         None => Way::Python,
     })
@@ -554,12 +555,19 @@ unsafe fn take_in(
     results: &[Value],
     stacked: &Stacked,
 ) -> PyResult<()> {
-    let (Some(held), Some(running)) = (&mut underway.held, underway.running.take()) else {
+    let (Some(held), Some(begun)) = (&mut underway.held, underway.begun.take()) else {
         return Ok(());
     };
     let state = &mut held.state;
-    // SAFETY: as the caller promises.
-    unsafe { state.finish_known(gil, torch, running, results, stacked) }
+    // SAFETY: as the caller promises; the tensors that the call wrote to are kept until it is taken in.
+    unsafe {
+        match begun {
+            Begun::Told(running) => state.finish_known(gil, torch, running, results, stacked),
+            Begun::Unrecorded(known) => {
+                state.finish_unrecorded(gil, torch, &known, results, stacked)
+            }
+        }
+    }
 }
 
 /// Notes a call for the probe.

@@ -11,6 +11,14 @@ use crate::call::random::RandomState;
 use crate::ffi::generator;
 use crate::tracking::storages::{LiveId, Owner};
 
+/// A call of a known form that the session let run.
+pub(super) enum Begun {
+    /// The engine was told of it.
+    Told(Box<Running>),
+    /// It leaves no record.
+    Unrecorded(Arc<Known>),
+}
+
 /// An op of a known form between its announcement and its results.
 pub(super) struct Running {
     pub(super) known: Arc<Known>,

@@ -106,6 +106,7 @@ impl Session {
         };
         let mut state = State::new(executor, torch, knowledge, tiny);
         state.costs = settings.costs;
+        state.records_sparingly = settings.records_sparingly;
         Ok(Session {
             lock: Arc::new(SessionLock::of(state)),
         })

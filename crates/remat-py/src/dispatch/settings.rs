@@ -55,6 +55,8 @@ pub(super) struct Settings {
     pub(super) costs: Costs,
     #[pyo3(from_py_with = plan)]
     pub(super) plan: Plan,
+    /// Whether ops are recorded only once the run needs a good part of its budget.
+    pub(super) records_sparingly: bool,
     pub(super) plan_files: Files,
 }
 

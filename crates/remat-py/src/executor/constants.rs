@@ -6,6 +6,7 @@ use remat_core::{Bytes, DeviceId, TensorId};
 use super::placed::replaying;
 use super::state::Executor;
 use crate::call::arguments::{Registry, Resolved};
+use crate::ffi::gil::Attach;
 use crate::ffi::layout::Impl;
 use crate::tracking::devices::PLACED;
 use crate::tracking::outside::Place;
@@ -133,6 +134,20 @@ impl Executor {
         };
         let outside = origin.data != 0 && origin.deleter != self.own_deleter;
         Ok(outside.then_some((origin.data, bytes)))
+    }
+
+    /// A constant for bytes that an op made which left no record: in the account and in the engine.
+    pub fn constant_made(
+        &mut self,
+        gil: impl Attach,
+        bytes: Bytes,
+        device: DeviceId,
+    ) -> PyResult<TensorId> {
+        self.ledger.add(device, bytes.0);
+        let made = self.engine.constant(bytes, device);
+        let tensor = made.map_err(|e| self.refusal(gil, &e))?;
+        self.perform(gil)?;
+        Ok(tensor)
     }
 
     /// Counts bytes that cannot be recomputed: in the account, the engine and the trace.

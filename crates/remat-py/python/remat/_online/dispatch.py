@@ -124,6 +124,17 @@ class NativeDispatch:
             _native.include_native(False)
 
 
+def records_sparingly() -> bool:
+    """Whether ops leave no record as long as a run needs less than half of its budget.
+
+    ``REMAT_RECORD=always`` records every op of every run. Raises ``ValueError`` for any other value.
+    """
+    asked = os.environ.get("REMAT_RECORD", "")
+    if asked not in ("", "always"):
+        raise ValueError(f"REMAT_RECORD={asked!r}: expected 'always', or no such variable")
+    return not asked
+
+
 def way_for(mode: Any, arena: bool) -> Dispatch:
     """The way that the environment variable ``REMAT_DISPATCH`` asks for.
 
