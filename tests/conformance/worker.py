@@ -45,6 +45,7 @@ def _prepare(errors: BinaryIO) -> None:
     Scans for live tensors need not see that.
     """
     ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
+    os.environ["REMAT_RECORD"] = "always"  # what left no record could not be dropped
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     for stream in (1, 2):
         os.dup2(errors.fileno(), stream)

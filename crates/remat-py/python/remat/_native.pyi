@@ -30,8 +30,8 @@ class Settings(TypedDict):
     costs: Literal["measured", "bytes"]
     plan: Literal["off", "auto"]
     plan_files: PlanFiles
-    #: Whether ops are recorded only once the run needs a good part of its budget.
-    records_sparingly: bool
+    #: So many of the run's first ops are recorded, however little it needs; ``None`` for all.
+    always_recorded: int | None
 
 class Recording:
     def __new__(cls) -> Recording: ...

@@ -106,7 +106,7 @@ impl Session {
         };
         let mut state = State::new(executor, torch, knowledge, tiny);
         state.costs = settings.costs;
-        state.records_sparingly = settings.records_sparingly;
+        state.always_recorded = settings.always_recorded.unwrap_or(u64::MAX);
         Ok(Session {
             lock: Arc::new(SessionLock::of(state)),
         })

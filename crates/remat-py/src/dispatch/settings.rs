@@ -55,8 +55,8 @@ pub(super) struct Settings {
     pub(super) costs: Costs,
     #[pyo3(from_py_with = plan)]
     pub(super) plan: Plan,
-    /// Whether ops are recorded only once the run needs a good part of its budget.
-    pub(super) records_sparingly: bool,
+    /// So many of the run's first ops are recorded, however little it needs; `None` for all.
+    pub(super) always_recorded: Option<u64>,
     pub(super) plan_files: Files,
 }
 

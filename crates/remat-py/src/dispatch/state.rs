@@ -39,8 +39,8 @@ pub(super) struct State {
     pub(super) known: FxHashMap<u64, Arc<Known>>,
     /// The same of calls that give blank memory its first value.
     pub(super) filling: FxHashMap<u64, Arc<Known>>,
-    /// Whether [ops leave no record](Self::needs_no_record) while memory is plentiful.
-    pub(super) records_sparingly: bool,
+    /// So many of the run's first ops are recorded, however [little](Self::needs_no_record) it needs.
+    pub(super) always_recorded: u64,
     /// Buffers for calls of known forms, one of which is under way at a time.
     pub(super) buffers: Buffers,
     /// The call that is on its way through Python and may make its form known.
@@ -91,7 +91,7 @@ impl State {
             lent: Arc::new(Lent::none()),
             known: FxHashMap::default(),
             filling: FxHashMap::default(),
-            records_sparingly: false,
+            always_recorded: u64::MAX,
             buffers: Buffers::default(),
             through_python: 0,
             candidate: None,

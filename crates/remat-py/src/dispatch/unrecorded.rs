@@ -18,9 +18,6 @@ use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 
-/// So many ops of a run are recorded whatever they need: those of its first steps, which show how much it needs.
-const FIRST: u64 = 1024;
-
 /// A run is recorded once it needs more than this part of the budget.
 const PART: u64 = 2;
 
@@ -31,7 +28,7 @@ impl State {
         let executor = &self.executor;
         let device = executor.budget_device;
         let unseen = executor.trace.is_none() && executor.storages.timeline.is_none();
-        if !self.records_sparingly || !unseen || self.ops < FIRST || !executor.engine.is_idle() {
+        if !unseen || self.ops < self.always_recorded || !executor.engine.is_idle() {
             return false;
         }
         let Some(budget) = executor.engine.budget(device) else {

@@ -124,15 +124,22 @@ class NativeDispatch:
             _native.include_native(False)
 
 
-def records_sparingly() -> bool:
-    """Whether ops leave no record as long as a run needs less than half of its budget.
+#: By then a program has shown in some step how much it needs.
+FIRST_OPS = 1024
 
-    ``REMAT_RECORD=always`` records every op of every run. Raises ``ValueError`` for any other value.
+
+def always_recorded() -> int | None:
+    """How many of a run's first ops are recorded, however little memory the run needs; ``None`` for all.
+
+    The environment variable ``REMAT_RECORD`` says: ``always``, or a number of ops. Raises ``ValueError`` for anything
+    else.
     """
     asked = os.environ.get("REMAT_RECORD", "")
-    if asked not in ("", "always"):
-        raise ValueError(f"REMAT_RECORD={asked!r}: expected 'always', or no such variable")
-    return not asked
+    if asked == "always":
+        return None
+    if asked and not (asked.isascii() and asked.isdigit() and len(asked) <= 18):
+        raise ValueError(f"REMAT_RECORD={asked!r}: expected 'always' or a number of ops, e.g. {FIRST_OPS}")
+    return int(asked) if asked else FIRST_OPS
 
 
 def way_for(mode: Any, arena: bool) -> Dispatch:

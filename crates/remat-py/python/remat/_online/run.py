@@ -20,7 +20,7 @@ from .._memory.tensors import live_tensors
 from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
 from .choices import NO_PLANS, Costs, Plans
-from .dispatch import records_sparingly, way_for
+from .dispatch import always_recorded, way_for
 from .endings import at_sigterm
 from .escape import Escapes
 
@@ -194,7 +194,7 @@ def _native_settings(settings: Settings, arena: Arena | None) -> _native.Setting
         },
         "trace": settings.trace,
         "follow": "accelerator" if settings.follows_accelerator else "fixed",
-        "records_sparingly": records_sparingly(),
+        "always_recorded": always_recorded(),
         "memory": "fungible" if arena is None else "movable arena" if alone else "arena",
     }
 
