@@ -29,7 +29,7 @@ use crate::ffi::layout::Impl;
 use crate::ffi::shell;
 use crate::ffi::watch::Watched;
 use crate::timeline::MemoryKind;
-use crate::tracking::storages::{Contents, LiveId};
+use crate::tracking::storages::{Contents, LiveId, UNTOLD};
 
 impl State {
     /// Announces a call of a known form; `None` if it has to go through Python.
@@ -52,6 +52,13 @@ impl State {
             let known = table.get(&stacked.key)?;
             (known.words == stacked.words).then(|| known.clone())
         };
+        let known = form(&self.known);
+        if let Some(known) = known.as_ref().filter(|known| self.needs_no_record(known)) {
+            // SAFETY: as the caller promises.
+            let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known)? };
+            return Ok(begun.then(|| Begun::Unrecorded(known.clone())));
+        }
+        self.executor.tell_untold();
         if let Some(known) = form(&self.filling) {
             // SAFETY: as the caller promises.
             let running = unsafe { self.begin_filling(gil, torch, call, stacked, known)? };
@@ -59,14 +66,9 @@ impl State {
                 return Ok(running.map(Begun::Told));
             }
         }
-        let Some(known) = form(&self.known) else {
+        let Some(known) = known else {
             return Ok(None);
         };
-        if self.needs_no_record(&known) {
-            // SAFETY: as the caller promises.
-            let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, &known)? };
-            return Ok(begun.then_some(Begun::Unrecorded(known)));
-        }
         // SAFETY: as the caller promises.
         let Some(inputs) = (unsafe { self.inputs_of(gil, torch, stacked, &known)? }) else {
             return Ok(None);
@@ -514,7 +516,9 @@ impl State {
             if let Item::Tensor(tensor) = unsafe { torch.boxed.read(value) } {
                 // SAFETY: as above.
                 let storage = unsafe { tensor.storage(torch.boxed) };
-                if let Some((id, _)) = self.executor.storages.find_at(storage) {
+                let found = self.executor.storages.find_at(storage);
+                // What the engine was not told of is a constant anyway.
+                if let Some((id, _)) = found.filter(|&(_, tensor)| tensor != UNTOLD) {
                     gil.attach(|py| self.executor.pin(py, id))?;
                     self.executor.storages.note_kind(id, MemoryKind::Gradient);
                 }

@@ -61,8 +61,18 @@ impl SessionLock {
         }
     }
 
-    /// The state, unless this very thread holds it already (an op that calls back into torch).
+    /// The state, unless this very thread holds it already (an op that calls back into torch). The engine knows of all
+    /// storages.
     pub(super) fn enter(&self, py: Python<'_>) -> Option<Held<'_>> {
+        let mut entered = self.enter_as_it_is(py);
+        if let Some(held) = &mut entered {
+            held.state.executor.tell_untold();
+        }
+        entered
+    }
+
+    /// [`enter`](Self::enter) without telling the engine of storages that it does not know.
+    pub(super) fn enter_as_it_is(&self, py: Python<'_>) -> Option<Held<'_>> {
         loop {
             if let Some(entered) = self.try_enter() {
                 return entered;

@@ -391,7 +391,7 @@ unsafe fn pin_result(
     py: Python<'_>,
     stack: &Stack,
 ) -> PyResult<()> {
-    let Some(mut held) = native.lock.enter(py) else {
+    let Some(mut held) = native.lock.enter_as_it_is(py) else {
         return Ok(());
     };
     held.state.ops += 1;

@@ -275,6 +275,7 @@ impl Session {
             return Ok(false);
         };
         let executor = &mut state.executor;
+        executor.tell_untold();
         // The file is the parent's: the bytes buffered here must not be written twice.
         std::mem::forget(executor.trace.take());
         executor.storages.timeline = None;

@@ -5,7 +5,7 @@
 //! the program drops it, like all constants.
 
 use pyo3::prelude::*;
-use remat_core::Output;
+use remat_core::{Output, StorageId};
 
 use super::forms::Known;
 use super::known::{for_each_result, wrap_result};
@@ -17,6 +17,7 @@ use crate::ffi::boxed::{storage_bytes, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
+use crate::tracking::storages::{Contents, UNTOLD};
 
 /// A run is recorded once it needs more than this part of the budget.
 const PART: u64 = 2;
@@ -116,9 +117,14 @@ impl State {
             let Output::Fresh { device, .. } = known.outputs[output] else {
                 continue;
             };
-            let bytes = fresh.sizes[output];
-            let tensor = self.executor.constant_made(gil, bytes, device)?;
-            let contents = self.contents(tensor, bytes.0, device);
+            let bytes = fresh.sizes[output].0;
+            self.executor.ledger.add(device, bytes);
+            let contents = Contents {
+                tensor: UNTOLD,
+                sid: StorageId(u32::MAX),
+                bytes,
+                device,
+            };
             // SAFETY: as the caller promises: the result, on the stack, owns the storage.
             unsafe { self.insert_result(gil, torch, results, storage, contents)? };
         }
@@ -135,6 +141,7 @@ impl State {
             // SAFETY: as the caller promises, a tensor that is alive owns the storage.
             let bytes = unsafe { storage_bytes(torch.boxed, storage) };
             if counted.is_some_and(|counted| counted != bytes) {
+                self.executor.tell_untold();
                 gil.attach(|py| self.check_size(py, id))?;
             }
         }
@@ -151,6 +158,7 @@ impl State {
         torch: &Torch,
         results: &[Value],
     ) -> PyResult<()> {
+        self.executor.tell_untold();
         let mut count = 0;
         // SAFETY: as the caller promises.
         unsafe { for_each_result(torch, results, &mut |_, _| count += 1) };

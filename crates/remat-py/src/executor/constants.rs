@@ -6,7 +6,6 @@ use remat_core::{Bytes, DeviceId, TensorId};
 use super::placed::replaying;
 use super::state::Executor;
 use crate::call::arguments::{Registry, Resolved};
-use crate::ffi::gil::Attach;
 use crate::ffi::layout::Impl;
 use crate::tracking::devices::PLACED;
 use crate::tracking::outside::Place;
@@ -66,6 +65,7 @@ impl Executor {
         storage: &Bound<'_, PyAny>,
         device: DeviceId,
     ) -> PyResult<(LiveId, TensorId)> {
+        self.tell_untold(); // those before it come first
         let py = storage.py();
         let bytes: u64 = storage.call_method0("nbytes")?.extract()?;
         let outside = self.place_outside(storage, bytes, device)?;
@@ -136,18 +136,24 @@ impl Executor {
         Ok(outside.then_some((origin.data, bytes)))
     }
 
-    /// A constant for bytes that an op made which left no record: in the account and in the engine.
-    pub fn constant_made(
-        &mut self,
-        gil: impl Attach,
-        bytes: Bytes,
-        device: DeviceId,
-    ) -> PyResult<TensorId> {
-        self.ledger.add(device, bytes.0);
-        let made = self.engine.constant(bytes, device);
-        let tensor = made.map_err(|e| self.refusal(gil, &e))?;
-        self.perform(gil)?;
-        Ok(tensor)
+    /// Tells the engine of the storages that it was not told of: they are constants, and counted already. All but calls
+    /// that leave no record begin with this.
+    #[inline]
+    pub fn tell_untold(&mut self) {
+        if self.storages.any_untold() {
+            self.tell_all_untold();
+        }
+    }
+
+    #[cold]
+    fn tell_all_untold(&mut self) {
+        for (id, bytes, device) in self.storages.untold() {
+            match self.engine.constant(bytes, device) {
+                Ok(tensor) => self.storages.note_told(id, tensor, self.storage_of(tensor)),
+                // Ids have run out: the storage is taken in anew when an op reads it, or the run ends for that reason.
+                Err(_) => drop(self.storages.forget(id)),
+            }
+        }
     }
 
     /// Counts bytes that cannot be recomputed: in the account, the engine and the trace.

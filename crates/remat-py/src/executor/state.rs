@@ -26,7 +26,7 @@ use crate::tracking::ledger::Ledger;
 use crate::tracking::lineage::Lineage;
 use crate::tracking::outside::Outside;
 use crate::tracking::slack::{with_headroom, with_slack};
-use crate::tracking::storages::{Buffer, Former, Owner, Storages};
+use crate::tracking::storages::{Buffer, Former, Owner, Storages, UNTOLD};
 use crate::tracking::trace::Trace;
 
 /// The engine and everything that performing its steps needs.
@@ -262,6 +262,10 @@ impl Executor {
             return Ok(());
         }
         while let Some(former) = self.storages.next_death(gil) {
+            if former.tensor == UNTOLD {
+                self.uncount(gil, &former)?;
+                continue;
+            }
             let sid = self.storage_of(former.tensor);
             self.storages.set_buffer(sid, Buffer::Empty);
             self.uncount(gil, &former)?;

@@ -13,7 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
-use remat_core::{DeviceId, StorageId, TensorId};
+use remat_core::{Bytes, DeviceId, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
 use super::held_constants::HeldConstants;
@@ -44,6 +44,9 @@ pub struct Contents {
     pub device: DeviceId,
 }
 
+/// Stands for the tensor of a storage that the engine was [not told of](Storages::insert_untold). No id is as high.
+pub const UNTOLD: TensorId = TensorId(u32::MAX);
+
 /// A weak reference to a storage.
 enum Watch {
     /// To its Python object.
@@ -66,7 +69,7 @@ pub struct Live {
     pub hold: Option<Owner>,
     /// Recorded ops that read this storage as a constant.
     pub readers: u32,
-    /// The tensor in the engine whose value the storage has now.
+    /// The tensor in the engine whose value the storage has now, or [`UNTOLD`].
     pub tensor: TensorId,
     /// Size of the storage.
     pub bytes: u64,
@@ -229,6 +232,8 @@ pub struct Storages {
     before_forward: u64,
     held: u64,
     most_held: u64,
+    /// Number of storages that the engine was not told of.
+    untold: usize,
     /// Bytes of constants held for records.
     pub held_constants: HeldConstants,
     /// Is told what becomes of storages, if the run is to be seen.
@@ -261,6 +266,7 @@ impl Storages {
             before_forward: 0,
             held: 0,
             most_held: 0,
+            untold: 0,
             held_constants: HeldConstants::default(),
             timeline: None,
         })
@@ -370,11 +376,41 @@ impl Storages {
             self.by_weak.insert(weak, id);
         }
         self.by_address.insert(imp.address(), id);
-        self.set_buffer(sid, Buffer::Live(id));
+        if tensor == UNTOLD {
+            self.untold += 1;
+        } else {
+            self.set_buffer(sid, Buffer::Live(id));
+        }
         if let Some(timeline) = &self.timeline {
             timeline.tell(|recorder| recorder.born(id, bytes, device));
         }
         id
+    }
+
+    /// The storages that the engine was not told of, with their bytes and devices.
+    pub fn untold(&self) -> Vec<(LiveId, Bytes, DeviceId)> {
+        if self.untold == 0 {
+            return Vec::new();
+        }
+        let untold = self.all().filter(|(_, live)| live.tensor == UNTOLD);
+        untold
+            .map(|(id, live)| (id, Bytes(live.bytes), live.device))
+            .collect()
+    }
+
+    /// Whether there are storages that the engine was not told of.
+    #[inline]
+    pub fn any_untold(&self) -> bool {
+        self.untold > 0
+    }
+
+    /// The engine was told of a storage.
+    pub fn note_told(&mut self, id: LiveId, tensor: TensorId, sid: StorageId) {
+        if let Some(live) = self.live_mut(id).filter(|live| live.tensor == UNTOLD) {
+            live.tensor = tensor;
+            self.untold -= 1;
+            self.set_buffer(sid, Buffer::Live(id));
+        }
     }
 
     /// Removes the next storage that died from the table. The caller clears its buffer.
@@ -425,6 +461,7 @@ impl Storages {
             hold: live.hold.take(),
         };
         let (keys, address) = (live.watch.keys(), live.imp.address());
+        self.untold -= usize::from(former.tensor == UNTOLD);
         *place = None;
         if let Some((weak, object)) = keys {
             self.by_weak.remove(&weak);
