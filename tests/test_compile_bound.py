@@ -180,7 +180,7 @@ def test_a_loss_in_eager_code_is_within_the_budget_or_refused_with_one_that_work
 
 @pytest.mark.filterwarnings("ignore:a compiled step took")
 def test_gradients_that_hooks_keep_are_within_the_budget_or_refused_with_one_that_works() -> None:
-    model = Terms(lambda x, a, b: a.sin() * b.cos() * x, *vectors(2))
+    model = Terms(lambda x, a, b, c, d: a.sin() * b.cos() * c.sin() * d.cos() * x, *vectors(4))
     x = torch.ones(1)
     kept: list[Tensor] = []
     for parameter in model.parameters():
@@ -193,7 +193,8 @@ def test_gradients_that_hooks_keep_are_within_the_budget_or_refused_with_one_tha
     run, budget = settled(model, x, around)
     with true_peak() as peak:
         around(run)
-    assert peak.highest <= budget
+    # Four gradients that are kept, and their copies.
+    assert peak.base + 8 * UNIT <= peak.highest <= budget
 
 
 def test_a_step_that_takes_too_much_is_told_when_it_is_over() -> None:
