@@ -6,6 +6,7 @@ import gc
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,20 +52,19 @@ class ForecastRow:
         return f"the forecast is off by {self.off:.1%}" if abs(self.off) > TOLERANCE else None
 
 
-def forecast_rows(names: list[str]) -> list[ForecastRow]:
+def forecast_rows(names: list[str]) -> Iterator[ForecastRow]:
     """Two budgets for each architecture: an ample one, and one between that need and the smallest that is named."""
-    rows = []
     for at, name in enumerate(names, 1):
         _say(f"{at} of {len(names)}: {name}")
         ample = _row(name, _AMPLE)
         _say(f"    ample: {ample.told}")
+        yield ample
         smallest = _smallest(name)
         _say(f"    the smallest need that is named is {smallest}")
-        rows.append(ample)
         if smallest < ample.foreseen:
-            rows.append(_row(name, int(smallest + SHARE * (ample.foreseen - smallest))))
-            _say(f"    between: {rows[-1].told}")
-    return rows
+            between = _row(name, int(smallest + SHARE * (ample.foreseen - smallest)))
+            _say(f"    between: {between.told}")
+            yield between
 
 
 def _say(what: str) -> None:
