@@ -162,10 +162,13 @@ def batches(args: argparse.Namespace) -> int:
 def forecasts(args: argparse.Namespace) -> int:
     """Forecasts and measured peaks."""
     names = ["vision_transformer"] if args.quick else named(args, ARCHITECTURES)
-    rows = forecast_rows(names)
+    rows = []
+    for row in forecast_rows(names):
+        rows.append(row)
+        if args.json:
+            with args.json.open("a") as file:
+                file.write(json.dumps({"kind": "forecast", **asdict(row)}) + "\n")
     print("\n" + forecast_table(rows))
-    if args.json:
-        args.json.write_text("".join(json.dumps({"kind": "forecast", **asdict(row)}) + "\n" for row in rows))
     failures = [f"{row.model}: {row.broken()}" for row in rows if row.broken()]
     for failure in failures:
         print(failure, file=sys.stderr)

@@ -197,6 +197,29 @@ call = runner.call
     assert not taken.handed_through
 
 
+def test_views_of_one_block_are_freed_with_the_last_of_them() -> None:
+    source = """
+import torch
+empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu
+class Runner:
+    def call(self, args):
+        query, key = args
+        args.clear()
+        del query
+        buf0 = empty_strided_cpu((256, ), (1, ), torch.float32)
+        del key
+        return (buf0, )
+runner = Runner()
+call = runner.call
+"""
+    block = torch.empty(512)
+    handed = {"query": block[:256], "key": block[256:]}
+    taken = compiled.dry_run(source, list(handed.values()), lambda name: True, handed)
+    assert (taken.before, taken.peak, taken.after) == (2048, 2048 + 1024, 1024)
+    apart = compiled.dry_run(source, list(handed.values()), lambda name: True)
+    assert apart.peak == 2048
+
+
 class Deep(nn.Module):
     """Products and GELU, eight times."""
 
@@ -256,7 +279,7 @@ def test_a_graph_leaves_room_for_those_after_a_break() -> None:
         parameter.grad = None
     with true_peak() as without:
         free(x).backward()
-    budget = without.base + int(0.7 * (without.highest - without.base))
+    budget = without.base + int(0.6 * (without.highest - without.base))
     torch._dynamo.reset()
     run = remat.compile(both, budget=budget)
     with pytest.warns(UserWarning, match="graphs before it are planned anew"):

@@ -67,7 +67,7 @@ class Backend:
         change: Callable[[torch.fx.Graph], None],
     ) -> Any:
         """Compiles one graph within the bytes that are left of the budget."""
-        search = limit.search(number)
+        search = limit.search(number, inputs)
         partitioner = compiler.Partitioner(search.choice, lambda: identity() + search.identity(), search.extra)
         try:
             search.run(lambda seen: compiler.generate_graph(gm, inputs, partitioner, patches, change, seen))
@@ -78,7 +78,7 @@ class Backend:
         if search.cut is not None:
             limit.settled(number, search.cut)
             self.report.add(number, search.cut)
-        return compiled if self._retired else limit.watched(compiled)
+        return compiled if self._retired else limit.watched(compiled, number)
 
 
 def compile(model: Callable[..., Any], budget: Budget | None = None, **options: Any) -> Any:

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from .. import _native
+from .._interrupts import raise_interrupt
 from .._torch_internals import eager
 
 #: Module, file, line, function, and in a backward pass the number of the node that autograd runs.
@@ -36,7 +37,8 @@ class Sites:
         frame: FrameType | None = sys._getframe(1)
         try:
             return self._found(frame, backward)
-        except Exception:
+        except Exception as error:
+            raise_interrupt(error)
             # The program's objects may answer with anything; the op runs as it would without a timeline.
             return "", "", 0, "", None
         finally:

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..._interrupts import raise_interrupt
 from ..._torch_internals import compiled, compiler, eager
+from .leaf_gradients import Leaf, copied_bytes
 
 
 @dataclass
@@ -41,14 +43,29 @@ def _estimate(call: compiled.Call) -> int:
     return eager.predict(call.op, call.args, call.kwargs)[1]
 
 
+@dataclass(frozen=True)
+class Around:
+    """Bytes that the program holds around a graph."""
+
+    #: The inputs of the graph: how each lies in whose gradient autograd leaves what the backward pass returns.
+    leaves: list[Leaf | None] = field(default_factory=list)
+    #: Bytes between the forward and the backward pass, on top of those when the forward pass is over.
+    between: int = 0
+    #: Bytes after the backward pass, on top of those when it is over.
+    after: int = 0
+
+
 @dataclass
 class Forecast:
     """The forecast of one graph, from the code that Inductor generated for its two passes."""
 
     workspaces: Workspaces
+    around: Around = field(default_factory=Around)
     #: The reason why there is no forecast: the code cannot run without memory (data-dependent sizes, code that is not
     #: Python).
     unknown: Exception | None = None
+    #: Bytes after the backward pass, on top of those when it is over: the program's, or copies of gradients.
+    after: int = 0
     _forward: compiled.Taken | None = None
     _results: list[str | None] = field(default_factory=list)
     _peak: int = 0
@@ -59,6 +76,7 @@ class Forecast:
             with compiled.outside_of_compilation():
                 self._look(generated)
         except Exception as error:  # whatever an op raises
+            raise_interrupt(error)
             self.unknown = error
 
     def seen_scheduled(
@@ -81,15 +99,22 @@ class Forecast:
 
     def _look_forward(self, source: str, inputs: list[Any], results: list[str | None]) -> None:
         self._forward, self._results = compiled.dry_run(source, inputs, lambda name: False), results
-        self._peak = max(self._peak, self.workspaces.peak(self._forward))
+        between = self._forward.after + self.around.between
+        self._peak = max(self._peak, self.workspaces.peak(self._forward), between)
 
     def _look_backward(self, source: str, inputs: list[Any]) -> None:
         assert self._forward is not None
         given = {self._results[number] for number in self._forward.handed_through}
-        taken = compiled.dry_run(source, inputs, lambda name: name not in given)
+        returned = zip(self._results, self._forward.results, strict=True)
+        handed = {name: value for name, value in returned if name is not None and isinstance(value, torch.Tensor)}
+        own = {name: value for name, value in handed.items() if name not in given}
+        taken = compiled.dry_run(source, inputs, lambda name: name not in given, own)
         # Results of the forward pass that this one is not handed belong to the caller, who may still hold them.
         others = self._forward.after - (taken.before - taken.gradients)
-        self._peak = max(self._peak, others + self.workspaces.peak(taken))
+        copied = copied_bytes(taken.results, self.around.leaves, taken.handed_through)
+        over = max(taken.after + self.around.after, taken.left + copied)
+        self._peak = max(self._peak, others + max(self.workspaces.peak(taken), over))
+        self.after = max(0, over - taken.after)
 
     def peak(self) -> int | None:
         """Most bytes on top of those resident when a step begins; ``None`` where there is no forecast."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -13,9 +13,10 @@ from ..._errors import BudgetError
 from ..._torch_internals import eager
 from ..capture.cut import Cut
 from ..report.report import Report
-from .forecast import Workspaces
+from .forecast import Around, Workspaces
+from .leaf_gradients import leaves_among
 from .search import NoRoom, Search
-from .watch import Watch
+from .watch import Account, Watch
 
 #: How many times earlier graphs are planned again to leave more bytes to a later one.
 _TIMES = 4
@@ -26,8 +27,13 @@ class Limit:
 
     def __init__(self, budget: int, device: torch.device, report: Report) -> None:
         self._budget, self._device, self._report = budget, device, report
-        #: Bytes that measured steps took beyond the forecasts: the program holds them around its graphs.
+        #: Bytes that graphs took beyond their forecasts in measured steps: the program holds them meanwhile.
         self._beyond = 0
+        #: By graph, bytes that the program holds between its passes, and after them.
+        self._between: dict[int, int] = {}
+        self._after: dict[int, int] = {}
+        #: Whether nothing new was learnt from the latest step that took too much.
+        self._unexplained = False
         self._base = 0
         #: By graph, the bytes of its forecast, on top of those that were resident.
         self._foreseen: dict[int, int] = {}
@@ -39,11 +45,13 @@ class Limit:
         #: Called when graphs have to be compiled anew.
         self.on_change: Callable[[], Any] = lambda: None
 
-    def search(self, number: int) -> Search:
+    def search(self, number: int, inputs: Sequence[Any]) -> Search:
         """The search for the plan of graph ``number``, on top of the bytes that are resident now."""
+        self._watch.pause()
         self._base = self._watch.resident()
         room = self._room()
-        return Search(min(room, self._caps.get(number, room)), self._workspaces)
+        around = Around(leaves_among(inputs), self._between.get(number, 0), self._after.get(number, 0))
+        return Search(min(room, self._caps.get(number, room)), self._workspaces, around)
 
     def _room(self) -> int:
         return self._budget - self._base - self._beyond
@@ -73,14 +81,23 @@ class Limit:
         warnings.warn(f"{took}: graphs before it are planned anew for the next step", stacklevel=2)
         self._again()
 
-    def watched(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+    def watched(self, compiled: Callable[..., Any], number: int) -> Callable[..., Any]:
         """The graph, wrapped so that its first runs are measured."""
-        return self._watch.graph(compiled)
+        return self._watch.graph(compiled, number)
 
-    def _too_much(self, peak: int) -> None:
-        """Notes a step that took too many bytes: from now on the bytes beyond its forecast stay free."""
-        self._beyond += peak - self._budget
-        self._report.measured_peak = peak
+    def _too_much(self, account: Account) -> None:
+        """Takes in steps that took too many bytes: from now on what the program holds around the graphs stays free."""
+        before = self._beyond, dict(self._between), dict(self._after)
+        for number, taken in account.inside.items():
+            self._beyond = max(self._beyond, taken - self._foreseen.get(number, taken))
+        for known, seen in ((self._between, account.between), (self._after, account.after)):
+            known.update({number: max(taken, known.get(number, 0)) for number, taken in seen.items()})
+        learnt = before != (self._beyond, self._between, self._after)
+        if not learnt and self._unexplained:
+            self._beyond += account.peak - self._budget
+        # What is resident may have grown: it is counted anew when the graphs are compiled.
+        self._unexplained = not learnt
+        self._report.measured_peak = account.peak
         self._again()
 
     def _again(self) -> None:

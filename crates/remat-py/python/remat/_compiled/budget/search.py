@@ -16,7 +16,7 @@ from ..._torch_internals.compiler import Generated, NodeKinds
 from ..capture.cut import Cut, plans
 from ..capture.joint_graph import flat_graph
 from ..schedule.scheduling import Plan, Schedule
-from .forecast import Forecast, Workspaces
+from .forecast import Around, Forecast, Workspaces
 
 #: Cuts of a graph whose code is generated, at most. Each takes about half as long as compiling the graph.
 _TRIES = 8
@@ -41,6 +41,7 @@ class Search:
     #: Bytes that the graph may take on top of resident ones.
     room: int
     workspaces: Workspaces
+    around: Around = field(default_factory=Around)
     _graph: str = ""
     _plans: list[Cut] = field(default_factory=list)
     _at: int = -1
@@ -115,7 +116,7 @@ class Search:
             return
         if self._foreseen[self._last] <= self.room:
             return
-        self._schedule = _schedule(self._code.get(self._last, []), self.workspaces)
+        self._schedule = _schedule(self._code.get(self._last, []), self.workspaces, self.around)
         plan = self._schedule.within(self.room) if self._schedule is not None else None
         first = 0 if plan is None else self._first_faster(plan)
         for _ in range(1, _TRIES):
@@ -136,7 +137,7 @@ class Search:
 
     def _look(self, generate: Callable[[Callable[[Generated], None]], None]) -> None:
         """Generates the code of the cut under way and notes its forecast, if there is one."""
-        forecast, code = Forecast(self.workspaces), list[Generated]()
+        forecast, code = Forecast(self.workspaces, self.around), list[Generated]()
 
         def seen(generated: Generated) -> None:
             code.append(generated)
@@ -201,12 +202,12 @@ class Search:
         return max((at for at in among if self._plans[at].peak_bytes <= room), default=among[0])
 
 
-def _schedule(code: list[Generated], workspaces: Workspaces) -> Schedule | None:
+def _schedule(code: list[Generated], workspaces: Workspaces, around: Around) -> Schedule | None:
     """The kernels of a graph; ``None`` for code that cannot be taken apart, whose kernels do not run again."""
     if not code:
         return None
     forward, backward = code
     try:
-        return Schedule(forward, backward, workspaces)
+        return Schedule(forward, backward, workspaces, around)
     except NotTakenApart:
         return None

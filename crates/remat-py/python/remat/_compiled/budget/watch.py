@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,70 +18,117 @@ from ..._torch_internals import compiler, eager
 _TIMES = 3
 
 
+@dataclass
+class Account:
+    """The bytes that measured steps took, some of them by the number of the graph."""
+
+    #: Most bytes at once.
+    peak: int = 0
+    #: Most bytes while a graph ran, on top of those when its forward pass began.
+    inside: dict[int, int] = field(default_factory=dict)
+    #: Most bytes after a graph's forward pass and before the next pass, on top of those when it was over.
+    between: dict[int, int] = field(default_factory=dict)
+    #: Most bytes after a graph's backward pass and before the next pass, on top of those when it was over.
+    after: dict[int, int] = field(default_factory=dict)
+    _begun: dict[int, int] = field(default_factory=dict)
+
+    def add(self, base: int, segments: list[eager.Segment]) -> None:
+        """Takes in a measured part of a step, which began with ``base`` bytes."""
+        for segment in segments:
+            kind, _, name = segment.name.partition(" ")
+            graph, level, peak = int(name), base + segment.level, base + segment.peak
+            self.peak = max(self.peak, peak)
+            if kind == _FORWARD:
+                self._begun[graph] = level
+            if kind in (_FORWARD, _BACKWARD):
+                if graph in self._begun:
+                    self.inside[graph] = max(self.inside.get(graph, 0), peak - self._begun[graph])
+            else:
+                around = self.between if kind == _BETWEEN else self.after
+                around[graph] = max(around.get(graph, 0), peak - level)
+
+
+_FORWARD, _BETWEEN, _BACKWARD, _AFTER = "forward", "between", "backward", "after"
+
+
 class Watch:
-    """Measures the first runs of graphs after each planning, forward and backward pass by themselves.
+    """Measures the first steps after each planning: graphs, and what the program does around them.
 
     Torch has one profiler on the CPU. While the program uses it, nothing is measured.
     """
 
-    def __init__(self, budget: int, device: torch.device, too_much: Callable[[int], None]) -> None:
+    def __init__(self, budget: int, device: torch.device, too_much: Callable[[Account], None]) -> None:
         self._budget, self._device, self._too_much = budget, device, too_much
-        self._left = 2 * _TIMES
+        self._left = _TIMES
         self._held: dict[object, dict[int, int]] = {}
         self._settled = False
-        #: Most bytes seen.
-        self.peak = 0
+        self._step: _Step | None = None
+        self.account = Account()
 
     def resident(self) -> int:
         """Bytes on the device now: those that Python sees, and those that graphs keep for their backward passes."""
         gc.collect()
         return resident(self._device, self._held.values())
 
+    def pause(self) -> None:
+        """Ends the measurement under way; the next graph that runs begins one."""
+        step, self._step = self._step, None
+        if step is not None:
+            self.account.add(step.base, step.count.stop())
+
     def retire(self) -> None:
         """Stops measuring, and stops complaining about the graphs that it watches."""
+        self.pause()
         self._settled, self._left = True, 0
 
-    def graph(self, run: Callable[..., Any]) -> Callable[..., Any]:
+    def graph(self, run: Callable[..., Any], number: int) -> Callable[..., Any]:
         """The compiled graph, wrapped so that its runs are measured."""
 
         def watched(*inputs: Any) -> Any:
             if not torch.is_grad_enabled():
                 return run(*inputs)
-            self._settle()
-            measurement = self._begin(0)
+            self._forward(number)
             try:
                 result = run(*inputs)
             finally:
-                self._end(measurement)
-            self._keep(result, inputs)
+                self._mark(_BETWEEN, number)
+            self._keep(result, number)
             return result
 
         return watched
 
-    def _begin(self, hidden: int) -> _Measurement | None:
-        if not self._left:
-            return None
-        base = self.resident() + hidden
-        probe = eager.Allocations.start(self._device)
-        return None if probe is None else _Measurement(base, probe)
+    def _forward(self, number: int) -> None:
+        """Marks that a forward pass begins. A step ends here if its backward pass has begun, or did not come."""
+        if self._step is not None and (self._step.backward or number in self._step.seen):
+            self._over()
+        if self._step is None and self._left:
+            base = self.resident()
+            eager.prepare_backward()
+            count = eager.Allocations.start(self._device)
+            self._step = None if count is None else _Step(base, count)
+        if self._step is not None:
+            self._step.seen.add(number)
+        self._mark(_FORWARD, number)
 
-    def _end(self, measurement: _Measurement | None) -> None:
-        if measurement is None:
-            return
-        self._left = max(0, self._left - 1)
-        self.peak = max(self.peak, measurement.base + measurement.probe.stop())
+    def _mark(self, kind: str, number: int) -> None:
+        if self._step is not None:
+            self._step.count.mark(f"{kind} {number}")
 
-    def _settle(self) -> None:
-        """Complains, once, if a step took too much; called when the step is over or its backward pass cannot come."""
-        if self.peak <= self._budget or self._settled:
+    def _over(self) -> None:
+        """Ends a step, and complains, once, if it took too much."""
+        if self._step is not None:
+            self._left = max(0, self._left - 1)
+        self.pause()
+        peak = self.account.peak
+        if peak <= self._budget or self._settled:
             return
         self._settled, self._left = True, 0
         fmt = _native.format_bytes
-        took = f"a compiled step took {fmt(self.peak)} where {fmt(self._budget)} are allowed"
+        took = f"a compiled step took {fmt(peak)} where {fmt(self._budget)} are allowed"
         warnings.warn(f"{took}: planned anew for the next one", stacklevel=3)
-        self._too_much(self.peak)
+        self._too_much(self.account)
 
-    def _keep(self, result: Any, inputs: tuple[Any, ...]) -> None:
+    def _keep(self, result: Any, number: int) -> None:
         """Counts the tensors that the graph keeps for its backward pass until that is over or can no longer come."""
         node = compiler.backward_node(tensors(result))
         if node is None:
@@ -89,25 +136,33 @@ class Watch:
         fate = _Fate(self._held)
         self._held[fate.key] = compiler.saved_storages(node)
         node.metadata["remat"] = fate
-        if self._left:
-            running: list[_Measurement | None] = []
-            node.register_prehook(lambda gradients: running.append(self._begin(_bytes(gradients))))
-            node.register_hook(lambda *_gradients: self._end(running.pop()))
+        step = self._step
+        if step is not None:
+            node.register_prehook(lambda gradients: self._backward(step, number))
         node.register_hook(lambda *_gradients: fate.over())
-        node.register_hook(lambda *_gradients: self._settle())
+        if step is not None:
+            node.register_hook(lambda *_gradients: self._mark(_AFTER, number))
+
+    def _backward(self, step: _Step, number: int) -> None:
+        """Marks that a backward pass begins; the step is over when autograd is."""
+        if self._step is not step:
+            return
+        if not step.backward:
+            step.backward = True
+            eager.after_backward(lambda: self._over() if self._step is step else None)
+        self._mark(_BACKWARD, number)
 
 
-@dataclass(frozen=True)
-class _Measurement:
-    """A measurement under way: bytes at its start, and the probe that counts from there."""
+@dataclass(eq=False)
+class _Step:
+    """A step that is measured: bytes at its beginning, and what counts from there."""
 
     base: int
-    probe: eager.Allocations
-
-
-def _bytes(gradients: tuple[torch.Tensor | None, ...]) -> int:
-    """Bytes of gradients that only autograd holds."""
-    return sum(gradient.numel() * gradient.element_size() for gradient in gradients if gradient is not None)
+    count: eager.Allocations
+    #: Graphs that ran.
+    seen: set[int] = field(default_factory=set)
+    #: Whether a backward pass has begun.
+    backward: bool = False
 
 
 class _Fate:

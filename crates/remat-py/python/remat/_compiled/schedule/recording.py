@@ -21,6 +21,8 @@ class Recording:
     donates: bool
     cost: Callable[[KernelOp], int]
     workspace: Callable[[KernelOp], int]
+    #: Bytes that are taken between the passes, and after them.
+    held: tuple[int, int] = (0, 0)
     events: list[dict[str, Any]] = field(default_factory=list)
     #: By number of an op in plans: the op; ``None`` for what is given, and for the gradients between the passes.
     ops: list[KernelOp | None] = field(default_factory=list)
@@ -60,6 +62,7 @@ class Recording:
             self._op(op)
             for value in ending.get(at, []):
                 self._release(value)
+        self._add({"op": {"n": "(after)", "o": [], "w": self.held[1], "r": False}}, None)
         gone = {value for values in ending.values() for value in values}
         for value in self.storages:
             if value not in kept and value not in gone and value.given is None:
@@ -83,7 +86,7 @@ class Recording:
         gradients = {seen.value: None for name, seen in self.backward.given.items() if name not in self.slots}
         self.between = len(self.ops)
         outputs = [{"t": value.number, "b": value.bytes} for value in gradients]
-        self._add({"op": {"n": "(backward)", "o": outputs, "r": False}}, None)
+        self._add({"op": {"n": "(backward)", "o": outputs, "w": self.held[0], "r": False}}, None)
         self.storages += gradients
 
     def _op(self, op: KernelOp) -> None:

@@ -12,7 +12,7 @@ import torch
 from ... import _native
 from ..._torch_internals import compiled, compiler
 from ..._torch_internals.compiled import KernelOp, Scheduled
-from ..budget.forecast import Forecast, Workspaces
+from ..budget.forecast import Around, Forecast, Workspaces
 from .recording import Recording
 
 #: Plans that are made for one budget, at most: the planner's account and the forecast of the code differ a little.
@@ -42,17 +42,22 @@ class Plan:
 class Schedule:
     """The step of a compiled graph, and plans for it."""
 
-    def __init__(self, forward: compiler.Generated, backward: compiler.Generated, workspaces: Workspaces) -> None:
+    def __init__(
+        self, forward: compiler.Generated, backward: compiler.Generated, workspaces: Workspaces, around: Around
+    ) -> None:
         """Raises ``NotTakenApart`` for code that cannot be planned."""
-        self._workspaces = workspaces
+        self._workspaces, self._around = workspaces, around
         code = compiled.KernelCode()
         with compiled.outside_of_compilation():
             first, results = code.take(forward.source, forward.inputs, False, lambda name: None)
             returned = {name: value for name, value in zip(forward.results, results, strict=True) if name is not None}
             second, _ = code.take(backward.source, backward.inputs, True, _tensor_in(returned))
             slots = [name for name in second.inputs if isinstance(returned.get(name), torch.Tensor)]
-            self._step = Recording(first, second, slots, compiler.donates_buffers(), _nanoseconds, self._workspace)
-        self._generated = forward, backward
+            self._generated = forward, backward
+            after = self._after()
+            donates = compiler.donates_buffers()
+            held = around.between, after
+            self._step = Recording(first, second, slots, donates, _nanoseconds, self._workspace, held)
         self._events = json.dumps(self._step.events)
         self._smallest: Plan | None = None
         try:
@@ -93,8 +98,15 @@ class Schedule:
         reruns = self._step.reruns(steps)
         return Plan(code, self._forecast(code), answer["recompute_ns"], len(reruns), answer["peak_bytes"], reruns)
 
+    def _after(self) -> int:
+        """Bytes that are taken once the backward pass is over."""
+        forecast = Forecast(self._workspaces, self._around)
+        for generated in self._generated:
+            forecast.seen(generated)
+        return forecast.after
+
     def _forecast(self, code: Scheduled) -> int:
-        forecast = Forecast(self._workspaces)
+        forecast = Forecast(self._workspaces, self._around)
         forward, backward = self._generated
         forecast.seen_scheduled(forward, backward, code)
         peak = forecast.peak()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -47,21 +47,28 @@ class Taken:
     after: int
     #: Bytes of the gradients that it is handed.
     gradients: int
+    #: Bytes when it is over and the gradients that it was handed are dropped.
+    left: int
     #: Numbers of the results that are inputs, or views of inputs.
     handed_through: frozenset[int]
     calls: list[Call]
+    #: What it returned; tensors without memory.
+    results: list[Any]
 
 
-def dry_run(source: str, inputs: Sequence[Any], own: Callable[[str], bool]) -> Taken:
+def dry_run(
+    source: str, inputs: Sequence[Any], own: Callable[[str], bool], handed: Mapping[str, torch.Tensor] | None = None
+) -> Taken:
     """The bytes that generated code takes.
 
-    ``own`` says of an input, by its name, whether the graph alone holds it and can free it. Raises the error of an op
+    ``own`` says of an input, by its name, whether the graph alone holds it and can free it. ``handed`` are tensors
+    without memory that inputs of these names are: views of one block stay views of one block. Raises the error of an op
     that cannot run without memory.
     """
     code = ast.parse(source)
     function, names = main_function(code)
     with FakeTensorMode(allow_non_fake_inputs=True):
-        given = [without_memory(value) for value in inputs]
+        given = _without_memory(names, inputs, handed or {})
         memory = Memory()
         for name, value in zip(names, given, strict=True):
             if isinstance(value, torch.Tensor):
@@ -75,13 +82,15 @@ def dry_run(source: str, inputs: Sequence[Any], own: Callable[[str], bool]) -> T
         exec(compile(ast.Module([function], []), "<generated>", "exec"), scope)  # torch wrote it, and would run it
         before = memory.peak = memory.level
         with memory:
-            results = scope["call"](None, given)
+            results = list(scope["call"](None, given))
         through = {
             number
             for number, result in enumerate(results)
             if isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in entered
         }
-        return Taken(before, memory.peak, memory.level, gradients, frozenset(through), memory.calls)
+        after = memory.level
+        tangents.clear()
+        return Taken(before, memory.peak, after, gradients, memory.level, frozenset(through), memory.calls, results)
 
 
 def main_function(code: ast.Module) -> tuple[ast.FunctionDef, list[str]]:
@@ -142,6 +151,24 @@ def _nothing(*_args: Any, **_kwargs: Any) -> None:
 def _maker(kind: str) -> Callable[..., torch.Tensor]:
     device = "cpu" if kind.startswith("cpu") else kind
     return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
+def _without_memory(names: Sequence[str], inputs: Sequence[Any], handed: Mapping[str, torch.Tensor]) -> list[Any]:
+    """Inputs as tensors without memory; those that are handed share blocks as they do there."""
+    blocks: dict[int, torch.Tensor] = {}
+    given = []
+    for name, value in zip(names, inputs, strict=True):
+        tensor = handed.get(name)
+        if tensor is None:
+            given.append(without_memory(value))
+            continue
+        storage = tensor.untyped_storage()
+        if storage._cdata not in blocks:
+            blocks[storage._cdata] = torch.empty(storage.nbytes(), dtype=torch.uint8, device=tensor.device)
+        block = blocks[storage._cdata]
+        whole = block[: block.numel() - block.numel() % tensor.element_size()].view(tensor.dtype)
+        given.append(whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()))
+    return given
 
 
 def without_memory(value: Any) -> Any:

@@ -13,6 +13,7 @@ import torch.utils._pytree as pytree
 from torch import fx
 
 from ..._errors import RematError
+from ..._interrupts import raise_interrupt
 from .partitioner import Partitioner
 from .post_grad import PostGradPass
 
@@ -97,8 +98,9 @@ def generate_graph(
         with _only_written() as written:
             try:
                 compile_fx_inner(gm, inputs, **kwargs)
-            except Exception:
-                if not written:
+            except Exception as error:
+                raise_interrupt(error)
+                if not (written and _came_of_stopping(error)):
                     raise
         seen(Generated(bool(kwargs.get("is_backward")), written[0], list(inputs), results))
         return _never_run
@@ -133,6 +135,13 @@ _never_run._boxed_call = True  # type: ignore[attr-defined]
 
 class _Written(Exception):
     """Raised once the code is written."""
+
+
+def _came_of_stopping(error: BaseException | None) -> bool:
+    """Whether an error is ``_Written``, in Inductor's words or not."""
+    while error is not None and not isinstance(error, _Written):
+        error = getattr(error, "inner_exception", None) or error.__context__
+    return error is not None
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .allocations import Allocations, allocations, measured_call
+from .allocations import Allocations, Segment, allocations, measured_call
+from .backward_passes import after_backward, prepare_backward
 from .call_sites import BACKWARD_CALL, MODULE_CALL, node_leaf, node_number
 from .clocks import clock_of
 from .devices import (
@@ -63,11 +64,13 @@ __all__ = [
     "RNG_BYTES",
     "SETTERS",
     "Allocations",
+    "Segment",
     "Streams",
     "TensorBase",
     "TorchDispatchMode",
     "accelerator_here",
     "accumulating",
+    "after_backward",
     "allocations",
     "any_nested",
     "below_autograd",
@@ -112,6 +115,7 @@ __all__ = [
     "physical_memory",
     "pop_mode",
     "predict",
+    "prepare_backward",
     "prepare_native",
     "probe_layout",
     "push_mode",

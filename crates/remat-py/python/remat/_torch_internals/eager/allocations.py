@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
+import threading
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 
 from ..._errors import RematError
 from .devices import on_accelerator
-from .statistics import Watch, statistics_of
+from .statistics import Statistics, statistics_of
 from .tensors import home
 
 _T = TypeVar("_T")
@@ -23,6 +27,7 @@ def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
     """
     kwargs = kwargs or {}
     device = home(args, kwargs)
+    give_way()
     if not (statistics_of(device) if on_accelerator(device) else not torch.autograd._profiler_enabled()):
         return call(*args, **kwargs), None
     result, left, peak = allocations(lambda: call(*args, **kwargs), device)
@@ -37,6 +42,7 @@ def allocations(call: Callable[[], _T], device: torch.device) -> tuple[_T, int, 
     """
     if on_accelerator(device):
         return _allocations_on(device, call)
+    give_way()
     if torch.autograd._profiler_enabled():
         raise RematError("bytes cannot be measured while a profiler is active: measure before it starts")
     _profile_memory()
@@ -60,28 +66,133 @@ def _allocations_on(device: torch.device, call: Callable[[], _T]) -> tuple[_T, i
     return result, statistics.allocated() - watch.base, peak - watch.base
 
 
-class Allocations:
-    """Counts the bytes that the allocator gives out between two points of a program, on one thread."""
+@dataclass(frozen=True)
+class Segment:
+    """A part of a program between two marks; bytes are on top of those at the start of the count."""
 
-    def __init__(self, watch: Watch | None) -> None:
-        self._watch = watch
+    name: str
+    #: Bytes at its beginning.
+    level: int
+    #: Most bytes in it.
+    peak: int
+
+
+class Allocations:
+    """Counts the bytes that the allocator gives out between two points of a program, on one thread.
+
+    On the CPU it gives way to every other use of torch's profiler.
+    """
+
+    def __init__(self, statistics: Statistics | None) -> None:
+        self._statistics = statistics
+        self._stopped = False
+        self._segments: list[Segment] = []
+        if statistics is not None:
+            self._base = statistics.allocated()
+            self._watch = statistics.watch()
 
     @classmethod
     def start(cls, device: torch.device) -> Allocations | None:
         """Counts from here on; ``None`` where that cannot be measured (see :func:`measured_call`)."""
         if on_accelerator(device):
             statistics = statistics_of(device)
-            return None if statistics is None else cls(statistics.watch())
+            return None if statistics is None else cls(statistics)
+        give_way()
         if torch.autograd._profiler_enabled():
             return None
+        _others_first()
         _profile_memory()
-        return cls(None)
+        _here.count = cls(None)
+        return _here.count
 
-    def stop(self) -> int:
-        """Ends the count; returns the most bytes on top of those at the start."""
-        if self._watch is not None:
-            return self._watch.stop() - self._watch.base
-        return _level_and_peak(torch.autograd._disable_profiler_legacy())[1]
+    @property
+    def counts(self) -> bool:
+        """Whether it still counts, here: on its own thread, and nothing else uses torch's profiler."""
+        return not self._stopped if self._statistics is not None else _here.count is self
+
+    def mark(self, name: str) -> None:
+        """Begins a segment."""
+        if not self.counts:
+            return
+        if self._statistics is None:
+            with torch.autograd.profiler.record_function(_MARK + name):
+                pass
+        else:
+            self._cut(self._statistics, name)
+
+    def _cut(self, statistics: Statistics, name: str) -> None:
+        peak = self._watch.stop() - self._base
+        self._watch = statistics.watch()
+        level = self._watch.base - self._base
+        if self._segments:
+            latest = self._segments[-1]
+            self._segments[-1] = replace(latest, peak=max(latest.peak, peak))
+        self._segments.append(Segment(name, level, level))
+
+    def stop(self) -> list[Segment]:
+        """Ends the count; returns the segments from the first mark on."""
+        if self.counts:
+            self._stopped = True
+            if self._statistics is not None:
+                self._cut(self._statistics, "")
+                self._watch.stop()
+                self._segments.pop()
+            else:
+                _here.count = None
+                self._segments = _segments(torch.autograd._disable_profiler_legacy())
+        return self._segments
+
+
+class _Here(threading.local):
+    """The count that is under way on the CPU, on this thread: torch has one profiler a thread."""
+
+    count: Allocations | None = None
+
+
+_here = _Here()
+
+
+def give_way() -> None:
+    """Ends a count that is under way on this thread: torch's profiler is needed for something else."""
+    if _here.count is not None:
+        _here.count.stop()
+
+
+atexit.register(give_way)
+
+
+def _others_first() -> None:
+    """Has counts give way to the program's own profilers, once for the process."""
+    profiler: Any = torch.autograd.profiler
+    enable = profiler._enable_profiler
+    if getattr(enable, "_gives_way", False):
+        return
+
+    @functools.wraps(enable)
+    def giving_way(*args: Any, **kwargs: Any) -> Any:
+        give_way()
+        return enable(*args, **kwargs)
+
+    giving_way._gives_way = True  # type: ignore[attr-defined]
+    profiler._enable_profiler = giving_way
+
+
+#: Before the names of marks in the profiler's records.
+_MARK = "remat: "
+
+
+def _segments(records: Any) -> list[Segment]:
+    found: list[Segment] = []
+    level = 0
+    for thread in records:
+        for event in thread:
+            if event.kind() == "push" and event.name().startswith(_MARK):
+                found.append(Segment(event.name().removeprefix(_MARK), level, level))
+            elif event.kind() == "memory_alloc":
+                level += event.cpu_memory_usage()
+                if found and level > found[-1].peak:
+                    found[-1] = replace(found[-1], peak=level)
+    return found
 
 
 def _profile_memory() -> None:
