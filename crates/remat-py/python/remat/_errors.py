@@ -83,6 +83,19 @@ class BudgetError(RematError, MemoryError):
         return (BudgetError, told)
 
 
+def reraise_interrupt(error: BaseException) -> None:
+    """Raises what a handler of a signal raised, where Python made another error of it, which is about to be dropped.
+
+    Up to Python 3.11 a ``RuntimeError`` replaces whatever is raised in ``__set_name__``. Modules that torch imports
+    while it works out a shape define many classes.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if not isinstance(cause, Exception):
+            raise cause
+        cause = cause.__cause__
+
+
 @contextmanager
 def refusals_reraised() -> Iterator[None]:
     """Raises a ``BudgetError`` again that the body turned into the text of another error."""

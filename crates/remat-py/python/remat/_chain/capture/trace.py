@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import fx, nn
 
+from ..._errors import reraise_interrupt
 from ..._torch_internals import eager
 from .replay import Rebuilt, call
 
@@ -70,7 +71,8 @@ def traced(root: Call) -> fx.GraphModule | None:
         tracer = _Tracer(closed)
         try:
             graph = fx.GraphModule(root, tracer.trace(root))
-        except Exception:  # a module may raise anything when it is called on proxies
+        except Exception as error:  # a module may raise anything when it is called on proxies
+            reraise_interrupt(error)
             if tracer.failed is None or tracer.failed is root.model:
                 return None
             closed.add(id(tracer.failed))

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..._errors import reraise_interrupt
 from ..._torch_internals import compiled, compiler, eager
 
 
@@ -59,6 +60,7 @@ class Forecast:
             with compiled.outside_of_compilation():
                 self._look(generated)
         except Exception as error:  # whatever an op raises
+            reraise_interrupt(error)
             self.unknown = error
 
     def seen_scheduled(

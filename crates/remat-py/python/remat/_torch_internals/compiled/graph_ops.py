@@ -19,7 +19,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from ... import _native
-from ..._errors import RematError
+from ..._errors import RematError, reraise_interrupt
 from ..eager import OWN_PREDICTIONS, estimate_workspace
 from .generated_code import Call, dry_run
 
@@ -185,7 +185,8 @@ def _define() -> None:
 def _predict(args: tuple[Any, ...]) -> tuple[int, int] | None:
     try:
         return _latest.predict(*args)
-    except Exception:  # the code may do without memory whatever it likes
+    except Exception as error:  # the code may do without memory whatever it likes
+        reraise_interrupt(error)
         return None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch.utils._pytree as pytree
 from torch import fx
 
-from ..._errors import RematError
+from ..._errors import RematError, reraise_interrupt
 from .partitioner import Partitioner
 from .post_grad import PostGradPass
 
@@ -97,7 +97,8 @@ def generate_graph(
         with _only_written() as written:
             try:
                 compile_fx_inner(gm, inputs, **kwargs)
-            except Exception:
+            except Exception as error:
+                reraise_interrupt(error)
                 if not written:
                     raise
         seen(Generated(bool(kwargs.get("is_backward")), written[0], list(inputs), results))

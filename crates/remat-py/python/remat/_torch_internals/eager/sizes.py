@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..._errors import reraise_interrupt
 from .devices import device_name
 from .ops import RESTRUCTURE
 from .tensors import allocated, flatten, home, nbytes, tensors_of, untyped_storage
@@ -88,7 +89,8 @@ def _predict_outputs(
         meta_kwargs.pop("generator", None)
         meta_kwargs.pop("pin_memory", None)
         result = overload(*meta_args, **meta_kwargs)
-    except Exception:
+    except Exception as error:
+        reraise_interrupt(error)
         # No shape function: as much again as all inputs, twice over. Corrected when the op has run.
         guess = 2 * sum(allocated(t) for t in tensors_of(args) + tensors_of(kwargs)) + 4096
         return [guess if "Tensor" in str(r.type) else None for r in schema.returns], False, set()
@@ -148,7 +150,8 @@ def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         before = sum(allocated(t) for t in table.values())
         overload(*meta_args, **meta_kwargs)
         return max(0, sum(allocated(t) for t in table.values()) - before)
-    except Exception:
+    except Exception as error:
+        reraise_interrupt(error)
         return sum(allocated(t) for t in tensors)
 
 
