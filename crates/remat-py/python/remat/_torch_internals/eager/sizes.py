@@ -9,6 +9,7 @@ import torch
 
 from ..._errors import reraise_interrupt
 from .devices import device_name
+from .not_compiled import call_without_loading_dynamo
 from .ops import RESTRUCTURE
 from .tensors import allocated, flatten, home, nbytes, tensors_of, untyped_storage
 from .workspace import estimate_workspace
@@ -88,7 +89,7 @@ def _predict_outputs(
             meta_kwargs["device"] = torch.device("meta")
         meta_kwargs.pop("generator", None)
         meta_kwargs.pop("pin_memory", None)
-        result = overload(*meta_args, **meta_kwargs)
+        result = call_without_loading_dynamo(overload, meta_args, meta_kwargs)
     except Exception as error:
         reraise_interrupt(error)
         # No shape function: as much again as all inputs, twice over. Corrected when the op has run.
@@ -148,7 +149,7 @@ def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     try:
         meta_args, meta_kwargs = _to_meta(args, table), {k: _to_meta(v, table) for k, v in kwargs.items()}
         before = sum(allocated(t) for t in table.values())
-        overload(*meta_args, **meta_kwargs)
+        call_without_loading_dynamo(overload, meta_args, meta_kwargs)
         return max(0, sum(allocated(t) for t in table.values()) - before)
     except Exception as error:
         reraise_interrupt(error)
