@@ -7,6 +7,10 @@ from typing import Any
 
 import torch
 
+# Torch's rules for shapes load this when they are first applied. Amid an op, what the handler of a signal raises would
+# be dropped by a package that it loads.
+import torch.fx.experimental.symbolic_shapes
+
 from ..._errors import reraise_interrupt
 from .devices import device_name
 from .not_compiled import call_without_loading_dynamo
