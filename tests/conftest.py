@@ -43,6 +43,8 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
 
 # Plans that earlier runs made would decide what happens in a test.
 os.environ["REMAT_CACHE"] = "off"
+# Otherwise torch's compiler builds a library in every process, to learn whether the C++ compiler knows the processor.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -220,9 +219,6 @@ def desk(folder: Path, command: str, run: Callable[[list[str], Path], str]) -> P
     if (ROOT / "../shared").is_dir():
         (folder / "shared").symlink_to(ROOT / "../shared")
     (folder / "bin").mkdir()
-    remat = folder / "bin" / "remat"
-    remat.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m remat "$@"\n')
-    remat.chmod(0o755)
     (place / "train.py").write_text(TRAIN)
     (place / "net.json").write_text(json.dumps(CHAIN))
     shutil.copy(ROOT / "traces/lstm.trace.zst", place / "step.trace.zst")

@@ -13,7 +13,9 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
+import warm
 from limits import PROCESSOR_SECONDS
 
 PYTHON = [sys.executable]
@@ -61,6 +63,29 @@ def ran(command: Sequence[str | Path], given: str | None = None) -> Ended:
         check=False,
     )
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def ran_warm(command: Sequence[str | Path], given: str = "") -> Ended:
+    """As `ran`, but for Python programs alone, which need not load torch: they are forked from one that has (`warm`).
+
+    Before Python, variables may be set by `env`.
+    """
+    words = [str(part) for part in command]
+    there = environment()
+    if words[0] == "env":
+        words.pop(0)
+        while "=" in words[0]:
+            name, _, value = words.pop(0).partition("=")
+            there[name] = value
+    assert words[0] == sys.executable and warm.runs(words[1:]), words
+    with TemporaryFile("w+") as stdin, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+        stdin.write(given)
+        stdin.seek(0)
+        streams = (stdin.fileno(), out.fileno(), err.fileno())
+        code = warm.run(words[1:], there, streams, processor_seconds=PROCESSOR_SECONDS)
+        out.seek(0)
+        err.seek(0)
+        return Ended(code, out.read(), err.read())
 
 
 def signalled(command: Sequence[str | Path], number: signal.Signals, ready: str) -> Ended:

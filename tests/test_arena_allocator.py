@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from preloaded_arena import LIBRARY, MiB, in_arena
-from process import PYTHON, program, ran
+from process import PYTHON, program, ran_warm
 
 TRAINING = """
     import hashlib, sys
@@ -69,7 +69,7 @@ def line(out: str, word: str) -> str:
 
 @pytest.mark.parametrize("model", ["resnet", "lstm"])
 def test_training_has_the_same_bits_in_an_arena_little_larger_than_its_peak(tmp_path: Path, model: str) -> None:
-    plain = ran([*PYTHON, program(tmp_path, TRAINING, "plain.py"), model])
+    plain = ran_warm([*PYTHON, program(tmp_path, TRAINING, "plain.py"), model])
     assert plain.code == 0, plain.err
     script = program(tmp_path, TRAINING, "arena.py")
     script.write_text(script.read_text() + program(tmp_path, PEAK, "peak.py").read_text())
@@ -181,7 +181,7 @@ def test_who_is_registered_makes_room_amid_forward_and_backward(tmp_path: Path) 
     for name, more in (("arena", source), ("plain", plain)):
         script = program(tmp_path, TRAINING, f"{name}.py")
         script.write_text(script.read_text() + program(tmp_path, more, "more.py").read_text())
-        ended = in_arena(96 * MiB, script, "lstm") if name == "arena" else ran([*PYTHON, script, "lstm"])
+        ended = in_arena(96 * MiB, script, "lstm") if name == "arena" else ran_warm([*PYTHON, script, "lstm"])
         assert ended.code == 0, ended.err
         found.append(line(ended.out, "gradients"))
     assert found[0] == found[1]

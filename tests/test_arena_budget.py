@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import remat
 from preloaded_arena import LIBRARY, MiB
-from process import PYTHON, REMAT, Ended, program, ran
+from process import PYTHON, REMAT, Ended, program, ran, ran_warm
 
 TRAINING = """
     import hashlib, sys
@@ -43,7 +43,7 @@ def in_budget(size: int, script: Path, *arguments: str) -> Ended:
 
 
 def preloaded(script: Path) -> Ended:
-    return ran(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script])
+    return ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script])
 
 
 # These run in arenas by `test_arena_scenarios.py` as well.
@@ -56,9 +56,9 @@ ALSO_THERE = ["lstm_cells_unrolled", "transformer_layers", "dropout_family", "in
 )
 def test_training_has_the_same_bits_within_an_arena(tmp_path: Path, name: str) -> None:
     script = program(tmp_path, TRAINING)
-    plain = ran([*PYTHON, script, name])
+    plain = ran_warm([*PYTHON, script, name])
     assert plain.code == 0, plain.err
-    measured = ran([*PYTHON, program(tmp_path, MEASURE, "measure.py"), name])
+    measured = ran_warm([*PYTHON, program(tmp_path, MEASURE, "measure.py"), name])
     assert measured.code == 0, measured.err
     peak = int(line(measured.out, "peak").split()[1])
     # Victims are chosen without regard to addresses: gaps take room too.
@@ -224,7 +224,7 @@ def test_the_child_of_a_fork_computes_what_was_evicted(tmp_path: Path, pool: str
             assert [int(value.sum()) for value in kept] == [number * MiB for number in range(10)]
         """,
     )
-    ended = ran(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script])
+    ended = ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script])
     assert ended.code == 0, ended.err
     checked = ran([*REMAT, "trace", "check", tmp_path / "step.trace"])
     assert checked.code == 0, checked.err

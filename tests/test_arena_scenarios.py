@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from preloaded_arena import LIBRARY
-from process import PYTHON, ran
+from process import PYTHON, ran_warm
 
 DRIVER = Path(__file__).with_name("arena_scenarios.py")
 
@@ -32,7 +32,7 @@ GROUPS = {
 @pytest.mark.parametrize("group", GROUPS)
 def test_scenarios_have_the_same_bits_within_arenas(group: str, request: pytest.FixtureRequest) -> None:
     names = GROUPS[group][:: 1 if request.config.getoption("--all") else 2]
-    ended = ran(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, DRIVER, "0.6", "coop", *names])
+    ended = ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, DRIVER, "0.6", "coop", *names])
     said = ended.out.splitlines()
     assert ended.code == 0, "\n".join(said) + ended.err
     assert len(said) == len(names)
@@ -43,6 +43,6 @@ def test_scenarios_have_the_same_bits_within_arenas(group: str, request: pytest.
 @pytest.mark.parametrize("policy", ["dte", "dtr-eq"])
 def test_policies_that_evict_one_by_one_have_the_same_bits(policy: str) -> None:
     names = ["batch_norm_network", "dropout_family", "lstm_cells_unrolled"]
-    ended = ran(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, DRIVER, "0.8", policy, *names])
+    ended = ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, DRIVER, "0.8", policy, *names])
     assert ended.code == 0, ended.out + ended.err
     assert len(ended.out.splitlines()) == len(names)

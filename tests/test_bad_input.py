@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import remat
 import torch
-from process import PYTHON, REMAT, Ended, program, ran
+from process import PYTHON, REMAT, Ended, program, ran, ran_warm
 from true_peak import room
 
 BAD_BUDGETS: dict[str, Any] = {
@@ -142,7 +142,7 @@ def test_arguments_are_refused_before_torch_is_loaded(
 
 def test_script_below_its_parameters(tmp_path: Path) -> None:
     script = program(tmp_path, "import torch\nmodel = torch.nn.Linear(2048, 2048)\nprint('ran')\n")
-    ended = ran([*REMAT, "run", "--budget", "1MiB", script])
+    ended = ran_warm([*REMAT, "run", "--budget", "1MiB", script])
     assert ended.code > 0
     assert "ran" not in ended.out
     assert any("BudgetError" in line for line in ended.error_lines)
@@ -223,7 +223,7 @@ def test_extension_op_that_frees_its_own_storage(tmp_path: Path, freed: str) -> 
         print("nothing lost")
         """,
     )
-    ended = ran([*PYTHON, script])
+    ended = ran_warm([*PYTHON, script])
     assert ended.code == 0, (ended.code, ended.err)
     assert ended.out.endswith("nothing lost\n")
     assert "panicked" not in ended.err

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from bits import bits, differences
 from budgeted import Run, reference, under, under_feasible
-from process import PYTHON, program, ran
+from process import PYTHON, program, ran_warm
 from remat._torch_internals import eager
 from remat._torch_internals.eager import workspace
 from remat._torch_internals.eager.tensors import allocated
@@ -143,7 +143,7 @@ def test_estimates_at_first_sight_are_safe(tmp_path: Path, name: str) -> None:
     """In a process that has seen nothing, with a profiler active, nothing can be measured: estimates stand in."""
     plain = reference(Scenario(name, WORKSPACES[name]))
     budget = int((plain.peak - plain.base) * 0.8)
-    ended = ran([*PYTHON, program(tmp_path, FIRST_SIGHT), name, str(budget)])
+    ended = ran_warm([*PYTHON, program(tmp_path, FIRST_SIGHT), name, str(budget)])
     assert ended.code == 0, ended.err
 
 

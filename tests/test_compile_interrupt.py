@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from process import PYTHON, program, ran
+from process import PYTHON, program, ran_warm
 
 # A graph whose plans within a budget take many seconds to look for: ops in a mesh, none of them free.
 INTERRUPTED = """
@@ -61,7 +61,7 @@ print(json.loads(_native.plan_cut(json.dumps(small), budget=100))["saved"])
 
 
 def test_a_plan_is_given_up_within_a_second_and_the_next_is_made(tmp_path: Path) -> None:
-    ended = ran([*PYTHON, program(tmp_path, INTERRUPTED)])
+    ended = ran_warm([*PYTHON, program(tmp_path, INTERRUPTED)])
     assert ended.out == "interrupted True\n[]\n", ended.err
 
 
@@ -92,5 +92,5 @@ print(len(run.report().cuts))
 
 
 def test_compiling_is_given_up_and_nothing_of_torchs_stays_exchanged(tmp_path: Path) -> None:
-    ended = ran([*PYTHON, program(tmp_path, COMPILED)])
+    ended = ran_warm([*PYTHON, program(tmp_path, COMPILED)])
     assert ended.out == "interrupted\nTrue\n1\n", ended.err

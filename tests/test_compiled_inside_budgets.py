@@ -207,6 +207,23 @@ print([name for name in ("torch._functorch.aot_autograd", "torch._inductor.outpu
     assert done.out == "[]\n", done.err
 
 
+def test_ops_within_a_budget_load_nothing() -> None:
+    """Torch's rules for shapes load Dynamo and more when they are first applied, amid an op."""
+    program = """
+import sys, remat, torch
+x = torch.randn(8, 8, requires_grad=True)
+with remat.budget("1GiB"):
+    before = set(sys.modules)
+    y = torch.where(x > 0.1, x.exp() + x * 2, x).softmax(1).clamp(0, 1) / 3
+    torch.nn.functional.gelu(y).pow(2).maximum(x).sum().backward()
+    print(sorted(set(sys.modules) - before))
+compiled = torch.compile(lambda x: torch._refs.exp(x) + 1, backend="eager")
+print(torch.equal(compiled(x), x.exp() + 1))
+"""
+    done = ran([*PYTHON, "-c", program])
+    assert done.out == "[]\nTrue\n", done.err
+
+
 @pytest.mark.parametrize("backend", ["inductor", "eager", "aot_eager"])
 def test_the_first_compilation_of_a_process_may_be_inside_of_a_budget(backend: str) -> None:
     program = f"""

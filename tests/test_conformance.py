@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from conformance.item import Item
 from conformance.skipped import Skipped
-from process import PYTHON, Ended, environment, program, ran
+from process import PYTHON, Ended, environment, program, ran_warm
 
 CONFORMANCE = [*PYTHON, "-m", "conformance"]
 PARTS = 100
 
 
 def conformance(*arguments: str) -> tuple[Ended, list[dict[str, Any]]]:
-    ended = ran([*CONFORMANCE, "--json", *arguments])
+    ended = ran_warm([*CONFORMANCE, "--json", *arguments])
     return ended, [json.loads(line) for line in ended.out.splitlines()]
 
 
@@ -62,7 +62,7 @@ def test_an_item_that_crashes_takes_no_other_with_it(tmp_path: Path) -> None:
             print(verdict.item, verdict.state.value, verdict.reason, sep="|")
         """,
     )
-    ended = ran([*PYTHON, script])
+    ended = ran_warm([*PYTHON, script])
     said = dict(line.split("|", 1) for line in ended.out.splitlines())
     assert {name for name in said if said[name] == "identical|"} == {"first", "second", "last"}, ended.err
     assert said["crashes"].startswith("failing|the process was killed by SIGSEGV")
@@ -86,14 +86,14 @@ def test_an_interrupt_leaves_no_process_behind() -> None:
 
 
 def test_the_command_teaches() -> None:
-    ended = ran([*CONFORMANCE, "--help"])
+    ended = ran_warm([*CONFORMANCE, "--help"])
     assert ended.code == 0
     assert "examples:" in ended.out and "--part K/N" in ended.out
 
 
 @pytest.mark.parametrize("wrong", [["--part", "3/2"], ["--only", "("], ["--samples", "0"]])
 def test_wrong_arguments_say_what_is_expected(wrong: list[str]) -> None:
-    ended = ran([*CONFORMANCE, *wrong])
+    ended = ran_warm([*CONFORMANCE, *wrong])
     assert ended.code == 2
     assert "expected" in ended.err or "regular expression" in ended.err
 

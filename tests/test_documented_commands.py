@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import warm
 from documented import HEAVY, KNOWN, Shown, commands_of, desk, examples_of, shown
 from limits import PROCESSOR_SECONDS
 from process import environment
@@ -19,8 +20,8 @@ RUN = [one for one in SHOWN if not one.suite]
 
 def ran(command: list[str], place: Path, error: str | None = None) -> str:
     """Runs a command that must succeed, or end in this error; its standard output."""
-    paths = [str(place.parent / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
-    there = {**environment(), "PATH": os.pathsep.join(paths)}
+    paths = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    there = warm.for_a_shell(place.parent / "bin", {**environment(), "PATH": paths})
     done = subprocess.run(
         ["prlimit", f"--cpu={2 * PROCESSOR_SECONDS}", *command],
         cwd=place,

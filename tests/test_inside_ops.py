@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,42 @@ def test_between_the_ops_of_an_autograd_function() -> None:
     assert [stats.budget for stats in seen] == [64 << 20, 32 << 20]
     assert 0 <= seen[0].ops < seen[1].ops
     assert x.grad is not None and torch.equal(x.grad, torch.full((1000,), 2.0))
+
+
+class Came(BaseException):
+    """Raised by the handler of a signal."""
+
+
+def test_an_interrupt_while_a_class_is_defined_is_not_lost() -> None:
+    """As when torch imports a module to work out a shape; up to 3.11 Python makes a ``RuntimeError`` of it."""
+
+    class Interrupted:
+        def __set_name__(self, owner: type, name: str) -> None:
+            signal.raise_signal(signal.SIGUSR1)
+
+    def handler(*_: object) -> None:
+        raise Came
+
+    def shape(x: Tensor) -> Tensor:
+        if signal.getsignal(signal.SIGUSR1) is handler:
+            type("Defined", (), {"field": Interrupted()})
+        return torch.empty_like(x)
+
+    with torch.library._scoped_library("remat_tests", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CPU")
+        library.impl("twice", shape, "Meta")
+        before = signal.signal(signal.SIGUSR1, handler)
+        try:
+            with remat.budget("64MiB") as run:
+                x = torch.ones(1000)
+                with pytest.raises(Came):
+                    torch.ops.remat_tests.twice(x)
+                signal.signal(signal.SIGUSR1, before)
+                assert torch.ops.remat_tests.twice(x).sum() == 2000
+                assert run.stats().ops > 0
+        finally:
+            signal.signal(signal.SIGUSR1, before)
 
 
 def test_compiled_code_has_none_of_remats_own_functions_compiled() -> None:

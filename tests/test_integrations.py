@@ -10,7 +10,7 @@ import pytest
 import remat
 import torch
 from bits import bits, differences
-from process import PYTHON, program, ran
+from process import PYTHON, program, ran_warm
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 from true_peak import true_peak
@@ -184,7 +184,7 @@ shell.run_cell("plain = net(x).square().mean(); print('same', plain.item() == lo
 def test_cells_of_notebooks_run_within_budgets(tmp_path: Path) -> None:
     """A refused cell says which budget to try; the cell runs then, and wrong lines are told in a line."""
     pytest.importorskip("IPython")
-    done = ran([*PYTHON, program(tmp_path, NOTEBOOK)])
+    done = ran_warm([*PYTHON, program(tmp_path, NOTEBOOK)])
     assert done.code == 0, done.err
     parts = [part.strip() for part in done.out.split("-- ")[1:]]
     assert "BudgetError" in parts[0]

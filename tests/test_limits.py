@@ -22,8 +22,8 @@ def test_one_that_waits_for_ever_ends() -> None:
 
 
 def test_waiting_for_a_child_that_works_is_work() -> None:
-    work = "import time\nwhile time.process_time() < 1: pass\nprint('done')"
-    with limited(looks=20, seconds_between_looks=0.1):
+    work = "import time\nwhile time.process_time() < 2: pass\nprint('done')"
+    with limited(looks=2, seconds_between_looks=0.6):
         assert ran([*PYTHON, "-c", work]).out == "done\n"
 
 

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from process import PYTHON, REMAT, program, ran, signalled
+from process import PYTHON, REMAT, program, ran, ran_warm, signalled
 
 MEASURE = [*REMAT, "measure", "--device", "cpu"]
 
@@ -32,9 +32,9 @@ TRAINING = """
 
 def test_a_table_of_budgets(tmp_path: Path) -> None:
     script, out = program(tmp_path, TRAINING), tmp_path / "step.trace.zst"
-    plain = ran([*PYTHON, script, "8"])
+    plain = ran_warm([*PYTHON, script, "8"])
     words = ["--ratio", "0.8,0.6", "--seconds", "0.5", "--json", "--out", out]
-    ended = ran([*MEASURE, *words, script, "8"])
+    ended = ran_warm([*MEASURE, *words, script, "8"])
     assert ended.code == 0, ended.err
     losses, rows = ended.out.splitlines()[:8], [json.loads(line) for line in ended.out.splitlines()[8:]]
     assert losses == plain.out.splitlines()
@@ -47,7 +47,7 @@ def test_a_table_of_budgets(tmp_path: Path) -> None:
     assert all(row["peak_bytes"] <= row["budget_bytes"] < whole["peak_bytes"] for row in budgets)
     # The run itself within such a budget keeps to it, and the file is a trace like any other.
     assert ran([*REMAT, "trace", "check", out]).code == 0
-    budgeted = ran([*REMAT, "run", "--budget", str(budgets[0]["budget_bytes"] + (256 << 10)), script, "8"])
+    budgeted = ran_warm([*REMAT, "run", "--budget", str(budgets[0]["budget_bytes"] + (256 << 10)), script, "8"])
     assert budgeted.out == plain.out, budgeted.err
 
 
@@ -61,7 +61,7 @@ def test_an_interrupt_ends_the_program_and_the_table_follows(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("steps", ["1", "2"])
 def test_what_does_not_repeat_has_no_table(tmp_path: Path, steps: str) -> None:
-    ended = ran([*MEASURE, program(tmp_path, TRAINING), steps])
+    ended = ran_warm([*MEASURE, program(tmp_path, TRAINING), steps])
     assert ended.code == 1
     assert "no step repeated" in ended.err
     assert "peak " in ended.out

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 import remat
 import torch
 from native import LEFT, REPLAYS, WATCHING, needed, needs
-from process import environment
+from process import PYTHON, ran_warm
 from remat._torch_internals import eager
 from sample import some
 from torch.testing._internal.two_tensor import TwoTensor
@@ -581,16 +579,10 @@ with remat.budget(1 << 30, policy="lru") as run:
     print(run.stats().dispatch, len(made) > 0)
     print(any(part.startswith("replays: ") for part in run.stats().left_to_python))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**environment(), "REMAT_DISPATCH": "native"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = ran_warm(["env", "REMAT_DISPATCH=native", *PYTHON, "-c", program])
+    assert done.code == 0, done.err
     failed = str(probe is not None)
-    assert done.stdout.split() == ["native", failed, failed]
+    assert done.out.split() == ["native", failed, failed]
 
 
 @pytest.mark.parametrize("probe", some(PROBES))
@@ -612,11 +604,9 @@ for _ in range(2):
         torch.ones(8) + 1
     print(run.stats().dispatch, *(warning.message for warning in caught))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    refused, warned, again = done.stdout.splitlines()
+    done = ran_warm([*PYTHON, "-c", program])
+    assert done.code == 0, done.err
+    refused, warned, again = done.out.splitlines()
     assert refused.startswith("REMAT_DISPATCH=native: ") and "unset the variable" in refused
     reason = refused.removeprefix("REMAT_DISPATCH=native: ").removesuffix(
         "; unset the variable to use a dispatch mode of Python"
@@ -654,12 +644,6 @@ with remat.budget("1GiB") as run:
     x + 1
     assert run.stats().storages <= 3
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**environment(), "REMAT_DISPATCH": "native"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["native", str(probe is None)]
+    done = ran_warm(["env", "REMAT_DISPATCH=native", *PYTHON, "-c", program])
+    assert done.code == 0, done.err
+    assert done.out.split() == ["native", str(probe is None)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import pytest
 import remat
 import torch
 from native import LEAVES, REPLAYS, needed, needs
-from process import environment
+from process import PYTHON, ran_warm
 from remat._torch_internals import eager
 from repeated_steps import planned, until_planned
 from sample import some
@@ -270,15 +268,9 @@ print(counts[-1] - counts[-3])
 @needed
 def test_a_probe_that_fails_leaves_what_it_is_for_to_python(probe: str | None) -> None:
     """Each in a process of its own: what was probed is known for as long as the process lives."""
-    done = subprocess.run(
-        [sys.executable, "-c", STEP.format(probe=PROBES.get(probe or "", ""))],
-        env={**environment(), "REMAT_DISPATCH": "native"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert (int(done.stdout) > 0) is (probe is not None and "random" in PROBES[probe])
+    done = ran_warm(["env", "REMAT_DISPATCH=native", *PYTHON, "-c", STEP.format(probe=PROBES.get(probe or "", ""))])
+    assert done.code == 0, done.err
+    assert (int(done.out) > 0) is (probe is not None and "random" in PROBES[probe])
 
 
 @needed

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from preloaded_arena import LIBRARY
-from process import PYTHON, program, ran
+from process import PYTHON, program, ran_warm
 
 # Trains until a plan was adopted, then goes on; prints the counters of each part, and whether the bits are those of the
 # plain run.
@@ -46,7 +46,7 @@ TRAINING = """
 
 def trained(tmp_path: Path, departure: str) -> dict[str, Any]:
     script = program(tmp_path, TRAINING)
-    ended = ran(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script, departure])
+    ended = ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script, departure])
     assert ended.code == 0, ended.err
     told: dict[str, Any] = json.loads(ended.out)
     assert told["alike"] and told["within"] and told["spills"] == 0

@@ -10,7 +10,7 @@ import pytest
 import remat
 import torch
 from bits import bits, differences
-from process import PYTHON, REMAT, program, ran
+from process import PYTHON, REMAT, program, ran, ran_warm
 from remat._torch_internals import eager
 from repeated_steps import LOOP, Trainer, planned, until_planned
 from sample import some
@@ -134,7 +134,7 @@ def test_planned_steps_replay_no_more_than_online(way: str, tmp_path: Path, monk
         print(online, (after.recomputed - before.recomputed) / 4, after.plan.steps - before.plan.steps)
         """,
     )
-    ended = ran([*PYTHON, script])
+    ended = ran_warm([*PYTHON, script])
     assert ended.code == 0, ended.err
     online, again, steps = (float(word) for word in ended.out.split())
     assert steps == 4 and 0 < again <= online
@@ -223,7 +223,7 @@ def test_a_forked_child_goes_on_without_plans() -> None:
 
 def test_the_command_plans_steps_of_a_script(tmp_path: Path) -> None:
     script = program(tmp_path, LOOP)
-    plain = ran([*PYTHON, script])
+    plain = ran_warm([*PYTHON, script])
     under = ran([*REMAT, "run", "--budget", "3MiB", "--plan", "auto", script])
     assert under.code == 0, under.err
     assert under.out == plain.out

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from native import WATCHING, needed, needs
-from process import PYTHON, program, ran
+from process import PYTHON, program, ran_warm
 
 PROGRAM = """
     import sys, threading
@@ -98,7 +98,7 @@ CASES = [
 def test_touch_never_crashes(tmp_path: Path, case: tuple[str, str]) -> None:
     where, touch = case
     script = program(tmp_path, PROGRAM)
-    ended = ran([*PYTHON, script, where, touch])
+    ended = ran_warm([*PYTHON, script, where, touch])
     assert ended.code >= 0, f"killed by signal {-ended.code}: {ended.err}"
     assert ended.code == 0, ended.err
     assert ended.out.startswith("ended 16"), ended.out
@@ -134,7 +134,7 @@ def test_training_in_a_thread_of_its_own(tmp_path: Path) -> None:
         print("same")
         """,
     )
-    ended = ran([*PYTHON, script])
+    ended = ran_warm([*PYTHON, script])
     assert (ended.code, ended.out.strip()) == (0, "same"), ended.err
 
 
@@ -184,5 +184,5 @@ UNHELD = """
 @needs(WATCHING)
 def test_ops_of_known_forms_take_no_gil(tmp_path: Path) -> None:
     """A thread runs ops of known forms to their end while another one keeps the GIL."""
-    ended = ran([*PYTHON, program(tmp_path, UNHELD)])
+    ended = ran_warm([*PYTHON, program(tmp_path, UNHELD)])
     assert ended.code == 0, ended.err

@@ -14,7 +14,15 @@ def raise_interrupt(error: BaseException) -> None:
     """Raises an error again if a handler of a signal raised it, such as one that ends a call after some time.
 
     To be called where errors of a guarded call stand for an answer: those of a handler are nobody's answer.
+
+    Up to Python 3.11 a ``RuntimeError`` replaces whatever is raised in ``__set_name__``, an interrupt too. Modules that
+    torch imports while it works out a shape define many classes.
     """
+    cause: BaseException | None = error
+    while cause is not None:
+        if not isinstance(cause, Exception):
+            raise cause
+        cause = cause.__cause__
     codes = _codes(error.__traceback__)
     if codes and not codes.isdisjoint(_handlers()):
         raise error

@@ -7,8 +7,13 @@ from typing import Any
 
 import torch
 
+# Torch's rules for shapes load this when they are first applied. Amid an op, what the handler of a signal raises would
+# be dropped by a package that it loads.
+import torch.fx.experimental.symbolic_shapes
+
 from ..._interrupts import raise_interrupt
 from .devices import device_name
+from .not_compiled import call_without_loading_dynamo
 from .ops import RESTRUCTURE
 from .tensors import allocated, flatten, home, nbytes, tensors_of, untyped_storage
 from .workspace import estimate_workspace
@@ -88,7 +93,7 @@ def _predict_outputs(
             meta_kwargs["device"] = torch.device("meta")
         meta_kwargs.pop("generator", None)
         meta_kwargs.pop("pin_memory", None)
-        result = overload(*meta_args, **meta_kwargs)
+        result = call_without_loading_dynamo(overload, meta_args, meta_kwargs)
     except Exception as error:
         raise_interrupt(error)
         # No shape function: as much again as all inputs, twice over. Corrected when the op has run.
@@ -148,7 +153,7 @@ def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     try:
         meta_args, meta_kwargs = _to_meta(args, table), {k: _to_meta(v, table) for k, v in kwargs.items()}
         before = sum(allocated(t) for t in table.values())
-        overload(*meta_args, **meta_kwargs)
+        call_without_loading_dynamo(overload, meta_args, meta_kwargs)
         return max(0, sum(allocated(t) for t in table.values()) - before)
     except Exception as error:
         raise_interrupt(error)
