@@ -54,8 +54,8 @@ def keep(program: str, measured: Peak) -> None:
 
 
 def peak_of(program: str, arguments: list[str], device: str | None) -> Peak:
-    """What was measured of a program on a device, or on any: with the same arguments if it was, else what was measured
-    last. ``ValueError`` where nothing was.
+    """The measurement of a program on a device, or on any: one with the same arguments if there is one, else the
+    latest. ``ValueError`` where there is none.
     """
     path = _file(program)
     if path is None:
