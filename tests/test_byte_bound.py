@@ -207,6 +207,29 @@ def test_estimates_are_safe_and_not_far_off(rows: int, width: int, picked: int) 
         del result
 
 
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize(("channels", "kernel", "side"), [(128, [3, 3], 4), (96, [5, 7], 7), (64, [3, 3], 28)])
+def test_gradients_of_channels_by_themselves_get_one_copy_of_the_weights(
+    channels: int, kernel: list[int], side: int
+) -> None:
+    """Layouts of a transformer's tokens: inputs, gradients, or both are strided."""
+    op = torch.ops.aten.convolution_backward.default
+    x, weight = torch.randn(4, channels, side, side), torch.randn(channels, 1, *kernel)
+    settings = ([1, 1], [k // 2 for k in kernel], [1, 1], False, [0, 0], channels)
+    gradient = torch.randn(4, channels, side, side)
+    by_groups = 256 * channels * kernel[0] * kernel[1] * 4  # each channel as a group of 16
+    last = torch.channels_last
+    for strided in [(x.to(memory_format=last), gradient), (x, gradient.to(memory_format=last))]:
+        args = (strided[1], strided[0], weight, [channels], *settings, [True, True, True])
+        outputs, workspace, *_ = eager.predict(op, args, {})
+        with true_peak() as peak:
+            result = op(*args)
+        taken = peak.highest - peak.base
+        assert taken <= sum(output[0] for output in outputs if output) + workspace
+        assert workspace <= 2 * by_groups + 4 * x.nbytes + (1 << 17)
+        del result
+
+
 def any_convolution(draw: random.Random) -> tuple[Any, ...] | None:
     """Arguments of a convolution, transposed or not, with groups or without; ``None`` where they do not fit."""
     dtype = draw.choice([torch.float32, torch.float32, torch.bfloat16, torch.float64])

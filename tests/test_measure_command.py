@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from process import PYTHON, REMAT, program, ran, ran_warm, signalled
+from process import PYTHON, REMAT, Ended, program, ran, ran_warm, signalled
+from remat import _native
 
 MEASURE = [*REMAT, "measure", "--device", "cpu"]
 
@@ -51,11 +52,66 @@ def test_a_table_of_budgets(tmp_path: Path) -> None:
     assert budgeted.out == plain.out, budgeted.err
 
 
+CONVOLUTIONS = """
+    import sys, torch
+    from torch import nn
+    torch.manual_seed(0)
+    blocks = [(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()) for _ in range(6)]
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), *(layer for block in blocks for layer in block))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for step in range(int(sys.argv[1])):
+        loss = model(torch.randn(8, 3, 24, 24)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print(loss.item().hex(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("source", [TRAINING, CONVOLUTIONS], ids=["perceptron", "convolutions"])
+def test_the_floor_is_true(tmp_path: Path, source: str) -> None:
+    """A first run, which has seen no op, gets through the floor; in less than what is needed at once none does."""
+    script = program(tmp_path, source)
+    ended = ran([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", "--json", script, "5"])
+    losses, whole = ended.out.splitlines()[:5], json.loads(ended.out.splitlines()[5])
+    assert whole["needed_bytes"] <= whole["floor_bytes"] < whole["peak_bytes"]
+    within = ran([*REMAT, "run", "--budget", str(whole["floor_bytes"]), script, "5"])
+    assert (within.code, within.out.splitlines()) == (0, losses), within.err
+    less = ran([*REMAT, "run", "--budget", str(whole["needed_bytes"] - 65536), script, "5"])
+    assert less.code == 1
+    assert "BudgetError" in less.err
+
+
+def test_a_share_of_the_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_CACHE", str(tmp_path / "cache"))
+    script = program(tmp_path, TRAINING)
+
+    def run(budget: str, steps: str) -> Ended:
+        return ran([*REMAT, "run", "--budget", budget, "--device", "cpu", script, steps])
+
+    unknown = run("60%peak", "5")
+    assert (unknown.code, unknown.error_lines) == (2, unknown.error_lines[:1])
+    assert f"no peak of {script} on cpu was measured: run `remat measure`" in unknown.err
+    measured = ran([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", "--json", script, "5"])
+    whole = json.loads(measured.out.splitlines()[5])
+    within = run("60%peak", "5")
+    assert within.out.splitlines() == measured.out.splitlines()[:5], within.err
+    assert f"of {_native.format_bytes(int(0.6 * whole['peak_bytes']))} (" in within.err
+    # Too little is refused before the program starts, in one line with the floor.
+    refused = run("20%peak", "5")
+    assert (refused.code, refused.out, len(refused.error_lines)) == (2, "", 1)
+    assert f"({whole['floor_bytes']} bytes)" in refused.err
+    others = run("60%peak", "3")
+    assert "with other arguments: 5" in others.err
+    assert others.out.splitlines() == within.out.splitlines()[:3]
+
+
 def test_an_interrupt_ends_the_program_and_the_table_follows(tmp_path: Path) -> None:
     script = program(tmp_path, TRAINING.replace("print(loss.item().hex(), flush=True)", "loss.item()"))
     ended = signalled([*MEASURE, "--seconds", "0.2", script, "1000000"], signal.SIGINT, "ready")
     assert ended.code == 0, ended.err
     assert "peak " in ended.out
+    assert "floor " in ended.out
     assert "ratio       budget" in ended.out
 
 

@@ -11,12 +11,14 @@
 //! | [`timeline`] | what took memory and time, op by op, from which lines of the program |
 //! | [`ffi`] | the edges: torch's storages and Python functions, the preloaded allocator, Python's errors |
 //!
-//! [`plan`] hands chains and joint graphs to the offline planners, apart from the rest.
+//! Apart from the rest, [`floor`] finds the smallest budget of a recorded run, and [`plan`] hands chains and joint
+//! graphs to the offline planners.
 
 mod call;
 mod dispatch;
 mod executor;
 mod ffi;
+mod floor;
 mod plan;
 mod timeline;
 mod tracking;
@@ -122,6 +124,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(format_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(budget_that_holds, m)?)?;
     m.add_function(wrap_pyfunction!(with_headroom, m)?)?;
+    m.add_function(wrap_pyfunction!(floor::find_floor, m)?)?;
     m.add_function(wrap_pyfunction!(policies, m)?)?;
     m.add_function(wrap_pyfunction!(check_policy, m)?)?;
     m.add_function(wrap_pyfunction!(cli, m)?)?;

@@ -65,6 +65,7 @@
 //! | [`Setting`], [`Outcome`] | one run |
 //! | [`Eviction`] | a policy of the engine, or the plan of selective recomputation |
 //! | [`Plan`], [`Program::run_plan`] | a run as a plan says |
+//! | [`Floor`] | the smallest budget that a recorded run gets through in training |
 //! | [`Reruns`] | the ops that a run replays, and where |
 //! | [`sweep`] | many runs on several threads, in order |
 //! | [`linear`] | the linear network of DTR theorem 3.1, and a picture of memory while it runs |
@@ -81,6 +82,7 @@ mod bounds;
 pub mod checkpointing;
 mod drive;
 mod eviction;
+mod floor;
 pub mod linear;
 mod op_kind;
 mod planned;
@@ -98,6 +100,7 @@ pub use base::Base;
 pub use bounds::{Probe, Smallest};
 pub use drive::Unsound;
 pub use eviction::{Eviction, UnknownEviction};
+pub use floor::{Floor, FloorSearch};
 pub use planned::{Misfit, MisfitReason, Plan, PlanAction, PlannedArena};
 pub use program::Program;
 pub use recorded::{Adopted, Mutations};

@@ -156,6 +156,7 @@ impl State {
                 op,
                 made: self.executor.engine.outputs(op).to_vec(),
                 result,
+                replay: Replay::Allowed,
                 cost,
                 rng,
             }),
@@ -177,6 +178,8 @@ impl State {
             outputs,
             made: &ran.made,
             signature: &prepared.signature,
+            announced: Some(prepared.room),
+            replay: Replay::Allowed,
             cost: ran.cost,
             sizes: None,
         })?;

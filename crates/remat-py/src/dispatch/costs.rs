@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use remat_core::{Bytes, Engine, OpId, Output, TensorId};
+use remat_core::{Bytes, Engine, OpId, Output, Replay, TensorId};
 
 use crate::call::signature::Signature;
 
@@ -20,6 +20,11 @@ pub(super) struct Completed<'a> {
     /// The tensors that the engine made for its outputs.
     pub(super) made: &'a [TensorId],
     pub(super) signature: &'a Signature,
+    /// Bytes that were kept for it beyond inputs and outputs before it ran, where they may be more than the signature
+    /// says now.
+    pub(super) announced: Option<Bytes>,
+    /// Whether it may be replayed.
+    pub(super) replay: Replay,
     /// In nanoseconds.
     pub(super) cost: u64,
     /// True sizes of the outputs; `None` where they are those announced.

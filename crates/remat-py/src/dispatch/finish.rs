@@ -1,10 +1,10 @@
 //! The end of an op: the engine is told its true sizes and cost, and its results are taken in.
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, Cost, Error, Finished, Output, Replay, TensorId};
+use remat_core::{Bytes, Cost, Error, Finished, Output, TensorId};
 
 use super::costs::Completed;
-use super::op::{Announced, Prepared, Ran};
+use super::op::{sizes_of, Announced, Prepared, Ran};
 use super::sizes::Parts;
 use super::state::State;
 use crate::call::arguments::Registry;
@@ -12,7 +12,7 @@ use crate::call::signature::Signature;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::layout::Impl;
 use crate::tracking::storages::Contents;
-use crate::tracking::trace::RanOp;
+use crate::tracking::trace::{RanOp, Rooms};
 
 /// The storages of an op's results.
 struct Results<'py> {
@@ -38,6 +38,27 @@ impl Results<'_> {
     }
 }
 
+impl Completed<'_> {
+    /// Bytes beyond inputs and outputs, as a trace has them.
+    pub(super) fn room(&self, rooms: Rooms) -> u64 {
+        let taken = self.signature.room();
+        match (rooms, self.announced) {
+            (Rooms::Announced, Some(announced)) => {
+                announced.max(taken).0 + self.outputs_in_excess()
+            }
+            _ => taken.0,
+        }
+    }
+
+    /// Bytes by which the outputs were announced larger than they are.
+    fn outputs_in_excess(&self) -> u64 {
+        let announced = sizes_of(self.outputs).zip(self.sizes.unwrap_or_default());
+        announced
+            .map(|(announced, size)| announced.0.saturating_sub(size.0))
+            .sum()
+    }
+}
+
 impl State {
     /// Tells the engine the results of an op, and takes them in. Returns whether every result has a storage of its own.
     pub(super) fn finish(
@@ -55,6 +76,8 @@ impl State {
             outputs: &announced.outputs,
             made: &ran.made,
             signature: &prepared.signature,
+            announced: Some(prepared.room),
+            replay: ran.replay,
             cost: ran.cost,
             sizes: Some(&results.sizes),
         })?;
@@ -157,10 +180,10 @@ impl State {
                 inputs: completed.inputs,
                 outputs: completed.outputs,
                 made: completed.made,
-                workspace: completed.signature.room().0,
+                workspace: completed.room(trace.rooms),
                 workspace_device: completed.signature.workspace_device,
                 cost,
-                replay: Replay::Allowed,
+                replay: completed.replay,
                 sizes: completed.sizes,
             })?;
         }

@@ -429,6 +429,7 @@ impl State {
                 ..Walk::default()
             },
             signature: known.signature.clone(),
+            room: known.signature.room(),
             grad: known.grad,
             state: running.state,
             replay: running.replay,
@@ -439,6 +440,7 @@ impl State {
             op: running.op,
             made: self.executor.engine.outputs(running.op).to_vec(),
             result: list.into_any(),
+            replay: running.replay,
             cost: known.signature.cost,
             rng: None,
         };

@@ -13,6 +13,8 @@ use crate::call::signature::{Predicted, Signature};
 pub(super) struct Prepared {
     pub(super) walked: Walk,
     pub(super) signature: Signature,
+    /// Bytes that are kept for it beyond inputs and outputs.
+    pub(super) room: Bytes,
     pub(super) grad: GradMode,
     /// The settings of process and thread under which it runs.
     pub(super) state: StateNumber,
@@ -81,6 +83,8 @@ pub(super) struct Ran<'py> {
     /// The tensors that the engine made for its outputs.
     pub(super) made: Vec<TensorId>,
     pub(super) result: Bound<'py, PyAny>,
+    /// Whether it may be replayed.
+    pub(super) replay: Replay,
     /// In nanoseconds.
     pub(super) cost: u64,
     /// State of the random generators before it.

@@ -89,6 +89,7 @@ impl State {
         };
         let mut prepared = Prepared {
             walked,
+            room: signature.room(),
             signature,
             grad,
             state,
@@ -323,6 +324,7 @@ impl State {
                         op,
                         made: self.executor.engine.outputs(op).to_vec(),
                         result,
+                        replay,
                         cost,
                         rng,
                     })

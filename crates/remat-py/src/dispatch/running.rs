@@ -82,6 +82,8 @@ impl Running {
             outputs: &self.known.outputs,
             made,
             signature,
+            announced: None,
+            replay: self.replay,
             cost: signature.cost,
             sizes,
         }

@@ -25,7 +25,7 @@ use crate::ffi::torch_internals::TorchInternals;
 use crate::timeline::{MemoryKind, Recorder, Recording, Timeline};
 use crate::tracking::accelerators::Accelerators;
 use crate::tracking::devices::Follow;
-use crate::tracking::trace::Trace;
+use crate::tracking::trace::{Rooms, Trace};
 
 /// A budget in force: a torch dispatch mode whose decisions the engine makes.
 #[pyclass(frozen, subclass, module = "remat._native")]
@@ -377,17 +377,39 @@ impl Session {
         }
     }
 
-    /// Ops of the recorded step that takes most memory, and its bytes at rest; the step is written into a file. `None`
-    /// if none was recorded.
+    /// Has the trace hold what a floor is sought in. Bytes beside inputs and outputs are those that ops took, or those
+    /// that were announced.
+    fn trace_floor(&self, py: Python<'_>, rooms: &str) -> PyResult<()> {
+        let rooms = match rooms {
+            "taken" => Rooms::Taken,
+            "announced" => Rooms::Announced,
+            other => {
+                return Err(PyValueError::new_err(format!(
+                    "rooms {other:?}: expected \"taken\" or \"announced\""
+                )))
+            }
+        };
+        if let Some(mut held) = self.lock.enter(py) {
+            held.state.executor.trace_floor(rooms);
+        }
+        Ok(())
+    }
+
+    /// Ops of the recorded step that takes most memory, its bytes at rest, and whether the trace holds the run until it
+    /// was known; the step is written into a file. `None` if none was recorded.
     ///
     /// # Errors
     /// `OSError` if the file cannot be written.
-    fn write_measured(&self, py: Python<'_>, path: PathBuf) -> PyResult<Option<(usize, u64)>> {
+    fn write_measured(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+    ) -> PyResult<Option<(usize, u64, bool)>> {
         let Some(held) = self.lock.enter(py) else {
             return Ok(None);
         };
         let step = held.state.executor.write_measured(&path)?;
-        Ok(step.map(|step| (step.ops, step.at_rest)))
+        Ok(step.map(|step| (step.ops, step.at_rest, step.traced)))
     }
 
     /// Notes a name in the trace.

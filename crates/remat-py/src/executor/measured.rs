@@ -10,6 +10,13 @@ use remat_sim::Program;
 use remat_trace::{Event, Header, TraceWriter};
 
 use super::state::Executor;
+use crate::tracking::trace::Rooms;
+
+/// The mark in a trace where a step is known that takes more than those before.
+pub const STEP_KNOWN: &str = "step known";
+
+/// Ops that a trace may have in which a floor is sought.
+const TRACED_OPS: u64 = 1 << 20;
 
 /// A step that repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +25,8 @@ pub struct MeasuredStep {
     pub ops: usize,
     /// Bytes of what is there when it begins and cannot be made again: parameters, state of the optimizer, data.
     pub at_rest: u64,
+    /// Whether the trace holds the run until it was known.
+    pub traced: bool,
 }
 
 impl Executor {
@@ -27,24 +36,42 @@ impl Executor {
         self.measured = Some(Vec::new());
     }
 
+    /// Has the trace hold what a floor is sought in: bytes as `rooms` says, and a mark where a step is known that takes
+    /// more than those before. It ends after many ops; a run of more of them without a mark leaves no trace.
+    pub fn trace_floor(&mut self, rooms: Rooms) {
+        if let Some(trace) = &mut self.trace {
+            trace.bound(rooms, TRACED_OPS);
+        }
+    }
+
     /// Keeps a step that was recorded, and says so if it takes more memory than those before: the program may be ended
     /// then.
-    pub(super) fn tend_measured(&mut self) {
+    pub(super) fn tend_measured(&mut self) -> PyResult<()> {
+        if let Some(trace) = self.trace.take_if(|trace| trace.is_full()) {
+            if self.step_traced {
+                trace.finish()?;
+            }
+        }
         let Some(steps) = &mut self.measured else {
-            return;
+            return Ok(());
         };
         let Some(recorded) = self.engine.recorded_step() else {
-            return;
+            return Ok(());
         };
         let most = steps.iter().map(peak).max().unwrap_or(0);
         let (ops, takes) = (recorded.signatures.len(), peak(&recorded));
         if takes > most {
+            self.step_traced = self.trace.is_some();
+            if let Some(trace) = &mut self.trace {
+                trace.mark(STEP_KNOWN)?;
+            }
             let takes = Bytes(takes);
             eprintln!(
                 "remat: a step of {ops} ops that takes {takes} is known; Ctrl-C ends the program, and the table follows"
             );
         }
         steps.push(recorded);
+        Ok(())
     }
 
     /// Writes the recorded step that takes most memory; `None` if none was recorded.
@@ -63,6 +90,7 @@ impl Executor {
         Ok(Some(MeasuredStep {
             ops: step.signatures.len(),
             at_rest: at_rest(step),
+            traced: self.step_traced,
         }))
     }
 

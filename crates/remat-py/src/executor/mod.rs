@@ -17,6 +17,7 @@ mod step_clock;
 mod unreferenced;
 
 pub use accelerators::fresh;
+pub use measured::STEP_KNOWN;
 pub use placed::{is_exhausted, replaying};
 pub use plan_files::PlanFiles;
 pub use planning::Planning;

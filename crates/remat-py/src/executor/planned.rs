@@ -63,7 +63,7 @@ impl Executor {
     /// # Errors
     /// `OSError` if the trace cannot be written.
     pub fn tend_plans(&mut self) -> PyResult<()> {
-        self.tend_measured();
+        self.tend_measured()?;
         let Some(planning) = &mut self.planning else {
             return Ok(());
         };

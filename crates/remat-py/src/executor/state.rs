@@ -71,6 +71,8 @@ pub struct Executor {
     pub planning: Option<Planning>,
     /// The steps that repeat, as they were recorded, if a run is measured.
     pub measured: Option<Vec<Recorded>>,
+    /// Whether the trace holds the run until the step among them was known that takes most.
+    pub step_traced: bool,
     /// Nanoseconds spent replaying.
     pub replay_ns: u64,
     /// Name of the op being prepared, for errors.
@@ -139,6 +141,7 @@ impl Executor {
             trace,
             planning: None,
             measured: None,
+            step_traced: false,
             replay_ns: 0,
             current: String::new(),
             given: Vec::new(),

@@ -28,8 +28,21 @@ pub struct RanOp<'a> {
     pub sizes: Option<&'a [Bytes]>,
 }
 
+/// The bytes beyond inputs and outputs that a trace has for an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rooms {
+    /// Those that it took.
+    Taken,
+    /// Those that were kept for it: where its kind ran for the first time an estimate.
+    Announced,
+}
+
 /// A trace being written.
 pub struct Trace {
+    /// Bytes that it has for the workspace of ops.
+    pub rooms: Rooms,
+    /// Ops that may still come; `None` for no limit.
+    left: Option<u64>,
     writer: TraceWriter,
     names: Vec<u64>,
     next: u64,
@@ -49,10 +62,23 @@ impl Trace {
             ))
         })?;
         Ok(Trace {
+            rooms: Rooms::Taken,
+            left: None,
             writer,
             names: Vec::new(),
             next: 1,
         })
+    }
+
+    /// Records bytes as `rooms` says, and so many ops at most.
+    pub fn bound(&mut self, rooms: Rooms, ops: u64) {
+        self.rooms = rooms;
+        self.left = Some(ops);
+    }
+
+    /// Whether no more ops may come.
+    pub fn is_full(&self) -> bool {
+        self.left == Some(0)
     }
 
     fn fresh(&mut self, tensor: TensorId) -> u64 {
@@ -107,6 +133,7 @@ impl Trace {
 
     /// Records an op that ran.
     pub fn op(&mut self, op: &RanOp<'_>) -> PyResult<()> {
+        self.left = self.left.map(|left| left.saturating_sub(1));
         let inputs = op.inputs.iter().map(|&t| self.name(t)).collect();
         let sizes = op.sizes;
         let outputs = op

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from .. import _native
 
-#: Bytes as an int, or a text: ``"6GiB"``, ``"80%"`` of the device's memory, ``"auto"``.
+#: Bytes as an int, or a text: ``"6GiB"``, ``"80%"`` of the device's memory, ``"auto"``; for ``remat run`` also
+#: ``"50%peak"``, of the peak that ``remat measure`` found.
 Budget = str | int
 
 #: The part of what is free that ``auto`` leaves to others: one in so many.
@@ -26,11 +27,13 @@ class Amount:
     bytes: int | None = None
     #: The share of a device's memory, above 0 and at most 1, if it names one.
     share: float | None = None
+    #: The share of a program's measured peak, above 0 and at most 1, if it names one.
+    of_peak: float | None = None
 
     @property
     def is_relative(self) -> bool:
         """Whether it depends on a device."""
-        return self.bytes is None
+        return self.bytes is None and self.of_peak is None
 
 
 #: What is free on the device.
@@ -44,6 +47,8 @@ def amount_of(budget: Budget) -> Amount:
     0.8
     >>> amount_of("2KiB").bytes
     2048
+    >>> amount_of("50%peak").of_peak
+    0.5
     """
     if isinstance(budget, bool) or not isinstance(budget, (str, int)):
         raise ValueError(f"budget {budget!r}: expected bytes as an int or a text such as '6GiB', '80%' or 'auto'")
@@ -51,19 +56,19 @@ def amount_of(budget: Budget) -> Amount:
     if text == "auto":
         return AUTO
     if text.endswith("%"):
-        return Amount(share=_share(budget, text))
+        return Amount(share=_share(budget, text, "the device's memory"))
+    if text.endswith("%peak"):
+        return Amount(of_peak=_share(budget, text.removesuffix("peak"), "the measured peak"))
     return Amount(bytes=_native.parse_bytes(text))
 
 
-def _share(budget: Budget, text: str) -> float:
+def _share(budget: Budget, text: str, whole: str) -> float:
     try:
         percent = float(text[:-1])
     except ValueError:
         percent = 0.0
     if not 0 < percent <= 100:
-        raise ValueError(
-            f"budget {budget!r}: expected a share of the device's memory above 0% and at most 100%, e.g. 80%"
-        )
+        raise ValueError(f"budget {budget!r}: expected a share of {whole} above 0% and at most 100%, e.g. 80%")
     return percent / 100
 
 

@@ -28,6 +28,11 @@ def bytes_of(budget: Budget, device: torch.device) -> int:
     amount = amount_of(budget)
     if amount.bytes is not None:
         return amount.bytes
+    if amount.of_peak is not None:
+        raise ValueError(
+            f"budget {budget!r}: only `remat run` knows a peak, of `remat measure`; take a share of "
+            "remat.measure(...).peak"
+        )
     if amount.share is not None:
         total = eager.physical_memory(device) if device.type != "cpu" else main_memory()[0]
         if total is None:

@@ -56,17 +56,22 @@ class Plans:
 NO_PLANS = Plans()
 
 
-def plan_cache(costs: Costs) -> str | None:
-    """The folder of the plans of all runs under this torch with such costs; ``None`` where ``REMAT_CACHE``
-    is ``off``.
+def cache_folder() -> str | None:
+    """The folder of all that Remat keeps; ``None`` where ``REMAT_CACHE`` is ``off``.
 
-    ``REMAT_CACHE`` names the folder of all that Remat keeps, by default ``remat`` in the user's cache folder.
+    ``REMAT_CACHE`` names it, by default it is ``remat`` in the user's cache folder.
     """
     folder = os.environ.get("REMAT_CACHE")
     if folder is None:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
         folder = os.path.join(base, "remat")
-    if folder in ("", "off"):
+    return None if folder in ("", "off") else folder
+
+
+def plan_cache(costs: Costs) -> str | None:
+    """The folder of the plans of all runs under this torch with such costs; ``None`` where nothing is kept."""
+    folder = cache_folder()
+    if folder is None:
         return None
     import torch  # not above: the command line complains of its arguments, and helps, without torch
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import torch
 
 from .._memory.budgets import budgets_of
 from .choices import DEFAULT_POLICIES, POOLS
+from .floor import Floor, floor_of
 from .run import Run, Settings, Stats
 
 T = TypeVar("T")
@@ -28,10 +31,38 @@ class Measurement(Generic[T]):
     result: T
     #: Counters of the run.
     stats: Stats
+    #: The device that was measured.
+    device: str = "cpu"
+    #: The recording that the floor is sought in; ``None`` if there were too many ops.
+    _recorded: bytes | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def _floor(self) -> Floor:
+        return floor_of(self._recorded)
+
+    @property
+    def floor(self) -> int:
+        """The smallest budget in bytes that the function gets through, found by the engine in what was recorded.
+
+        It covers another run of the function in this process, where the workspace of ops is known. A process that has
+        not seen the ops yet may need more: ``remat measure`` tells the floor of such a run. It is sought when it is
+        first asked for, which takes as long as some runs of the engine without the ops.
+
+        Raises :class:`remat.RematError` if the function ran more than 2^20 ops.
+        """
+        return self._floor.needed if self._floor.works is None else self._floor.works
 
     def fraction(self, share: float) -> int:
-        """The budget in bytes that leaves ``share`` (0 to 1) of the span between ``base`` and ``peak``."""
-        return self.base + int(share * (self.peak - self.base))
+        """The budget in bytes that leaves ``share`` (0 to 1) of the span between ``base`` and ``peak``.
+
+        Raises :class:`remat.BudgetError` for one that is certain to be refused when the function runs again: where
+        what cannot be dropped (parameters, gradients, state) and what one op needs beside it are more. It names the
+        floor.
+        """
+        budget = self.base + int(share * (self.peak - self.base))
+        if self._recorded is not None:
+            self._floor.refuse(budget, self.device)
+        return budget
 
 
 def measure(
@@ -51,11 +82,20 @@ def measure(
     >>> remat.measure(lambda: torch.ones(1024).add(1).sum()).peak >= 8192
     True
     """
-    run = Run(budgets_of(None, device), Settings(DEFAULT_POLICIES[POOLS[0]], trace=trace))
-    run._start()
-    try:
-        result = function()
-    finally:
-        run._stop()
+    budgets = budgets_of(None, device)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "run.trace.zst") if trace is None else trace
+        run = Run(budgets, Settings(DEFAULT_POLICIES[POOLS[0]], trace=path))
+        run._start()
+        if trace is None:
+            run._mode.trace_floor("taken")
+        try:
+            result = function()
+        finally:
+            run._stop()
+        recorded = None
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                recorded = file.read()
     stats = run.stats()
-    return Measurement(stats.peak, run.base, result, stats)
+    return Measurement(stats.peak, run.base, result, stats, budgets[0].name, recorded)

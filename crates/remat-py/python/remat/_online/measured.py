@@ -9,6 +9,9 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from .. import _native
+from .._errors import RematError
+from . import peaks
+from .floor import Floor, floor_of_file
 from .program import add_arguments, fail, find, missing
 from .tracebacks import own_frames_hidden
 
@@ -54,15 +57,17 @@ def main(argv: list[str]) -> int:
     program = find(options)
     if isinstance(program, int):
         return program
+    folder = tempfile.TemporaryDirectory()
+    first = os.path.join(folder.name, "first.trace.zst")
     try:
-        run = _start(options.device)
+        run = _start(options.device, first)
         namespace = program.become_main()
     except (ValueError, RuntimeError) as error:
         return fail(str(error).splitlines()[0])
     own_frames_hidden(main.__code__)
     ended: BaseException | None = None
-    with tempfile.TemporaryDirectory() as folder:
-        out = options.out or os.path.join(folder, "step.trace.zst")
+    with folder:
+        out = options.out or os.path.join(folder.name, "step.trace.zst")
         try:
             exec(program.code, namespace)
         except (SystemExit, KeyboardInterrupt) as error:
@@ -70,34 +75,71 @@ def main(argv: list[str]) -> int:
         finally:
             step = run._mode.write_measured(out)
             run._stop()
-        _tell(run.stats().peak, step, options.json)
+        floor = _floor(first, step)
+        peak = run.stats().peak
+        _keep(options, run, peak, floor)
+        _tell(peak, step, floor, options.json)
         if step is None:
             return _nothing_repeats(ended)
         return _table(out, options)
 
 
-def _start(device: str | None) -> Run:
+def _start(device: str | None, trace: str) -> Run:
     from .._memory.budgets import budgets_of
     from .._torch_internals import eager
     from .choices import DEFAULT_POLICIES, POOLS
     from .run import Run, Settings
 
-    run = Run(budgets_of(None, device or eager.usual_device()), Settings(DEFAULT_POLICIES[POOLS[0]]))
+    run = Run(budgets_of(None, device or eager.usual_device()), Settings(DEFAULT_POLICIES[POOLS[0]], trace=trace))
     run._start()
+    run._mode.trace_floor("announced")
     run._mode.measure_steps()
     return run
 
 
-def _tell(peak: int, step: tuple[int, int] | None, as_json: bool) -> None:
+def _floor(first: str, step: tuple[int, int, bool] | None) -> Floor | None:
+    """The floor of the run until the step was known, or of all of it if none repeats."""
+    try:
+        if step is not None and not step[2]:
+            raise RematError("no floor is known: more than 1048576 ops ran before the step was known; measure fewer")
+        return floor_of_file(first)
+    except RematError as error:
+        print(f"remat: {error}", file=sys.stderr)
+        return None
+
+
+def _keep(options: argparse.Namespace, run: Run, peak: int, floor: Floor | None) -> None:
+    """Keeps the peak for ``remat run --budget 50%peak``."""
+    program, arguments = peaks.named(options)
+    needed, works = (floor.needed, floor.works) if floor is not None else (None, None)
+    try:
+        peaks.keep(program, peaks.Peak(arguments, run._budgets[0].name, peak, needed, works))
+    except OSError as error:
+        print(f"remat: the peak is not kept: {error}", file=sys.stderr)
+
+
+def _tell(peak: int, step: tuple[int, int, bool] | None, floor: Floor | None, as_json: bool) -> None:
     if as_json:
         import json
 
-        ops, at_rest = step or (None, None)
-        print(json.dumps({"peak_bytes": peak, "step_ops": ops, "rest_bytes": at_rest}), flush=True)
+        ops, at_rest, _ = step or (None, None, None)
+        needed, works = (floor.needed, floor.works) if floor is not None else (None, None)
+        told = {"peak_bytes": peak, "step_ops": ops, "rest_bytes": at_rest}
+        print(json.dumps(told | {"floor_bytes": works, "needed_bytes": needed}), flush=True)
         return
     fmt = _native.format_bytes
     known = f"; a step of {step[0]} ops repeats, {fmt(step[1])} of it at rest" if step is not None else ""
     print(f"peak {fmt(peak)}{known}", flush=True)
+    if floor is not None:
+        print(_floor_line(floor), flush=True)
+
+
+def _floor_line(floor: Floor) -> str:
+    fmt = _native.format_bytes
+    refused = f"every run in less than {fmt(floor.needed)} is refused"
+    if floor.works is None:
+        return f"floor above the peak: at first sight an op is given more than it takes; {refused}"
+    return f"floor {fmt(floor.works)}: the smallest budget found for a first run, which has seen no op; {refused}"
 
 
 def _nothing_repeats(ended: BaseException | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from .. import _native
@@ -11,6 +12,7 @@ from .._memory.amounts import amount_of
 from .._timeline.target import check_timeline, claim_timeline
 from .choices import COSTS, DEFAULT_POLICIES, POOLS
 from .launch import launch, launcher_of, of_rank, refusal
+from .peaks import budget_of, named
 from .program import add_arguments, fail, find, missing
 from .reports import Reports, log_of
 from .tracebacks import own_frames_hidden
@@ -25,6 +27,7 @@ _EXAMPLES = """examples:
   remat run --budget 2GiB --pool arena train.py
   remat run --budget 2GiB --plan-out train.plan.json train.py
   remat run --budget 80% -m train --epochs 3
+  remat run --budget 50%peak train.py
   remat run --budget 2GiB --timeline run.html train.py
   remat run --budget auto --report run.json train.py
   remat run --budget 2GiB --nproc 2 --report run-{rank}.json train.py
@@ -51,7 +54,8 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         required=True,
         metavar="[DEVICE=]BYTES",
-        help="6GiB, 512MB, cuda:0=6GiB; 80%% of the device's memory; auto: what is free there",
+        help="6GiB, 512MB, cuda:0=6GiB; 80%% of the device's memory; auto: what is free there; 50%%peak: of the peak "
+        "that remat measure found for this program",
     )
     counted, arena = (DEFAULT_POLICIES[pool] for pool in POOLS)
     p.add_argument("--policy", help=f"eviction policy (default: {counted}, in an arena {arena}; list: remat policies)")
@@ -108,14 +112,28 @@ def _budget_argument(given: list[str]) -> str | dict[str, str]:
     return table
 
 
+def _in_bytes(amount: str, device: str | None, options: argparse.Namespace) -> str:
+    """An amount; a share of the program's measured peak in bytes, which a line says."""
+    share = amount_of(amount).of_peak
+    if share is None:
+        return amount
+    size, told = budget_of(share, *named(options), device)
+    if log_of(os.environ) != "off":
+        print(f"remat: budget {amount}: {told}", file=sys.stderr)
+    return str(size)
+
+
 def _budget(options: argparse.Namespace) -> budget:
     """The budget that the command asks for.
 
     One that names no device moves to the first accelerator that the script uses.
     """
     asked = _budget_argument(options.budget)
-    for amount in asked.values() if isinstance(asked, dict) else (asked,):
-        amount_of(amount)
+    asked = (
+        {device: _in_bytes(amount, device, options) for device, amount in asked.items()}
+        if isinstance(asked, dict)
+        else _in_bytes(asked, options.device, options)
+    )
     if options.policy is not None:
         _native.check_policy(options.policy)
     # Torch takes a second or two to load: what is wrong with the arguments is said before.

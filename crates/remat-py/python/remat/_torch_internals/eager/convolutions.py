@@ -33,16 +33,17 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
 
     inputs = 4 * samples * _blocked(read) * inside
     outputs = 4 * samples * _blocked(written) * outside
-    if read == written == groups > 1 and not (backward and strided):
-        weights = 4 * kernel * _blocked(groups)  # each channel by itself
-    else:
-        weights = 4 * kernel * groups * _blocked(read // groups) * _blocked(written // groups)
+    in_groups = 4 * kernel * groups * _blocked(read // groups) * _blocked(written // groups)
+    by_channels = read == written == groups > 1 and not (backward and strided and (low or transposed))
+    weights = 4 * kernel * _blocked(groups) if by_channels else in_groups
     columns = 4 * kernel * (written * inside if transposed else read * outside)
     threads = torch.get_num_threads()
     if backward:
         copies = 2 + low + strided + (threads - 1) + 2 * (1 < groups < read)
         copies += 4 * any(d > 1 for d in dilation) + 2 * (x.dim() == 5) + 2 * transposed
         whole = inputs + outputs + copies * weights
+        if by_channels and not x.is_contiguous():
+            whole += in_groups  # some kernels go by groups here, and then copy the weights once
         if strided or transposed or (args[10][0] and any(step > 1 for step in stride)):
             whole += max(inputs, outputs)  # once more, in another layout
         elif x.dim() == 3:

@@ -1,0 +1,102 @@
+"""Peaks that ``remat measure`` found, kept for ``remat run --budget 50%peak``."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shlex
+import tempfile
+from dataclasses import asdict, dataclass
+
+from .. import _native
+from .choices import cache_folder
+from .floor import Floor
+
+#: Measurements that are kept of a program, the latest first.
+_KEPT = 16
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A program's peak, as measured with such arguments."""
+
+    arguments: list[str]
+    device: str
+    #: In bytes, like the next two.
+    peak: int
+    #: The floor of the run (:class:`Floor`); ``None`` if it is not known.
+    needed: int | None
+    works: int | None
+
+
+def named(options: argparse.Namespace) -> tuple[str, list[str]]:
+    """The program that a command names, the same wherever it is started from, and its arguments."""
+    if options.module is not None:
+        return f"-m {options.module[0]}", options.module[1:]
+    if options.code is not None:
+        return f"-c {options.code[0]}", options.code[1:]
+    return os.path.realpath(options.script), options.args
+
+
+def keep(program: str, measured: Peak) -> None:
+    """Keeps a measurement. One with the same arguments on the same device gives way to it."""
+    path = _file(program)
+    if path is None:
+        return
+    others = [p for p in _kept(path) if (p.arguments, p.device) != (measured.arguments, measured.device)]
+    told = {"remat-peaks": 1, "program": program, "measured": [asdict(p) for p in (measured, *others)][:_KEPT]}
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(path), delete=False) as file:
+        json.dump(told, file)
+    os.replace(file.name, path)
+
+
+def peak_of(program: str, arguments: list[str], device: str | None) -> Peak:
+    """The measurement of a program on a device, or on any: one with the same arguments if there is one, else the
+    latest. ``ValueError`` where there is none.
+    """
+    path = _file(program)
+    if path is None:
+        raise ValueError("REMAT_CACHE=off keeps no peaks: give bytes, or leave REMAT_CACHE out for `remat measure` too")
+    kept = [peak for peak in _kept(path) if device in (None, peak.device)]
+    if not kept:
+        where = "" if device is None else f" on {device}"
+        name = program if program.startswith("-m ") else "-c CODE" if program.startswith("-c ") else program
+        raise ValueError(f"no peak of {name}{where} was measured: run `remat measure` with it first, or give bytes")
+    return next((peak for peak in kept if peak.arguments == arguments), kept[0])
+
+
+def budget_of(share: float, program: str, arguments: list[str], device: str | None) -> tuple[int, str]:
+    """The bytes of a share of a program's peak, and the line that says so.
+
+    ``ValueError`` where no peak is known, ``BudgetError`` for a budget below the floor.
+    """
+    measured = peak_of(program, arguments, device)
+    budget = max(int(share * measured.peak), 1)
+    fmt = _native.format_bytes
+    of = f"{100 * share:.4g}% of the peak of {fmt(measured.peak)} that `remat measure` found"
+    if measured.arguments != arguments:
+        return budget, f"{fmt(budget)} is {of} with other arguments: {shlex.join(measured.arguments) or 'none'}"
+    if measured.needed is not None and budget < measured.needed:
+        raise Floor(measured.needed, measured.works).refusal(budget, measured.device)
+    return budget, f"{fmt(budget)} is {of}"
+
+
+def _file(program: str) -> str | None:
+    folder = cache_folder()
+    name = hashlib.sha256(program.encode()).hexdigest()[:32]
+    return None if folder is None else os.path.join(folder, "peaks", f"{name}.json")
+
+
+def _kept(path: str) -> list[Peak]:
+    """The measurements in a file; none in one that is not there, or that another version wrote."""
+    try:
+        with open(path) as file:
+            told = json.load(file)
+        if told.get("remat-peaks") != 1:
+            return []
+        return [Peak(**peak) for peak in told["measured"]]
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+        return []
