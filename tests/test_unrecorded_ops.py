@@ -121,6 +121,23 @@ def test_a_budget_that_is_lowered_between_steps_is_kept(monkeypatch: pytest.Monk
     assert peak.highest - peak.base <= 50 * BYTES
 
 
+def test_memory_made_out_of_sight_counts_before_an_op_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_RECORD", "0")
+
+    def doubled(seen: int) -> torch.Tensor:
+        """The same op on the same few numbers, which lie in memory of so many times `BYTES`."""
+        numbers = torch.frombuffer(bytearray(seen * BYTES), dtype=torch.float32)
+        return numbers[:16].view(16, 1).expand(16, 20 * BYTES // 64) * 2.0
+
+    with remat.budget(100 * BYTES, plan="off") as run:
+        for _ in range(8):
+            doubled(1)
+        assert run.stats().peak < 30 * BYTES
+        with pytest.raises(remat.BudgetError):
+            doubled(90)
+        assert run.stats().peak <= 100 * BYTES
+
+
 def test_the_same_run_decides_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_RECORD", "100")
     weight = torch.full((BYTES // 4,), 1.01)

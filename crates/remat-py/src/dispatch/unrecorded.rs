@@ -65,6 +65,8 @@ impl State {
         if !known.uses_statistics_alike(&stacked.numbers) {
             return Ok(false);
         }
+        let device = self.executor.budget_device;
+        let used = self.executor.ledger.used(device);
         for &at in &known.roles.updated {
             // SAFETY: as the caller promises.
             if unsafe { self.resolve_at(gil, torch, stacked, at)? }.is_none() {
@@ -83,6 +85,10 @@ impl State {
                 return Ok(false);
             }
             live.blank = false;
+        }
+        // An input may be the first view of much memory that was made out of the session's sight.
+        if self.executor.ledger.used(device) != used && !self.needs_no_record(known) {
+            return Ok(false);
         }
         self.ops += 1;
         if known.grad == GradMode::On {

@@ -151,7 +151,10 @@ impl Executor {
             match self.engine.constant(bytes, device) {
                 Ok(tensor) => self.storages.note_told(id, tensor, self.storage_of(tensor)),
                 // Ids have run out: the storage is taken in anew when an op reads it, or the run ends for that reason.
-                Err(_) => drop(self.storages.forget(id)),
+                Err(_) => {
+                    self.storages.forget(id);
+                    self.ledger.sub(device, bytes.0);
+                }
             }
         }
     }
