@@ -87,7 +87,7 @@ def chain(length: int, weight: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("record", ["0", "always"])
 def test_a_run_that_grows_stays_within_its_budget(monkeypatch: pytest.MonkeyPatch, record: str) -> None:
-    """Nothing tells the long chain from the short ones before it takes more than half of the budget."""
+    """Nothing tells the long chain from the short ones before it takes more than three fifths of the budget."""
     weight = torch.full((BYTES // 4,), 1.01)
     expected = chain(200, weight)
     monkeypatch.setenv("REMAT_RECORD", record)

@@ -1,8 +1,8 @@
 //! Calls of a known form that are not recorded, because the run needs far less than its budget: nothing is evicted
 //! there, so no record would ever be replayed. Their results are constants of the engine. Bytes are counted as always.
 //!
-//! A run is recorded from its first op on that would take more than half of the budget. What it made before stays until
-//! the program drops it, like all constants.
+//! A run is recorded from its first op on that would take more than three fifths of the budget. What it made before
+//! stays until the program drops it, like all constants.
 
 use pyo3::prelude::*;
 use remat_core::{Output, StorageId};
@@ -19,12 +19,12 @@ use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::tracking::storages::{Contents, UNTOLD};
 
-/// A run is recorded once it needs more than this part of the budget.
-const PART: u64 = 2;
+/// A run is recorded once it needs more than so many fifths of the budget.
+const FIFTHS: u64 = 3;
 
 impl State {
     /// Whether a call of a known form needs no record: there is no other record, and the run never needed more than
-    /// half of the budget, this call included.
+    /// three fifths of the budget, this call included.
     pub(super) fn needs_no_record(&self, known: &Known) -> bool {
         let executor = &self.executor;
         let device = executor.budget_device;
@@ -48,7 +48,7 @@ impl State {
         let most = ledger
             .peak(device)
             .max(ledger.used(device).saturating_add(taken));
-        most <= budget.0 / PART
+        most <= budget.0 / 5 * FIFTHS
     }
 
     /// Lets a call run without a record; false if it has to go through Python.
