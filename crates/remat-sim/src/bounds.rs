@@ -117,22 +117,33 @@ fn bisect(
         }
         low = budget;
     }
-    let Some(mut high) = high else {
+    let Some(high) = high else {
         return Ok(Turn {
             fails: low,
             holds: None,
         });
     };
-    while high - low > within.max(1) {
-        let middle = low + (high - low) / 2;
-        if holds(middle)? {
-            high = middle;
-        } else {
-            low = middle;
-        }
-    }
+    let (fails, high) = narrow(low, high, within, holds)?;
     Ok(Turn {
-        fails: low,
+        fails,
         holds: Some(high),
     })
+}
+
+/// Brings a budget that fails and one that holds together, until they are `within` so many bytes of each other.
+pub(crate) fn narrow(
+    mut fails: u64,
+    mut holds: u64,
+    within: u64,
+    mut does: impl FnMut(u64) -> Result<bool, Unsound>,
+) -> Result<(u64, u64), Unsound> {
+    while holds - fails > within.max(1) {
+        let middle = fails + (holds - fails) / 2;
+        if does(middle)? {
+            holds = middle;
+        } else {
+            fails = middle;
+        }
+    }
+    Ok((fails, holds))
 }

@@ -1,5 +1,6 @@
 //! The smallest budget that a recorded run gets through in training, and the bytes that none does without.
 
+use crate::bounds::narrow;
 use crate::drive::{self, Telling, Unsound};
 use crate::recorded::{Instruction, Mutations, Recorded};
 use crate::run::scaled;
@@ -83,7 +84,7 @@ impl Program {
             }
             Ok(true)
         };
-        let (mut low, mut high) = (needed.0, base.memory.0.max(needed.0));
+        let (low, mut high) = (needed.0, base.memory.0.max(needed.0));
         // The run often gets by with what it cannot do without.
         if holds(low)? {
             high = low;
@@ -93,14 +94,7 @@ impl Program {
                 works: None,
             });
         }
-        while high - low > search.within.0.max(1) {
-            let middle = low + (high - low) / 2;
-            if holds(middle)? {
-                high = middle;
-            } else {
-                low = middle;
-            }
-        }
+        let (_, high) = narrow(low, high, search.within.0, holds)?;
         Ok(Floor {
             needed,
             works: Some(Bytes(high)),

@@ -44,7 +44,8 @@ pub struct Contents {
     pub device: DeviceId,
 }
 
-/// Stands for the tensor of a storage that the engine was [not told of](Storages::insert_untold). No id is as high.
+/// Stands for the tensor of a storage that the engine was not told of: an op made it that left no record. No id is as
+/// high.
 pub const UNTOLD: TensorId = TensorId(u32::MAX);
 
 /// A weak reference to a storage.
@@ -389,9 +390,6 @@ impl Storages {
 
     /// The storages that the engine was not told of, with their bytes and devices.
     pub fn untold(&self) -> Vec<(LiveId, Bytes, DeviceId)> {
-        if self.untold == 0 {
-            return Vec::new();
-        }
         let untold = self.all().filter(|(_, live)| live.tensor == UNTOLD);
         untold
             .map(|(id, live)| (id, Bytes(live.bytes), live.device))
