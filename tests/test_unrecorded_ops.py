@@ -138,6 +138,38 @@ def test_memory_made_out_of_sight_counts_before_an_op_reads_it(monkeypatch: pyte
         assert run.stats().peak <= 100 * BYTES
 
 
+def test_what_left_no_record_counts_when_the_budget_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_RECORD", "0")
+    few = torch.ones(BYTES // 4)
+    with remat.budget("1GiB", plan="off") as run:
+        for _ in range(30):
+            few.repeat(30) * 2.0
+        held = few.repeat(30) * 2.0
+        assert run.stats().records == 0
+        with pytest.raises(remat.BudgetError):
+            run.set_budget(20 * BYTES)
+        assert held.sum().item() == 60 * BYTES // 4
+
+
+def test_what_is_recorded_is_not_recomputed_from_overwritten_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write in place leaves a record while something recorded depends on what it overwrites."""
+    monkeypatch.setenv("REMAT_RECORD", "0")
+    start, weight = torch.linspace(0, 1, BYTES // 4), torch.full((BYTES // 4,), 1.25)
+    expected = torch.sin(start * weight)
+    other = weight.clone()
+    with remat.budget("1GiB", policy="lru", plan="off") as run:
+        for _ in range(30):
+            other.mul_(1.01)
+        kept = torch.sin(start * weight)  # seen for the first time, and so recorded
+        weight.mul_(1.01)
+        try:
+            run.set_budget(1)
+        except remat.BudgetError as refused:
+            run.set_budget(refused.smallest)
+        run.set_budget("1GiB")
+        assert torch.equal(kept, expected)
+
+
 def test_the_same_run_decides_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_RECORD", "100")
     weight = torch.full((BYTES // 4,), 1.01)
