@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::graph::{BanishPlan, Freed, Phase};
 use crate::guide::Guides;
 use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
-use crate::op::{Expected, Finished, OpSpec, Step};
+use crate::op::{Expected, Finished, OpSpec, Replay, Step};
 use crate::replay::{Goal, Planner};
 use crate::transaction::{Call, State};
 use std::fmt;
@@ -55,6 +55,8 @@ pub struct Engine {
     /// The device for whose memory steps are to be learned from the first replay on.
     pub(super) learns: Option<DeviceId>,
     pub(super) guides: Option<Box<Guides>>,
+    /// Whether ops of planned steps may go without records.
+    pub(super) forgoes: bool,
 }
 
 /// Ids that were freed.
@@ -76,6 +78,7 @@ impl Engine {
             freed: Freed::default(),
             learns: None,
             guides: None,
+            forgoes: false,
         }
     }
 
@@ -135,6 +138,13 @@ impl Engine {
         if let Some(guides) = &mut self.guides {
             guides.announce(&state.graph, &state.counters, op);
         }
+        let forgoes = self.guides.as_ref().is_some_and(|guides| guides.forgoes());
+        let replay = if forgoes {
+            Replay::Forbidden
+        } else {
+            op.replay
+        };
+        let op = &OpSpec { replay, ..*op };
         let id = match state.graph.add_op(op, expected) {
             Ok(id) => id,
             Err(fault) => {

@@ -1,10 +1,11 @@
 //! Steps that repeat: learned while they run, and followed as planned; and actions of plans, told one by one.
 
 use super::contract::Engine;
+use super::validity::check_size;
 use crate::error::Error;
 use crate::graph::Phase;
 use crate::guide::{Guide, Guided, Guides, Planned, Recorded, StepMark};
-use crate::ids::DeviceId;
+use crate::ids::{Bytes, Cost, DeviceId, TensorId};
 use crate::transaction::Call;
 
 impl Engine {
@@ -72,7 +73,14 @@ impl Engine {
 
     fn guides(&mut self) -> &mut Guides {
         let graph = &self.state.graph;
-        let new = || Box::new(Guides::new(graph));
+        let forgoes = self.forgoes;
+        let new = || {
+            let mut guides = Box::new(Guides::new(graph));
+            if forgoes {
+                guides.forgo_records();
+            }
+            guides
+        };
         self.guides.get_or_insert_with(new)
     }
 
@@ -90,6 +98,83 @@ impl Engine {
     /// learned.
     pub fn follow(&mut self, guide: Guide) {
         self.guides().follow(guide);
+    }
+
+    /// In planned steps, ops need no record from now on where a plan has [no use](Guide::unrecorded) for one. An op that is
+    /// announced without one makes constants, and the others need not be announced if they have forms.
+    ///
+    /// What such an op made stays where the program departs from the plan, until it is let go of. A plan that makes
+    /// much of the memory stay so is refused where a record would do.
+    pub fn forgo_records(&mut self) {
+        self.forgoes = true;
+        if let Some(guides) = &mut self.guides {
+            guides.forgo_records();
+        }
+    }
+
+    /// The op that is announced next is of this form. The numbers of forms are the front end's, and not 0.
+    #[inline]
+    pub fn note_form(&mut self, form: u64) {
+        if let Some(guides) = &mut self.guides {
+            guides.note_form(form);
+        }
+    }
+
+    /// Whether an op of this [form](Engine::note_form) need not be announced: it comes next in a planned step that was
+    /// followed once with forms noted, and the plan's [guide](Guide::unrecorded) says that it needs no record.
+    #[inline]
+    pub fn may_pass(&self, form: u64) -> bool {
+        let guides = self.guides.as_ref();
+        guides.is_some_and(|guides| guides.may_pass(form))
+    }
+
+    /// An op that [may pass](Engine::may_pass) runs, in so much time, and makes so many results. All it reads is there,
+    /// it overwrites nothing that a remembered op reads or makes, and there is room for it. Its results are constants,
+    /// told by [`constant_of`](Engine::constant_of) before anything else is told while they are there. Returns its
+    /// number for that, and whether a planned step ends with it.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] if the clock would pass 63 bits.
+    pub fn pass(&mut self, cost: Cost, outputs: usize) -> Result<(u64, bool), Error> {
+        check_size(self.state.clock.saturating_add(cost.0))?;
+        let state = &mut self.state;
+        state.clock += cost.0;
+        let first = &mut state.counters.first_cost.0;
+        *first = first.saturating_add(cost.0);
+        let Some(guides) = &mut self.guides else {
+            return Ok((0, false));
+        };
+        let (number, ended, unsought) = guides.pass(outputs, &state.counters);
+        if unsought {
+            state.eviction.forget_scores(&mut state.graph);
+        }
+        Ok((number, ended))
+    }
+
+    /// [`constant`](Engine::constant) for a result of the op that [passed](Engine::pass) with this number. It needs no
+    /// room: its bytes were counted when the op was let pass. No steps follow.
+    ///
+    /// # Errors
+    /// [`Error::Overflow`] for sizes beyond 63 bits.
+    pub fn constant_of(
+        &mut self,
+        op: u64,
+        output: u32,
+        bytes: Bytes,
+        device: DeviceId,
+    ) -> Result<TensorId, Error> {
+        let tensor = self.constant_elsewhere(bytes, device)?;
+        if let Some(guides) = &mut self.guides {
+            guides.constant_of(&self.state.graph, tensor, op, output);
+        }
+        Ok(tensor)
+    }
+
+    /// The op that passed last raised an error: the program is not where a plan has it.
+    pub fn lose_place(&mut self) {
+        if let Some(guides) = &mut self.guides {
+            guides.lose_place();
+        }
     }
 
     /// Performs an action of a plan now, for a front end that knows by itself where in a plan it is: steps follow. A

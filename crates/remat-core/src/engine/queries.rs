@@ -94,6 +94,15 @@ impl Engine {
         self.state.graph.live_ops == 0 && self.guides.is_none()
     }
 
+    /// Whether a tensor is of a constant, and no remembered op reads that constant.
+    pub fn is_unread_constant(&self, tensor: TensorId) -> bool {
+        let graph = &self.state.graph;
+        graph.tensors.get(tensor.index()).is_some_and(|tensor| {
+            let storage = &graph[tensor.storage];
+            storage.pinned && storage.readers.is_empty()
+        })
+    }
+
     /// The virtual clock: 1 + the cost of all ops run so far.
     pub fn clock(&self) -> u64 {
         self.state.clock

@@ -4,7 +4,9 @@ use super::before::{Before, Planned};
 use super::drift::Drift;
 use super::places::Places;
 use super::plan::{Guide, GuideAction, StepCosts};
+use super::signature::Signature;
 use super::trial::{Trial, Verdict};
+use super::unrecorded::Forms;
 use crate::graph::{Graph, Made, NONE};
 use crate::ids::{Cost, OpId, StorageId};
 
@@ -14,8 +16,10 @@ use crate::ids::{Cost, OpId, StorageId};
 pub struct Guided {
     /// Steps that were followed from their first op to their last.
     pub steps: u64,
-    /// Ops announced as a guide says.
+    /// Ops that came as a guide says.
     pub ops: u64,
+    /// Those of them that left no record.
+    pub unrecorded: u64,
     /// Steps that were left after some ops, before their last.
     pub departures: u64,
     /// Ops before which a guide's actions were not possible.
@@ -66,6 +70,7 @@ struct InForce {
     /// Whether it pays is still open.
     trial: Option<Trial>,
     drift: Drift,
+    forms: Forms,
 }
 
 impl InForce {
@@ -77,6 +82,7 @@ impl InForce {
             drift: Drift::from(guide.planned()),
             guide,
             strikes: 0,
+            forms: Forms::default(),
         }
     }
 
@@ -116,6 +122,8 @@ pub(super) struct Follower {
     since: Tally,
     /// The places of what is there when a step begins are to be seen to.
     unsettled: bool,
+    /// An op of the step left no record, or was announced without one.
+    passed: bool,
     /// The last thing that the program did.
     pub(super) mark: Option<StepMark>,
     pub(super) counts: Guided,
@@ -180,16 +188,14 @@ impl Follower {
 
     /// An op of this signature is about to be announced. Appends to `before` what is to happen first. Returns
     /// whether a guide is followed.
-    pub(super) fn meet(&mut self, signature: u64, now: Tally, before: &mut Before) -> bool {
+    pub(super) fn meet(&mut self, signature: Signature, now: Tally, before: &mut Before) -> bool {
         self.at = match self.at {
-            Some((guide, place)) if self.guides[guide].guide.is_at(place, signature) => {
-                Some((guide, place))
-            }
-            Some((guide, place)) => self.leave(guide, place, signature),
+            Some((guide, place)) if self.is_at(guide, place, signature) => Some((guide, place)),
+            Some((guide, place)) => self.leave(guide, place, signature.whole),
             None => None,
         };
         if self.at.is_none() {
-            let start = |guide: &InForce| guide.guide.is_at(0, signature);
+            let start = |guide: &InForce| guide.guide.is_at(0, signature.whole);
             self.at = self.guides.iter().position(start).map(|guide| (guide, 0));
         }
         let Some((guide, place)) = self.at else {
@@ -197,6 +203,7 @@ impl Follower {
         };
         if place == 0 {
             self.forget_step();
+            self.passed = false;
             self.since = now;
             self.mark = Some(StepMark::Begun(self.guides[guide].hash));
         }
@@ -227,6 +234,46 @@ impl Follower {
             .addresses
             .extend_from_slice(plan.blocks_of(place, None));
         true
+    }
+
+    /// Whether the op at a place has this signature. Amid ops without records, others read results of which the engine does
+    /// not know where they come from.
+    fn is_at(&self, guide: usize, place: usize, signature: Signature) -> bool {
+        let own = &self.guides[guide];
+        own.guide.is_at(place, signature.whole)
+            || self.passed && own.forms.makes(place, signature.outputs)
+    }
+
+    /// Whether the op met last needs no record.
+    pub(super) fn forgoes(&self) -> bool {
+        self.at.is_some_and(|(guide, place)| {
+            let own = &self.guides[guide];
+            own.forms.are_known() && own.guide.forgoes(place) && !own.rests()
+        })
+    }
+
+    /// Whether the op that comes next, of this form, needs no record.
+    #[inline]
+    pub(super) fn may_pass(&self, form: u64) -> bool {
+        self.at.is_some_and(|(guide, place)| {
+            let own = &self.guides[guide];
+            own.forms.pass(place, form) && !own.rests()
+        })
+    }
+
+    /// That op runs, without a record, and has so many results. Returns whether a followed step ends with it.
+    pub(super) fn pass(&mut self, outputs: usize, now: Tally) -> bool {
+        let Some((guide, place)) = self.at else {
+            return false;
+        };
+        self.passed = true;
+        self.counts.ops += 1;
+        self.counts.unrecorded += 1;
+        self.ops.push(NONE);
+        self.storages.resize(self.storages.len() + outputs, NONE);
+        self.starts.push(self.storages.len() as u32);
+        self.at = Some((guide, place + 1));
+        self.end_step(now)
     }
 
     /// The places of what is there, if the op met last begins a step with places and these are to be seen to.
@@ -330,10 +377,12 @@ impl Follower {
     }
 
     /// The op met last was announced.
-    pub(super) fn begun(&mut self, graph: &Graph, op: OpId) {
+    pub(super) fn begun(&mut self, graph: &Graph, op: OpId, form: u64, outputs: u64) {
+        self.passed |= self.forgoes();
         let Some((guide, place)) = self.at else {
             return;
         };
+        self.guides[guide].forms.see(place, form, outputs);
         put(&mut self.op_places, op.index(), self.ops.len() as u32);
         self.ops.push(op.0);
         let record = &graph[op];
@@ -366,6 +415,11 @@ impl Follower {
             self.unsettled = true;
             return false;
         }
+        // In an arena blocks are placed as ops are announced.
+        if own.guide.places().is_none() {
+            let acts = |place: usize| !own.guide.before(place).is_empty();
+            own.forms.end(place, own.guide.unrecorded(), acts);
+        }
         let since = self.since;
         let step = StepCosts {
             first: Cost(now.costs.first.0 - since.costs.first.0),
@@ -397,6 +451,9 @@ impl Follower {
     pub(super) fn refused(&mut self) {
         let at = self.at;
         self.depart();
+        if let Some((guide, _)) = at.filter(|_| self.passed) {
+            self.guides[guide].forms.give_up();
+        }
         if let Some((guide, _)) = at.filter(|&(guide, _)| !self.guides[guide].rests()) {
             self.strike(guide);
         }

@@ -6,7 +6,7 @@ use super::places::Origin;
 use super::plan::{Guide, StepCosts};
 use super::recorder::{Departed, Recorded, Recorder};
 use super::repeats::{Moment, Period, Repeats};
-use super::signature::{Origins, OriginsAt};
+use super::signature::{Origins, OriginsAt, Signature};
 use crate::counters::Counters;
 use crate::graph::{Graph, Made, NOWHERE};
 use crate::ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
@@ -57,7 +57,11 @@ pub(crate) struct Guides {
     /// Ops since one came that no guide expects.
     in_a_row: u64,
     /// The signature of the op being announced.
-    signature: u64,
+    signature: Signature,
+    /// The number of its form, 0 if it has none.
+    form: u64,
+    /// Whether ops may go without records.
+    forgoing: bool,
     /// Blocks moved, all in all.
     moves: u64,
     /// The guide's actions before the op being announced, and places.
@@ -90,7 +94,9 @@ impl Guides {
             count,
             searches: u64::MAX,
             in_a_row: 0,
-            signature: 0,
+            signature: Signature::default(),
+            form: 0,
+            forgoing: false,
             moves: 0,
             before: Before::default(),
         }
@@ -248,7 +254,7 @@ impl Guides {
             return;
         }
         let moment = Moment {
-            signature: self.signature,
+            signature: self.signature.whole,
             referenced: self.referenced,
             count: self.count,
             replayed: counters.replayed_cost.0,
@@ -302,16 +308,61 @@ impl Guides {
         }
         self.numbers[op.index()] = self.announced;
         self.origins.note(self.announced, &record.outputs);
-        self.follower.begun(graph, op);
+        let form = std::mem::take(&mut self.form);
+        self.follower.begun(graph, op, form, self.signature.outputs);
         for &output in &record.outputs {
             self.refer(graph, graph.storage_of(output), Sign::Plus);
         }
-        let signature = self.signature;
+        let signature = self.signature.whole;
         self.tell(|recorder| recorder.begun(op, &record.outputs, spec, signature));
+    }
+
+    /// Ops may go without records.
+    pub(crate) fn forgo_records(&mut self) {
+        self.forgoing = true;
+    }
+
+    /// Whether the op being announced needs no record: the plan that is followed says so, and no step is recorded.
+    pub(crate) fn forgoes(&self) -> bool {
+        self.forgoing && matches!(self.learning, Learning::Seeking) && self.follower.forgoes()
+    }
+
+    /// The op that is announced next is of this form; the numbers of forms are the front end's.
+    pub(crate) fn note_form(&mut self, form: u64) {
+        self.form = form;
+    }
+
+    /// Whether an op of this form needs no record: the plan that is followed has it next, and no step is recorded.
+    pub(crate) fn may_pass(&self, form: u64) -> bool {
+        self.forgoing && matches!(self.learning, Learning::Seeking) && self.follower.may_pass(form)
+    }
+
+    /// That op runs, and has so many results. Returns its number, whether a planned step ends with it, and whether no
+    /// victim was sought then since the one before ended.
+    pub(crate) fn pass(&mut self, outputs: usize, counters: &Counters) -> (u64, bool, bool) {
+        self.announced += 1;
+        self.in_a_row += 1;
+        self.earliest = u64::MAX;
+        // Ops before a gap are not followed by those after it.
+        self.repeats.clear();
+        let ended = self.follower.pass(outputs, self.tally(counters));
+        (self.announced, ended, ended && self.is_unsought(counters))
+    }
+
+    /// A constant that an op without a record made.
+    pub(crate) fn constant_of(&mut self, graph: &Graph, tensor: TensorId, op: u64, output: u32) {
+        self.constant(graph, tensor);
+        self.origins.note_unrecorded(op, output, tensor);
+    }
+
+    /// The program is not where the plan has it.
+    pub(crate) fn lose_place(&mut self) {
+        self.follower.depart();
     }
 
     /// The op was not announced after all.
     pub(crate) fn refused(&mut self) {
+        self.form = 0;
         self.follower.refused();
         self.tell(|_| Err(Departed));
     }
@@ -376,7 +427,12 @@ impl Guides {
         }
         let now = self.tally(counters);
         let ended = self.follower.end_step(now);
-        ended && std::mem::replace(&mut self.searches, counters.searches) == counters.searches
+        ended && self.is_unsought(counters)
+    }
+
+    /// Whether no victim was sought since the planned step before the one that ended.
+    fn is_unsought(&mut self, counters: &Counters) -> bool {
+        std::mem::replace(&mut self.searches, counters.searches) == counters.searches
     }
 
     /// An op was announced and did not run, or its steps were not performed: the place in the step is lost.

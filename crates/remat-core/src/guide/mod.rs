@@ -11,6 +11,7 @@
 //! | `drift` | whether steps take as long as when they were planned |
 //! | `trial` | whether a plan pays by the clock |
 //! | `follower` | where in a planned step the program is |
+//! | `unrecorded` | ops of a planned step that leave no record |
 //! | `guides` | all of these, told what the engine is told |
 
 mod before;
@@ -23,6 +24,7 @@ mod recorder;
 mod repeats;
 mod signature;
 mod trial;
+mod unrecorded;
 
 pub(crate) use before::Before;
 pub use before::Planned;

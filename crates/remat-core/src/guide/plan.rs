@@ -51,12 +51,15 @@ pub struct Guide {
     planned: StepCosts,
     /// Where blocks lie, if memory has addresses and they are planned.
     places: Option<Box<Places>>,
+    /// Places of ops that need no record, rising.
+    unrecorded: Vec<u32>,
     /// Of the ops up to each the most that, from the last ones on, are the first ones too, but not all of them (Knuth,
     /// Morris, Pratt 1977).
     borders: Vec<u32>,
 }
 
-/// A guide names an op that comes later, or has a wrong number of lists of actions or places.
+/// A guide names an op that comes later or that the step does not have, or has a wrong number of lists of actions or
+/// places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidGuide;
 
@@ -91,6 +94,7 @@ impl Guide {
             online,
             planned,
             places: None,
+            unrecorded: Vec::new(),
         };
         for (place, before) in (0..).zip(actions) {
             let earlier = |action: &GuideAction| match *action {
@@ -119,6 +123,30 @@ impl Guide {
             places: Some(Box::new(places)),
             ..self
         })
+    }
+
+    /// The same, with the places of ops that need no record, from the first on: the actions neither run them nor drop what
+    /// they make, and no op with a record reads that.
+    ///
+    /// # Errors
+    /// [`InvalidGuide`] for places that do not rise or that the step does not have.
+    pub fn with_unrecorded(self, unrecorded: Vec<u32>) -> Result<Guide, InvalidGuide> {
+        let rise = unrecorded.windows(2).all(|two| two[0] < two[1]);
+        let last = unrecorded.last().copied();
+        if !rise || last.is_some_and(|last| last as usize >= self.signatures.len()) {
+            return Err(InvalidGuide);
+        }
+        Ok(Guide { unrecorded, ..self })
+    }
+
+    /// The places of ops that need no record.
+    pub fn unrecorded(&self) -> &[u32] {
+        &self.unrecorded
+    }
+
+    /// Whether the op at a place needs no record.
+    pub(super) fn forgoes(&self, place: usize) -> bool {
+        self.unrecorded.binary_search(&(place as u32)).is_ok()
     }
 
     /// Where blocks lie, if that is planned.

@@ -21,19 +21,44 @@ struct Maker {
     /// The number of the op, or 0.
     op: u64,
     output: u32,
+    /// It left no record.
+    unrecorded: bool,
+}
+
+/// What an op is known by.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Signature {
+    pub(super) whole: u64,
+    /// Apart from where its inputs come from.
+    pub(super) outputs: u64,
 }
 
 impl Origins {
     /// An op made these.
     pub(super) fn note(&mut self, op: u64, outputs: &[TensorId]) {
         for (output, tensor) in (0..).zip(outputs) {
-            self.set(*tensor, Maker { op, output });
+            let maker = Maker {
+                op,
+                output,
+                unrecorded: false,
+            };
+            self.set(*tensor, maker);
         }
     }
 
     /// No op made this one.
     pub(super) fn note_constant(&mut self, tensor: TensorId) {
         self.set(tensor, Maker::default());
+    }
+
+    /// An op without a record made this one.
+    pub(super) fn note_unrecorded(&mut self, op: u64, output: u32, tensor: TensorId) {
+        let maker = Maker {
+            op,
+            output,
+            unrecorded: true,
+        };
+        self.set(tensor, maker);
     }
 
     fn set(&mut self, tensor: TensorId, maker: Maker) {
@@ -44,32 +69,41 @@ impl Origins {
         self.made[index] = maker;
     }
 
-    /// The signature of the op of this number. Of constants, and of what was made long ago, the size alone counts:
+    /// The signature of the op of this number, and its signature apart from its inputs. Of constants, and of what was made long ago, the size alone counts:
     /// a step may read what was made before it, such as an epoch's order of examples.
-    pub(super) fn signature(&self, graph: &Graph, number: u64, spec: &OpSpec<'_>) -> u64 {
+    pub(super) fn signature(&self, graph: &Graph, number: u64, spec: &OpSpec<'_>) -> Signature {
         let mut words = Words(spec.inputs.len() as u64);
         for &input in spec.inputs {
             let storage = &graph[graph.storage_of(input)];
             let origin = self.made.get(input.index()).copied().unwrap_or_default();
-            if storage.pinned || origin.op == 0 || number - origin.op > NEAR {
+            let constant = storage.pinned && !origin.unrecorded;
+            if constant || origin.op == 0 || number - origin.op > NEAR {
                 words.add(storage.bytes << 1 | 1);
             } else {
                 words.add((number - origin.op) << 1);
                 words.add(u64::from(origin.output));
             }
         }
+        let mut made = Words(spec.inputs.len() as u64);
+        let mut add = |word| {
+            words.add(word);
+            made.add(word);
+        };
         for output in spec.outputs {
             match *output {
                 Output::Fresh { bytes, device } => {
-                    words.add(bytes.0 << 2);
-                    words.add(u64::from(device.0));
+                    add(bytes.0 << 2);
+                    add(u64::from(device.0));
                 }
-                Output::Alias { of } => words.add((of as u64) << 2 | 1),
-                Output::InPlace { of } => words.add((of as u64) << 2 | 2),
+                Output::Alias { of } => add((of as u64) << 2 | 1),
+                Output::InPlace { of } => add((of as u64) << 2 | 2),
             }
         }
         words.add(u64::from(spec.replay == Replay::Allowed));
-        mix(words.0)
+        Signature {
+            whole: mix(words.0),
+            outputs: made.0,
+        }
     }
 }
 

@@ -56,9 +56,21 @@ impl Costs {
     pub(super) fn of(self, engine: &Engine, completed: &Completed<'_>) -> u64 {
         match self {
             Costs::Measured => completed.cost,
-            Costs::OfBytes => CALL + bytes(engine, completed) / BYTES_PER_NANOSECOND,
+            Costs::OfBytes => reckoned(bytes(engine, completed)),
         }
     }
+
+    /// The cost of an op of a form that takes so many nanoseconds, and reads and makes so many bytes.
+    pub(super) fn of_form(self, nanoseconds: u64, bytes: u64) -> u64 {
+        match self {
+            Costs::Measured => nanoseconds,
+            Costs::OfBytes => reckoned(bytes),
+        }
+    }
+}
+
+fn reckoned(bytes: u64) -> u64 {
+    CALL + bytes / BYTES_PER_NANOSECOND
 }
 
 /// The bytes of an op's arguments, and of the results that it allocated.

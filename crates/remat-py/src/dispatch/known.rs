@@ -16,6 +16,7 @@ use super::forms::Known;
 use super::op::{sizes_of, Announced, Prepared, Ran};
 use super::running::{Begun, Inputs, Running};
 use super::state::State;
+use super::unrecorded::{form_number, Plan};
 use crate::call::arguments::Walk;
 use crate::call::global_state::StateNumber;
 use crate::call::record::{Context, GradMode, Record};
@@ -55,8 +56,17 @@ impl State {
         let known = form(&self.known);
         if let Some(known) = known.as_ref().filter(|known| self.needs_no_record(known)) {
             // SAFETY: as the caller promises.
-            let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known)? };
-            return Ok(begun.then(|| Begun::Unrecorded(known.clone())));
+            let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known, Plan::None)? };
+            return Ok(begun.map(|_| Begun::Unrecorded(known.clone(), 0)));
+        }
+        if let Some(known) = known.as_ref().filter(|known| self.may_pass(known, stacked)) {
+            // SAFETY: as the caller promises.
+            let begun =
+                unsafe { self.begin_unrecorded(gil, torch, stacked, known, Plan::Followed)? };
+            if let Some(read) = begun {
+                let number = self.pass(gil, known, read)?;
+                return Ok(Some(Begun::Unrecorded(known.clone(), number)));
+            }
         }
         self.executor.tell_untold();
         if let Some(known) = form(&self.filling) {
@@ -88,6 +98,7 @@ impl State {
         if known.grad == GradMode::On {
             self.executor.storages.note_forward();
         }
+        self.executor.engine.note_form(form_number(stacked));
         let op = self.begin_counted(gil, &spec_of(&known, &inputs.tensors, replay))?;
         if replay == Replay::Allowed {
             // SAFETY: as the caller promises.

@@ -292,10 +292,15 @@ struct Underway<'a> {
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
-        if let (Some(mut held), Some(Begun::Told(running))) = (self.held.take(), self.begun.take())
-        {
-            // The error that is on its way tells more than one of taking the op back.
-            let _ = Gil::with(|py| error_aside(py, || held.state.take_back(py, &running)));
+        match (self.held.take(), self.begun.take()) {
+            (Some(mut held), Some(Begun::Told(running))) => {
+                // The error that is on its way tells more than one of taking the op back.
+                let _ = Gil::with(|py| error_aside(py, || held.state.take_back(py, &running)));
+            }
+            (Some(mut held), Some(Begun::Unrecorded(..))) => {
+                held.state.executor.engine.lose_place();
+            }
+            _ => {}
         }
     }
 }
@@ -563,8 +568,8 @@ unsafe fn take_in(
     unsafe {
         match begun {
             Begun::Told(running) => state.finish_known(gil, torch, running, results, stacked),
-            Begun::Unrecorded(known) => {
-                state.finish_unrecorded(gil, torch, &known, results, stacked)
+            Begun::Unrecorded(known, number) => {
+                state.finish_unrecorded(gil, torch, &known, number, results, stacked)
             }
         }
     }

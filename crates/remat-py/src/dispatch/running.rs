@@ -15,8 +15,8 @@ use crate::tracking::storages::{LiveId, Owner};
 pub(super) enum Begun {
     /// The engine was told of it.
     Told(Box<Running>),
-    /// It leaves no record.
-    Unrecorded(Arc<Known>),
+    /// It leaves no record. The number is the engine's for it, or 0.
+    Unrecorded(Arc<Known>, u64),
 }
 
 /// An op of a known form between its announcement and its results.

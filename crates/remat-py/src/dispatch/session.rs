@@ -107,6 +107,9 @@ impl Session {
         let mut state = State::new(executor, torch, knowledge, tiny);
         state.costs = settings.costs;
         state.always_recorded = settings.always_recorded.unwrap_or(u64::MAX);
+        if settings.always_recorded.is_some() && state.executor.trace.is_none() {
+            state.executor.engine.forgo_records();
+        }
         Ok(Session {
             lock: Arc::new(SessionLock::of(state)),
         })

@@ -1,11 +1,13 @@
-//! Calls of a known form that are not recorded, because the run needs far less than its budget: nothing is evicted
-//! there, so no record would ever be replayed. Their results are constants of the engine. Bytes are counted as always.
+//! Calls of a known form that are not recorded. Their results are constants of the engine. Bytes are counted as always.
 //!
-//! A run is recorded from its first op on that would take more than three fifths of the budget. What it made before
-//! stays until the program drops it, like all constants.
+//! - A run that needs far less than its budget evicts nothing, so no record of it would ever be replayed. It is recorded
+//!   from its first op on that would take more than three fifths of the budget. What it made before stays until the
+//!   program drops it, like all constants.
+//! - While a planned step is followed, those ops are not recorded that the plan does not replay and whose results it
+//!   does not drop, as far as their results take little at a time.
 
 use pyo3::prelude::*;
-use remat_core::{Output, StorageId};
+use remat_core::{Cost, Output, StorageId, TensorId};
 
 use super::forms::Known;
 use super::known::{for_each_result, wrap_result};
@@ -22,28 +24,42 @@ use crate::tracking::storages::{Contents, UNTOLD};
 /// A run is recorded once it needs more than so many fifths of the budget.
 const FIFTHS: u64 = 3;
 
+/// Why a call is not recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// Nothing is evicted, nor remembered.
+    None,
+    /// A plan is followed that has no use for a record.
+    Followed,
+}
+
+/// Bytes of the results of a form that it allocates.
+fn made(known: &Known) -> u64 {
+    let fresh = known.outputs.iter().map(|output| match *output {
+        Output::Fresh { bytes, .. } => bytes.0,
+        _ => 0,
+    });
+    fresh.sum()
+}
+
+/// The number of a call's form for the engine.
+pub(super) fn form_number(stacked: &Stacked) -> u64 {
+    stacked.key.max(1)
+}
+
 impl State {
     /// Whether a call of a known form needs no record: there is no other record, and the run never needed more than
     /// three fifths of the budget, this call included.
     pub(super) fn needs_no_record(&self, known: &Known) -> bool {
         let executor = &self.executor;
         let device = executor.budget_device;
-        let unseen = executor.trace.is_none() && executor.storages.timeline.is_none();
-        if !unseen || self.ops < self.always_recorded || !executor.engine.is_idle() {
+        if self.ops < self.always_recorded || !executor.engine.is_idle() {
             return false;
         }
-        let Some(budget) = executor.engine.budget(device) else {
+        let (Some(taken), Some(budget)) = (self.taken(known), executor.engine.budget(device))
+        else {
             return false;
         };
-        let signature = &known.signature;
-        if signature.workspace_device != device || !self.is_main_memory(device, &known.outputs) {
-            return false;
-        }
-        let fresh = known.outputs.iter().map(|output| match *output {
-            Output::Fresh { bytes, .. } => bytes.0,
-            _ => 0,
-        });
-        let taken = fresh.sum::<u64>().saturating_add(signature.room().0);
         let ledger = &executor.ledger;
         let most = ledger
             .peak(device)
@@ -51,7 +67,51 @@ impl State {
         most <= budget.0 / 5 * FIFTHS
     }
 
-    /// Lets a call run without a record; false if it has to go through Python.
+    /// Whether a call of a known form comes next in a planned step, needs no record there, and finds room.
+    pub(super) fn may_pass(&self, known: &Known, stacked: &Stacked) -> bool {
+        let executor = &self.executor;
+        let device = executor.budget_device;
+        if !executor.engine.may_pass(form_number(stacked)) || self.always_recorded == u64::MAX {
+            return false;
+        }
+        let (Some(taken), Some(budget)) = (self.taken(known), executor.engine.budget(device))
+        else {
+            return false;
+        };
+        let told = executor.engine.memory(device).0;
+        let used = told.saturating_add(executor.storages.untold_bytes());
+        let used = used.max(executor.ledger.used(device));
+        used.saturating_add(taken) <= budget.0
+    }
+
+    /// The bytes that a call takes beside its inputs; `None` if they are not all in the main memory that has the budget,
+    /// or if the run is traced or drawn.
+    fn taken(&self, known: &Known) -> Option<u64> {
+        let executor = &self.executor;
+        let device = executor.budget_device;
+        let unseen = executor.trace.is_none() && executor.storages.timeline.is_none();
+        let signature = &known.signature;
+        let here = signature.workspace_device == device;
+        if !unseen || !here || !self.is_main_memory(device, &known.outputs) {
+            return None;
+        }
+        Some(made(known).saturating_add(signature.room().0))
+    }
+
+    /// Tells the engine that a call goes as planned, and leaves no record. It reads so many bytes. Returns its number.
+    pub(super) fn pass(&mut self, gil: impl Attach, known: &Known, read: u64) -> PyResult<u64> {
+        let bytes = read.saturating_add(made(known));
+        let cost = self.costs.of_form(known.signature.cost, bytes);
+        let passed = self.executor.engine.pass(Cost(cost), known.outputs.len());
+        let (number, ends) = passed.map_err(|e| self.executor.refusal(gil, &e))?;
+        if ends {
+            self.executor.tend_plans()?;
+        }
+        Ok(number)
+    }
+
+    /// Lets a call run without a record. Returns the bytes that it reads; `None` if it has to be told, or to go through
+    /// Python.
     ///
     /// # Safety
     /// The values that `stacked` names are alive, on the stack of the call.
@@ -61,43 +121,65 @@ impl State {
         torch: &Torch,
         stacked: &Stacked,
         known: &Known,
-    ) -> PyResult<bool> {
+        plan: Plan,
+    ) -> PyResult<Option<u64>> {
         if !known.uses_statistics_alike(&stacked.numbers) {
-            return Ok(false);
+            return Ok(None);
         }
         let device = self.executor.budget_device;
-        let used = self.executor.ledger.used(device);
+        let (used, mut read) = (self.executor.ledger.used(device), 0);
         for &at in &known.roles.updated {
             // SAFETY: as the caller promises.
-            if unsafe { self.resolve_at(gil, torch, stacked, at)? }.is_none() {
-                return Ok(false);
+            let Some((_, tensor)) = (unsafe { self.resolve_at(gil, torch, stacked, at)? }) else {
+                return Ok(None);
+            };
+            if plan == Plan::Followed && !self.may_overwrite(tensor) {
+                return Ok(None);
             }
         }
         for (index, &at) in (0..).zip(&known.roles.inputs) {
             // SAFETY: as the caller promises.
-            let Some((id, _)) = (unsafe { self.resolve_at(gil, torch, stacked, at)? }) else {
-                return Ok(false);
+            let Some((id, tensor)) = (unsafe { self.resolve_at(gil, torch, stacked, at)? }) else {
+                return Ok(None);
             };
+            let written = known.form.written.contains(&index);
+            if plan == Plan::Followed && written && !self.may_overwrite(tensor) {
+                return Ok(None);
+            }
             let Some(live) = self.executor.storages.live_mut(id) else {
-                return Ok(false);
+                return Ok(None);
             };
-            if (live.outside.is_some() || live.freed) && known.form.written.contains(&index) {
-                return Ok(false);
+            if !live.present || (live.outside.is_some() || live.freed) && written {
+                return Ok(None);
             }
             live.blank = false;
+            read += live.bytes;
         }
         // An input may be the first view of much memory that was made out of the session's sight.
-        if self.executor.ledger.used(device) != used && !self.needs_no_record(known) {
-            return Ok(false);
+        if self.executor.ledger.used(device) != used {
+            let fits = match plan {
+                Plan::None => self.needs_no_record(known),
+                Plan::Followed => self.may_pass(known, stacked),
+            };
+            if !fits {
+                return Ok(None);
+            }
         }
         self.ops += 1;
         if known.grad == GradMode::On {
             self.executor.storages.note_forward();
         }
-        Ok(true)
+        Ok(Some(read))
     }
 
-    /// Takes in the results of a call that ran without a record: they are constants.
+    /// Whether a value may be overwritten without a word to the engine: it was not told of it, or it is a constant that
+    /// nothing was computed from.
+    fn may_overwrite(&self, tensor: TensorId) -> bool {
+        tensor == UNTOLD || self.executor.engine.is_unread_constant(tensor)
+    }
+
+    /// Takes in the results of a call that ran without a record: they are constants. The number is that of the call for
+    /// the engine, or 0.
     ///
     /// # Safety
     /// The results are alive, on the stack of the call that returned, and so are the tensors that it wrote to.
@@ -106,9 +188,13 @@ impl State {
         gil: impl Attach,
         torch: &Torch,
         known: &Known,
+        number: u64,
         results: &[Value],
         stacked: &Stacked,
     ) -> PyResult<()> {
+        // Gradients of leaves are constants with a record too, whatever made them.
+        let leaves = number > 0 && known.func.accumulates && self.is_accumulating(gil)?;
+        let number = if leaves { 0 } else { number };
         let mut fresh = std::mem::take(&mut self.buffers.fresh);
         // SAFETY: as the caller promises.
         unsafe { self.sort_fresh(gil, torch, known, results, &mut fresh) };
@@ -132,7 +218,12 @@ impl State {
                 device,
             };
             // SAFETY: as the caller promises: the result, on the stack, owns the storage.
-            unsafe { self.insert_result(gil, torch, results, storage, contents)? };
+            let id = unsafe { self.insert_result(gil, torch, results, storage, contents)? };
+            if let Some(live) = self.executor.storages.live_mut(id) {
+                live.made = (number, storage.output);
+                // Its first value may have a record yet.
+                live.blank = number > 0 && known.func.blank;
+            }
         }
         self.buffers.fresh = fresh;
         let signature = &known.signature;

@@ -147,8 +147,13 @@ impl Executor {
 
     #[cold]
     fn tell_all_untold(&mut self) {
-        for (id, bytes, device) in self.storages.untold() {
-            match self.engine.constant(bytes, device) {
+        let mut at = 0;
+        while let Some(id) = self.storages.next_untold(&mut at) {
+            let Some(live) = self.storages.live(id) else {
+                continue;
+            };
+            let ((op, output), bytes, device) = (live.made, Bytes(live.bytes), live.device);
+            match self.engine.constant_of(op, output, bytes, device) {
                 Ok(tensor) => self.storages.note_told(id, tensor, self.storage_of(tensor)),
                 // Ids have run out: the storage is taken in anew when an op reads it, or the run ends for that reason.
                 Err(_) => {

@@ -113,6 +113,7 @@ impl Executor {
         d.set_item("given_up", guided.given_up)?;
         d.set_item("steps", guided.steps)?;
         d.set_item("ops", guided.ops)?;
+        d.set_item("unrecorded", guided.unrecorded)?;
         d.set_item("departures", guided.departures)?;
         let placed = self.engine.arena(self.budget_device).is_some();
         for (name, count) in [

@@ -13,7 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
-use remat_core::{Bytes, DeviceId, StorageId, TensorId};
+use remat_core::{DeviceId, StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
 use super::held_constants::HeldConstants;
@@ -86,6 +86,8 @@ pub struct Live {
     pub freed: bool,
     /// Whether a native call that autograd records has read it, and found out whether it is a parameter's.
     pub classified: bool,
+    /// The op that made it without a record, by the engine's number for it or 0, and which output it is.
+    pub made: (u64, u32),
     /// A number that no other storage of the session has; ids are used again.
     pub serial: u64,
 }
@@ -233,8 +235,11 @@ pub struct Storages {
     before_forward: u64,
     held: u64,
     most_held: u64,
-    /// Number of storages that the engine was not told of.
+    /// Number of storages that the engine was not told of, and their bytes.
     untold: usize,
+    untold_bytes: u64,
+    /// Their ids in the order in which they came, and those of others that were told of or died.
+    untold_ids: Vec<LiveId>,
     /// Bytes of constants held for records.
     pub held_constants: HeldConstants,
     /// Is told what becomes of storages, if the run is to be seen.
@@ -268,6 +273,8 @@ impl Storages {
             held: 0,
             most_held: 0,
             untold: 0,
+            untold_bytes: 0,
+            untold_ids: Vec::new(),
             held_constants: HeldConstants::default(),
             timeline: None,
         })
@@ -357,6 +364,7 @@ impl Storages {
             blank: false,
             freed: false,
             classified: false,
+            made: (0, 0),
             serial: self.serial,
         };
         self.serial += 1;
@@ -378,7 +386,7 @@ impl Storages {
         }
         self.by_address.insert(imp.address(), id);
         if tensor == UNTOLD {
-            self.untold += 1;
+            self.note_untold(id, bytes);
         } else {
             self.set_buffer(sid, Buffer::Live(id));
         }
@@ -388,12 +396,39 @@ impl Storages {
         id
     }
 
-    /// The storages that the engine was not told of, with their bytes and devices.
-    pub fn untold(&self) -> Vec<(LiveId, Bytes, DeviceId)> {
-        let untold = self.all().filter(|(_, live)| live.tensor == UNTOLD);
-        untold
-            .map(|(id, live)| (id, Bytes(live.bytes), live.device))
-            .collect()
+    /// The engine is not told of a storage.
+    fn note_untold(&mut self, id: LiveId, bytes: u64) {
+        self.untold += 1;
+        self.untold_bytes += bytes;
+        if self.untold_ids.len() > 2 * self.untold + 64 {
+            let mut ids = std::mem::take(&mut self.untold_ids);
+            ids.retain(|&id| self.is_untold(id));
+            self.untold_ids = ids;
+        }
+        self.untold_ids.push(id);
+    }
+
+    fn is_untold(&self, id: LiveId) -> bool {
+        self.live(id).is_some_and(|live| live.tensor == UNTOLD)
+    }
+
+    /// The next storage that the engine was not told of, from the one made first on. The engine is told of it now.
+    pub fn next_untold(&mut self, at: &mut usize) -> Option<LiveId> {
+        loop {
+            let Some(&id) = self.untold_ids.get(*at) else {
+                self.untold_ids.clear();
+                return None;
+            };
+            *at += 1;
+            if self.is_untold(id) {
+                return Some(id);
+            }
+        }
+    }
+
+    /// Bytes of the storages that the engine was not told of.
+    pub fn untold_bytes(&self) -> u64 {
+        self.untold_bytes
     }
 
     /// Whether there are storages that the engine was not told of.
@@ -406,7 +441,9 @@ impl Storages {
     pub fn note_told(&mut self, id: LiveId, tensor: TensorId, sid: StorageId) {
         if let Some(live) = self.live_mut(id).filter(|live| live.tensor == UNTOLD) {
             live.tensor = tensor;
+            let bytes = live.bytes;
             self.untold -= 1;
+            self.untold_bytes = self.untold_bytes.saturating_sub(bytes);
             self.set_buffer(sid, Buffer::Live(id));
         }
     }
@@ -459,7 +496,10 @@ impl Storages {
             hold: live.hold.take(),
         };
         let (keys, address) = (live.watch.keys(), live.imp.address());
-        self.untold -= usize::from(former.tensor == UNTOLD);
+        if former.tensor == UNTOLD {
+            self.untold -= 1;
+            self.untold_bytes = self.untold_bytes.saturating_sub(former.bytes);
+        }
         *place = None;
         if let Some((weak, object)) = keys {
             self.by_weak.remove(&weak);

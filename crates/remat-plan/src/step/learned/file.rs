@@ -164,6 +164,9 @@ struct Lists {
     signatures: Vec<String>,
     /// In the order of the ops before which they happen.
     actions: Vec<GuideLine>,
+    /// The places of ops that need no record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unrecorded: Vec<u32>,
 }
 
 impl From<PlannedStep> for Lists {
@@ -189,6 +192,7 @@ impl From<PlannedStep> for Lists {
                 .map(|word| format!("{word:016x}"))
                 .collect(),
             actions: actions.collect(),
+            unrecorded: guide.unrecorded().to_vec(),
         }
     }
 }
@@ -223,6 +227,7 @@ impl TryFrom<Lists> for PlannedStep {
             replayed: Cost(lists.recompute_ns),
         };
         let guide = Guide::new(signatures, &before, online, planned);
+        let guide = guide.and_then(|guide| guide.with_unrecorded(lists.unrecorded));
         Ok(PlannedStep {
             guide: guide.map_err(|fault| fault.to_string())?,
             bound_ns: lists.bound_ns,

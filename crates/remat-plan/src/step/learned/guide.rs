@@ -1,7 +1,10 @@
 //! A plan of a recorded step, as an engine follows it.
 
+use super::drops::leave_out_drops;
 use super::events::{translate, Counted, Translated};
 use super::places::{places, ArenaInUse, Order};
+use super::reads::Reads;
+use super::unrecorded::unrecorded;
 use crate::step::model::error::StepError;
 use crate::step::model::step::Step;
 use crate::step::plan::step_plan::{Action, StepPlan};
@@ -66,6 +69,7 @@ use std::ops::ControlFlow;
 pub struct Learned<'a> {
     recorded: &'a Recorded,
     translated: Translated,
+    counted: Counted,
 }
 
 impl<'a> Learned<'a> {
@@ -74,6 +78,7 @@ impl<'a> Learned<'a> {
         Learned {
             recorded,
             translated: translate(recorded, Counted::All),
+            counted: Counted::All,
         }
     }
 
@@ -82,6 +87,7 @@ impl<'a> Learned<'a> {
         Learned {
             recorded,
             translated: translate(recorded, Counted::InArena),
+            counted: Counted::InArena,
         }
     }
 
@@ -96,6 +102,7 @@ impl<'a> Learned<'a> {
         let Learned {
             recorded,
             translated,
+            ..
         } = self;
         let (_, order) = before_each(plan, translated, recorded.signatures.len());
         let places = places(translated, plan, &order, arena);
@@ -124,6 +131,7 @@ impl<'a> Learned<'a> {
         let Learned {
             recorded,
             translated,
+            counted,
         } = self;
         let step = Step::from_program(&translated.events)?;
         search.known.push(translated.reruns(&recorded.replays));
@@ -132,7 +140,14 @@ impl<'a> Learned<'a> {
         if planned > replayed {
             return Err(StepError::NoGain { planned, replayed });
         }
-        let (actions, _) = before_each(&plan, translated, recorded.signatures.len());
+        let (mut actions, order) = before_each(&plan, translated, recorded.signatures.len());
+        let mut unneeded = Vec::new();
+        // In an arena each action has its places.
+        if *counted == Counted::All {
+            let reads = Reads::of(recorded);
+            leave_out_drops(&plan, translated, &order, &reads, &mut actions);
+            unneeded = unrecorded(&reads, &actions, budget);
+        }
         let times = StepCosts {
             first: Cost(plan.cost_ns),
             replayed: planned,
@@ -143,6 +158,7 @@ impl<'a> Learned<'a> {
             recorded.costs(),
             times,
         );
+        let guide = guide.and_then(|guide| guide.with_unrecorded(unneeded));
         let guide = guide.map_err(|_| StepError::Event {
             event: 0,
             fault: "starts a step in which an op is planned before it ran",

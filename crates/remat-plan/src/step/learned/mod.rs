@@ -1,10 +1,13 @@
 //! Steps that an engine recorded while a program ran, and plans as an engine follows them.
 
+mod drops;
 mod events;
 mod file;
 mod guide;
 mod places;
+mod reads;
 mod releases;
+mod unrecorded;
 
 pub use file::{PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION};
 pub use guide::Learned;

@@ -51,6 +51,8 @@ class PlanStats:
     steps: int
     #: Ops that came as planned.
     ops: int
+    #: Those of them that left no record, as nothing that they make is dropped.
+    unrecorded: int
     #: Planned steps that went on otherwise than planned.
     departures: int
     #: Blocks that were taken at the addresses of a plan; this and the next four are ``None`` unless ``pool="arena"``.

@@ -1,0 +1,228 @@
+//! Who reads what in a recorded step, and how long the program refers to it.
+
+use remat_core::{Output, Recorded, Replay, Told};
+use std::collections::HashMap;
+
+/// An op of the step.
+pub(super) struct Op {
+    /// The ops that read its results, by place.
+    pub(super) readers: Vec<u32>,
+    /// The ops whose blocks it writes into.
+    pub(super) writes: Vec<u32>,
+    /// The number of its event.
+    pub(super) event: usize,
+    /// Its results and what it takes beside them lie in the memory that is planned.
+    pub(super) here: bool,
+    /// Its results, by their places; `None` for views.
+    pub(super) results: Vec<Option<Result>>,
+}
+
+/// A storage that an op made.
+#[derive(Clone, Copy)]
+pub(super) struct Result {
+    pub(super) bytes: u64,
+    /// It is no constant from the start.
+    pub(super) evictable: bool,
+    /// The number of the event with which the last reference went, or it was pinned; that of all events if neither.
+    pub(super) until: usize,
+    /// It was pinned by then.
+    pub(super) pinned: bool,
+}
+
+/// The ops of a step.
+pub(super) struct Reads {
+    pub(super) ops: Vec<Op>,
+    pub(super) events: usize,
+}
+
+/// A storage of the step: references to it, and where it is among the results.
+struct Storage {
+    references: u32,
+    constant: bool,
+    bytes: u64,
+    made: Option<(u32, u32)>,
+}
+
+/// A tensor: its storage, and the ops that made it and what it views.
+#[derive(Clone)]
+struct Tensor {
+    storage: usize,
+    makers: Vec<u32>,
+}
+
+/// What is known amid the events.
+#[derive(Default)]
+struct Walk {
+    tensors: HashMap<u64, Tensor>,
+    storages: Vec<Storage>,
+    ops: Vec<Op>,
+}
+
+impl Reads {
+    /// From a recording.
+    pub(super) fn of(recorded: &Recorded) -> Reads {
+        let mut walk = Walk::default();
+        let events = recorded.events.len();
+        for (number, told) in recorded.events.iter().enumerate() {
+            walk.hear(recorded, number, told);
+        }
+        Reads {
+            ops: walk.ops,
+            events,
+        }
+    }
+
+    /// A result of an op.
+    pub(super) fn result(&self, op: u32, output: u32) -> Option<&Result> {
+        self.ops
+            .get(op as usize)?
+            .results
+            .get(output as usize)?
+            .as_ref()
+    }
+}
+
+impl Walk {
+    fn hear(&mut self, recorded: &Recorded, number: usize, told: &Told) {
+        match told {
+            &Told::There {
+                tensor,
+                bytes,
+                references,
+                pinned,
+                ..
+            } => {
+                let storage = self.store(Storage {
+                    references,
+                    constant: pinned,
+                    bytes: bytes.0,
+                    made: None,
+                });
+                let makers = Vec::new();
+                self.tensors.insert(tensor, Tensor { storage, makers });
+            }
+            Told::Op {
+                inputs,
+                outputs,
+                replay,
+                workspace_device,
+                ..
+            } => {
+                let place = self.ops.len() as u32;
+                let mut op = Op {
+                    readers: Vec::new(),
+                    writes: Vec::new(),
+                    event: number,
+                    here: *workspace_device == recorded.device,
+                    results: Vec::with_capacity(outputs.len()),
+                };
+                let read: Vec<Option<Tensor>> = inputs
+                    .iter()
+                    .map(|input| self.tensors.get(input).cloned())
+                    .collect();
+                for &maker in read.iter().flatten().flat_map(|tensor| &tensor.makers) {
+                    let readers = &mut self.ops[maker as usize].readers;
+                    if readers.last() != Some(&place) {
+                        readers.push(place);
+                    }
+                }
+                for (at, output) in (0..).zip(outputs) {
+                    let made = Some((place, at));
+                    let evictable = *replay == Replay::Allowed;
+                    let of = |of: usize| read.get(of).cloned().flatten();
+                    let (tensor, result) = match output.output {
+                        Output::Fresh { bytes, device } => {
+                            op.here &= device == recorded.device;
+                            let storage = self.store(Storage {
+                                references: 1,
+                                constant: !evictable,
+                                bytes: bytes.0,
+                                made,
+                            });
+                            (Some((storage, Vec::new())), Some((bytes.0, evictable)))
+                        }
+                        Output::InPlace { of: input } => match of(input) {
+                            None => (None, None),
+                            Some(Tensor { storage, makers }) => {
+                                op.writes.extend_from_slice(&makers);
+                                let old = &self.storages[storage];
+                                let (bytes, evictable) = (old.bytes, evictable && !old.constant);
+                                let storage = self.store(Storage {
+                                    references: 1,
+                                    constant: !evictable,
+                                    bytes,
+                                    made,
+                                });
+                                (Some((storage, makers)), Some((bytes, evictable)))
+                            }
+                        },
+                        Output::Alias { of: input } => match of(input) {
+                            None => (None, None),
+                            Some(Tensor { storage, makers }) => {
+                                let references = &mut self.storages[storage].references;
+                                *references = references.saturating_add(1);
+                                (Some((storage, makers)), None)
+                            }
+                        },
+                    };
+                    match tensor {
+                        Some((storage, mut makers)) => {
+                            makers.push(place);
+                            self.tensors
+                                .insert(output.tensor, Tensor { storage, makers });
+                        }
+                        // It writes into or views what is not known.
+                        None => op.here = false,
+                    }
+                    op.results.push(result.map(|(bytes, evictable)| Result {
+                        bytes,
+                        evictable,
+                        until: recorded.events.len(),
+                        pinned: false,
+                    }));
+                }
+                self.ops.push(op);
+            }
+            Told::Retain(tensor) => {
+                if let Some(tensor) = self.tensors.get(tensor) {
+                    let references = &mut self.storages[tensor.storage].references;
+                    *references = references.saturating_add(1);
+                }
+            }
+            Told::Release(tensor) => {
+                if let Some(tensor) = self.tensors.get(tensor) {
+                    let storage = &mut self.storages[tensor.storage];
+                    storage.references = storage.references.saturating_sub(1);
+                    if storage.references == 0 {
+                        let made = storage.made;
+                        self.end(made, number, false);
+                    }
+                }
+            }
+            Told::Pin(tensor) => {
+                if let Some(tensor) = self.tensors.get(tensor) {
+                    let storage = &mut self.storages[tensor.storage];
+                    storage.constant = true;
+                    let made = storage.made;
+                    self.end(made, number, true);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn store(&mut self, storage: Storage) -> usize {
+        self.storages.push(storage);
+        self.storages.len() - 1
+    }
+
+    fn end(&mut self, made: Option<(u32, u32)>, number: usize, pinned: bool) {
+        let Some((op, output)) = made else { return };
+        if let Some(result) = &mut self.ops[op as usize].results[output as usize] {
+            if number < result.until {
+                result.until = number;
+                result.pinned = pinned;
+            }
+        }
+    }
+}
