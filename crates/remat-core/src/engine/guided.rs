@@ -170,6 +170,21 @@ impl Engine {
         Ok(tensor)
     }
 
+    /// An op that [passed](Engine::pass) with this number overwrote a constant, as this output of it.
+    pub fn note_overwritten(&mut self, constant: TensorId, op: u64, output: u32) {
+        if let Some(guides) = &mut self.guides {
+            guides.note_overwritten(constant, op, output);
+        }
+    }
+
+    /// A front end would [pin](Engine::pin) a tensor that is a constant already, as its op left no record. Planned steps are
+    /// told apart by which inputs of their ops are pinned.
+    pub fn note_constant(&mut self, tensor: TensorId) {
+        if let Some(guides) = &mut self.guides {
+            guides.note_constant(tensor);
+        }
+    }
+
     /// The op that passed last raised an error: the program is not where a plan has it.
     pub fn lose_place(&mut self) {
         if let Some(guides) = &mut self.guides {

@@ -307,7 +307,9 @@ impl Guides {
             self.numbers.resize(op.index() + 1, 0);
         }
         self.numbers[op.index()] = self.announced;
-        self.origins.note(self.announced, &record.outputs);
+        let unrecorded = self.forgoes();
+        self.origins
+            .note(self.announced, &record.outputs, unrecorded);
         let form = std::mem::take(&mut self.form);
         self.follower.begun(graph, op, form, self.signature.outputs);
         for &output in &record.outputs {
@@ -353,6 +355,18 @@ impl Guides {
     pub(crate) fn constant_of(&mut self, graph: &Graph, tensor: TensorId, op: u64, output: u32) {
         self.constant(graph, tensor);
         self.origins.note_unrecorded(op, output, tensor);
+    }
+
+    /// A constant is known by its size alone from now on, as if a record had made it and it had been pinned.
+    pub(crate) fn note_constant(&mut self, tensor: TensorId) {
+        self.origins.note_constant(tensor);
+    }
+
+    /// An op without a record overwrote a constant.
+    pub(crate) fn note_overwritten(&mut self, constant: TensorId, op: u64, output: u32) {
+        if self.origins.is_unrecorded(constant) {
+            self.origins.note_unrecorded(op, output, constant);
+        }
     }
 
     /// The program is not where the plan has it.

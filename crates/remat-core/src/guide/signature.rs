@@ -34,13 +34,13 @@ pub(super) struct Signature {
 }
 
 impl Origins {
-    /// An op made these.
-    pub(super) fn note(&mut self, op: u64, outputs: &[TensorId]) {
+    /// An op made these, which are constants if it left no record.
+    pub(super) fn note(&mut self, op: u64, outputs: &[TensorId], unrecorded: bool) {
         for (output, tensor) in (0..).zip(outputs) {
             let maker = Maker {
                 op,
                 output,
-                unrecorded: false,
+                unrecorded,
             };
             self.set(*tensor, maker);
         }
@@ -49,6 +49,12 @@ impl Origins {
     /// No op made this one.
     pub(super) fn note_constant(&mut self, tensor: TensorId) {
         self.set(tensor, Maker::default());
+    }
+
+    /// Whether an op without a record made this one.
+    pub(super) fn is_unrecorded(&self, tensor: TensorId) -> bool {
+        let maker = self.made.get(tensor.index());
+        maker.is_some_and(|maker| maker.unrecorded)
     }
 
     /// An op without a record made this one.

@@ -19,7 +19,7 @@ use crate::ffi::boxed::{storage_bytes, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
-use crate::tracking::storages::{Contents, UNTOLD};
+use crate::tracking::storages::{Contents, LiveId, UNTOLD};
 
 /// A run is recorded once it needs more than so many fifths of the budget.
 const FIFTHS: u64 = 3;
@@ -234,6 +234,7 @@ impl State {
             let Some((id, _)) = self.executor.storages.find_at(storage) else {
                 continue;
             };
+            self.note_overwritten(id, known, input, number);
             let counted = self.executor.storages.live(id).map(|live| live.bytes);
             // SAFETY: as the caller promises, a tensor that is alive owns the storage.
             let bytes = unsafe { storage_bytes(torch.boxed, storage) };
@@ -243,6 +244,27 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// An op of this number, if it is not 0, overwrote one of its inputs: it made the value that is there now.
+    fn note_overwritten(&mut self, id: LiveId, known: &Known, input: u32, number: u64) {
+        let overwrites =
+            |output: &Output| matches!(*output, Output::InPlace { of } if of == input as usize);
+        let (true, Some(output)) = (number > 0, known.outputs.iter().position(overwrites)) else {
+            return;
+        };
+        let Some(live) = self.executor.storages.live_mut(id) else {
+            return;
+        };
+        let output = output as u32;
+        if live.tensor == UNTOLD {
+            live.made = (number, output);
+        } else {
+            let tensor = live.tensor;
+            self.executor
+                .engine
+                .note_overwritten(tensor, number, output);
+        }
     }
 
     /// Takes in results that are not as the form says, like tensors that were made out of the session's sight.

@@ -19,6 +19,7 @@ impl Executor {
         };
         let tensor = live.tensor;
         if self.engine.is_pinned(self.storage_of(tensor)) {
+            self.engine.note_constant(tensor);
             return Ok(());
         }
         replaying(py, self, |executor| {
