@@ -26,8 +26,7 @@ unsafe fn may_be_parameter(torch: &Torch, value: &Value) -> bool {
         let Item::Tensor(tensor) = torch.boxed.read(value) else {
             return false;
         };
-        let told = watch::is_probed();
-        (!told || watch::has_object(tensor.address())) && torch.dispatcher.is_leaf(value)
+        watch::may_have_object(tensor.address()) && torch.dispatcher.is_leaf(value)
     }
 }
 
