@@ -58,7 +58,7 @@ struct Watching {
     release: Method,
     wrap: Wrap,
     /// Whether the counts say that there is a Python object.
-    tells_objects: bool,
+    counts_objects: bool,
 }
 
 static WATCHING: OnceLock<Watching> = OnceLock::new();
@@ -326,19 +326,6 @@ pub unsafe fn is_sole(address: usize) -> bool {
     unsafe { counts(address) }.load(Ordering::Acquire) == STRONG | WEAK
 }
 
-/// Whether the object at an address may have a Python object. What has none is of no class of the program's.
-///
-/// # Safety
-/// As for [`is_sole`].
-pub unsafe fn may_have_object(address: usize) -> bool {
-    let told = is_probed()
-        && WATCHING
-            .get()
-            .is_some_and(|watching| watching.tells_objects);
-    // SAFETY: as the caller promises.
-    !told || unsafe { counts(address) }.load(Ordering::Relaxed) & HAS_OBJECT != 0
-}
-
 /// Whether the probe found that references are counted as described.
 pub fn is_probed() -> bool {
     PROBED.load(Ordering::Acquire)
@@ -409,7 +396,7 @@ fn sized_symbol(library: &str, name: &str) -> PyResult<(usize, u64)> {
 /// The library is torch's, of a release whose `c10::StorageImpl` is as described above. `probe_watch` checks it.
 pub unsafe fn set_up(python: &str) -> PyResult<bool> {
     if let Some(watching) = WATCHING.get() {
-        return Ok(watching.tells_objects);
+        return Ok(watching.counts_objects);
     }
     // Up to 2.9 several libraries have the table, and all use that of this one, or of those it needs.
     let (table, size) = sized_symbol(python, TABLE)?;
@@ -434,10 +421,10 @@ pub unsafe fn set_up(python: &str) -> PyResult<bool> {
             copy: copy.as_ptr().add(FIRST) as usize,
             release: std::mem::transmute::<usize, Method>(original[RELEASE]),
             wrap: std::mem::transmute::<usize, Wrap>(wrap),
-            tells_objects: words == WORDS,
+            counts_objects: words == WORDS,
         }
     };
-    Ok(WATCHING.get_or_init(|| watching).tells_objects)
+    Ok(WATCHING.get_or_init(|| watching).counts_objects)
 }
 
 /// Has results watched from now on: the probe found all as described.

@@ -269,6 +269,7 @@ def _candidates(tensor: torch.Tensor) -> dict[str, set[int]]:
         "offset": where(words, int(tensor.storage_offset())),
         "dtype": dtype,
         "keys": keys,
+        "object": where(words, id(tensor)),
         "nbytes": where(inside, storage.nbytes()),
     }
 

@@ -23,11 +23,11 @@ def watch_results(python: str, storage_of: Callable[[torch.Tensor], int]) -> str
     ``storage_of`` gives the address of a tensor's storage without making a Python object of it.
     """
     try:
-        objects_told = _native.register_watch(python)
+        counts_objects = _native.register_watch(python)
         for probe in (_dies_without_object, _dies_with_object, _outlives_its_tensor):
             if not probe(storage_of):
                 return f"{probe.__name__.strip('_').replace('_', ' ')}: not as Remat knows it"
-        if not _keeps_counts(storage_of, objects_told):
+        if not _keeps_counts(storage_of, counts_objects):
             return "keeps counts: not as Remat knows it"
     except (RuntimeError, ValueError, TypeError) as error:
         return str(error)
@@ -75,7 +75,7 @@ def _outlives_its_tensor(storage_of: _Address) -> bool:
     return alive and not watched.is_alive() and watched.died() == [address]
 
 
-def _keeps_counts(storage_of: _Address, objects_told: bool) -> bool:
+def _keeps_counts(storage_of: _Address, counts_objects: bool) -> bool:
     tensor = torch.ones(64)
     address = storage_of(tensor)
     watched = _native.WatchedProbe(address)
@@ -98,7 +98,7 @@ def _keeps_counts(storage_of: _Address, objects_told: bool) -> bool:
     third = watched.during(note)
     again = (_uses(address), sys.getrefcount(storage)) == (alone, references)
     counts = [uses for uses, _ in held] == [bare + 1, owned + 1, alone + 1]
-    return first and second and third and after and again and counts and held[2][1] == references + objects_told
+    return first and second and third and after and again and counts and held[2][1] == references + counts_objects
 
 
 def _uses(address: int) -> int:
