@@ -19,7 +19,7 @@ TRAINING = """
     from repeated_steps import Trainer, until_planned
 
     departure = getattr(t, sys.argv[1])
-    with remat.budget(t.within(0.7), pool="arena", plan="auto", costs="bytes") as run:
+    with remat.budget(t.within(float(sys.argv[2])), pool="arena", plan="auto", costs="bytes") as run:
         trainer = Trainer()
         warm = sum(2 for _ in until_planned(run, trainer.train))
         parts = []
@@ -44,17 +44,18 @@ TRAINING = """
 """
 
 
-def trained(tmp_path: Path, departure: str) -> dict[str, Any]:
+def trained(tmp_path: Path, departure: str, fraction: float = 0.7) -> dict[str, Any]:
     script = program(tmp_path, TRAINING)
-    ended = ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script, departure])
+    ended = ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script, departure, str(fraction)])
     assert ended.code == 0, ended.err
     told: dict[str, Any] = json.loads(ended.out)
     assert told["alike"] and told["within"] and told["spills"] == 0
     return told
 
 
-def test_planned_steps_move_nothing_and_search_for_nothing(tmp_path: Path) -> None:
-    first, *_, last = trained(tmp_path, "nothing")["parts"]
+@pytest.mark.parametrize("fraction", [0.7, 0.5])
+def test_planned_steps_move_nothing_and_search_for_nothing(tmp_path: Path, fraction: float) -> None:
+    first, *_, last = trained(tmp_path, "nothing", fraction)["parts"]
     assert last["steps"] - first["steps"] >= 6
     assert last["placed"] - first["placed"] > 100 * (last["steps"] - first["steps"])
     assert {last[name] - first[name] for name in ("displaced", "settled", "moves", "searches")} == {0}

@@ -7,9 +7,9 @@
 //! whatever thread; the weak reference keeps the address from being used again until the death was seen to.
 //!
 //! The words and the order of functions are those of `c10/util/intrusive_ptr.h`, 2.9 to 2.15. Up to 2.9 the two counts
-//! are words of half the size, which lie as the halves of one do, and the topmost bit is never set: the table ends before
-//! the functions of Python objects. The table is taken from the library, which also tells its size; `probe_watch` of
-//! torch internals tries every function here on storages of its own before first use.
+//! are words of half the size, which lie as the halves of one do, and the topmost bit is never set; the table ends
+//! before the functions of Python objects. The table is taken from the library, which also tells its size;
+//! `probe_watch` of torch internals tries every function here on storages of its own before first use.
 
 use std::ffi::{c_void, CString};
 use std::ops::Deref;
@@ -93,9 +93,9 @@ pub struct Strong(usize);
 
 /// The Python object of a storage.
 ///
-/// It keeps the storage by a reference in C++ too, which goes last. Up to torch 2.9 a storage takes its object over when
-/// Python lets go of that, if others own the storage still; where the last of them lets go of it at that moment, in
-/// another thread without the GIL, both are freed twice.
+/// It keeps the storage by a reference in C++ too, which goes last. Up to torch 2.9 a storage takes its object over
+/// when Python lets go of that, if others own the storage still. Where the last of them lets go of it at that moment,
+/// in another thread without the GIL, both are freed twice.
 pub struct StorageObject<'py> {
     object: Bound<'py, PyAny>,
     storage: Option<Strong>,
