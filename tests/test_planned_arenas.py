@@ -71,3 +71,41 @@ def test_steps_are_placed_as_planned_again_after_a_departure(tmp_path: Path, dep
     assert last["steps"] - rejoined["steps"] == 3
     assert last["placed"] > rejoined["placed"]
     assert {last[name] - rejoined[name] for name in ("displaced", "settled", "moves", "searches")} == {0}
+
+
+REFUSED = """
+    import torch, remat
+    with remat.budget("4MiB", pool="arena", costs="bytes") as run:
+        torch.manual_seed(1)
+        source = torch.rand(192, 1024)
+        source.data_ptr()  # from here on it stays
+        likely = source * 0.5 + 0.1
+        held = []
+        try:
+            while True:
+                held.append(torch.empty(64, 1024))
+                held[-1].data_ptr()
+        except remat.BudgetError:
+            held.pop()
+        drawn = torch.empty(60, 1024)
+        try:
+            drawn.bernoulli_(likely[:60])  # what it reads was evicted, and does not fit beside what stays
+        except remat.BudgetError:
+            print("refused")
+        held.clear()
+        drawn.fill_(2.0)
+        assert drawn.sum().item() == 2.0 * drawn.numel()
+        other = torch.empty(60, 1024)
+        try:
+            other.normal_(std=-1.0)
+        except RuntimeError:
+            print("raised")
+        assert torch.isfinite(other.normal_()).all()
+    assert run.stats().arena.spills == 0
+"""
+
+
+def test_memory_that_an_op_was_to_fill_is_there_after_an_error(tmp_path: Path) -> None:
+    ended = ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, program(tmp_path, REFUSED)])
+    assert ended.code == 0, ended.err
+    assert ended.out.split() == ["refused", "raised"]
