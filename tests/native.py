@@ -20,7 +20,7 @@ RELEASE = ".".join(torch.__version__.split(".")[:2])
 _NODES_ARE_SHARED = {LEAVES}  # nodes are owned by a `std::shared_ptr`
 #: Parts of native dispatch that this release of torch is known to leave to Python. All others must be native.
 LEFT = {
-    "2.9": {WATCHING, LEAVES, REPLAYS},  # nor do storages have functions that tell of their Python objects
+    "2.9": _NODES_ARE_SHARED,
     "2.10": _NODES_ARE_SHARED,
     "2.11": _NODES_ARE_SHARED,
     "2.12": _NODES_ARE_SHARED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import random
 import weakref
@@ -45,6 +46,18 @@ def test_dropped_after_it_was_shown() -> None:
         pressure()
         assert run.stats().evictions > 0
         assert torch.equal(z, torch.full((N,), 3.0))
+
+
+def test_memory_shown_before_its_first_value_stays() -> None:
+    with remat.budget("3MiB", costs="bytes") as run:
+        shown = torch.empty(256, 1024)
+        address = shown.data_ptr()
+        shown.normal_()
+        first = shown[0, 0].item()
+        _others = [torch.randn(128, 1024) * 1.0 for _ in range(6)]
+        assert run.stats().evictions > 0
+        assert ctypes.c_float.from_address(address).value == first
+        assert shown.data_ptr() == address
 
 
 def test_source_freed_by_hand() -> None:

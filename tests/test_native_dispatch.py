@@ -531,7 +531,7 @@ native._native.capture_native = lambda *a, **k: [] if k.get("raising") else capt
 
 
 WATCH_PROBES = {
-    "storages' functions": "watch._native.register_watch = lambda c10, python: exec('raise RuntimeError')",
+    "storages' functions": "watch._native.register_watch = lambda python: exec('raise RuntimeError')",
     "counts of references": "watch._uses = lambda address: 0",
     "deaths of storages": "watch._native.WatchedProbe = type('Deaf', (), {\n"
     "    '__init__': lambda self, address: None, 'is_alive': lambda self: True, 'died': lambda self: []})",

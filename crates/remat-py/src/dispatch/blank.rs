@@ -76,7 +76,8 @@ impl State {
             None
         };
         let chain = self.executor.chain(&prepared.walked.inputs);
-        let ran = match self.run_filling(call, prepared, &outputs, rng) {
+        let lifted = self.executor.lift_blank(py, id)?.then_some(id);
+        let ran = match self.run_filling(call, prepared, &outputs, rng, lifted) {
             Ok(ran) => ran,
             Err(e) => {
                 self.readopt(py, id)?;
@@ -86,6 +87,9 @@ impl State {
         self.finish_filling(call, prepared, &outputs, &ran)?;
         prepared.signature.leave(0); // the bytes are those of the blank storage
         self.fill_buffer(blank, ran.made[0]);
+        if let (Some(arena), None) = (&mut self.executor.arena, lifted) {
+            arena.stale = true; // the bytes are at the blank storage's place, not at the one that the engine chose
+        }
         prepared.walked.written.clear();
         let rng = ran.rng.as_ref().map(|states| states.bind(py));
         let learned = self.learn_filling(call.func, prepared, rng, outputs[0]);
@@ -134,13 +138,15 @@ impl State {
         Ok(Some(Blank { id, bytes, device }))
     }
 
-    /// Announces and runs an op that fills a blank storage. No block is kept for the bytes, which have tplan.
+    /// Announces and runs an op that fills a blank storage. One whose bytes were taken away gets them where the engine
+    /// has the op's output.
     fn run_filling<'py>(
         &mut self,
         call: &Invocation<'_, 'py>,
         prepared: &mut Prepared,
         outputs: &[Output],
         rng: Option<Py<PyAny>>,
+        lifted: Option<LiveId>,
     ) -> PyResult<Ran<'py>> {
         let signature = &mut prepared.signature;
         let spec = OpSpec {
@@ -150,7 +156,21 @@ impl State {
             workspace_device: signature.workspace_device,
             replay: Replay::Allowed,
         };
-        let op = self.begin_filled(call.py(), &spec)?;
+        let py = call.py();
+        let op = match self.begin_filled(py, &spec) {
+            Ok(op) => op,
+            Err(e) => {
+                lifted.map_or(Ok(()), |id| self.executor.restore_blank(py, id))?;
+                return Err(e);
+            }
+        };
+        if let Some(id) = lifted {
+            if let Err(e) = self.executor.place_blank(py, id) {
+                self.executor.cancel(py, op)?;
+                self.executor.restore_blank(py, id)?;
+                return Err(e);
+            }
+        }
         match self.call(call, signature) {
             Ok((result, cost)) => Ok(Ran {
                 op,
@@ -160,7 +180,7 @@ impl State {
                 cost,
                 rng,
             }),
-            Err(e) => self.executor.cancel(call.py(), op).and(Err(e)),
+            Err(e) => self.executor.cancel(py, op).and(Err(e)),
         }
     }
 
@@ -195,9 +215,6 @@ impl State {
         }
         let buffer = Buffer::Live(blank.id);
         self.executor.storages.set_buffer(sid, buffer);
-        if let Some(arena) = &mut self.executor.arena {
-            arena.stale = true; // the bytes are at the blank storage's place, not at the one that the engine chose
-        }
     }
 
     /// Takes a storage back in as a constant, after the op that was to fill it did not run.

@@ -12,7 +12,6 @@ use crate::ffi::boxed::{Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
-use crate::ffi::watch;
 use crate::timeline::MemoryKind;
 use crate::tracking::storages::LiveId;
 
@@ -26,8 +25,7 @@ unsafe fn may_be_parameter(torch: &Torch, value: &Value) -> bool {
         let Item::Tensor(tensor) = torch.boxed.read(value) else {
             return false;
         };
-        let told = watch::is_probed();
-        (!told || watch::has_object(tensor.address())) && torch.dispatcher.is_leaf(value)
+        tensor.has_object(torch.boxed) && torch.dispatcher.is_leaf(value)
     }
 }
 

@@ -167,6 +167,7 @@ pub fn rehearse_replay<'py>(
     let results = results.map_err(|exception| exception.into_error(py))?;
     let objects = results.iter().map(|result| {
         let object = result.as_ref().map(|storage| storage.to_object(py));
+        let object = object.map(|made| made.map(|object| object.into_parts().0));
         object.transpose()
     });
     objects.collect()

@@ -145,7 +145,7 @@ impl Session {
         }
     }
 
-    /// Has storages tell of their death themselves: ops will come to the session natively.
+    /// Has storages tell of their death themselves, which needs no Python objects of them.
     fn watch_storages(&self, py: Python<'_>) {
         if let Some(mut held) = self.lock.enter(py) {
             held.state.executor.storages.watch();

@@ -38,7 +38,10 @@ impl Executor {
     /// Pins a live storage and forbids moving it, because code out of the session's sight knows its address.
     pub fn pin_in_place(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
         self.pin(py, id)?;
-        if let Some(tensor) = self.storages.live(id).map(|live| live.tensor) {
+        if let Some(live) = self.storages.live_mut(id) {
+            // An op that gives it its first value writes what somebody may read by the address.
+            live.blank = false;
+            let tensor = live.tensor;
             self.engine.fix(tensor).map_err(|e| self.refusal(py, &e))?;
         }
         Ok(())

@@ -155,7 +155,7 @@ impl Executor {
         };
         let byte = py.import("torch")?.getattr("uint8")?;
         let view = self.internals.view.bind(py);
-        let all = view.call1((object, byte, 0, (bytes,), (1,), false, false))?;
+        let all = view.call1((&*object, byte, 0, (bytes,), (1,), false, false))?;
         let address = all.getattr("_cdata")?.extract()?;
         // SAFETY: `all` owns the tensor.
         Ok(unsafe { Copier::of(py, torch, address) })

@@ -8,9 +8,9 @@ use remat_core::{Bytes, Observed, OpId, Placement, StorageId};
 use super::state::Executor;
 use crate::ffi::arena::{Arena, Fallback, ALIGNMENT};
 use crate::ffi::errors::{budget_error, raised};
-use crate::ffi::layout::Impl;
+use crate::ffi::layout::{Guard, Impl};
 use crate::tracking::devices::PLACED;
-use crate::tracking::storages::Buffer;
+use crate::tracking::storages::{Buffer, LiveId};
 use smallvec::SmallVec;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -207,6 +207,84 @@ impl Executor {
         };
         if let Some(arena) = &mut self.arena {
             arena.stale |= arena.offset(moved_to) != address;
+        }
+        Ok(())
+    }
+
+    /// Takes the bytes of a blank storage away: the op that fills it has a block of its own. Whether the storage lies
+    /// in the arena, and so lost them.
+    pub fn lift_blank(&mut self, py: Python<'_>, id: LiveId) -> PyResult<bool> {
+        let (Some(arena), Some(pool)) = (&self.arena, self.engine.arena(PLACED)) else {
+            return Ok(false);
+        };
+        let live = self.storages.live(id);
+        let Some(live) = live.filter(|live| live.present && live.outside.is_none()) else {
+            return Ok(false);
+        };
+        let (imp, layout) = (live.imp, self.internals.layout);
+        let Some(kept) = live.keep(py)? else {
+            return Ok(false);
+        };
+        // SAFETY: `kept` owns the storage. Nothing was written to its bytes, so nobody reads them, and no op runs that
+        // writes to them. The guard goes up before anybody can reach for the bytes that the size promises.
+        let lifted = unsafe {
+            let inside = arena.offset(layout.origin(py, imp).data) < pool.capacity();
+            if inside {
+                layout.set_guard(py, imp, Guard::Up);
+                layout.free(py, imp);
+            }
+            inside
+        };
+        drop(kept);
+        Ok(lifted)
+    }
+
+    /// Gives a blank storage bytes again that were taken away: those at the place of the first output of the op begun
+    /// last.
+    pub fn place_blank(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        let step = self.engine.steps().len();
+        let mut placements = self.engine.placements().iter();
+        let place = placements.find(|place| (place.step, place.output) == (step, 0));
+        let place = place.map(|place| place.address);
+        self.give_blank_bytes(py, id, place)
+    }
+
+    /// Gives a blank storage bytes again that were taken away, wherever there are any: the op that was to fill it did
+    /// not run.
+    pub fn restore_blank(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        self.set_fallback(Fallback::System);
+        let given = self.give_blank_bytes(py, id, None);
+        self.set_fallback(Fallback::Nobody);
+        given
+    }
+
+    fn give_blank_bytes(&mut self, py: Python<'_>, id: LiveId, place: Option<u64>) -> PyResult<()> {
+        let Some(live) = self.storages.live(id) else {
+            return Ok(());
+        };
+        let (imp, bytes) = (live.imp, live.bytes);
+        let Some(kept) = live.keep(py)? else {
+            return Ok(());
+        };
+        if let (Some(arena), Some(address)) = (&mut self.arena, place) {
+            arena.expect(address, bytes, 0);
+        }
+        let device = &self.devices[usize::from(PLACED.0)].device;
+        let made = self.internals.blank_storage.bind(py).call1((device, bytes));
+        self.expect_no_more();
+        let made = made?;
+        let new = Impl::of(&made)?;
+        let layout = self.internals.layout;
+        // SAFETY: `kept` and `made` own the two storages, which no op reads or writes. The first has no bytes, and gets
+        // as many as its size says, so its guard may go down.
+        let data = unsafe {
+            layout.swap(py, imp, new);
+            layout.set_guard(py, imp, Guard::Down);
+            layout.origin(py, imp).data
+        };
+        drop(kept);
+        if let Some(arena) = &mut self.arena {
+            arena.stale |= place != Some(arena.offset(data));
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::call::record::{GradMode, Record};
 use crate::call::view::BLANK;
 use crate::ffi::arena::Fallback;
 use crate::ffi::layout::Guard;
+use crate::ffi::watch::StorageObject;
 use crate::timeline::Recorder;
 use crate::tracking::storages::{Buffer, LiveId, Owner, Scratch};
 
@@ -47,7 +48,7 @@ struct Inputs<'py> {
     /// The engine's storages.
     sids: Vec<StorageId>,
     /// Python storages with their bytes. A copy stands for an input that the replay must not write.
-    objects: Vec<Bound<'py, PyAny>>,
+    objects: Vec<StorageObject<'py>>,
 }
 
 impl Executor {
@@ -147,7 +148,7 @@ impl Executor {
             })?;
             let copied = mutation == Mutation::Copy && record.form.written.contains(&(i as u32));
             objects.push(if copied {
-                object.call_method0("clone")?
+                StorageObject::of(object.call_method0("clone")?, None)
             } else {
                 object
             });
@@ -179,7 +180,7 @@ impl Executor {
         for (v, offset) in record.form.views.iter().zip(&record.offsets) {
             let object = match (&blank, v.input) {
                 (Some(blank), BLANK) => blank,
-                (_, input) => &inputs.objects[input as usize],
+                (_, input) => &*inputs.objects[input as usize],
             };
             tensors.push(match &v.form {
                 Some(form) => form.bind(py).call1((object,))?,
@@ -240,7 +241,7 @@ impl Executor {
         mutation: Mutation,
     ) -> PyResult<()> {
         for (&input, &target) in record.form.written.iter().zip(outputs) {
-            let object = inputs.objects[input as usize].clone();
+            let object = (*inputs.objects[input as usize]).clone();
             let moved = if mutation == Mutation::Consume {
                 // The bytes now belong to the new version: take them out of the old one's buffer.
                 self.storages
@@ -307,7 +308,10 @@ impl Executor {
                 let Source { owner, bytes, .. } = source;
                 let device = match source.device {
                     Some(device) => Some(device),
-                    None => self.device_of(&owner.object(py)?)?,
+                    None => {
+                        let object = owner.object(py)?;
+                        self.device_of(&object)?
+                    }
                 };
                 if let Some(device) = device.filter(|_| moved == Moved::New) {
                     self.ledger.add(device, bytes);

@@ -41,6 +41,8 @@ pub struct Boxed {
     pub(super) dtype: usize,
     /// In `TensorImpl`, of the set of dispatch keys.
     keys: usize,
+    /// In `TensorImpl`, of the pointer to its Python object.
+    object: usize,
     /// In the word with the dtype, the bit of numbers that torch wrapped in a tensor.
     pub(super) wrapped: u64,
     /// Address of the tensor without a value.
@@ -327,6 +329,17 @@ impl Tensor {
     pub unsafe fn offset(self, boxed: &Boxed) -> i64 {
         // SAFETY: as the caller promises; the probe found the offset.
         unsafe { self.word(boxed.offset) as i64 }
+    }
+
+    /// Whether the tensor has a Python object. What has none is of no class of the program's.
+    ///
+    /// # Safety
+    /// As for [`keys`](Self::keys).
+    pub unsafe fn has_object(self, boxed: &Boxed) -> bool {
+        /// Up to torch 2.9 set while the tensor owns its object.
+        const OWNS: u64 = 1;
+        // SAFETY: as the caller promises; the probe found the offset.
+        unsafe { self.word(boxed.object) & !OWNS != 0 }
     }
 
     /// Address of the `StorageImpl`; 0 for tensors without one.

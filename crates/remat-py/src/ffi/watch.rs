@@ -6,11 +6,13 @@
 //! copy of its table in which `release_resources` is Remat's. Torch calls that when the last strong reference goes, in
 //! whatever thread; the weak reference keeps the address from being used again until the death was seen to.
 //!
-//! The words and the order of functions are those of `c10/util/intrusive_ptr.h`, 2.10 to 2.15. The table is taken from
-//! the library, which also tells its size; `probe_watch` of torch internals tries every function here on storages of
-//! its own before first use.
+//! The words and the order of functions are those of `c10/util/intrusive_ptr.h`, 2.9 to 2.15. Up to 2.9 the two counts
+//! are words of half the size, which lie as the halves of one do, and the topmost bit is never set; the table ends
+//! before the functions of Python objects. The table is taken from the library, which also tells its size;
+//! `probe_watch` of torch internals tries every function here on storages of its own before first use.
 
 use std::ffi::{c_void, CString};
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -25,8 +27,9 @@ const TABLE: &str = "_ZTVN3c1011StorageImplE";
 /// The mangled name of `THPStorage_Wrap(c10::Storage)`.
 const WRAP: &str = "_Z15THPStorage_WrapN3c107StorageE";
 
-/// Words of the table: two in front of the functions, and six functions.
+/// Words of the table: two in front of the functions, and six functions; up to 2.9 three, the first ones.
 const WORDS: usize = 8;
+const WORDS_WITHOUT_OBJECTS: usize = 5;
 const FIRST: usize = 2;
 /// Functions in the table, by place.
 const DELETE: usize = FIRST + 1;
@@ -54,6 +57,8 @@ struct Watching {
     copy: usize,
     release: Method,
     wrap: Wrap,
+    /// Whether the counts say that there is a Python object.
+    counts_objects: bool,
 }
 
 static WATCHING: OnceLock<Watching> = OnceLock::new();
@@ -85,6 +90,36 @@ pub struct Watched(usize);
 /// A strong reference to a storage, or to anything else whose class derives from `c10::intrusive_ptr_target`: a tensor,
 /// a list, a text. Their tables begin with the same functions, and their second word counts references likewise.
 pub struct Strong(usize);
+
+/// The Python object of a storage.
+///
+/// It keeps the storage by a reference in C++ too, which goes last. Up to torch 2.9 a storage takes its object over
+/// when Python lets go of that, if others own the storage still. Where the last of them lets go of it at that moment,
+/// in another thread without the GIL, both are freed twice.
+pub struct StorageObject<'py> {
+    object: Bound<'py, PyAny>,
+    storage: Option<Strong>,
+}
+
+impl<'py> StorageObject<'py> {
+    /// An object, and a reference to its storage where there is one.
+    pub fn of(object: Bound<'py, PyAny>, storage: Option<Strong>) -> StorageObject<'py> {
+        StorageObject { object, storage }
+    }
+
+    /// Both, the one that goes first in front.
+    pub fn into_parts(self) -> (Bound<'py, PyAny>, Option<Strong>) {
+        (self.object, self.storage)
+    }
+}
+
+impl<'py> Deref for StorageObject<'py> {
+    type Target = Bound<'py, PyAny>;
+
+    fn deref(&self) -> &Bound<'py, PyAny> {
+        &self.object
+    }
+}
 
 impl Watched {
     /// Watches a storage; `None` where the probe refused, and for storages of another class.
@@ -239,7 +274,7 @@ impl Strong {
     }
 
     /// The `UntypedStorage` that Python knows the storage by.
-    pub fn to_object<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub fn to_object<'py>(&self, py: Python<'py>) -> PyResult<StorageObject<'py>> {
         let missing = || PyRuntimeError::new_err("remat: storages are not watched");
         let watching = WATCHING.get().ok_or_else(missing)?;
         // SAFETY: `self` keeps the storage alive.
@@ -253,7 +288,8 @@ impl Strong {
             drop(Strong(argument));
         }
         // SAFETY: a new reference, or null with an exception set.
-        unsafe { Bound::from_owned_ptr_or_err(py, object) }
+        let object = unsafe { Bound::from_owned_ptr_or_err(py, object)? };
+        Ok(StorageObject::of(object, Some(self.copy())))
     }
 }
 
@@ -288,15 +324,6 @@ impl Drop for Strong {
 pub unsafe fn is_sole(address: usize) -> bool {
     // SAFETY: as the caller promises.
     unsafe { counts(address) }.load(Ordering::Acquire) == STRONG | WEAK
-}
-
-/// Whether the object at an address has a Python object. What has none is of no class of the program's.
-///
-/// # Safety
-/// As for [`is_sole`].
-pub unsafe fn has_object(address: usize) -> bool {
-    // SAFETY: as the caller promises.
-    unsafe { counts(address) }.load(Ordering::Relaxed) & HAS_OBJECT != 0
 }
 
 /// Whether the probe found that references are counted as described.
@@ -360,27 +387,30 @@ fn sized_symbol(library: &str, name: &str) -> PyResult<(usize, u64)> {
     }
 }
 
-/// Makes storages watchable, once for each process.
+/// Makes storages watchable, once for each process. Whether the counts say that there is a Python object.
 ///
 /// # Errors
 /// `RuntimeError` if the table is not there, or has another size.
 ///
 /// # Safety
-/// The libraries are torch's, of a release whose `c10::StorageImpl` is as described above. `probe_watch` checks it.
-pub unsafe fn set_up(c10: &str, python: &str) -> PyResult<()> {
-    if WATCHING.get().is_some() {
-        return Ok(());
+/// The library is torch's, of a release whose `c10::StorageImpl` is as described above. `probe_watch` checks it.
+pub unsafe fn set_up(python: &str) -> PyResult<bool> {
+    if let Some(watching) = WATCHING.get() {
+        return Ok(watching.counts_objects);
     }
-    let (table, size) = sized_symbol(c10, TABLE)?;
-    if size != (WORDS * size_of::<usize>()) as u64 {
+    // Up to 2.9 several libraries have the table, and all use that of this one, or of those it needs.
+    let (table, size) = sized_symbol(python, TABLE)?;
+    let words = size as usize / size_of::<usize>();
+    if words != WORDS && words != WORDS_WITHOUT_OBJECTS {
         return Err(PyRuntimeError::new_err(
             "torch's storages have other functions",
         ));
     }
     let (wrap, _) = sized_symbol(python, WRAP)?;
+    let mut copy = [0; WORDS];
     // SAFETY: the symbol has as many words.
-    let original = unsafe { (table as *const [usize; WORDS]).read() };
-    let mut copy = original;
+    let original = unsafe { std::slice::from_raw_parts(table as *const usize, words) };
+    copy[..words].copy_from_slice(original);
     copy[RELEASE] = on_release as Method as usize;
     // Storages point at it for as long as they live.
     let copy = Box::leak(Box::new(copy));
@@ -391,10 +421,10 @@ pub unsafe fn set_up(c10: &str, python: &str) -> PyResult<()> {
             copy: copy.as_ptr().add(FIRST) as usize,
             release: std::mem::transmute::<usize, Method>(original[RELEASE]),
             wrap: std::mem::transmute::<usize, Wrap>(wrap),
+            counts_objects: words == WORDS,
         }
     };
-    let _ = WATCHING.set(watching);
-    Ok(())
+    Ok(WATCHING.get_or_init(|| watching).counts_objects)
 }
 
 /// Has results watched from now on: the probe found all as described.
@@ -405,10 +435,10 @@ pub fn watch_results() {
 
 /// Makes storages watchable; see [`set_up`].
 #[pyfunction]
-pub fn register_watch(c10: &str, python: &str) -> PyResult<()> {
-    // SAFETY: `prepare_native` of torch internals, the one caller, passes torch's own libraries, and probes what
-    // follows from this before anything else uses it.
-    unsafe { set_up(c10, python) }
+pub fn register_watch(python: &str) -> PyResult<bool> {
+    // SAFETY: `watch_results` of torch internals, the one caller, passes torch's own library, and probes what follows
+    // from this before anything else uses it.
+    unsafe { set_up(python) }
 }
 
 /// Whether the storage of an `UntypedStorage`, whose address is its `_cdata`, was ever watched.
@@ -447,10 +477,9 @@ impl WatchedProbe {
 
     /// The storage's Python object; `None` if it died.
     fn object<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        self.watched
-            .lock()
-            .map(|strong| strong.to_object(py))
-            .transpose()
+        let strong = self.watched.lock();
+        let object = strong.map(|strong| strong.to_object(py)).transpose()?;
+        Ok(object.map(|object| object.into_parts().0))
     }
 
     /// Calls a function while a strong reference of Remat's own keeps the storage.

@@ -22,7 +22,7 @@ use crate::ffi::deaths::Subscription;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::{Attach, Object};
 use crate::ffi::layout::Impl;
-use crate::ffi::watch::{Strong, Watched};
+use crate::ffi::watch::{StorageObject, Strong, Watched};
 use crate::timeline::{MemoryKind, Timeline};
 
 /// `UntypedStorage._fix_weakref`, where it exists.
@@ -146,9 +146,9 @@ impl Owner {
     }
 
     /// The Python object.
-    pub fn object<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub fn object<'py>(&self, py: Python<'py>) -> PyResult<StorageObject<'py>> {
         match self {
-            Owner::Object(object) => Ok(object.bind(py).clone()),
+            Owner::Object(object) => Ok(StorageObject::of(object.bind(py).clone(), None)),
             Owner::Storage(strong) => strong.to_object(py),
         }
     }
@@ -647,7 +647,7 @@ impl Storages {
         &self,
         py: Python<'py>,
         sid: StorageId,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+    ) -> PyResult<Option<StorageObject<'py>>> {
         match self.buffer(sid) {
             Buffer::Empty => Ok(None),
             Buffer::Scratch(scratch) => scratch.owner.object(py).map(Some),
@@ -713,7 +713,7 @@ impl Live {
         match &self.watch {
             Watch::Object { .. } => gil.attach(|py| {
                 let object = self.upgrade(py)?;
-                Ok(object.map(|object| Owner::Object(object.into())))
+                Ok(object.map(|object| Owner::Object(object.into_parts().0.into())))
             }),
             Watch::Storage(watched) => Ok(watched.lock().map(Owner::Storage)),
         }
@@ -733,7 +733,7 @@ impl Live {
     }
 
     /// The storage object, unless it died.
-    pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<StorageObject<'py>>> {
         let weak = match &self.watch {
             Watch::Object { weak, .. } => weak,
             Watch::Storage(watched) => {
@@ -755,6 +755,6 @@ impl Live {
         if let Some(fix) = fix {
             call_one(fix, &object)?;
         }
-        Ok(Some(object))
+        Ok(Some(StorageObject::of(object, None)))
     }
 }

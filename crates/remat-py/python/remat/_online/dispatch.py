@@ -48,6 +48,8 @@ class PythonDispatch:
 
     def __init__(self, mode: Any) -> None:
         self._mode = mode
+        if eager.objects_race() and eager.watch_storages() is None:
+            self._mode.watch_storages()
 
     def enter(self) -> None:
         self._mode.__enter__()

@@ -44,7 +44,15 @@ from .modes import (
     redispatch,
     set_grad_mode,
 )
-from .native import not_run_natively, parts_through_python, passes_known, prepare_native, route
+from .native import (
+    not_run_natively,
+    objects_race,
+    parts_through_python,
+    passes_known,
+    prepare_native,
+    route,
+    watch_storages,
+)
 from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
 from .random_state import default_states
@@ -107,6 +115,7 @@ __all__ = [
     "node_leaf",
     "node_number",
     "not_run_natively",
+    "objects_race",
     "own_frames_dropped",
     "part_storages",
     "parts",
@@ -132,6 +141,7 @@ __all__ = [
     "use_count",
     "usual_device",
     "view",
+    "watch_storages",
 ]
 
 keep_from_dynamo(value for name, value in list(globals().items()) if name in __all__)

@@ -80,6 +80,25 @@ def prepare_native() -> str | None:
     return None
 
 
+@functools.cache
+def watch_storages() -> str | None:
+    """Has storages tell of their death themselves, once; the reason if this build of torch does not allow it."""
+    try:
+        place = _tensor_layout()["storage"]
+    except Unsuited as reason:
+        return str(reason)
+    python = Path(torch.__file__).parent / "lib" / "libtorch_python.so"
+    return watch_results(str(python), lambda tensor: _words(tensor._cdata + place, 1)[0])
+
+
+def objects_race() -> bool:
+    """Whether torch frees a storage twice whose Python object and last owner in C++ go at once, in two threads.
+
+    Up to 2.9 it does: <https://github.com/pytorch/pytorch/pull/167564>.
+    """
+    return tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10)
+
+
 def route(name: str, overload: str) -> tuple[str, int, int, int, list[float | None], list[str]]:
     """An op's way through the session, its numbers of arguments and results, and its arguments that are numbers."""
     space, base = name.split("::")
@@ -124,13 +143,10 @@ def _set_up() -> None:
     _check_leaves()
     _define_raising()
 
-    def storage_of(tensor: torch.Tensor) -> int:
-        return _words(tensor._cdata + layout["storage"], 1)[0]
-
     reason = read_natively(libraries["c10"], libraries["cpu"])
     if reason is not None:
         raise Unsuited(f"torch {torch.__version__}: settings: {reason}")
-    unwatched = watch_results(libraries["c10"], libraries["python"], storage_of)
+    unwatched = watch_storages()
     parts = {
         "each result gets an object and a weak reference": unwatched,
         "the state of random generators": read_random_state(),
@@ -253,6 +269,7 @@ def _candidates(tensor: torch.Tensor) -> dict[str, set[int]]:
         "offset": where(words, int(tensor.storage_offset())),
         "dtype": dtype,
         "keys": keys,
+        "object": where(words, id(tensor)),
         "nbytes": where(inside, storage.nbytes()),
     }
 

@@ -17,16 +17,18 @@ from ... import _native
 from .tensors import untyped_storage
 
 
-def watch_results(c10: str, python: str, storage_of: Callable[[torch.Tensor], int]) -> str | None:
+def watch_results(python: str, storage_of: Callable[[torch.Tensor], int]) -> str | None:
     """Has results of native ops watched from now on; the reason if this build of torch does not allow it.
 
     ``storage_of`` gives the address of a tensor's storage without making a Python object of it.
     """
     try:
-        _native.register_watch(c10, python)
-        for probe in (_dies_without_object, _dies_with_object, _outlives_its_tensor, _keeps_counts):
+        counts_objects = _native.register_watch(python)
+        for probe in (_dies_without_object, _dies_with_object, _outlives_its_tensor):
             if not probe(storage_of):
                 return f"{probe.__name__.strip('_').replace('_', ' ')}: not as Remat knows it"
+        if not _keeps_counts(storage_of, counts_objects):
+            return "keeps counts: not as Remat knows it"
     except (RuntimeError, ValueError, TypeError) as error:
         return str(error)
     _native.watch_results()
@@ -73,7 +75,7 @@ def _outlives_its_tensor(storage_of: _Address) -> bool:
     return alive and not watched.is_alive() and watched.died() == [address]
 
 
-def _keeps_counts(storage_of: _Address) -> bool:
+def _keeps_counts(storage_of: _Address, counts_objects: bool) -> bool:
     tensor = torch.ones(64)
     address = storage_of(tensor)
     watched = _native.WatchedProbe(address)
@@ -90,12 +92,13 @@ def _keeps_counts(storage_of: _Address) -> bool:
     second = watched.during(note)
     after = (_uses(address), sys.getrefcount(storage)) == (owned, references)
     del tensor
-    # Only its Python object owns the storage now: torch counts that as one, and increfs the object for a second one.
+    # Only its Python object owns the storage now: torch counts that as one. Where storages have functions for that, it
+    # increfs the object for a second one.
     alone, references = _uses(address), sys.getrefcount(storage)
     third = watched.during(note)
     again = (_uses(address), sys.getrefcount(storage)) == (alone, references)
     counts = [uses for uses, _ in held] == [bare + 1, owned + 1, alone + 1]
-    return first and second and third and after and again and counts and held[2][1] == references + 1
+    return first and second and third and after and again and counts and held[2][1] == references + counts_objects
 
 
 def _uses(address: int) -> int:
