@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+from .blocked_convolutions import Usual
+from .precision import convolutions_are_exact
+
 
 def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     """Bytes that oneDNN takes, or torch's own kernels where they run instead; ``None`` for other types and devices.
@@ -30,6 +33,13 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
         outside = prod(_outside(x.shape[2:], extents, stride, padding, dilation, beyond if transposed else None))
     kernel, low = prod(extents), x.dtype != torch.float32
     strided = not x.is_contiguous() or (backward and not args[0].is_contiguous())
+    threads = torch.get_num_threads()
+    if not (low or strided or transposed or x.dim() == 5) and convolutions_are_exact():
+        steps, pads, spreads = (tuple(_each(numbers, x.dim() - 2)) for numbers in (stride, padding, dilation))
+        usual = Usual(tuple(x.shape), tuple(weight.shape), steps, pads, spreads, groups, outside, threads)
+        known = usual.backward(args[10][0]) if backward else usual.forward()
+        if known is not None:
+            return known
 
     inputs = 4 * samples * _blocked(read) * inside
     outputs = 4 * samples * _blocked(written) * outside
@@ -37,7 +47,6 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     by_channels = read == written == groups > 1 and not (backward and strided and (low or transposed))
     weights = 4 * kernel * _blocked(groups) if by_channels else in_groups
     columns = 4 * kernel * (written * inside if transposed else read * outside)
-    threads = torch.get_num_threads()
     if backward:
         copies = 2 + low + strided + (threads - 1) + 2 * (1 < groups < read)
         copies += 4 * any(d > 1 for d in dilation) + 2 * (x.dim() == 5) + 2 * transposed
@@ -72,6 +81,11 @@ def _blocked(channels: int) -> int:
     return -(-channels // 16) * 16
 
 
+def _each(numbers: Sequence[int], dims: int) -> list[int]:
+    """A number for each dimension; one that is given alone is that of all."""
+    return [numbers[i % len(numbers)] for i in range(dims)]
+
+
 def _outside(
     sizes: Sequence[int],
     extents: Sequence[int],
@@ -82,8 +96,8 @@ def _outside(
 ) -> list[int]:
     """Sizes of the result; `beyond` is the output's padding of a transposed convolution."""
     dims = range(len(sizes))
-    reach = [dilation[i % len(dilation)] * (extents[i] - 1) + 1 for i in dims]
-    pad, step = [padding[i % len(padding)] for i in dims], [stride[i % len(stride)] for i in dims]
+    pad, step, spread = (_each(numbers, len(sizes)) for numbers in (padding, stride, dilation))
+    reach = [spread[i] * (extents[i] - 1) + 1 for i in dims]
     if beyond is None:
         return [max(0, (sizes[i] + 2 * pad[i] - reach[i]) // step[i] + 1) for i in dims]
     return [max(0, (sizes[i] - 1) * step[i] - 2 * pad[i] + reach[i] + beyond[i % len(beyond)]) for i in dims]
