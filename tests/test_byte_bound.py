@@ -230,26 +230,31 @@ def test_gradients_of_channels_by_themselves_get_one_copy_of_the_weights(
         del result
 
 
-def usual_convolutions() -> dict[str, tuple[Tensor, Tensor, int, int]]:
-    """Input, weight, step and padding of convolutions that most models of images have, contiguous and in float32."""
-    return {
-        "of three by three": (torch.randn(8, 64, 28, 28), torch.randn(96, 64, 3, 3), 1, 1),
-        "of three by three, in steps": (torch.randn(8, 96, 28, 28), torch.randn(96, 96, 3, 3), 2, 1),
-        "of an image": (torch.randn(16, 3, 64, 64), torch.randn(32, 3, 3, 3), 2, 1),
-        "of patches": (torch.randn(8, 3, 64, 64), torch.randn(192, 3, 16, 16), 16, 0),
-        "of each channel": (torch.randn(8, 96, 28, 28), torch.randn(96, 1, 3, 3), 1, 1),
-        "of each channel, in steps": (torch.randn(8, 96, 28, 28), torch.randn(96, 1, 5, 5), 2, 2),
-        "of each channel of one sample": (torch.randn(1, 256, 56, 56), torch.randn(256, 1, 3, 3), 1, 1),
-        "of single places": (torch.randn(16, 128, 14, 14), torch.randn(256, 128, 1, 1), 1, 0),
-        "of single places, few samples": (torch.randn(4, 512, 7, 7), torch.randn(1024, 512, 1, 1), 1, 0),
-    }
+#: Shapes of input and weight, step and padding of convolutions that most models of images have.
+USUAL_CONVOLUTIONS = {
+    "of three by three": ((8, 64, 28, 28), (96, 64, 3, 3), 1, 1),
+    "of three by three, in steps": ((8, 96, 28, 28), (96, 96, 3, 3), 2, 1),
+    "of an image": ((16, 3, 64, 64), (32, 3, 3, 3), 2, 1),
+    "of patches": ((8, 3, 64, 64), (192, 3, 16, 16), 16, 0),
+    "of each channel": ((8, 96, 28, 28), (96, 1, 3, 3), 1, 1),
+    "of each channel, in steps": ((8, 96, 28, 28), (96, 1, 5, 5), 2, 2),
+    "of each channel of one sample": ((1, 256, 56, 56), (256, 1, 3, 3), 1, 1),
+    "of single places": ((16, 128, 14, 14), (256, 128, 1, 1), 1, 0),
+    "of single places, few samples": ((4, 512, 7, 7), (1024, 512, 1, 1), 1, 0),
+}
+
+
+def usual_convolution(name: str) -> tuple[Tensor, Tensor, list[Any]]:
+    """Input, weight, and the arguments that follow the bias."""
+    x, weight, step, pad = USUAL_CONVOLUTIONS[name]
+    return torch.randn(x), torch.randn(weight), [[step] * 2, [pad] * 2, [1, 1], False, [0, 0], x[1] // weight[1]]
 
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
 def test_usual_convolutions_are_given_little_more_than_they_take() -> None:
     """Two and a half times what they take, or half of what they read and write, whichever is more."""
-    for name, (x, weight, step, pad) in usual_convolutions().items():
-        every = ([step] * 2, [pad] * 2, [1, 1], False, [0, 0], x.shape[1] // weight.shape[1])
+    for name in USUAL_CONVOLUTIONS:
+        x, weight, every = usual_convolution(name)
         forward = (x, weight, None, *every)
         y = torch.ops.aten.convolution.default(*forward)
         backward = (torch.ones_like(y), x, weight, [len(weight)], *every, [True] * 3)
@@ -262,6 +267,27 @@ def test_usual_convolutions_are_given_little_more_than_they_take() -> None:
             _, taken = eager.measured_call(op, args, {})
             assert taken is not None
             assert taken <= workspace <= max(5 * taken // 2, touched // 2) + (1 << 17), (name, op)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize("name", USUAL_CONVOLUTIONS)
+def test_estimates_of_usual_convolutions_are_safe_in_any_layout(name: str) -> None:
+    """As the numbers of images and of tokens lie; few samples, too."""
+    last = torch.channels_last
+    x, weight, every = usual_convolution(name)
+    layouts = itertools.product((1, len(x)), (torch.contiguous_format, last), (torch.contiguous_format, last), (0, 1))
+    for samples, of_x, of_gradient, of_input in layouts:
+        forward = (x[:samples].contiguous(memory_format=of_x), weight, None, *every)
+        gradient = torch.ones_like(torch.ops.aten.convolution.default(*forward)).contiguous(memory_format=of_gradient)
+        backward = (gradient, *forward[:2], [len(weight)], *every, [bool(of_input), True, True])
+        for op, args in (
+            (torch.ops.aten.convolution.default, forward),
+            (torch.ops.aten.convolution_backward.default, backward),
+        ):
+            _, workspace, *_ = eager.predict(op, args, {})
+            _, taken = eager.measured_call(op, args, {})
+            assert taken is not None
+            assert taken <= workspace, (op, samples, of_x, of_gradient, of_input)
 
 
 def test_ops_that_take_nothing_beside_their_result_fit_at_first_sight() -> None:

@@ -1,4 +1,4 @@
-"""Workspace of the usual convolutions on the CPU: float32, contiguous, of one or two dimensions, not transposed.
+"""Workspace of the usual convolutions on the CPU: float32, dense, of one or two dimensions, not transposed.
 
 oneDNN copies what it reads and writes into blocks of 16 channels. `benchmarks/estimates.py` holds these bytes against
 those taken by random convolutions: mostly they are equal.
@@ -35,12 +35,18 @@ class Usual:
     #: Numbers of one channel of a result.
     outside: int
     threads: int
+    #: Whether the numbers of the input lie place by place, as those of tokens do, and not channel by channel.
+    by_places: bool = False
+    #: Whether the gradient of the result lies otherwise than channel by channel.
+    strided_gradient: bool = False
 
     def forward(self) -> int | None:
         """Bytes that it takes beside its result; ``None`` where torch runs a kernel that is not known here."""
         if (known := self._without_blocks()) is not None:
             return known or None
-        result = 4 * self.x[0] * self.weight[0] * self.outside
+        if self.by_places:
+            return _with_margin(2 * self._weights + 2 * _FORWARD)
+        result = self._result
         # The blocks of the input are given back before the result is copied out of its own.
         highest = max(self._inputs + self._outputs + self._weights + self._beside, self._outputs + result)
         return _with_margin(highest - result + _FORWARD)
@@ -50,11 +56,20 @@ class Usual:
         if (known := self._without_blocks()) is not None:
             return known or None
         copies, weight = self._inputs + self._outputs + self._beside, 4 * prod(self.weight)
+        if self.by_places:
+            if self._is_by_channels:
+                return None
+            times = 7 if self._is_of_images else 2
+            return _with_margin(copies + times * self._weights + self._gradients + self._result + _BACKWARD)
+        # A copy of the gradient that lies channel by channel, to the end.
+        dense = self._result if self.strided_gradient else 0
+        copies += 2 * dense
         first = result = 0
         if of_input:
             result = 4 * prod(self.x)
-            first = max(copies + self._weights, self._inputs + result, 3 * self._inputs if self._steps else 0)
-        second = result + max(copies + self._gradients, self._weights + weight)
+            turned = 3 * self._inputs if self._steps else self._inputs + result
+            first = max(copies + self._weights, dense + turned)
+        second = result + max(copies + self._gradients, dense + self._weights + weight)
         biases = 8 * _blocked(self.weight[0])
         return _with_margin(max(first, second) - result - weight + biases + _BACKWARD)
 
@@ -65,7 +80,9 @@ class Usual:
             return None
         # A product of matrices in place.
         is_product = kernel == "Slow2d" and self.groups == 1 and not (self._steps or any(self.padding))
-        return _FORWARD if is_product and self._extent == 1 else 0
+        copied = self._result if self.strided_gradient or self.x[1] == 1 else 0
+        copied += 2 * self._weights + 4 * prod(self.x) if self.by_places else 0
+        return _FORWARD + copied if is_product and self._extent == 1 else 0
 
     @property
     def _extent(self) -> int:
@@ -82,6 +99,10 @@ class Usual:
     @property
     def _is_by_channels(self) -> bool:
         return self.groups == self.x[1] == self.weight[0]
+
+    @property
+    def _result(self) -> int:
+        return 4 * self.x[0] * self.weight[0] * self.outside
 
     @property
     def _inputs(self) -> int:

@@ -34,12 +34,15 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     kernel, low = prod(extents), x.dtype != torch.float32
     strided = not x.is_contiguous() or (backward and not args[0].is_contiguous())
     threads = torch.get_num_threads()
-    if not (low or strided or transposed or x.dim() == 5) and convolutions_are_exact():
+    by_places = x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+    known = None
+    dense = by_places or (x.is_contiguous() and weight.is_contiguous())
+    if dense and not (low or transposed or x.dim() == 5) and convolutions_are_exact():
         steps, pads, spreads = (tuple(_each(numbers, x.dim() - 2)) for numbers in (stride, padding, dilation))
-        usual = Usual(tuple(x.shape), tuple(weight.shape), steps, pads, spreads, groups, outside, threads)
+        usual = Usual(
+            tuple(x.shape), tuple(weight.shape), steps, pads, spreads, groups, outside, threads, by_places, strided
+        )
         known = usual.backward(args[10][0]) if backward else usual.forward()
-        if known is not None:
-            return known
 
     inputs = 4 * samples * _blocked(read) * inside
     outputs = 4 * samples * _blocked(written) * outside
@@ -68,7 +71,8 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
         whole += columns // groups * at_once
     if kernel == 1 and any(padding):
         whole += samples * columns
-    return whole + whole // 8 + (1 << 17)
+    whole += whole // 8 + (1 << 17)
+    return whole if known is None else min(whole, known)
 
 
 @functools.cache
