@@ -46,6 +46,8 @@ class Usual:
             return known or None
         if self.by_places:
             return _with_margin(2 * self._weights + 2 * _FORWARD)
+        if self._is_beyond:
+            return None
         result = self._result
         # The blocks of the input are given back before the result is copied out of its own.
         highest = max(self._inputs + self._outputs + self._weights + self._beside, self._outputs + result)
@@ -101,6 +103,17 @@ class Usual:
         return self.groups == self.x[1] == self.weight[0]
 
     @property
+    def _is_beyond(self) -> bool:
+        """Whether the kernel reads places that lie wholly in the padding."""
+        return any(pad and extent == 1 for pad, extent in zip(self.padding, self.weight[2:], strict=True))
+
+    @property
+    def _is_small(self) -> bool:
+        """Whether oneDNN leaves the gradient of the weight to columns, as the input is smaller than the kernel."""
+        extents = zip(self.x[2:], self.weight[2:], strict=True)
+        return any(side < extent and (extent > 3 or not _in_blocks_of_16()) for side, extent in extents)
+
+    @property
     def _result(self) -> int:
         return 4 * self.x[0] * self.weight[0] * self.outside
 
@@ -145,11 +158,8 @@ class Usual:
         if self._extent == 1 and self._steps:
             turned += self._inputs
         summed = int(sums * self._weights) + turned
-        extents = self.weight[2:]
-        beyond = any(pad and extent == 1 for pad, extent in zip(self.padding, extents, strict=True))
-        small = any(side < extent for side, extent in zip(self.x[2:], extents, strict=True)) and not _in_blocks_of_16()
         in_columns = _IN_COLUMNS * 4 * prod(self.weight) - self._inputs - self._outputs
-        return max(summed, in_columns) if self.groups > 1 or beyond or small else summed
+        return max(summed, in_columns) if self.groups > 1 or self._is_beyond or self._is_small else summed
 
 
 @functools.cache
