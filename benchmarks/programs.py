@@ -5,9 +5,9 @@
     python benchmarks/programs.py --one NAME
 
 Budgets of 70% and 45% leave so much of the span between the most bytes while the optimizer steps (parameters,
-gradients, state and what it computes with) and the peak. Each program runs without Remat, then within each budget
-without Remat having seen it before, and cold by `remat run`. Compared are every bit of the results, the peak that the
-allocator saw with the budget, and processor time on one thread.
+gradients, state and what it computes with) and the peak. Each program runs without Remat, then within 70% without
+Remat having seen it before, within 45% after that, and cold by `remat run` within either. Compared are every bit of
+the results, the peak that the allocator saw with the budget, and processor time on one thread.
 
 The exit code is 1 if bits differ where the program repeats its own, a true peak is above its budget, or a program
 fails in another way than by a refusal.

@@ -230,6 +230,104 @@ def test_gradients_of_channels_by_themselves_get_one_copy_of_the_weights(
         del result
 
 
+#: Shapes of input and weight, step and padding of convolutions that most models of images have.
+USUAL_CONVOLUTIONS = {
+    "of three by three": ((8, 64, 28, 28), (96, 64, 3, 3), 1, 1),
+    "of three by three, in steps": ((8, 96, 28, 28), (96, 96, 3, 3), 2, 1),
+    "of an image": ((16, 3, 64, 64), (32, 3, 3, 3), 2, 1),
+    "of patches": ((8, 3, 64, 64), (192, 3, 16, 16), 16, 0),
+    "of each channel": ((8, 96, 28, 28), (96, 1, 3, 3), 1, 1),
+    "of each channel, in steps": ((8, 96, 28, 28), (96, 1, 5, 5), 2, 2),
+    "of each channel of one sample": ((1, 256, 56, 56), (256, 1, 3, 3), 1, 1),
+    "of single places": ((16, 128, 14, 14), (256, 128, 1, 1), 1, 0),
+    "of single places, few samples": ((4, 512, 7, 7), (1024, 512, 1, 1), 1, 0),
+}
+
+
+def usual_convolution(name: str) -> tuple[Tensor, Tensor, list[Any]]:
+    """Input, weight, and the arguments that follow the bias."""
+    x, weight, step, pad = USUAL_CONVOLUTIONS[name]
+    return torch.randn(x), torch.randn(weight), [[step] * 2, [pad] * 2, [1, 1], False, [0, 0], x[1] // weight[1]]
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+def test_usual_convolutions_are_given_little_more_than_they_take() -> None:
+    """Two and a half times what they take, or half of what they read and write, whichever is more."""
+    for name in USUAL_CONVOLUTIONS:
+        x, weight, every = usual_convolution(name)
+        forward = (x, weight, None, *every)
+        y = torch.ops.aten.convolution.default(*forward)
+        backward = (torch.ones_like(y), x, weight, [len(weight)], *every, [True] * 3)
+        touched = x.nbytes + y.nbytes + weight.nbytes
+        for op, args in (
+            (torch.ops.aten.convolution.default, forward),
+            (torch.ops.aten.convolution_backward.default, backward),
+        ):
+            _, workspace, *_ = eager.predict(op, args, {})
+            _, taken = eager.measured_call(op, args, {})
+            assert taken is not None
+            assert taken <= workspace <= max(5 * taken // 2, touched // 2) + (1 << 17), (name, op)
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize("name", USUAL_CONVOLUTIONS)
+def test_estimates_of_usual_convolutions_are_safe_in_any_layout(name: str) -> None:
+    """As the numbers of images and of tokens lie; few samples, too."""
+    last = torch.channels_last
+    x, weight, every = usual_convolution(name)
+    layouts = itertools.product((1, len(x)), (torch.contiguous_format, last), (torch.contiguous_format, last), (0, 1))
+    for samples, of_x, of_gradient, of_input in layouts:
+        forward = (x[:samples].contiguous(memory_format=of_x), weight, None, *every)
+        gradient = torch.ones_like(torch.ops.aten.convolution.default(*forward)).contiguous(memory_format=of_gradient)
+        backward = (gradient, *forward[:2], [len(weight)], *every, [bool(of_input), True, True])
+        for op, args in (
+            (torch.ops.aten.convolution.default, forward),
+            (torch.ops.aten.convolution_backward.default, backward),
+        ):
+            _, workspace, *_ = eager.predict(op, args, {})
+            _, taken = eager.measured_call(op, args, {})
+            assert taken is not None
+            assert taken <= workspace, (op, samples, of_x, of_gradient, of_input)
+
+
+def test_ops_that_take_nothing_beside_their_result_fit_at_first_sight() -> None:
+    """Each with 1 MiB to spare, which is less than half of its result or input."""
+    mask, x = torch.zeros(1031, 4096, dtype=torch.bool), torch.randn(1031, 1024)
+    calls: list[Callable[[], Tensor]] = [
+        lambda: torch.randn(1033, 1024),
+        lambda: torch.rand(1033, 1024),
+        lambda: torch.randn_like(x),
+        lambda: torch.randint(9, (1033, 512)),
+        lambda: F.gelu(x),
+        lambda: torch.ops.aten.gelu_backward(x, x),
+        lambda: mask.any(),
+    ]
+    for call in calls:
+        torch.manual_seed(0)
+        result = call()
+        torch.manual_seed(0)
+        with remat.budget(room(result.nbytes + MIB)):
+            assert torch.equal(call(), result)
+        del result
+
+
+@pytest.mark.parametrize("share", [0.5, 0.7])
+def test_what_is_kept_back_goes_to_an_op_that_does_not_fit_otherwise(share: float) -> None:
+    """All but 64 KiB of it, and not to the ops before."""
+    budget = room(128 * MIB)
+    kept, rest = budget // 256, 64 << 10
+    x = torch.zeros(64 * MIB // 4)
+    missing = int(share * (kept - rest))
+    with true_peak() as peak, remat.budget(budget) as run:
+        large = x[: (budget - resident_bytes() - kept + missing) // 4] + 1
+        assert budget - kept < run.stats().peak <= budget - rest
+    assert peak.highest <= budget
+    del large
+    gc.collect()
+    with remat.budget(budget), pytest.raises(remat.BudgetError, match="does not fit"):
+        x.new_empty((budget - resident_bytes() - rest // 2) // 4)
+
+
 def any_convolution(draw: random.Random) -> tuple[Any, ...] | None:
     """Arguments of a convolution, transposed or not, with groups or without; ``None`` where they do not fit."""
     dtype = draw.choice([torch.float32, torch.float32, torch.bfloat16, torch.float64])

@@ -140,7 +140,10 @@ def plain(program: Program) -> Plain:
 
 
 def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
-    """The program inside a share of its span, cold, and once more to take its time."""
+    """The program inside a share of its span, at first sight; once more for its true peak, and for its time.
+
+    Its first run has no profiler around it: torch has but one, so Remat could measure no op and would go by estimates.
+    """
     gc.collect()
     there = resident_storages()
     before = sum(there.values())
@@ -152,6 +155,7 @@ def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
             results.append(once(program))
 
     try:
+        run()
         peak = true_peak(run)
         gc.collect()
         # The allocator's log does not say when bytes of before were given back.

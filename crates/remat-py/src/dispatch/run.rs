@@ -406,6 +406,9 @@ impl State {
         {
             begun = self.executor.engine.begin(spec);
         }
+        if begun.as_ref().is_err_and(|e| self.executor.lend_slack(e)) {
+            begun = self.executor.engine.begin(spec);
+        }
         let op = begun.map_err(|e| self.executor.refusal(gil, &e))?;
         self.executor.note_pinned();
         if !self.executor.engine.steps().is_empty() {

@@ -5,13 +5,13 @@ use std::hash::Hasher;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use remat_core::{Bytes, DeviceId, OpSpec, Output};
+use remat_core::{Bytes, DeviceId, Error, OpSpec, Output};
 use rustc_hash::FxHasher;
 
 use super::state::Executor;
 use crate::ffi::gil::Attach;
 use crate::tracking::accelerators::Accelerator;
-use crate::tracking::slack::slack;
+use crate::tracking::slack::{lent, slack};
 use crate::tracking::storages::LiveId;
 
 /// Blocks larger than this may be larger than what was asked for, by as much: the rule of torch's caching allocators.
@@ -153,6 +153,21 @@ impl Executor {
     /// The part of a device's budget that is for the session's storages and ops.
     pub fn left_of(&self, budget: u64, device: DeviceId) -> Bytes {
         Bytes((budget - slack(budget)).saturating_sub(self.beside(device)))
+    }
+
+    /// Gives ops what is lent of the slack of a budget that refused one, from now on. Returns whether they had it not
+    /// yet. Accelerators keep theirs: their allocators give out larger blocks than asked for.
+    pub fn lend_slack(&mut self, refusal: &Error) -> bool {
+        let Error::Budget { device, budget, .. } = *refusal else {
+            return false;
+        };
+        let Some(given) = self.given(device).filter(|_| self.arena.is_none()) else {
+            return false;
+        };
+        let most = Bytes(given - slack(given) + lent(given));
+        self.accelerators.find(device).is_none()
+            && most > budget
+            && self.engine.set_budget(device, Some(most)).is_ok()
     }
 
     /// Bytes that a device's allocator gave out beside the session's storages, as far as they are kept free.

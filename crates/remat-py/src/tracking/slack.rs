@@ -13,6 +13,14 @@ pub fn slack(budget: u64) -> u64 {
         .max(least)
 }
 
+/// Bytes kept back even of an op that does not fit otherwise.
+const LEAST: u64 = 64 << 10;
+
+/// Bytes that an op may have of a budget's slack where it does not fit otherwise.
+pub fn lent(budget: u64) -> u64 {
+    slack(budget).saturating_sub(LEAST)
+}
+
 /// The smallest budget that leaves so many bytes beside its slack.
 pub fn with_slack(bytes: u64) -> u64 {
     let mut budget = bytes + slack(bytes);

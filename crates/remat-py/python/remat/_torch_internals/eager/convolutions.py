@@ -9,6 +9,9 @@ from typing import Any
 
 import torch
 
+from .blocked_convolutions import Usual
+from .precision import convolutions_are_exact
+
 
 def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     """Bytes that oneDNN takes, or torch's own kernels where they run instead; ``None`` for other types and devices.
@@ -30,6 +33,16 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
         outside = prod(_outside(x.shape[2:], extents, stride, padding, dilation, beyond if transposed else None))
     kernel, low = prod(extents), x.dtype != torch.float32
     strided = not x.is_contiguous() or (backward and not args[0].is_contiguous())
+    threads = torch.get_num_threads()
+    by_places = x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+    known = None
+    dense = by_places or (x.is_contiguous() and weight.is_contiguous())
+    if dense and not (low or transposed or x.dim() == 5) and convolutions_are_exact():
+        steps, pads, spreads = (tuple(_each(numbers, x.dim() - 2)) for numbers in (stride, padding, dilation))
+        usual = Usual(
+            tuple(x.shape), tuple(weight.shape), steps, pads, spreads, groups, outside, threads, by_places, strided
+        )
+        known = usual.backward(args[10][0]) if backward else usual.forward()
 
     inputs = 4 * samples * _blocked(read) * inside
     outputs = 4 * samples * _blocked(written) * outside
@@ -37,7 +50,6 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     by_channels = read == written == groups > 1 and not (backward and strided and (low or transposed))
     weights = 4 * kernel * _blocked(groups) if by_channels else in_groups
     columns = 4 * kernel * (written * inside if transposed else read * outside)
-    threads = torch.get_num_threads()
     if backward:
         copies = 2 + low + strided + (threads - 1) + 2 * (1 < groups < read)
         copies += 4 * any(d > 1 for d in dilation) + 2 * (x.dim() == 5) + 2 * transposed
@@ -59,7 +71,8 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
         whole += columns // groups * at_once
     if kernel == 1 and any(padding):
         whole += samples * columns
-    return whole + whole // 8 + (1 << 17)
+    whole += whole // 8 + (1 << 17)
+    return whole if known is None else min(whole, known)
 
 
 @functools.cache
@@ -72,6 +85,11 @@ def _blocked(channels: int) -> int:
     return -(-channels // 16) * 16
 
 
+def _each(numbers: Sequence[int], dims: int) -> list[int]:
+    """A number for each dimension; one that is given alone is that of all."""
+    return [numbers[i % len(numbers)] for i in range(dims)]
+
+
 def _outside(
     sizes: Sequence[int],
     extents: Sequence[int],
@@ -82,8 +100,8 @@ def _outside(
 ) -> list[int]:
     """Sizes of the result; `beyond` is the output's padding of a transposed convolution."""
     dims = range(len(sizes))
-    reach = [dilation[i % len(dilation)] * (extents[i] - 1) + 1 for i in dims]
-    pad, step = [padding[i % len(padding)] for i in dims], [stride[i % len(stride)] for i in dims]
+    pad, step, spread = (_each(numbers, len(sizes)) for numbers in (padding, stride, dilation))
+    reach = [spread[i] * (extents[i] - 1) + 1 for i in dims]
     if beyond is None:
         return [max(0, (sizes[i] + 2 * pad[i] - reach[i]) // step[i] + 1) for i in dims]
     return [max(0, (sizes[i] - 1) * step[i] - 2 * pad[i] + reach[i] + beyond[i % len(beyond)]) for i in dims]

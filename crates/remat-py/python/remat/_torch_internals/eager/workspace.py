@@ -10,13 +10,15 @@ from typing import Any
 import torch
 
 from .convolutions import convolution
+from .precision import products_are_exact
 from .replays import RNG_BYTES
 from .tensors import tensors_of
 
 _NO_WORKSPACE = {
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
     "ones", "ones_like", "new_ones", "full", "full_like", "new_full", "arange", "fill_", "zero_", "relu",
-    "threshold_backward", "bernoulli_", "normal_", "uniform_", "exponential_",
+    "threshold_backward", "bernoulli_", "normal_", "uniform_", "exponential_", "rand", "rand_like", "randn",
+    "randn_like", "randint", "randint_like",
     "_local_scalar_dense", "lift_fresh", "is_same_size", "scalar_tensor", "detach",
 }  # fmt: skip
 # Torch tags them as pointwise, and they make tensors on the way: `isinf` that of absolute values, `ldexp` the powers.
@@ -127,6 +129,8 @@ def _copied_on_cpu(
         return None
     if base in ("copy_", "_to_copy", "_unsafe_view"):
         return _TRANSPOSED * max((t.element_size() for t in tensors), default=0)
+    if base in ("any", "all") and all(t.dtype == torch.bool for t in tensors):
+        return 4096
     numbers = {t.dtype for t in tensors if t.is_floating_point() or t.is_complex()}
     reached = numbers | {dtype for dtype in made if dtype.is_floating_point or dtype.is_complex}
     if len(reached) != 1 or not reached <= _COMPUTED_IN or not numbers:
@@ -134,7 +138,7 @@ def _copied_on_cpu(
     if any(t.dtype in (torch.int32, torch.int16, torch.int8) for t in tensors):
         return None  # indices of other types are converted
     if base in _PRODUCTS:
-        if not _products_are_exact():
+        if not products_are_exact():
             return None
         return 4096 + sum(t.nbytes for t in tensors if not _is_read_by_blas(t))
     if base in _READ_STRIDED:
@@ -142,6 +146,8 @@ def _copied_on_cpu(
     copied = 4096 + sum(t.nbytes for t in tensors if not t.is_contiguous())
     if base in _COPY_STRIDED:
         return copied
+    if base in ("gelu", "gelu_backward"):
+        return 2 * copied  # oneDNN has a result that lies as those inputs do
     threads, x = torch.get_num_threads(), tensors[0]
     if base in ("native_batch_norm", "native_batch_norm_backward"):
         back = out_bytes if base == "native_batch_norm_backward" else 0
@@ -162,14 +168,6 @@ def _block_of_attention(queries: int, keys: int, width: int) -> int:
     """Bytes that a thread has for the scores of some queries and keys, and for their gradients."""
     rows = min(queries, 256 if queries >= 768 else 64 if queries >= 192 else 32)
     return 4 * rows * (2 * min(keys, 512) + 2 + width)
-
-
-def _products_are_exact() -> bool:
-    """Whether products of float32 are left to BLAS; oneDNN copies what it computes with less precision."""
-    try:
-        return torch.get_float32_matmul_precision() == "highest"
-    except RuntimeError:
-        return False  # the program set it for each library, by an interface that this one does not mix with
 
 
 def _is_read_by_blas(t: torch.Tensor) -> bool:
