@@ -144,8 +144,7 @@ impl Engine {
         } else {
             op.replay
         };
-        let op = &OpSpec { replay, ..*op };
-        let id = match state.graph.add_op(op, expected) {
+        let id = match state.graph.add_op(&OpSpec { replay, ..*op }, expected) {
             Ok(id) => id,
             Err(fault) => {
                 self.guides.iter_mut().for_each(|guides| guides.refused());

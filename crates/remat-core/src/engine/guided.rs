@@ -170,11 +170,21 @@ impl Engine {
         Ok(tensor)
     }
 
-    /// An op that [passed](Engine::pass) with this number overwrote a constant, as this output of it.
+    /// An op that [passed](Engine::pass) with this number overwrote a constant, as this output of it. Nothing is noted of
+    /// one that is a constant with a record too.
     pub fn note_overwritten(&mut self, constant: TensorId, op: u64, output: u32) {
         if let Some(guides) = &mut self.guides {
             guides.note_overwritten(constant, op, output);
         }
+    }
+
+    /// Whether a tensor is of a constant that no op [without a record](Engine::pass) made.
+    pub fn is_constant_anyway(&self, tensor: TensorId) -> bool {
+        let graph = &self.state.graph;
+        let storage = graph.tensors.get(tensor.index()).map(|t| t.storage);
+        let pinned = storage.is_some_and(|storage| graph[storage].pinned);
+        let guides = self.guides.as_ref();
+        pinned && !guides.is_some_and(|guides| guides.is_unrecorded(tensor))
     }
 
     /// A front end would [pin](Engine::pin) a tensor that is a constant already, as its op left no record. Planned steps are

@@ -307,7 +307,7 @@ impl Guides {
             self.numbers.resize(op.index() + 1, 0);
         }
         self.numbers[op.index()] = self.announced;
-        let unrecorded = self.forgoes();
+        let unrecorded = self.forgoes() && !self.origins.makes_constants(graph, spec);
         self.origins
             .note(self.announced, &record.outputs, unrecorded);
         let form = std::mem::take(&mut self.form);
@@ -360,6 +360,11 @@ impl Guides {
     /// A constant is known by its size alone from now on, as if a record had made it and it had been pinned.
     pub(crate) fn note_constant(&mut self, tensor: TensorId) {
         self.origins.note_constant(tensor);
+    }
+
+    /// Whether an op without a record made a tensor.
+    pub(crate) fn is_unrecorded(&self, tensor: TensorId) -> bool {
+        self.origins.is_unrecorded(tensor)
     }
 
     /// An op without a record overwrote a constant.

@@ -51,6 +51,18 @@ impl Origins {
         self.set(tensor, Maker::default());
     }
 
+    /// Whether the results of an op are constants with a record too.
+    pub(super) fn makes_constants(&self, graph: &Graph, spec: &OpSpec<'_>) -> bool {
+        let overwrites = |output: &Output| {
+            let Output::InPlace { of } = *output else {
+                return false;
+            };
+            let input = spec.inputs[of];
+            graph[graph.storage_of(input)].pinned && !self.is_unrecorded(input)
+        };
+        spec.replay == Replay::Forbidden || spec.outputs.iter().any(overwrites)
+    }
+
     /// Whether an op without a record made this one.
     pub(super) fn is_unrecorded(&self, tensor: TensorId) -> bool {
         let maker = self.made.get(tensor.index());

@@ -7,7 +7,8 @@
 //!   does not drop, as far as their results take little at a time.
 
 use pyo3::prelude::*;
-use remat_core::{Cost, Output, StorageId, TensorId};
+use remat_core::{Cost, Output, Replay, StorageId, TensorId};
+use smallvec::SmallVec;
 
 use super::forms::Known;
 use super::known::{for_each_result, wrap_result};
@@ -192,9 +193,9 @@ impl State {
         results: &[Value],
         stacked: &Stacked,
     ) -> PyResult<()> {
-        // Gradients of leaves are constants with a record too, whatever made them.
-        let leaves = number > 0 && known.func.accumulates && self.is_accumulating(gil)?;
-        let number = if leaves { 0 } else { number };
+        let followed = number > 0;
+        let constant = followed && self.makes_constants(gil, known, stacked)?;
+        let number = if constant { 0 } else { number };
         let mut fresh = std::mem::take(&mut self.buffers.fresh);
         // SAFETY: as the caller promises.
         unsafe { self.sort_fresh(gil, torch, known, results, &mut fresh) };
@@ -222,7 +223,7 @@ impl State {
             if let Some(live) = self.executor.storages.live_mut(id) {
                 live.made = (number, storage.output);
                 // Its first value may have a record yet.
-                live.blank = number > 0 && known.func.blank;
+                live.blank = followed && known.func.blank;
             }
         }
         self.buffers.fresh = fresh;
@@ -244,6 +245,34 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    /// Whether the results of a call are constants with a record too: blank memory, gradients of leaves, tiny ones, and
+    /// what was carried into a forward pass or is a constant itself before it is overwritten.
+    fn makes_constants(
+        &mut self,
+        gil: impl Attach,
+        known: &Known,
+        stacked: &Stacked,
+    ) -> PyResult<bool> {
+        if known.func.blank || (known.func.accumulates && self.is_accumulating(gil)?) {
+            return Ok(true);
+        }
+        let storages = &self.executor.storages;
+        let inputs = known.roles.inputs.iter();
+        let found = inputs.map(|&at| storages.find_at(stacked.storages[at as usize]));
+        let lives: SmallVec<[LiveId; 4]> = found.flatten().map(|(id, _)| id).collect();
+        let written = &known.form.written;
+        if lives.len() < known.roles.inputs.len() {
+            return Ok(false); // resized or let go of meanwhile
+        }
+        let replay = self.replay_of(&known.outputs, known.grad, &lives, written);
+        let engine = &self.executor.engine;
+        let is_constant = |&input: &u32| {
+            let live = storages.live(lives[input as usize]);
+            live.is_some_and(|live| live.tensor != UNTOLD && engine.is_constant_anyway(live.tensor))
+        };
+        Ok(replay == Replay::Forbidden || written.iter().any(is_constant))
     }
 
     /// An op of this number, if it is not 0, overwrote one of its inputs: it made the value that is there now.

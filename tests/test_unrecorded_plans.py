@@ -1,0 +1,144 @@
+"""Ops of planned steps that leave no record, as the plan has no use for one: bits, bytes and decisions stay."""
+
+from __future__ import annotations
+
+import pytest
+import remat
+import torch
+from bits import bits, differences
+from native import REASON
+from repeated_steps import Trainer, planned, until_planned
+from torch import Tensor
+from true_peak import true_peak
+
+pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+
+
+def within(fraction: float) -> int:
+    trainer = Trainer()
+    trainer.train()
+    return remat.measure(trainer.train).fraction(fraction)
+
+
+class Interrupted(Trainer):
+    """A trainer whose backward passes may be ended by an error, or met by ops of another kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error = False
+        self.more: list[Tensor] = []
+        self.model[4][0].register_full_backward_hook(self.meet)
+
+    def meet(self, *_: object) -> None:
+        if self.error:
+            torch.ones(3) @ torch.ones(4)
+
+    def train_and_compute_more(self) -> None:
+        """Between the backward pass and the update, ops that no step before had."""
+        self.forward(torch.randn(256, 64)).backward()
+        gradients = [parameter.grad.clone() for parameter in self.model.parameters() if parameter.grad is not None]
+        self.more.append(torch.stack([gradient.tanh().cumsum(0).sum() for gradient in gradients]))
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def result(self) -> list[object]:
+        return [*super().result(), self.more]
+
+
+@pytest.mark.parametrize("record", ["1024", "always"])
+@pytest.mark.parametrize("fraction", [0.6, 0.45])
+def test_most_ops_of_a_planned_step_leave_no_record(
+    fraction: float, record: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = within(fraction)
+    monkeypatch.setenv("REMAT_RECORD", record)
+    trainer = Trainer()
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
+        steps = sum(2 for _ in until_planned(run, trainer.train))
+        trainer.train()  # the forms of its ops are noted
+        trainer.train()
+        before = run.stats()
+        for _ in range(6):
+            trainer.train()
+        after = run.stats()
+        found = bits(trainer.result())
+    assert before.plan is not None and after.plan is not None
+    assert after.plan.steps == before.plan.steps + 6
+    assert after.peak <= budget
+    without = (after.plan.unrecorded - before.plan.unrecorded) / (after.plan.ops - before.plan.ops)
+    assert without == 0 if record == "always" else without > 0.5
+    # What is recomputed is what the plan recomputes.
+    assert after.plan.overhead == pytest.approx(after.plan.planned_overhead, rel=0.01)
+    assert after.recomputed > before.recomputed
+    plain = Trainer()
+    for _ in range(steps + 8):
+        plain.train()
+    assert not differences(bits(plain.result()), found)
+
+
+@pytest.mark.parametrize("way", ["error", "other ops"])
+def test_a_step_that_goes_on_otherwise_is_met(way: str) -> None:
+    """The program leaves the plan amid ops that left no record, and comes back to it."""
+    budget = within(0.6)
+
+    def depart(trainer: Interrupted) -> None:
+        if way == "other ops":
+            trainer.train_and_compute_more()
+            return
+        trainer.error = True
+        with pytest.raises(RuntimeError, match="inconsistent tensor size"):
+            trainer.train()
+        trainer.error = False
+        trainer.optimizer.zero_grad()
+
+    trainer = Interrupted()
+    with true_peak() as peak, remat.budget(budget, plan="auto", costs="bytes") as run:
+        steps = sum(2 for _ in until_planned(run, trainer.train))
+        for _ in range(4):
+            trainer.train()
+        before = planned(run)
+        for _ in range(2):
+            depart(trainer)
+            for _ in range(4):
+                trainer.train()
+        after = planned(run)
+        found = bits(trainer.result())
+    assert before.unrecorded > 0
+    assert after.departures > before.departures
+    assert after.unrecorded > before.unrecorded + 2 * before.ops // (before.steps + 1)
+    assert peak.highest - peak.base <= budget
+    plain = Interrupted()
+    for _ in range(steps + 4):
+        plain.train()
+    for _ in range(2):
+        depart(plain)
+        for _ in range(4):
+            plain.train()
+    assert not differences(bits(plain.result()), found)
+
+
+def test_results_without_records_are_there_for_all_that_asks() -> None:
+    """Views, values read by Python, and in-place writes of what left no record."""
+    budget = within(0.6)
+
+    def train(trainer: Trainer, seen: list[object]) -> None:
+        trainer.forward(torch.randn(256, 64)).backward()
+        first = trainer.model[0][0].weight.grad
+        assert first is not None
+        seen.append((first.view(-1)[:4].tolist(), first.t().contiguous().sum().item()))
+        first.mul_(0.5)
+        first[0].zero_()
+        trainer.optimizer.step()
+        trainer.optimizer.zero_grad()
+
+    trainer, seen = Trainer(), []
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
+        steps = sum(2 for _ in until_planned(run, lambda: train(trainer, seen)))
+        for _ in range(6):
+            train(trainer, seen)
+        assert planned(run).unrecorded > 0
+    plain, expected = Trainer(), []
+    for _ in range(steps + 6):
+        train(plain, expected)
+    assert seen == expected
+    assert not differences(bits(plain.result()), bits(trainer.result()))
