@@ -131,13 +131,15 @@ def test_results_without_records_are_there_for_all_that_asks() -> None:
         trainer.optimizer.step()
         trainer.optimizer.zero_grad()
 
-    trainer, seen = Trainer(), []
+    trainer = Trainer()
+    seen: list[object] = []
     with remat.budget(budget, plan="auto", costs="bytes") as run:
         steps = sum(2 for _ in until_planned(run, lambda: train(trainer, seen)))
         for _ in range(6):
             train(trainer, seen)
         assert planned(run).unrecorded > 0
-    plain, expected = Trainer(), []
+    plain = Trainer()
+    expected: list[object] = []
     for _ in range(steps + 6):
         train(plain, expected)
     assert seen == expected

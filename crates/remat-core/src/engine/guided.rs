@@ -170,8 +170,8 @@ impl Engine {
         Ok(tensor)
     }
 
-    /// An op that [passed](Engine::pass) with this number overwrote a constant, as this output of it. Nothing is noted of
-    /// one that is a constant with a record too.
+    /// An op that [passed](Engine::pass) with this number overwrote a constant, as this output of it. Nothing is noted
+    /// of one that is a constant with a record too.
     pub fn note_overwritten(&mut self, constant: TensorId, op: u64, output: u32) {
         if let Some(guides) = &mut self.guides {
             guides.note_overwritten(constant, op, output);
@@ -187,8 +187,8 @@ impl Engine {
         pinned && !guides.is_some_and(|guides| guides.is_unrecorded(tensor))
     }
 
-    /// A front end would [pin](Engine::pin) a tensor that is a constant already, as its op left no record. Planned steps are
-    /// told apart by which inputs of their ops are pinned.
+    /// A front end would [pin](Engine::pin) a tensor that is a constant already, as its op left no record. Planned steps
+    /// are told apart by which inputs of their ops are pinned.
     pub fn note_constant(&mut self, tensor: TensorId) {
         if let Some(guides) = &mut self.guides {
             guides.note_constant(tensor);

@@ -236,8 +236,8 @@ impl Follower {
         true
     }
 
-    /// Whether the op at a place has this signature. Amid ops without records, others read results of which the engine does
-    /// not know where they come from.
+    /// Whether the op at a place has this signature. Amid ops without records, others read results of which the engine
+    /// does not know where they come from.
     fn is_at(&self, guide: usize, place: usize, signature: Signature) -> bool {
         let own = &self.guides[guide];
         own.guide.is_at(place, signature.whole)

@@ -125,8 +125,8 @@ impl Guide {
         })
     }
 
-    /// The same, with the places of ops that need no record, from the first on: the actions neither run them nor drop what
-    /// they make, and no op with a record reads that.
+    /// The same, with the places of ops that need no record, from the first on: the actions neither run them nor drop
+    /// what they make, and no op with a record reads that.
     ///
     /// # Errors
     /// [`InvalidGuide`] for places that do not rise or that the step does not have.

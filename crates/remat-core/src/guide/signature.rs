@@ -25,7 +25,7 @@ struct Maker {
     unrecorded: bool,
 }
 
-/// What an op is known by.
+/// The words by which an op is known.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Signature {
     pub(super) whole: u64,
@@ -87,8 +87,8 @@ impl Origins {
         self.made[index] = maker;
     }
 
-    /// The signature of the op of this number, and its signature apart from its inputs. Of constants, and of what was made long ago, the size alone counts:
-    /// a step may read what was made before it, such as an epoch's order of examples.
+    /// The signature of the op of this number. Of constants, and of what was made long ago, the size alone counts: a
+    /// step may read what was made before it, such as an epoch's order of examples.
     pub(super) fn signature(&self, graph: &Graph, number: u64, spec: &OpSpec<'_>) -> Signature {
         let mut words = Words(spec.inputs.len() as u64);
         for &input in spec.inputs {

@@ -367,3 +367,125 @@ fn what_a_plan_does_without_scores_is_decided_by_them_again_where_the_program_de
     }
     assert!(program.engine.peak(DEVICE).0 <= TIGHT + 50);
 }
+
+/// A step whose ops have forms; those that need no record pass.
+fn train_with_forms(program: &mut Program) -> Result<(), Error> {
+    let op = |program: &mut Program, form: u64, inputs: &[TensorId]| {
+        let room = program.engine.memory(DEVICE).0 + 100 <= TIGHT;
+        if room && program.engine.may_pass(form) {
+            let (number, _) = program.engine.pass(program.cost, 1)?;
+            return program.engine.constant_of(number, 0, Bytes(100), DEVICE);
+        }
+        program.engine.note_form(form);
+        program.op(inputs, fresh(100))
+    };
+    let mut layers = vec![op(program, 1, &[program.weights, program.weights])?];
+    while layers.len() < LAYERS {
+        let last = layers[layers.len() - 1];
+        layers.push(op(program, 1, &[program.weights, last])?);
+    }
+    let mut gradient = op(program, 2, &[program.weights])?;
+    while let Some(layer) = layers.pop() {
+        let next = op(program, 3, &[gradient, layer])?;
+        program.engine.release(gradient)?;
+        program.engine.release(layer)?;
+        gradient = next;
+    }
+    program.engine.release(gradient)
+}
+
+/// A guide of what the policy replays, in which the gradients need no record.
+fn guide_without_records(recorded: &Recorded) -> Guide {
+    let actions: Vec<_> = recorded
+        .replays
+        .iter()
+        .map(|&(op, before)| (before, GuideAction::Run(op)))
+        .collect();
+    let replayed = |place: &u32| recorded.replays.iter().all(|(op, _)| op != place);
+    let gradients = (LAYERS as u32..recorded.signatures.len() as u32).filter(replayed);
+    guide(recorded, &actions)
+        .with_unrecorded(gradients.collect())
+        .expect("places of the step")
+}
+
+#[test]
+fn ops_without_use_pass_once_a_step_was_followed_whole() {
+    let mut program = Program::new(TIGHT);
+    program.engine.forgo_records();
+    let recorded = program.learn(train_with_forms).expect("a step");
+    program.engine.follow(guide_without_records(&recorded));
+    let rest = program.engine.memory(DEVICE);
+    // The step that was learned may begin amid that of the program, so two may pass before one is seen whole.
+    for _ in 0..3 {
+        program.step(train_with_forms).expect("room");
+    }
+    let before = program.engine.guided();
+    let first = program.engine.counters().first_cost;
+    for _ in 0..4 {
+        program.step(train_with_forms).expect("room");
+        assert_eq!(program.engine.memory(DEVICE), rest);
+    }
+    let after = program.engine.guided();
+    assert_eq!(after.steps, before.steps + 4);
+    assert!(after.unrecorded >= before.unrecorded + 4 * LAYERS as u64 / 4);
+    assert_eq!(after.departures, before.departures);
+    let ops = 4 * (2 * LAYERS as u64 + 1);
+    assert_eq!(
+        program.engine.counters().first_cost.0 - first.0,
+        ops * program.cost.0
+    );
+    assert!(program.engine.peak(DEVICE).0 <= TIGHT);
+}
+
+#[test]
+fn all_ops_are_announced_where_records_are_not_forgone() {
+    let mut program = Program::new(TIGHT);
+    let recorded = program.learn(train_with_forms).expect("a step");
+    program.engine.follow(guide_without_records(&recorded));
+    for _ in 0..6 {
+        program.step(train_with_forms).expect("room");
+    }
+    assert_eq!(program.engine.guided().unrecorded, 0);
+    assert!(program.engine.guided().steps >= 4);
+}
+
+/// An op that comes otherwise after ops that passed is announced, and the plan is followed again afterwards.
+#[test]
+fn a_step_is_left_after_ops_that_passed() {
+    let mut program = Program::new(TIGHT);
+    program.engine.forgo_records();
+    let recorded = program.learn(train_with_forms).expect("a step");
+    program.engine.follow(guide_without_records(&recorded));
+    for _ in 0..4 {
+        program.step(train_with_forms).expect("room");
+    }
+    let before = program.engine.guided();
+    let other = |program: &mut Program| {
+        train_with_forms(program)?;
+        let other = program.op(&[program.weights], fresh(7))?;
+        program.engine.release(other)
+    };
+    program.step(other).expect("room");
+    for _ in 0..4 {
+        program.step(train_with_forms).expect("room");
+    }
+    let after = program.engine.guided();
+    assert!(after.steps >= before.steps + 3);
+    assert!(after.unrecorded > before.unrecorded);
+}
+
+#[test]
+fn places_of_ops_without_records_rise_and_are_of_the_step() {
+    let mut program = Program::new(TIGHT);
+    let recorded = program.learn(Program::train).expect("a step");
+    let ops = recorded.signatures.len() as u32;
+    for (places, sound) in [
+        (vec![0, 2], true),
+        (vec![2, 0], false),
+        (vec![1, 1], false),
+        (vec![ops], false),
+    ] {
+        let made = guide(&recorded, &[]).with_unrecorded(places);
+        assert_eq!(made.is_ok(), sound);
+    }
+}

@@ -1,8 +1,8 @@
 //! Calls of a known form that are not recorded. Their results are constants of the engine. Bytes are counted as always.
 //!
-//! - A run that needs far less than its budget evicts nothing, so no record of it would ever be replayed. It is recorded
-//!   from its first op on that would take more than three fifths of the budget. What it made before stays until the
-//!   program drops it, like all constants.
+//! - A run that needs far less than its budget evicts nothing, so no record of it would ever be replayed. It is
+//!   recorded from its first op on that would take more than three fifths of the budget. What it made before stays
+//!   until the program drops it, like all constants.
 //! - While a planned step is followed, those ops are not recorded that the plan does not replay and whose results it
 //!   does not drop, as far as their results take little at a time.
 
@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::forms::Known;
 use super::known::{for_each_result, wrap_result};
+use super::running::{form_number, Plan};
 use super::state::State;
 use crate::call::arguments::Registry;
 use crate::call::record::GradMode;
@@ -25,15 +26,6 @@ use crate::tracking::storages::{Contents, LiveId, UNTOLD};
 /// A run is recorded once it needs more than so many fifths of the budget.
 const FIFTHS: u64 = 3;
 
-/// Why a call is not recorded.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Plan {
-    /// Nothing is evicted, nor remembered.
-    None,
-    /// A plan is followed that has no use for a record.
-    Followed,
-}
-
 /// Bytes of the results of a form that it allocates.
 fn made(known: &Known) -> u64 {
     let fresh = known.outputs.iter().map(|output| match *output {
@@ -41,11 +33,6 @@ fn made(known: &Known) -> u64 {
         _ => 0,
     });
     fresh.sum()
-}
-
-/// The number of a call's form for the engine.
-pub(super) fn form_number(stacked: &Stacked) -> u64 {
-    stacked.key.max(1)
 }
 
 impl State {
@@ -85,8 +72,8 @@ impl State {
         used.saturating_add(taken) <= budget.0
     }
 
-    /// The bytes that a call takes beside its inputs; `None` if they are not all in the main memory that has the budget,
-    /// or if the run is traced or drawn.
+    /// The bytes that a call takes beside its inputs; `None` if they are not all in the main memory that has the
+    /// budget, or if the run is traced or drawn.
     fn taken(&self, known: &Known) -> Option<u64> {
         let executor = &self.executor;
         let device = executor.budget_device;

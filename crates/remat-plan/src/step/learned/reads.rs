@@ -50,7 +50,7 @@ struct Tensor {
     makers: Vec<u32>,
 }
 
-/// What is known amid the events.
+/// The tensors, storages and ops so far.
 #[derive(Default)]
 struct Walk {
     tensors: HashMap<u64, Tensor>,

@@ -3,8 +3,8 @@
 use super::reads::{Reads, Result};
 use remat_core::{Bytes, GuideAction};
 
-/// What results of ops without records take at a time is at most this part of the budget, those apart that are
-/// constants anyway.
+/// Results of ops without records take at most this part of the budget at a time, but for those that are constants
+/// anyway.
 const PART: u64 = 4;
 
 /// The ops of a step as they are to be chosen from.
