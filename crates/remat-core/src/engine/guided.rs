@@ -100,11 +100,11 @@ impl Engine {
         self.guides().follow(guide);
     }
 
-    /// In planned steps, ops need no record from now on where a plan has [no use](Guide::unrecorded) for one. An op that is
-    /// announced without one makes constants, and the others need not be announced if they have forms.
+    /// In planned steps, ops need no record from now on where a plan has [no use](Guide::unrecorded) for one. An op that
+    /// is announced without one makes constants, and the others need not be announced if they have forms.
     ///
-    /// What such an op made stays where the program departs from the plan, until it is let go of. A plan that makes
-    /// much of the memory stay so is refused where a record would do.
+    /// Their results stay where the program departs from the plan, until it lets go of them: an op may then be refused
+    /// that would be met if all had records.
     pub fn forgo_records(&mut self) {
         self.forgoes = true;
         if let Some(guides) = &mut self.guides {
@@ -187,8 +187,8 @@ impl Engine {
         pinned && !guides.is_some_and(|guides| guides.is_unrecorded(tensor))
     }
 
-    /// A front end would [pin](Engine::pin) a tensor that is a constant already, as its op left no record. Planned steps
-    /// are told apart by which inputs of their ops are pinned.
+    /// A front end would [pin](Engine::pin) a tensor that is a constant already, as its op left no record. Planned
+    /// steps are told apart by which inputs of their ops are pinned.
     pub fn note_constant(&mut self, tensor: TensorId) {
         if let Some(guides) = &mut self.guides {
             guides.note_constant(tensor);
