@@ -103,8 +103,8 @@ impl Engine {
     /// In planned steps, ops need no record from now on where a plan has [no use](Guide::unrecorded) for one. An op that
     /// is announced without one makes constants, and the others need not be announced if they have forms.
     ///
-    /// Their results stay where the program departs from the plan, until it lets go of them: an op may then be refused
-    /// that would be met if all had records.
+    /// Their results stay where the program departs from the plan, until it lets go of them: an op may then be
+    /// refused that would be met if all had records.
     pub fn forgo_records(&mut self) {
         self.forgoes = true;
         if let Some(guides) = &mut self.guides {
