@@ -100,8 +100,8 @@ impl Engine {
         self.guides().follow(guide);
     }
 
-    /// In planned steps, ops need no record from now on where a plan has [no use](Guide::unrecorded) for one. An op that
-    /// is announced without one makes constants, and the others need not be announced if they have forms.
+    /// In planned steps, ops need no record from now on where a plan has [no use](Guide::unrecorded) for one. An op of
+    /// these that is announced makes constants, and those that have forms need not be announced.
     ///
     /// Their results stay where the program departs from the plan, until it lets go of them: an op may then be
     /// refused that would be met if all had records.
