@@ -37,7 +37,8 @@ pub enum Planning {
     /// `{"follow":{"v":1,"s":"...","a":[[1,"drop",0,0],[2,"run",0]],"c":[90,30,90,20]}}`: a plan was adopted
     /// ([`Engine::follow`](remat_core::Engine::follow)). `v` is the [version](ADOPTED_PLAN_VERSION), `s` the signature
     /// of each op in 16 hexadecimal digits, `a` the actions, each with the op before which it happens, and `c` the
-    /// nanoseconds of ops and of replays, online and then as planned.
+    /// nanoseconds of ops and of replays, online and then as planned. `n` may list the ops that need no record, which a
+    /// run that is recorded makes no use of.
     #[serde(rename = "follow")]
     Follow(#[serde(with = "lines")] Box<Guide>),
     /// `{"took":{"h":"00000000000000a1","c":90}}`: a planned step ended, and took so long
@@ -92,6 +93,8 @@ struct Lists {
     actions: Vec<GuideLine>,
     #[serde(rename = "c")]
     costs: [u64; 4],
+    #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
+    unrecorded: Vec<u32>,
 }
 
 impl From<&Guide> for Lists {
@@ -118,6 +121,7 @@ impl From<&Guide> for Lists {
                 planned.first.0,
                 planned.replayed.0,
             ],
+            unrecorded: guide.unrecorded().to_vec(),
         }
     }
 }
@@ -149,13 +153,15 @@ impl TryFrom<Lists> for Guide {
         }
         let [online, again, planned, replayed] = lists.costs.map(Cost);
         let costs = |first, replayed| StepCosts { first, replayed };
-        Guide::new(
+        let guide = Guide::new(
             signatures,
             &before,
             costs(online, again),
             costs(planned, replayed),
-        )
-        .map_err(|fault| fault.to_string())
+        );
+        guide
+            .and_then(|guide| guide.with_unrecorded(lists.unrecorded))
+            .map_err(|fault| fault.to_string())
     }
 }
 
