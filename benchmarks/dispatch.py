@@ -5,6 +5,8 @@
 The way `passing` is the part of `native` that is torch's own: each op comes to the fallback, boxed, and passes it.
 Remat learns nothing of the op, so no budget holds; it shows what watching would take if Remat's part took no time.
 
+The way `recorded` is `native` with a record of every op (`REMAT_RECORD=always`).
+
 All ways run in one process and take turns, in an order that is reversed every round; times are processor time on one
 thread, medians of the rounds, and ratios are to plain eager. A budget of 70 is the bytes at rest and 70% of the span
 from there to the peak. With `--plan auto`, the default of users, steps are timed once a plan of them is followed and
@@ -60,7 +62,8 @@ def turn(model: str, way: str, budget: int | None, steps: int, plan: str) -> Tur
         losses = [step() for _ in range(WARMUP)]
         ms, more = timed(step, steps)
         return Turn(way, ms, 0.0, 0.0, 0, 0.0, losses + more)
-    os.environ["REMAT_DISPATCH"] = "native" if way == "passing" else way
+    os.environ["REMAT_DISPATCH"] = "python" if way == "python" else "native"
+    os.environ["REMAT_RECORD"] = "always" if way == "recorded" else "1024"
     with remat.budget(1 << 30 if budget is None else budget, plan=plan) as run, passing(way):
         losses = [step() for _ in range(WARMUP)]
         if plan == "auto" and budget is not None:
@@ -200,7 +203,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="perceptron", help=f"of {','.join(MODELS)}, or all (default perceptron)")
     parser.add_argument("--budgets", default="ample", help="ample, or percents such as 70,45 (default ample)")
-    parser.add_argument("--ways", default="python,native", help="of python,native,passing (default python,native)")
+    parser.add_argument(
+        "--ways", default="python,native", help="of python,native,recorded,passing (default the first two)"
+    )
     parser.add_argument("--plan", default="off", choices=("off", "auto"), help="follow plans of steps (default off)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each way (default 3)")
     parser.add_argument("--steps", type=int, default=20, help="timed steps of a turn (default 20)")

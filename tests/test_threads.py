@@ -9,6 +9,19 @@ from native import WATCHING, needed, needs
 from process import PYTHON, program, ran_warm
 from remat._torch_internals import eager
 
+#: Layers, and the sum of what each makes. It stands in programs where they say `CHAIN`.
+CHAIN = """torch.manual_seed(0)
+    weights = torch.randn(16, 64, 64) / 8
+    def chain():
+        hidden = torch.arange(512 * 64, dtype=torch.float32).view(512, 64).sin()
+        kept = []
+        for weight in weights:
+            hidden = (hidden @ weight).tanh()
+            kept.append(hidden)
+        return kept
+    expected = [float(t.sum()) for t in chain()]
+"""
+
 PROGRAM = """
     import sys, threading
     import torch, remat
@@ -30,16 +43,7 @@ PROGRAM = """
         "clone": lambda t: float(t.clone().sum()),
     }
 
-    torch.manual_seed(0)
-    weights = torch.randn(16, 64, 64) / 8
-    def chain():
-        hidden = torch.arange(512 * 64, dtype=torch.float32).view(512, 64).sin()
-        kept = []
-        for weight in weights:
-            hidden = (hidden @ weight).tanh()
-            kept.append(hidden)
-        return kept
-    expected = [float(t.sum()) for t in chain()]
+    CHAIN
 
     kept, errors, sums = [], [], []
     begin = threading.Event()
@@ -98,7 +102,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids="-".join)
 def test_touch_never_crashes(tmp_path: Path, case: tuple[str, str]) -> None:
     where, touch = case
-    script = program(tmp_path, PROGRAM)
+    script = program(tmp_path, PROGRAM.replace("CHAIN", CHAIN))
     ended = ran_warm([*PYTHON, script, where, touch])
     assert ended.code >= 0, f"killed by signal {-ended.code}: {ended.err}"
     assert ended.code == 0, ended.err
@@ -114,16 +118,7 @@ DYING = """
 
     torch.set_num_threads(1)
     sys.setswitchinterval(2e-6)
-    torch.manual_seed(0)
-    weights = torch.randn(16, 64, 64) / 8
-    def chain():
-        hidden = torch.arange(512 * 64, dtype=torch.float32).view(512, 64).sin()
-        kept = []
-        for weight in weights:
-            hidden = (hidden @ weight).tanh()
-            kept.append(hidden)
-        return kept
-    expected = [float(t.sum()) for t in chain()]
+    CHAIN
     kept, ended = [], []
     def work():
         # Each backward pass lets go of what it saved in C++, without the GIL.
@@ -155,7 +150,8 @@ DYING = """
 @pytest.mark.parametrize("way", [pytest.param("native", marks=needed), "python"])
 def test_storages_die_in_some_threads_while_another_evicts(tmp_path: Path, way: str) -> None:
     """With releases of torch that free a storage twice as its Python object goes with its last owner, it has none."""
-    ended = ran_warm(["env", f"REMAT_DISPATCH={way}", *PYTHON, program(tmp_path, DYING)])
+    script = program(tmp_path, DYING.replace("CHAIN", CHAIN))
+    ended = ran_warm(["env", f"REMAT_DISPATCH={way}", *PYTHON, script])
     assert ended.code == 0, (ended.code, ended.err)
     watched = way == "native" or eager.objects_race()
     assert ended.out.split() == [way, str(watched)]

@@ -117,7 +117,7 @@ fn layout_of((data_ptr, guard): (usize, usize)) -> Layout {
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<dispatch::Session>()?;
-    m.add_class::<tracking::storages::Deaths>()?;
+    m.add_class::<tracking::weak_deaths::Deaths>()?;
     m.add_class::<timeline::Recording>()?;
     m.add_function(wrap_pyfunction!(timeline_page, m)?)?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;

@@ -408,12 +408,18 @@ fn guide_without_records(recorded: &Recorded) -> Guide {
         .expect("places of the step")
 }
 
-#[test]
-fn ops_without_use_pass_once_a_step_was_followed_whole() {
+/// A program that follows such a guide, and may forgo records.
+fn without_records() -> Program {
     let mut program = Program::new(TIGHT);
     program.engine.forgo_records();
     let recorded = program.learn(train_with_forms).expect("a step");
     program.engine.follow(guide_without_records(&recorded));
+    program
+}
+
+#[test]
+fn ops_without_use_pass_once_a_step_was_followed_whole() {
+    let mut program = without_records();
     let rest = program.engine.memory(DEVICE);
     // The step that was learned may begin amid that of the program, so two may pass before one is seen whole.
     for _ in 0..3 {
@@ -452,10 +458,7 @@ fn all_ops_are_announced_where_records_are_not_forgone() {
 /// An op that comes otherwise after ops that passed is announced, and the plan is followed again afterwards.
 #[test]
 fn a_step_is_left_after_ops_that_passed() {
-    let mut program = Program::new(TIGHT);
-    program.engine.forgo_records();
-    let recorded = program.learn(train_with_forms).expect("a step");
-    program.engine.follow(guide_without_records(&recorded));
+    let mut program = without_records();
     for _ in 0..4 {
         program.step(train_with_forms).expect("room");
     }

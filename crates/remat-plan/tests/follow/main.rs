@@ -4,10 +4,13 @@ mod arenas;
 
 use remat_core::{
     Bytes, Config, Cost, DeviceId, Draws, Engine, Error, Guide, GuideAction, Guided, InvalidGuide,
-    Recorded, StepCosts, StepMark,
+    Recorded, Replay, StepCosts, StepMark, Told,
 };
-use remat_plan::step::{verify, Learned, PlannedStep, PlannedSteps, Search, StepError};
+use remat_plan::step::{
+    verify, Action, Learned, PlannedStep, PlannedSteps, Search, StepError, StepPlan,
+};
 use remat_trace::{open, Event, Replayer};
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 fn recorded(name: &str) -> Vec<Event> {
@@ -430,4 +433,76 @@ fn a_guide_names_ops_before_its_own_and_each_op_has_a_list() {
     assert_eq!(made(&[1, 2], &[drop(0), vec![]]), Err(InvalidGuide));
     assert_eq!(made(&[1, 2], &[vec![]]), Err(InvalidGuide));
     assert_eq!(made(&[], &[]), Err(InvalidGuide));
+}
+
+/// The step of a recorded program, a plan and its guide.
+fn planned(events: &[Event], budget: u64) -> (Recorded, StepPlan, Guide) {
+    let mut program = Program::new(budget);
+    for _ in 0..10 {
+        program.run(events).expect("room");
+        if let Some(recorded) = program.replayer.engine_mut().recorded_step() {
+            let search = Search {
+                iterations: Some(20),
+                ..Search::default()
+            };
+            let watch = &mut |_: &_| ControlFlow::Continue(());
+            let planned = Learned::new(&recorded).plan(Bytes(budget), search, watch);
+            let (plan, guide) = planned.expect("a plan");
+            return (recorded, plan, guide);
+        }
+    }
+    panic!("no step was learned");
+}
+
+/// Nothing with a record reads what an op without one made, and the plan has nothing to do with that op.
+#[test]
+fn ops_without_records_are_read_by_their_like_alone() {
+    for case in CASES {
+        let (events, budget) = at(case);
+        let (recorded, _, guide) = planned(&events, budget);
+        let without: HashSet<u32> = guide.unrecorded().iter().copied().collect();
+        assert!(without.len() > guide.signatures().len() / 20, "{case:?}");
+        for action in (0..guide.signatures().len()).flat_map(|place| guide.before(place)) {
+            let (GuideAction::Run(op) | GuideAction::RunInPlace(op) | GuideAction::Drop { op, .. }) =
+                action;
+            assert!(!without.contains(op), "{case:?}: op {op}");
+        }
+        let mut maker: HashMap<u64, u32> = HashMap::new();
+        let mut place = 0;
+        for told in &recorded.events {
+            let Told::Op {
+                inputs,
+                outputs,
+                replay,
+                ..
+            } = told
+            else {
+                continue;
+            };
+            for made in inputs.iter().filter_map(|input| maker.get(input)) {
+                let kept = *replay == Replay::Allowed && !without.contains(&place);
+                assert!(
+                    !(kept && without.contains(made)),
+                    "{case:?}: op {place} reads op {made}"
+                );
+            }
+            maker.extend(outputs.iter().map(|output| (output.tensor, place)));
+            place += 1;
+        }
+    }
+}
+
+/// Storages that the program lets go of soon are dropped where that keeps the plan's peak, and not otherwise.
+#[test]
+fn few_drops_are_of_what_goes_anyway() {
+    for case in CASES {
+        let (events, budget) = at(case);
+        let (_, plan, guide) = planned(&events, budget);
+        let places = 0..guide.signatures().len();
+        let dropped = places.flat_map(|place| guide.before(place));
+        let dropped = dropped.filter(|action| matches!(action, GuideAction::Drop { .. }));
+        let (dropped, frees) = (dropped.count(), plan.steps.iter());
+        let frees = frees.filter(|step| matches!(step, Action::Free(_))).count();
+        assert!(dropped * 2 < frees, "{case:?}: {dropped} of {frees}");
+    }
 }

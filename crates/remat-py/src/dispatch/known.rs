@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::buffers::{Fresh, FreshStorage};
 use super::forms::Known;
 use super::op::{sizes_of, Announced, Prepared, Ran};
-use super::running::{form_number, Begun, Inputs, Plan, Running};
+use super::running::{form_number, Begun, Inputs, Running};
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::global_state::StateNumber;
@@ -55,13 +55,12 @@ impl State {
         let known = form(&self.known);
         if let Some(known) = known.as_ref().filter(|known| self.needs_no_record(known)) {
             // SAFETY: as the caller promises.
-            let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known, Plan::None)? };
+            let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known)? };
             return Ok(begun.map(|_| Begun::Unrecorded(known.clone(), 0)));
         }
         if let Some(known) = known.as_ref().filter(|known| self.may_pass(known, stacked)) {
             // SAFETY: as the caller promises.
-            let begun =
-                unsafe { self.begin_unrecorded(gil, torch, stacked, known, Plan::Followed)? };
+            let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known)? };
             if let Some(read) = begun {
                 let number = self.pass(gil, known, read)?;
                 return Ok(Some(Begun::Unrecorded(known.clone(), number)));

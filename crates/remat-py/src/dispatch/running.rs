@@ -12,15 +12,6 @@ use crate::call::stacked::Stacked;
 use crate::ffi::generator;
 use crate::tracking::storages::{LiveId, Owner};
 
-/// Why a call is not recorded.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Plan {
-    /// Nothing is evicted, nor remembered.
-    None,
-    /// A plan is followed that has no use for a record.
-    Followed,
-}
-
 /// The number of a call's form for the engine.
 pub(super) fn form_number(stacked: &Stacked) -> u64 {
     stacked.key.max(1)

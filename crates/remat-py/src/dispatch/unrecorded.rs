@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use super::forms::Known;
 use super::known::{for_each_result, wrap_result};
-use super::running::{form_number, Plan};
+use super::running::form_number;
 use super::state::State;
 use crate::call::arguments::Registry;
 use crate::call::record::GradMode;
@@ -109,7 +109,6 @@ impl State {
         torch: &Torch,
         stacked: &Stacked,
         known: &Known,
-        plan: Plan,
     ) -> PyResult<Option<u64>> {
         if !known.uses_statistics_alike(&stacked.numbers) {
             return Ok(None);
@@ -121,7 +120,7 @@ impl State {
             let Some((_, tensor)) = (unsafe { self.resolve_at(gil, torch, stacked, at)? }) else {
                 return Ok(None);
             };
-            if plan == Plan::Followed && !self.may_overwrite(tensor) {
+            if !self.may_overwrite(tensor) {
                 return Ok(None);
             }
         }
@@ -131,7 +130,7 @@ impl State {
                 return Ok(None);
             };
             let written = known.form.written.contains(&index);
-            if plan == Plan::Followed && written && !self.may_overwrite(tensor) {
+            if written && !self.may_overwrite(tensor) {
                 return Ok(None);
             }
             let Some(live) = self.executor.storages.live_mut(id) else {
@@ -144,14 +143,9 @@ impl State {
             read += live.bytes;
         }
         // An input may be the first view of much memory that was made out of the session's sight.
-        if self.executor.ledger.used(device) != used {
-            let fits = match plan {
-                Plan::None => self.needs_no_record(known),
-                Plan::Followed => self.may_pass(known, stacked),
-            };
-            if !fits {
-                return Ok(None);
-            }
+        let grew = self.executor.ledger.used(device) != used;
+        if grew && !self.needs_no_record(known) && !self.may_pass(known, stacked) {
+            return Ok(None);
         }
         self.ops += 1;
         if known.grad == GradMode::On {

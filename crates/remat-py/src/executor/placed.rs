@@ -187,13 +187,7 @@ impl Executor {
         let bytes: u64 = object
             .call_method0(pyo3::intern!(py, "nbytes"))?
             .extract()?;
-        if let Some(arena) = &mut self.arena {
-            arena.expect(address, bytes, 0);
-        }
-        let device = &self.devices[usize::from(PLACED.0)].device;
-        let copy = self.internals.blank_storage.bind(py).call1((device, bytes));
-        self.expect_no_more();
-        let copy = copy?;
+        let copy = self.blank_at(py, Some(address), bytes)?;
         let new = Impl::of(&copy)?;
         let layout = self.internals.layout;
         // SAFETY: `object` and `copy` are in scope and own the two storages. Both are of the CPU's allocator and hold
@@ -258,6 +252,22 @@ impl Executor {
         given
     }
 
+    /// A storage of so many bytes, which nobody has written, at an address of the arena or anywhere.
+    fn blank_at<'py>(
+        &mut self,
+        py: Python<'py>,
+        address: Option<u64>,
+        bytes: u64,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if let (Some(arena), Some(address)) = (&mut self.arena, address) {
+            arena.expect(address, bytes, 0);
+        }
+        let device = &self.devices[usize::from(PLACED.0)].device;
+        let made = self.internals.blank_storage.bind(py).call1((device, bytes));
+        self.expect_no_more();
+        made
+    }
+
     fn give_blank_bytes(&mut self, py: Python<'_>, id: LiveId, place: Option<u64>) -> PyResult<()> {
         let Some(live) = self.storages.live(id) else {
             return Ok(());
@@ -266,13 +276,7 @@ impl Executor {
         let Some(kept) = live.keep(py)? else {
             return Ok(());
         };
-        if let (Some(arena), Some(address)) = (&mut self.arena, place) {
-            arena.expect(address, bytes, 0);
-        }
-        let device = &self.devices[usize::from(PLACED.0)].device;
-        let made = self.internals.blank_storage.bind(py).call1((device, bytes));
-        self.expect_no_more();
-        let made = made?;
+        let made = self.blank_at(py, place, bytes)?;
         let new = Impl::of(&made)?;
         let layout = self.internals.layout;
         // SAFETY: `kept` and `made` own the two storages, which no op reads or writes. The first has no bytes, and gets

@@ -9,3 +9,5 @@ pub mod outside;
 pub mod slack;
 pub mod storages;
 pub mod trace;
+mod untold;
+pub mod weak_deaths;

@@ -6,8 +6,7 @@
 //! table holds.
 
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,6 +17,8 @@ use rustc_hash::FxHashMap;
 
 use super::held_constants::HeldConstants;
 use super::outside::{overlap, Place};
+use super::untold::{self, Untold};
+use super::weak_deaths::{Deaths, Queue};
 use crate::ffi::deaths::Subscription;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::{Attach, Object};
@@ -169,52 +170,6 @@ impl Owner {
     }
 }
 
-/// Addresses of weak references to storages that died.
-#[derive(Default)]
-struct Queue {
-    /// Whether there are any, to be asked before each op.
-    any: AtomicBool,
-    addresses: Mutex<Vec<usize>>,
-}
-
-impl Queue {
-    fn push(&self, address: usize) {
-        let mut addresses = self.addresses.lock();
-        let addresses = addresses.as_mut().unwrap_or_else(|e| e.get_mut());
-        addresses.push(address);
-        self.any.store(true, Ordering::Release);
-    }
-
-    #[inline]
-    fn is_empty(&self) -> bool {
-        !self.any.load(Ordering::Acquire)
-    }
-
-    fn pop(&self) -> Option<usize> {
-        if self.is_empty() {
-            return None;
-        }
-        let mut addresses = self.addresses.lock();
-        let addresses = addresses.as_mut().unwrap_or_else(|e| e.get_mut());
-        let popped = addresses.pop();
-        self.any.store(!addresses.is_empty(), Ordering::Release);
-        popped
-    }
-}
-
-/// The queue of storages that died, in whatever thread. Python calls it under the GIL, before the storage is freed.
-#[pyclass(frozen, module = "remat._native")]
-pub struct Deaths {
-    queue: Arc<Queue>,
-}
-
-#[pymethods]
-impl Deaths {
-    fn __call__(&self, weak: &Bound<'_, PyAny>) {
-        self.queue.push(weak.as_ptr() as usize);
-    }
-}
-
 /// The table.
 pub struct Storages {
     lives: Vec<Option<Live>>,
@@ -235,11 +190,7 @@ pub struct Storages {
     before_forward: u64,
     held: u64,
     most_held: u64,
-    /// Number of storages that the engine was not told of, and their bytes.
-    untold: usize,
-    untold_bytes: u64,
-    /// Their ids in the order in which they came, and those of others that were told of or died.
-    untold_ids: Vec<LiveId>,
+    untold: Untold,
     /// Bytes of constants held for records.
     pub held_constants: HeldConstants,
     /// Is told what becomes of storages, if the run is to be seen.
@@ -272,9 +223,7 @@ impl Storages {
             before_forward: 0,
             held: 0,
             most_held: 0,
-            untold: 0,
-            untold_bytes: 0,
-            untold_ids: Vec::new(),
+            untold: Untold::default(),
             held_constants: HeldConstants::default(),
             timeline: None,
         })
@@ -386,7 +335,12 @@ impl Storages {
         }
         self.by_address.insert(imp.address(), id);
         if tensor == UNTOLD {
-            self.note_untold(id, bytes);
+            let mut untold = std::mem::take(&mut self.untold);
+            let serial = self.serial - 1;
+            untold.add(untold::Entry { id, serial }, bytes, |entry| {
+                self.is_untold(entry)
+            });
+            self.untold = untold;
         } else {
             self.set_buffer(sid, Buffer::Live(id));
         }
@@ -396,45 +350,33 @@ impl Storages {
         id
     }
 
-    /// The engine is not told of a storage.
-    fn note_untold(&mut self, id: LiveId, bytes: u64) {
-        self.untold += 1;
-        self.untold_bytes += bytes;
-        if self.untold_ids.len() > 2 * self.untold + 64 {
-            let mut ids = std::mem::take(&mut self.untold_ids);
-            ids.retain(|&id| self.is_untold(id));
-            self.untold_ids = ids;
-        }
-        self.untold_ids.push(id);
+    fn is_untold(&self, entry: untold::Entry) -> bool {
+        let live = self.live(entry.id);
+        live.is_some_and(|live| live.serial == entry.serial && live.tensor == UNTOLD)
     }
 
-    fn is_untold(&self, id: LiveId) -> bool {
-        self.live(id).is_some_and(|live| live.tensor == UNTOLD)
-    }
-
-    /// The next storage that the engine was not told of, from the one made first on. The engine is told of it now.
+    /// The next storage that the engine was not told of, from the one made first on; it is told of now. `at` starts
+    /// with 0. After the last one the list is empty.
     pub fn next_untold(&mut self, at: &mut usize) -> Option<LiveId> {
-        loop {
-            let Some(&id) = self.untold_ids.get(*at) else {
-                self.untold_ids.clear();
-                return None;
-            };
+        while let Some(entry) = self.untold.at(*at) {
             *at += 1;
-            if self.is_untold(id) {
-                return Some(id);
+            if self.is_untold(entry) {
+                return Some(entry.id);
             }
         }
+        self.untold.clear();
+        None
     }
 
     /// Bytes of the storages that the engine was not told of.
     pub fn untold_bytes(&self) -> u64 {
-        self.untold_bytes
+        self.untold.bytes()
     }
 
     /// Whether there are storages that the engine was not told of.
     #[inline]
     pub fn any_untold(&self) -> bool {
-        self.untold > 0
+        !self.untold.is_empty()
     }
 
     /// The engine was told of a storage.
@@ -442,8 +384,7 @@ impl Storages {
         if let Some(live) = self.live_mut(id).filter(|live| live.tensor == UNTOLD) {
             live.tensor = tensor;
             let bytes = live.bytes;
-            self.untold -= 1;
-            self.untold_bytes = self.untold_bytes.saturating_sub(bytes);
+            self.untold.leave(bytes);
             self.set_buffer(sid, Buffer::Live(id));
         }
     }
@@ -497,8 +438,7 @@ impl Storages {
         };
         let (keys, address) = (live.watch.keys(), live.imp.address());
         if former.tensor == UNTOLD {
-            self.untold -= 1;
-            self.untold_bytes = self.untold_bytes.saturating_sub(former.bytes);
+            self.untold.leave(former.bytes);
         }
         *place = None;
         if let Some((weak, object)) = keys {
