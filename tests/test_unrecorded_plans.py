@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import remat
 import torch
@@ -144,3 +146,81 @@ def test_results_without_records_are_there_for_all_that_asks() -> None:
         train(plain, expected)
     assert seen == expected
     assert not differences(bits(plain.result()), bits(trainer.result()))
+
+
+class Chain:
+    """Layers whose results are all read again, the last first, by ops of the same forms."""
+
+    ROWS, COLUMNS, LAYERS = 256, 64, 24
+    #: Of each result.
+    BYTES = ROWS * COLUMNS * 4
+
+    def __init__(self) -> None:
+        torch.manual_seed(5)
+        self.weights = torch.randn(self.LAYERS, self.COLUMNS, self.COLUMNS) / 8
+        self.x = torch.randn(self.ROWS, self.COLUMNS)
+        self.seen: list[float] = []
+        self.ballast: torch.Tensor | None = None
+
+    def step(self, order: range = range(LAYERS - 1, -1, -1), overwrites: int = 0, holds: int = 0) -> None:
+        """The ops stay the same with another order of reading, where the first of them overwrite layers that are read
+        later, and where some of their results are held to the end.
+        """
+        hidden, kept, held = self.x, [], []
+        for number, weight in enumerate(self.weights):
+            hidden = (hidden @ weight).tanh()
+            kept.append(hidden)
+            spare = hidden * 2.0
+            (hidden if number < overwrites else spare).mul_(0.5)
+            held += [spare] * (number < holds)
+        del hidden, spare
+        total = torch.zeros(self.ROWS, self.COLUMNS)
+        for layer in order:
+            total = total + kept[layer].sin() * 3.0
+        self.seen.append(total.sum().item())
+
+    def step_in_less_room(self) -> None:
+        """A step beside memory of three layers that no plan knows of."""
+        self.ballast = torch.ones(3 * self.BYTES // 4)
+        self.step()
+        self.ballast = None
+
+
+def chained(step: str) -> tuple[Chain, Callable[[Chain], None]]:
+    """A program, and a step of it that has the ops of the others on other inputs."""
+    chain = Chain()
+    steps: dict[str, Callable[[Chain], None]] = {
+        "reads what is evicted": lambda chain: chain.step(order=range(chain.LAYERS)),
+        "overwrites what is replayed": lambda chain: chain.step(overwrites=9),
+        "holds more": lambda chain: chain.step(holds=9),
+        "finds less room": Chain.step_in_less_room,
+    }
+    return chain, steps[step]
+
+
+@pytest.mark.parametrize(
+    "other", ["reads what is evicted", "overwrites what is replayed", "holds more", "finds less room"]
+)
+def test_ops_of_a_planned_step_may_come_on_other_inputs(other: str) -> None:
+    """How inputs are wired is not compared where no record is left, so each op looks whether it may do without."""
+    chain, step = chained(other)
+    budget = (chain.LAYERS // 2) * chain.BYTES + chain.weights.nbytes
+    with true_peak() as peak, remat.budget(budget, plan="auto", costs="bytes") as run:
+        steps = sum(2 for _ in until_planned(run, chain.step))
+        for _ in range(4):
+            chain.step()
+        before = planned(run)
+        step(chain)
+        amid = planned(run)
+        for _ in range(2):
+            chain.step()
+        assert run.stats().peak <= budget
+    assert amid.unrecorded > before.unrecorded > 0
+    assert peak.highest - peak.base <= budget
+    plain, step = chained(other)
+    for _ in range(steps + 4):
+        plain.step()
+    step(plain)
+    for _ in range(2):
+        plain.step()
+    assert chain.seen == plain.seen

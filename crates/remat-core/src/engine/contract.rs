@@ -138,7 +138,8 @@ impl Engine {
         if let Some(guides) = &mut self.guides {
             guides.announce(&state.graph, &state.counters, op);
         }
-        let forgoes = self.guides.as_ref().is_some_and(|guides| guides.forgoes());
+        let guides = self.guides.as_ref();
+        let forgoes = guides.is_some_and(|guides| guides.forgoes(&state.graph, op));
         let replay = if forgoes {
             Replay::Forbidden
         } else {

@@ -183,8 +183,14 @@ impl Engine {
         let graph = &self.state.graph;
         let storage = graph.tensors.get(tensor.index()).map(|t| t.storage);
         let pinned = storage.is_some_and(|storage| graph[storage].pinned);
+        pinned && !self.is_unrecorded(tensor)
+    }
+
+    /// Whether an op of a planned step made a tensor without a record, where a record would have let it be evicted.
+    #[inline]
+    pub fn is_unrecorded(&self, tensor: TensorId) -> bool {
         let guides = self.guides.as_ref();
-        pinned && !guides.is_some_and(|guides| guides.is_unrecorded(tensor))
+        guides.is_some_and(|guides| guides.is_unrecorded(tensor))
     }
 
     /// A front end would [pin](Engine::pin) a tensor that is a constant already, as its op left no record. Planned
@@ -192,6 +198,13 @@ impl Engine {
     pub fn note_constant(&mut self, tensor: TensorId) {
         if let Some(guides) = &mut self.guides {
             guides.note_constant(tensor);
+        }
+    }
+
+    /// The program holds more than the plan has it, or reads otherwise: the rest of the planned step is recorded.
+    pub fn record_rest(&mut self) {
+        if let Some(guides) = &mut self.guides {
+            guides.record_rest();
         }
     }
 

@@ -124,6 +124,8 @@ pub(super) struct Follower {
     unsettled: bool,
     /// An op of the step left no record, or was announced without one.
     passed: bool,
+    /// The rest of the step is recorded.
+    records: bool,
     /// The last thing that the program did.
     pub(super) mark: Option<StepMark>,
     pub(super) counts: Guided,
@@ -204,6 +206,7 @@ impl Follower {
         if place == 0 {
             self.forget_step();
             self.passed = false;
+            self.records = false;
             self.since = now;
             self.mark = Some(StepMark::Begun(self.guides[guide].hash));
         }
@@ -244,11 +247,16 @@ impl Follower {
             || self.passed && own.forms.makes(place, signature.outputs)
     }
 
+    /// The rest of the step is recorded.
+    pub(super) fn record_rest(&mut self) {
+        self.records = true;
+    }
+
     /// Whether the op met last needs no record.
     pub(super) fn forgoes(&self) -> bool {
         self.at.is_some_and(|(guide, place)| {
             let own = &self.guides[guide];
-            own.forms.are_known() && own.guide.forgoes(place) && !own.rests()
+            own.forms.are_known() && own.guide.forgoes(place) && !own.rests() && !self.records
         })
     }
 
@@ -257,7 +265,7 @@ impl Follower {
     pub(super) fn may_pass(&self, form: u64) -> bool {
         self.at.is_some_and(|(guide, place)| {
             let own = &self.guides[guide];
-            own.forms.pass(place, form) && !own.rests()
+            own.forms.pass(place, form) && !own.rests() && !self.records
         })
     }
 

@@ -10,7 +10,7 @@ use super::signature::{Origins, OriginsAt, Signature};
 use crate::counters::Counters;
 use crate::graph::{Graph, Made, NOWHERE};
 use crate::ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
-use crate::op::{Finished, OpSpec, Step};
+use crate::op::{Finished, OpSpec, Output, Step};
 use std::collections::HashMap;
 
 /// Steps that are recorded; beyond, none is learned.
@@ -307,7 +307,7 @@ impl Guides {
             self.numbers.resize(op.index() + 1, 0);
         }
         self.numbers[op.index()] = self.announced;
-        let unrecorded = self.forgoes() && !self.origins.makes_constants(graph, spec);
+        let unrecorded = self.forgoes(graph, spec) && !self.origins.makes_constants(graph, spec);
         self.origins
             .note(self.announced, &record.outputs, unrecorded);
         let form = std::mem::take(&mut self.form);
@@ -324,9 +324,24 @@ impl Guides {
         self.forgoing = true;
     }
 
-    /// Whether the op being announced needs no record: the plan that is followed says so, and no step is recorded.
-    pub(crate) fn forgoes(&self) -> bool {
-        self.forgoing && matches!(self.learning, Learning::Seeking) && self.follower.forgoes()
+    /// Whether the op being announced needs no record: the plan that is followed says so, no step is recorded, and the
+    /// op overwrites nothing that could come back.
+    pub(crate) fn forgoes(&self, graph: &Graph, spec: &OpSpec<'_>) -> bool {
+        let overwrites = |output: &Output| {
+            let Output::InPlace { of } = *output else {
+                return false;
+            };
+            !graph[graph.storage_of(spec.inputs[of])].pinned
+        };
+        self.forgoing
+            && matches!(self.learning, Learning::Seeking)
+            && self.follower.forgoes()
+            && !spec.outputs.iter().any(overwrites)
+    }
+
+    /// The program holds more than the plan has it: the rest of the step is recorded.
+    pub(crate) fn record_rest(&mut self) {
+        self.follower.record_rest();
     }
 
     /// The op that is announced next is of this form; the numbers of forms are the front end's.

@@ -58,6 +58,7 @@ mod verify;
 
 pub use learned::{
     ArenaInUse, Learned, PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION,
+    UNRECORDED_PART,
 };
 pub use model::error::StepError;
 pub use model::step::Step;

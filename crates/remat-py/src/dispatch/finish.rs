@@ -222,7 +222,7 @@ impl State {
             };
             let (tensor, bytes) = (made[k], results.sizes[k].0);
             executor.ledger.add(device, bytes);
-            executor.storages.insert(
+            let id = executor.storages.insert(
                 storage,
                 Impl::of(storage)?,
                 Contents {
@@ -232,6 +232,7 @@ impl State {
                     device,
                 },
             )?;
+            executor.note_if_unrecorded(id, tensor);
         }
         Ok(())
     }

@@ -58,12 +58,14 @@ impl State {
             let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known)? };
             return Ok(begun.map(|_| Begun::Unrecorded(known.clone(), 0)));
         }
-        if let Some(known) = known.as_ref().filter(|known| self.may_pass(known, stacked)) {
-            // SAFETY: as the caller promises.
-            let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known)? };
-            if let Some(read) = begun {
-                let number = self.pass(gil, known, read)?;
-                return Ok(Some(Begun::Unrecorded(known.clone(), number)));
+        if let Some(known) = &known {
+            if self.may_pass(known, stacked) {
+                // SAFETY: as the caller promises.
+                let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known)? };
+                if let Some(read) = begun {
+                    let number = self.pass(gil, known, read)?;
+                    return Ok(Some(Begun::Unrecorded(known.clone(), number)));
+                }
             }
         }
         self.executor.tell_untold();
@@ -304,6 +306,7 @@ impl State {
             // SAFETY: as the caller promises: the result, on the stack, owns the storage.
             let id = unsafe { self.insert_result(gil, torch, results, storage, contents)? };
             self.executor.ledger.add(device, contents.bytes);
+            self.executor.note_if_unrecorded(id, made[k]);
             if known.func.blank {
                 let live = self.executor.storages.live_mut(id);
                 live.into_iter().for_each(|live| live.blank = true);

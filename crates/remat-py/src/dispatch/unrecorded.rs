@@ -56,7 +56,8 @@ impl State {
     }
 
     /// Whether a call of a known form comes next in a planned step, needs no record there, and finds room.
-    pub(super) fn may_pass(&self, known: &Known, stacked: &Stacked) -> bool {
+    /// If much is there already that has no record, the rest of the step is recorded.
+    pub(super) fn may_pass(&mut self, known: &Known, stacked: &Stacked) -> bool {
         let executor = &self.executor;
         let device = executor.budget_device;
         if !executor.engine.may_pass(form_number(stacked)) || self.always_recorded == u64::MAX {
@@ -69,6 +70,10 @@ impl State {
         let told = executor.engine.memory(device).0;
         let used = told.saturating_add(executor.storages.untold_bytes());
         let used = used.max(executor.ledger.used(device));
+        if !executor.has_room_unrecorded(made(known)) {
+            self.executor.engine.record_rest();
+            return false;
+        }
         used.saturating_add(taken) <= budget.0
     }
 
@@ -136,7 +141,11 @@ impl State {
             let Some(live) = self.executor.storages.live_mut(id) else {
                 return Ok(None);
             };
-            if !live.present || (live.outside.is_some() || live.freed) && written {
+            if !live.present {
+                self.executor.engine.record_rest();
+                return Ok(None);
+            }
+            if (live.outside.is_some() || live.freed) && written {
                 return Ok(None);
             }
             live.blank = false;
@@ -201,8 +210,10 @@ impl State {
             };
             // SAFETY: as the caller promises: the result, on the stack, owns the storage.
             let id = unsafe { self.insert_result(gil, torch, results, storage, contents)? };
+            self.executor
+                .storages
+                .note_made(id, (number, storage.output));
             if let Some(live) = self.executor.storages.live_mut(id) {
-                live.made = (number, storage.output);
                 // Its first value may have a record yet.
                 live.blank = followed && known.func.blank;
             }
@@ -268,7 +279,7 @@ impl State {
         };
         let output = output as u32;
         if live.tensor == UNTOLD {
-            live.made = (number, output);
+            self.executor.storages.note_made(id, (number, output));
         } else {
             let tensor = live.tensor;
             self.executor

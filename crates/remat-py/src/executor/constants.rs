@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, DeviceId, TensorId};
+use remat_plan::step::UNRECORDED_PART;
 
 use super::placed::replaying;
 use super::state::Executor;
@@ -20,6 +21,7 @@ impl Executor {
         let tensor = live.tensor;
         if self.engine.is_pinned(self.storage_of(tensor)) {
             self.engine.note_constant(tensor);
+            self.storages.set_unrecorded(id, false);
             return Ok(());
         }
         replaying(py, self, |executor| {
@@ -147,6 +149,24 @@ impl Executor {
         if self.storages.any_untold() {
             self.tell_all_untold();
         }
+    }
+
+    /// Counts a storage that an op made whose result is this tensor, if the op is of a planned step and left no record.
+    #[inline]
+    pub fn note_if_unrecorded(&mut self, id: LiveId, made: TensorId) {
+        if self.engine.is_unrecorded(made) {
+            self.storages.set_unrecorded(id, true);
+            if !self.has_room_unrecorded(0) {
+                self.engine.record_rest();
+            }
+        }
+    }
+
+    /// Whether so many bytes more may be of ops of planned steps that leave no record.
+    pub fn has_room_unrecorded(&self, bytes: u64) -> bool {
+        let unrecorded = self.storages.unrecorded_bytes();
+        let budget = self.engine.budget(self.budget_device);
+        budget.is_some_and(|b| unrecorded.saturating_add(bytes) <= b.0 / UNRECORDED_PART)
     }
 
     #[cold]

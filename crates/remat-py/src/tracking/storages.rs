@@ -89,6 +89,8 @@ pub struct Live {
     pub classified: bool,
     /// The op that made it without a record, by the engine's number for it or 0, and which output it is.
     pub made: (u64, u32),
+    /// Bytes that an op of a planned step made without a record, and that a record would have let go of.
+    unrecorded: u64,
     /// A number that no other storage of the session has; ids are used again.
     pub serial: u64,
 }
@@ -191,6 +193,8 @@ pub struct Storages {
     held: u64,
     most_held: u64,
     untold: Untold,
+    /// Bytes of what ops without records made, but for constants with a record too.
+    unrecorded_bytes: u64,
     /// Bytes of constants held for records.
     pub held_constants: HeldConstants,
     /// Is told what becomes of storages, if the run is to be seen.
@@ -224,6 +228,7 @@ impl Storages {
             held: 0,
             most_held: 0,
             untold: Untold::default(),
+            unrecorded_bytes: 0,
             held_constants: HeldConstants::default(),
             timeline: None,
         })
@@ -314,6 +319,7 @@ impl Storages {
             freed: false,
             classified: false,
             made: (0, 0),
+            unrecorded: 0,
             serial: self.serial,
         };
         self.serial += 1;
@@ -348,6 +354,30 @@ impl Storages {
             timeline.tell(|recorder| recorder.born(id, bytes, device));
         }
         id
+    }
+
+    /// An op of a planned step that the engine was not told of made the value that a storage has. `made` is the op's
+    /// number for the engine, or 0 if a record would not have let go of the value either, and which output it is.
+    pub fn note_made(&mut self, id: LiveId, made: (u64, u32)) {
+        if let Some(live) = self.live_mut(id) {
+            live.made = made;
+        }
+        self.set_unrecorded(id, made.0 > 0);
+    }
+
+    /// Whether a storage has a value that was made without a record, and that a record would have let go of.
+    pub fn set_unrecorded(&mut self, id: LiveId, unrecorded: bool) {
+        if let Some(live) = self.live_mut(id) {
+            let bytes = if unrecorded { live.bytes } else { 0 };
+            let before = std::mem::replace(&mut live.unrecorded, bytes);
+            self.unrecorded_bytes += bytes;
+            self.unrecorded_bytes -= before;
+        }
+    }
+
+    /// Bytes of what ops of planned steps made without records, and could be evicted if it had some.
+    pub fn unrecorded_bytes(&self) -> u64 {
+        self.unrecorded_bytes
     }
 
     fn is_untold(&self, entry: untold::Entry) -> bool {
@@ -437,6 +467,7 @@ impl Storages {
             hold: live.hold.take(),
         };
         let (keys, address) = (live.watch.keys(), live.imp.address());
+        self.unrecorded_bytes -= live.unrecorded;
         if former.tensor == UNTOLD {
             self.untold.leave(former.bytes);
         }

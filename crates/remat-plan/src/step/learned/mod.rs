@@ -12,3 +12,4 @@ mod unrecorded;
 pub use file::{PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION};
 pub use guide::Learned;
 pub use places::ArenaInUse;
+pub use unrecorded::UNRECORDED_PART;

@@ -5,7 +5,7 @@ use remat_core::{Bytes, GuideAction};
 
 /// Results of ops without records take at most this part of the budget at a time, but for those that are constants
 /// anyway.
-const PART: u64 = 4;
+pub const UNRECORDED_PART: u64 = 4;
 
 /// The ops of a step as they are to be chosen from.
 struct Choice<'a> {
@@ -19,7 +19,7 @@ struct Choice<'a> {
 /// record reads their results, and those take little at a time. Results that are small and soon gone come first.
 pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: Bytes) -> Vec<u32> {
     let choice = Choice::of(reads, actions);
-    let most = budget.0 / PART;
+    let most = budget.0 / UNRECORDED_PART;
     let mut weights: Vec<u64> = choice.weights.iter().copied().flatten().collect();
     weights.sort_unstable();
     weights.dedup();
