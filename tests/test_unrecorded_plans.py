@@ -155,8 +155,10 @@ class Chain:
     #: Of each result.
     BYTES = ROWS * COLUMNS * 4
 
-    def __init__(self) -> None:
+    def __init__(self, more: int = 0) -> None:
         torch.manual_seed(5)
+        #: Results of each layer that nothing reads.
+        self.more = more
         self.weights = torch.randn(self.LAYERS, self.COLUMNS, self.COLUMNS) / 8
         self.x = torch.randn(self.ROWS, self.COLUMNS)
         self.seen: list[float] = []
@@ -171,9 +173,10 @@ class Chain:
             hidden = (hidden @ weight).tanh()
             kept.append(hidden)
             spare = hidden * 2.0
+            unread = [(spare + 1.0).cos() for _ in range(self.more)]
             (hidden if number < overwrites else spare).mul_(0.5)
             held += [spare] * (number < holds)
-        del hidden, spare
+        del hidden, spare, unread
         total = torch.zeros(self.ROWS, self.COLUMNS)
         for layer in order:
             total = total + kept[layer].sin() * 3.0
@@ -188,7 +191,7 @@ class Chain:
 
 def chained(step: str) -> tuple[Chain, Callable[[Chain], None]]:
     """A program, and a step of it that has the ops of the others on other inputs."""
-    chain = Chain()
+    chain = Chain(more=1 if step == "finds less room" else 0)
     steps: dict[str, Callable[[Chain], None]] = {
         "reads what is evicted": lambda chain: chain.step(order=range(chain.LAYERS)),
         "overwrites what is replayed": lambda chain: chain.step(overwrites=9),
@@ -204,7 +207,8 @@ def chained(step: str) -> tuple[Chain, Callable[[Chain], None]]:
 def test_ops_of_a_planned_step_may_come_on_other_inputs(other: str) -> None:
     """How inputs are wired is not compared where no record is left, so each op looks whether it may do without."""
     chain, step = chained(other)
-    budget = (chain.LAYERS // 2) * chain.BYTES + chain.weights.nbytes
+    room = chain.LAYERS // 2 * chain.BYTES - chain.BYTES // 2
+    budget = room + chain.weights.nbytes
     with true_peak() as peak, remat.budget(budget, plan="auto", costs="bytes") as run:
         steps = sum(2 for _ in until_planned(run, chain.step))
         for _ in range(4):
@@ -216,7 +220,7 @@ def test_ops_of_a_planned_step_may_come_on_other_inputs(other: str) -> None:
             chain.step()
         assert run.stats().peak <= budget
     assert amid.unrecorded > before.unrecorded > 0
-    assert peak.highest - peak.base <= budget
+    assert peak.highest - peak.base <= room
     plain, step = chained(other)
     for _ in range(steps + 4):
         plain.step()
