@@ -11,7 +11,7 @@ from native import REASON
 from torch import nn
 from true_peak import true_peak
 
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.usefixtures("native")]
 
 KIB = 1 << 10
 #: Of each result of a `chain`.

@@ -13,7 +13,7 @@ from repeated_steps import Trainer, planned, until_planned
 from torch import Tensor
 from true_peak import true_peak
 
-pytestmark = pytest.mark.skipif(REASON is not None, reason=str(REASON))
+pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.usefixtures("native")]
 
 
 def within(fraction: float) -> int:
