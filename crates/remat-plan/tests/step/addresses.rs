@@ -9,13 +9,11 @@ use remat_plan::step::{
 use remat_trace::{open, Event, TraceOutput, TraceOutputKind};
 use std::ops::ControlFlow;
 
-/// For each trace and percentage of its peak, the bytes of the arena over those of the plan's peak, in parts of 10,000,
-/// at most.
-const ARENAS: [(&str, u64, u64); 3] = [
-    ("gpt", 50, 10_018),
-    ("unet", 50, 10_000),
-    ("gan", 70, 10_141),
-];
+/// Traces, and percentages of their peaks.
+const ARENAS: [(&str, u64); 4] = [("gpt", 50), ("unet", 32), ("resnet", 30), ("gan", 42)];
+
+/// The bytes of an arena over those of the plan's peak, in parts of 10,000, at most: a 256th more.
+const MOST: u64 = 10_040;
 
 fn planned(name: &str, percent: u64) -> (Vec<Event>, StepPlan) {
     let path = format!("../../traces/{name}.trace.zst");
@@ -36,18 +34,14 @@ fn planned(name: &str, percent: u64) -> (Vec<Event>, StepPlan) {
 
 #[test]
 fn plans_of_recorded_traces_fit_into_arenas_of_their_peaks() {
-    let found = ARENAS.map(|(name, percent, _)| {
+    let found = ARENAS.map(|(name, percent)| {
         let (events, plan) = planned(name, percent);
         let plan = place(&events, plan, 1).expect("addresses");
         verify(&events, &plan).unwrap_or_else(|fault| panic!("{name}: {fault}"));
         let bytes = plan.addresses.as_ref().expect("addresses").bytes;
         (name, percent, bytes * 10_000 / plan.peak_bytes)
     });
-    let within = found
-        .iter()
-        .zip(&ARENAS)
-        .all(|(found, most)| found.2 <= most.2);
-    assert!(within, "{found:?}");
+    assert!(found.iter().all(|found| found.2 <= MOST), "{found:?}");
 }
 
 fn op(inputs: &[u64], tensor: u64, bytes: u64, workspace: u64) -> Event {

@@ -1,6 +1,6 @@
 //! The blocks that a plan takes, and how long each is in use.
 
-use super::packing::Block;
+use super::block::Block;
 use crate::step::plan::step_plan::Action;
 use remat_trace::{Event, TraceOutputKind};
 use std::collections::HashMap;

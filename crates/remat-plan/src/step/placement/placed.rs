@@ -1,7 +1,8 @@
 //! Plans that are given addresses.
 
+use super::block::Ties;
 use super::blocks::{blocks, Blocks};
-use super::packing::{pack, Effort, Ties};
+use super::packing::{pack, Effort};
 use crate::step::plan::step_plan::StepPlan;
 use crate::step::verify::fault::Fault;
 use crate::step::verify::verifier::verify;
