@@ -22,7 +22,7 @@ const LATELY: u64 = 5;
 /// A block costs at most so many times what it does at first.
 const MOST_TIMES: u64 = 1 << 16;
 
-/// What the blocks up to an address cost to push out.
+/// The sum, over blocks up to an address, of the costs of pushing them out.
 #[derive(Clone, Copy)]
 struct Sum {
     address: u64,
@@ -276,7 +276,7 @@ impl Search {
     }
 }
 
-/// What it costs to push out a block at first: large ones that are in use for long have fewer places to go to.
+/// The cost of pushing out a block at first: large ones that are in use for long have fewer places to go to.
 fn area(occupancy: &Occupancy, block: u32) -> u128 {
     let block = occupancy.block(block);
     u128::from(block.bytes) * u128::from(block.long())
