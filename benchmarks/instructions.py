@@ -1,10 +1,15 @@
-"""Counts the instructions that a budget adds to an op where nothing is short, with valgrind's callgrind.
+"""Counts the instructions that a budget adds to training steps, with valgrind's callgrind.
 
     python benchmarks/instructions.py
+    python benchmarks/instructions.py --models perceptron,gru,llama --budgets ample,70
 
-A step of 20 small layers, their backward pass and the update of their parameters runs plain and within an ample budget,
-each in a process of its own. Counts differ by less than 1% from run to run and do not depend on what else the machine
-does, so two builds can be told apart that times cannot.
+A step runs plain and within each budget, each in a process of its own. Counts differ by less than 1% from run to run
+and do not depend on what else the machine does, so two builds can be told apart that times cannot. They do not show
+what waits for memory.
+
+Without `--models` the step is one of 20 small layers. A budget of 70 is the bytes at rest and 70% of the span from
+there to the peak. Its steps are counted as they are planned: a process without valgrind makes the plan first and leaves
+it in a cache of plans. Costs are bytes, so that no plan depends on the clock.
 """
 
 from __future__ import annotations
@@ -17,16 +22,24 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import remat
 import torch
+from small_models import MODELS
+from timing import heading, line
 
 WARMUP = 20
 LAYERS = 20
 
+#: Steps as planned before one is counted: by then it is known whether the plan stays.
+PLANNED = 45
+#: Steps after which nobody waits for a plan any more.
+PATIENCE = 400
 
-def step_of() -> Callable[[], None]:
+
+def step_of() -> Callable[[], object]:
     """A step of small layers."""
     layers = [torch.nn.Linear(8, 8) for _ in range(LAYERS)]
     parameters = [parameter for layer in layers for parameter in layer.parameters()]
@@ -45,7 +58,7 @@ def step_of() -> Callable[[], None]:
     return step
 
 
-def counted(step: Callable[[], None], steps: int) -> None:
+def counted(step: Callable[[], object], steps: int) -> None:
     """Runs steps while valgrind counts."""
 
     def control(what: str) -> None:
@@ -58,59 +71,129 @@ def counted(step: Callable[[], None], steps: int) -> None:
     control("off")
 
 
-def within(way: str, steps: int) -> None:
-    """The process under valgrind. Prints the ops of the steps that count."""
+def made(model: str) -> Callable[[], object]:
+    """The step of a model, from the same seed."""
+    torch.manual_seed(0)
+    return step_of() if model == "layers" else MODELS[model]()
+
+
+def bytes_of(model: str, budget: str) -> int:
+    """A budget, in bytes."""
+    if budget == "ample":
+        return 1 << 30
+    step = made(model)
+    step()
+    return remat.measure(step).fraction(int(budget) / 100)
+
+
+def planned(run: remat.Run, step: Callable[[], object]) -> None:
+    """Steps until a plan was followed for a while, or given up."""
+    for _ in range(PATIENCE):
+        step()
+        plan = run.stats().plan
+        if plan is not None and (plan.steps >= PLANNED or plan.given_up or plan.hopeless):
+            return
+
+
+def within(model: str, budget: str, given: int, steps: int) -> None:
+    """The process under valgrind, or without it if no steps count. Prints what is known of the steps that count."""
     torch.set_num_threads(1)
-    step = step_of()
-    if way == "plain":
+    step = made(model)
+    if budget == "plain":
         for _ in range(WARMUP):
             step()
         counted(step, steps)
         return
-    with remat.budget("1GiB") as run:
-        for _ in range(WARMUP):
-            step()
+    ample = budget == "ample"
+    with remat.budget(given, costs="bytes", plan="off" if ample else "auto") as run:
+        if ample:
+            for _ in range(WARMUP):
+                step()
+        else:
+            planned(run, step)
         before = run.stats()
-        counted(step, steps)
-        print("ops", run.stats().ops - before.ops)
+        if steps:
+            counted(step, steps)
+        after = run.stats()
+    unrecorded = after.plan.unrecorded - before.plan.unrecorded if after.plan and before.plan else 0
+    print("found", after.ops - before.ops, after.recomputed - before.recomputed, unrecorded)
 
 
-def instructions(way: str, steps: int) -> tuple[int, int]:
-    """Instructions of the steps, and their ops where the session counts them."""
+@dataclass(frozen=True)
+class Counted:
+    """What some steps take."""
+
+    instructions: int
+    ops: int
+    recomputed: int
+    unrecorded: int
+
+
+def count(model: str, budget: str, steps: int) -> Counted:
+    """Counts the instructions of the steps, and their ops where the session counts them."""
     with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "REMAT_CACHE": str(Path(folder) / "plans")}
+        given = 0 if budget == "plain" else bytes_of(model, budget)
+        inner = [sys.executable, __file__, "--within", budget, "--models", model, "--bytes", str(given)]
+        if budget not in ("plain", "ample"):
+            subprocess.run([*inner, "--steps", "0"], env=environment, capture_output=True, check=True)
         valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
-        command = [*valgrind, f"--callgrind-out-file={Path(folder) / 'out'}", sys.executable, __file__]
-        environment = {**os.environ, "REMAT_CACHE": "off"}
-        done = subprocess.run(
-            [*command, "--within", way, "--steps", str(steps)],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-        )
+        valgrind.append(f"--callgrind-out-file={Path(folder) / 'out'}")
+        command = [*valgrind, *inner, "--steps", str(steps)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     found = re.search(r"Collected : (\d+)", done.stderr)
     if done.returncode != 0 or found is None:
         raise SystemExit(f"valgrind failed: {done.stderr.strip().splitlines()[-1:]}")
-    ops = re.search(r"^ops (\d+)$", done.stdout, re.MULTILINE)
-    return int(found[1]), int(ops[1]) if ops else 0
+    ops = re.search(r"^found (\d+) (\d+) (\d+)$", done.stdout, re.MULTILINE)
+    return Counted(int(found[1]), *(int(number) for number in ops.groups())) if ops else Counted(int(found[1]), 0, 0, 0)
+
+
+HEADER = [
+    "model",
+    "budget",
+    "ops",
+    "plain, million",
+    "million",
+    "over plain",
+    "added an op",
+    "recomputed",
+    "unrecorded",
+]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="layers", help=f"of layers,{','.join(MODELS)} (default layers)")
+    parser.add_argument("--budgets", default="ample", help="ample, or percents such as 70,45 (default ample)")
     parser.add_argument("--steps", type=int, default=10, help="steps that are counted (default 10)")
     parser.add_argument("--quick", action="store_true", help="one step")
-    parser.add_argument("--within", choices=["plain", "native"], help=argparse.SUPPRESS)
+    parser.add_argument("--within", help=argparse.SUPPRESS)
+    parser.add_argument("--bytes", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    models, budgets = given.models.split(","), given.budgets.split(",")
+    for name in models:
+        if name != "layers" and name not in MODELS:
+            parser.error(f"--models: {name!r} is not one of layers,{','.join(MODELS)}")
+    for budget in budgets:
+        if budget != "ample" and not budget.isdecimal():
+            parser.error(f"--budgets: {budget!r} is neither `ample` nor a percentage such as 70")
     if given.within is not None:
-        within(given.within, given.steps)
+        within(models[0], given.within, given.bytes, given.steps)
         return 0
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not there: install it (apt-get install valgrind)")
     steps = 1 if given.quick else given.steps
-    plain, _ = instructions("plain", steps)
-    native, ops = instructions("native", steps)
-    print(f"{ops} ops: {plain / ops:.0f} instructions an op plain, {native / ops:.0f} within an ample budget")
-    print(f"added: {(native - plain) / ops:.0f} an op, {native / plain - 1:.0%}")
+    print(heading(HEADER), flush=True)
+    for model in models:
+        plain = count(model, "plain", steps).instructions
+        for budget in budgets:
+            it = count(model, budget, steps)
+            ops = it.ops // steps
+            numbers = [f"{plain / steps / 1e6:.2f}", f"{it.instructions / steps / 1e6:.2f}"]
+            numbers += [f"{it.instructions / plain:.3f}", f"{(it.instructions - plain) / max(it.ops, 1):.0f}"]
+            numbers += [str(it.recomputed // steps), str(it.unrecorded // steps)]
+            shown = budget if budget == "ample" else f"{budget}%"
+            print(line([model, shown, str(ops), *numbers]), flush=True)
     return 0
 
 

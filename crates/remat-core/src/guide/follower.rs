@@ -256,7 +256,7 @@ impl Follower {
     pub(super) fn forgoes(&self) -> bool {
         self.at.is_some_and(|(guide, place)| {
             let own = &self.guides[guide];
-            own.forms.are_known() && own.guide.forgoes(place) && !own.rests() && !self.records
+            own.forms.forgo(place) && !own.rests() && !self.records
         })
     }
 

@@ -144,11 +144,6 @@ impl Guide {
         &self.unrecorded
     }
 
-    /// Whether the op at a place needs no record.
-    pub(super) fn forgoes(&self, place: usize) -> bool {
-        self.unrecorded.binary_search(&(place as u32)).is_ok()
-    }
-
     /// Where blocks lie, if that is planned.
     pub fn places(&self) -> Option<&Places> {
         self.places.as_deref()

@@ -1,12 +1,23 @@
 //! Ops of a planned step that leave no record: the plan replays none of them, and drops nothing that they make.
 
+/// What an op of a followed step leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaves {
+    /// A record.
+    Record,
+    /// Constants, which the engine is told of as the op is announced.
+    Constants,
+    /// Constants, and it need not be announced.
+    Nothing,
+}
+
 /// The ops of a followed step by their forms, which tell them apart without the engine's being told of their inputs.
 #[derive(Debug, Default)]
 pub(super) struct Forms {
     /// Of each op the number of its form, 0 for one without, and its signature apart from its inputs.
     seen: Vec<(u64, u64)>,
-    /// Whether the op at each place need not be announced. Empty until a whole step was seen.
-    passes: Vec<bool>,
+    /// What the op at each place leaves. Empty until a whole step was seen.
+    leaves: Vec<Leaves>,
     /// All ops are recorded from now on.
     given_up: bool,
 }
@@ -14,7 +25,7 @@ pub(super) struct Forms {
 impl Forms {
     /// The op at a place was announced.
     pub(super) fn see(&mut self, place: usize, form: u64, outputs: u64) {
-        if self.given_up || !self.passes.is_empty() {
+        if self.given_up || self.are_known() {
             return;
         }
         // A step that was entered amid another is not seen whole.
@@ -27,21 +38,32 @@ impl Forms {
     /// A step of so many ops ended. Those of a known form that need no record need not be announced, but for those
     /// before which the plan acts.
     pub(super) fn end(&mut self, ops: usize, unrecorded: &[u32], acts: impl Fn(usize) -> bool) {
-        if self.given_up || !self.passes.is_empty() || self.seen.len() != ops {
+        if self.given_up || self.are_known() || self.seen.len() != ops {
             return;
         }
-        let mut passes = vec![false; ops];
+        let mut leaves = vec![Leaves::Record; ops];
         for &op in unrecorded {
             let at = op as usize;
             // The first op is how the step is known.
-            passes[at] = at > 0 && self.seen[at].0 != 0 && !acts(at);
+            let passes = at > 0 && self.seen[at].0 != 0 && !acts(at);
+            leaves[at] = if passes {
+                Leaves::Nothing
+            } else {
+                Leaves::Constants
+            };
         }
-        self.passes = passes;
+        self.leaves = leaves;
     }
 
     /// Whether the op at a place, of this form, need not be announced.
     pub(super) fn pass(&self, place: usize, form: u64) -> bool {
-        self.passes.get(place) == Some(&true) && self.seen[place].0 == form
+        self.leaves.get(place) == Some(&Leaves::Nothing) && self.seen[place].0 == form
+    }
+
+    /// Whether the op at a place needs no record, and a whole step was seen.
+    pub(super) fn forgo(&self, place: usize) -> bool {
+        let leaves = self.leaves.get(place);
+        leaves.is_some_and(|&leaves| leaves != Leaves::Record)
     }
 
     /// Whether the op at a place makes such results.
@@ -58,8 +80,8 @@ impl Forms {
     }
 
     /// Whether ops go without records: a whole step was seen.
-    pub(super) fn are_known(&self) -> bool {
-        !self.passes.is_empty()
+    fn are_known(&self) -> bool {
+        !self.leaves.is_empty()
     }
 }
 
@@ -79,8 +101,10 @@ mod tests {
         // The first op tells the step, the third has no form, the plan acts before the fourth, and needs the last.
         assert_eq!(passes, [1]);
         assert!(!forms.pass(1, 8));
+        let forgo: Vec<usize> = (0..6).filter(|&place| forms.forgo(place)).collect();
+        assert_eq!(forgo, [0, 1, 2, 3]);
         forms.give_up();
-        assert!(!forms.pass(1, 9) && !forms.are_known());
+        assert!(!forms.pass(1, 9) && !forms.forgo(1));
     }
 
     #[test]

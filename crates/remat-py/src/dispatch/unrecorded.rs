@@ -250,11 +250,15 @@ impl State {
         if known.func.blank || (known.func.accumulates && self.is_accumulating(gil)?) {
             return Ok(true);
         }
+        let written = &known.form.written;
+        if written.is_empty() {
+            let replay = self.replay_of(&known.outputs, known.grad, &[], written);
+            return Ok(replay == Replay::Forbidden);
+        }
         let storages = &self.executor.storages;
         let inputs = known.roles.inputs.iter();
         let found = inputs.map(|&at| storages.find_at(stacked.storages[at as usize]));
         let lives: SmallVec<[LiveId; 4]> = found.flatten().map(|(id, _)| id).collect();
-        let written = &known.form.written;
         if lives.len() < known.roles.inputs.len() {
             return Ok(false); // resized or let go of meanwhile
         }
