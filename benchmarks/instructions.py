@@ -121,7 +121,7 @@ def within(model: str, budget: str, given: int, steps: int) -> None:
 
 @dataclass(frozen=True)
 class Counted:
-    """What some steps take."""
+    """Some steps, counted."""
 
     instructions: int
     ops: int
