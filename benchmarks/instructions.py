@@ -27,16 +27,12 @@ from pathlib import Path
 
 import remat
 import torch
+from dispatch import planned
 from small_models import MODELS
 from timing import heading, line
 
 WARMUP = 20
 LAYERS = 20
-
-#: Steps as planned before one is counted: by then it is known whether the plan stays.
-PLANNED = 45
-#: Steps after which nobody waits for a plan any more.
-PATIENCE = 400
 
 
 def step_of() -> Callable[[], object]:
@@ -86,15 +82,6 @@ def bytes_of(model: str, budget: str) -> int:
     return remat.measure(step).fraction(int(budget) / 100)
 
 
-def planned(run: remat.Run, step: Callable[[], object]) -> None:
-    """Steps until a plan was followed for a while, or given up."""
-    for _ in range(PATIENCE):
-        step()
-        plan = run.stats().plan
-        if plan is not None and (plan.steps >= PLANNED or plan.given_up or plan.hopeless):
-            return
-
-
 def within(model: str, budget: str, given: int, steps: int) -> None:
     """The process under valgrind, or without it if no steps count. Prints what is known of the steps that count."""
     torch.set_num_threads(1)
@@ -136,7 +123,11 @@ def count(model: str, budget: str, steps: int) -> Counted:
         given = 0 if budget == "plain" else bytes_of(model, budget)
         inner = [sys.executable, __file__, "--within", budget, "--models", model, "--bytes", str(given)]
         if budget not in ("plain", "ample"):
-            subprocess.run([*inner, "--steps", "0"], env=environment, capture_output=True, check=True)
+            first = subprocess.run(
+                [*inner, "--steps", "0"], env=environment, capture_output=True, text=True, check=False
+            )
+            if first.returncode != 0:
+                raise SystemExit(f"{model} at {budget}%: {(first.stderr.strip().splitlines() or ['failed'])[-1]}")
         valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
         valgrind.append(f"--callgrind-out-file={Path(folder) / 'out'}")
         command = [*valgrind, *inner, "--steps", str(steps)]
@@ -180,6 +171,8 @@ def main() -> int:
     if given.within is not None:
         within(models[0], given.within, given.bytes, given.steps)
         return 0
+    if given.steps < 1:
+        parser.error(f"--steps: {given.steps} counts nothing: at least 1")
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not there: install it (apt-get install valgrind)")
     steps = 1 if given.quick else given.steps

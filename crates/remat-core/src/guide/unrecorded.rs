@@ -1,6 +1,6 @@
 //! Ops of a planned step that leave no record: the plan replays none of them, and drops nothing that they make.
 
-/// The trace that an op of a followed step leaves.
+/// Left behind by an op of a followed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaves {
     /// A record.
@@ -16,7 +16,7 @@ enum Leaves {
 pub(super) struct Forms {
     /// Of each op the number of its form, 0 for one without, and its signature apart from its inputs.
     seen: Vec<(u64, u64)>,
-    /// The trace that the op at each place leaves. Empty until a whole step was seen.
+    /// Left behind by the op at each place. Empty until a whole step was seen.
     leaves: Vec<Leaves>,
     /// All ops are recorded from now on.
     given_up: bool,
