@@ -39,6 +39,17 @@ def test_importing_remat_loads_no_torch(tmp_path: Path) -> None:
     assert ran([*PYTHON, program(tmp_path, source)]).out == "[]\n"
 
 
+def test_importing_remat_loads_no_backend_beside_dynamo(tmp_path: Path) -> None:
+    """Optimizers load Dynamo. Torch's own backends take half a second to load."""
+    source = """
+    import sys, torch, torch._dynamo
+    before = set(sys.modules)
+    import remat
+    print([name for name in set(sys.modules) - before if name.startswith("torch")])
+    """
+    assert ran([*PYTHON, program(tmp_path, source)]).out == "[]\n"
+
+
 def test_remat_is_one_distribution_installed_or_not(tmp_path: Path) -> None:
     source = """
     import remat

@@ -140,6 +140,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(guard_storage, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::register_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::describe_boxed, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::instances::instances, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::watch::register_watch, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::settings::register_settings, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::settings::read_settings, m)?)?;
@@ -155,13 +156,13 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(ffi::generator::read_generator, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::generator::write_generator, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::generator::trust_generator, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::native::include_native, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::native::pause_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::thread::include_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::thread::pause_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::is_leaf, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::reaches_session, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::leave_native, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::native::capture_native, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::native::raise_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::capture::capture_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::raising::raise_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::rehearsal::register_replays, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::rehearsal::rehearse_replay, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::rehearsal::replay_natively, m)?)?;

@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, TypeVar
 
 import torch
+
+_Instance = TypeVar("_Instance")
 
 __version__: str
 
@@ -82,6 +84,9 @@ def parse_bytes(text: str) -> int:
 
 def format_bytes(bytes: int) -> str: ...
 def budget_that_holds(bytes: int) -> int: ...
+def instances(objects: list[Any], class_: type[_Instance], /) -> list[_Instance]:
+    """The objects whose type is a class, or one that inherits from it; no code of an object's runs for it."""
+
 def plan_chain(chain_json: str, budget: int, strategy: str, slots: str) -> str:
     """The best plan of a chain within so many bytes, as JSON; ``slots`` is a number or ``exact``.
 

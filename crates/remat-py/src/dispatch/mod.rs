@@ -2,8 +2,10 @@
 
 mod blank;
 mod buffers;
+pub mod capture;
 mod costs;
 mod evictor;
+mod fallback_route;
 mod filling;
 mod finish;
 mod forms;
@@ -17,6 +19,7 @@ mod modes;
 pub mod native;
 mod op;
 mod placed;
+pub mod raising;
 pub mod rehearsal;
 mod restore;
 mod route;
@@ -29,6 +32,7 @@ mod sizes;
 mod state;
 mod stats;
 mod thrashing;
+pub mod thread;
 mod unrecorded;
 mod versions;
 mod watch_clock;

@@ -6,20 +6,23 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use pyo3::prelude::*;
-use rustc_hash::FxHashMap;
 
+use super::capture;
+use super::fallback_route::Route;
 use super::forms::Candidate;
 use super::lock::{Held, SessionLock};
 use super::modes::Modes;
+use super::raising::raise;
 use super::running::Begun;
+use super::thread::{Thread, THREAD};
 use super::watch_clock::Watch;
 use crate::call::stacked::{keeps_tensors, Arity, Stacked};
 use crate::call::template::Dispatched;
 use crate::ffi::autograd;
-use crate::ffi::boxed::{find_items, words, Boxed, Stack, Value};
+use crate::ffi::boxed::{Boxed, Stack, Value};
 use crate::ffi::dispatcher::{self, Dispatcher, Keys, Libraries, Op, Torch};
 use crate::ffi::gil::{Attach, Gil, OnDemand};
 
@@ -36,72 +39,10 @@ pub struct Native {
 
 static ACTIVE: RwLock<Option<Arc<Native>>> = RwLock::new(None);
 
-/// The fallback's treatment of an op.
-#[derive(Clone, Copy, Debug)]
-enum Route {
-    /// Runs as it is: it makes a view.
-    Run,
-    /// Runs as it is; autograd leaves gradients in leaves by it, which are pinned.
-    Detach,
-    /// Is passed on, and the ops that it is made of come here.
-    Decompose,
-    /// Is told to the session.
-    Session(&'static Arity),
-}
-
-static ROUTES: RwLock<Option<FxHashMap<usize, Route>>> = RwLock::new(None);
-
-/// The op that raises the error of this thread.
-static RAISES: OnceLock<Op> = OnceLock::new();
-
 thread_local! {
     static CANDIDATE: RefCell<Option<Candidate>> = const { RefCell::new(None) };
     static STACKED: Cell<Option<Box<Stacked>>> = const { Cell::new(None) };
-    static ERROR: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-    static CAPTURE: RefCell<Option<Capture>> = const { RefCell::new(None) };
-    static THREAD: Thread = const {
-        Thread {
-            captures: Cell::new(false),
-            paused: Cell::new(false),
-            recent: [const { Cell::new((0, None)) }; 64],
-        }
-    };
 }
-
-/// All that the fallback asks of its thread for each op: together, because each look at a variable of the thread takes
-/// as long as a function call.
-struct Thread {
-    /// Whether the probe captures ops.
-    captures: Cell<bool>,
-    /// Whether ops are kept from the session.
-    paused: Cell<bool>,
-    /// Routes that this thread asked for lately, by op. What a route is never changes.
-    recent: [Cell<(usize, Option<Route>)>; 64],
-}
-
-/// A capture of the ops that the probe calls.
-#[derive(Default)]
-pub(super) struct Capture {
-    list: Option<(usize, Vec<i64>)>,
-    tensor: Option<usize>,
-    raising: bool,
-    seen: Vec<Seen>,
-    /// Is shown each op.
-    watcher: Option<Watcher>,
-}
-
-impl Capture {
-    /// A capture that shows each op to a function.
-    pub(super) fn watched(watcher: Watcher) -> Capture {
-        Capture {
-            watcher: Some(watcher),
-            ..Capture::default()
-        }
-    }
-}
-
-/// Looks at a call that came to the fallback.
-pub(super) type Watcher = Box<dyn FnMut(&Torch, &str, &Dispatched<'_>)>;
 
 /// The call that is on its way through Python on this thread.
 pub(super) fn take_candidate() -> Option<Candidate> {
@@ -113,34 +54,6 @@ fn active() -> Option<Arc<Native>> {
         .read()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
-}
-
-impl Thread {
-    fn slot(&self, op: Op) -> &Cell<(usize, Option<Route>)> {
-        // Ops lie at addresses that differ above their alignment.
-        let id = op.id();
-        &self.recent[(id >> 4 ^ id >> 10) % 64]
-    }
-
-    #[inline]
-    fn route_of(&self, op: Op) -> Option<Route> {
-        let slot = self.slot(op);
-        let (id, route) = slot.get();
-        if id == op.id() {
-            return route;
-        }
-        let route = look_up_route(op)?;
-        slot.set((op.id(), Some(route)));
-        Some(route)
-    }
-}
-
-fn look_up_route(op: Op) -> Option<Route> {
-    let routes = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
-    routes
-        .as_ref()
-        .and_then(|known| known.get(&op.id()))
-        .copied()
 }
 
 /// Enters the session: ops of threads that include the key come to it.
@@ -179,24 +92,7 @@ impl Native {
         // SAFETY: the dispatcher passed the op to the fallback.
         let (name, overload) = unsafe { op.name() };
         let found = self.route.bind(py).call1((name, overload))?;
-        let (way, arguments, results, scalars, defaults, names) =
-            found.extract::<(String, usize, usize, u64, Vec<Option<f64>>, Vec<String>)>()?;
-        let route = match way.as_str() {
-            "run" => Route::Run,
-            "detach" => Route::Detach,
-            "decompose" => Route::Decompose,
-            // Ops are never undefined, but for those of a library that is being edited: the entries are few and small.
-            _ => Route::Session(Box::leak(Box::new(Arity {
-                arguments,
-                results,
-                scalars,
-                defaults,
-                names,
-            }))),
-        };
-        let mut routes = ROUTES.write().unwrap_or_else(PoisonError::into_inner);
-        routes.get_or_insert_default().insert(op.id(), route);
-        Ok(route)
+        Ok(Route::learn(op, found.extract()?))
     }
 
     /// Hands the call to the dispatch mode.
@@ -270,20 +166,6 @@ impl Drop for Dropped<'_> {
     }
 }
 
-/// Raises an error in the caller of the op.
-///
-/// # Safety
-/// Nothing that torch's unwinding skips is in use.
-unsafe fn raise(torch: &Torch, error: PyErr) -> ! {
-    ERROR.with_borrow_mut(|slot| *slot = Some(error));
-    if let Some(op) = RAISES.get() {
-        // SAFETY: the op takes and returns nothing, and has a kernel.
-        unsafe { torch.dispatcher.call_without_arguments(*op) }
-    }
-    // The op raises: there is no way to go on with a call that was refused.
-    std::process::abort()
-}
-
 /// The op that runs, told to the engine as not run if torch raises.
 struct Underway<'a> {
     held: Option<Held<'a>>,
@@ -320,17 +202,10 @@ pub(super) unsafe extern "C-unwind" fn fallback(
     };
     // SAFETY: the dispatcher's own argument.
     let id = unsafe { *op };
-    let (captures, paused, route) = THREAD.with(|thread| {
-        let (captures, paused) = (thread.captures.get(), thread.paused.get());
-        (captures, paused, thread.route_of(id))
-    });
+    let (captures, paused, route) = THREAD.with(|thread| thread.look(id));
     if captures {
-        CAPTURE.with_borrow_mut(|capture| {
-            if let Some(capture) = capture {
-                // SAFETY: the dispatcher's own arguments.
-                unsafe { note(capture, op, keys, stack) };
-            }
-        });
+        // SAFETY: the dispatcher's own arguments.
+        unsafe { capture::note(op, keys, stack) };
     }
     // What no dispatch mode sees is none of the session's business.
     let aside = captures || paused || dispatcher.modes_are_disabled() || !Gil::is_there();
@@ -575,42 +450,6 @@ unsafe fn take_in(
     }
 }
 
-/// Notes a call for the probe.
-///
-/// # Safety
-/// The dispatcher's own arguments.
-unsafe fn note(capture: &mut Capture, op: *const Op, keys: u64, stack: *const Stack) {
-    // SAFETY: as the caller promises; all values on the stack of a call that the probe makes are its arguments.
-    unsafe {
-        let (name, overload) = (*op).name();
-        let name = format!("{name}.{overload}");
-        let values = (*stack).all();
-        let header = capture.list.as_ref().and_then(|(at, items)| {
-            let (_, list) = values.get(*at)?.raw();
-            find_items(list, items)
-        });
-        let read = dispatcher::boxed().map_or_else(Vec::new, |boxed| {
-            values.iter().map(|value| boxed.show(value)).collect()
-        });
-        let raw = values.iter().map(Value::raw).collect();
-        let tensor = capture.tensor.and_then(|at| values.get(at));
-        capture.seen.push(Seen {
-            name: name.clone(),
-            raw,
-            header,
-            read,
-            words: tensor.map_or_else(Vec::new, |value| words(value).to_vec()),
-        });
-        if capture.raising {
-            let _ = RAISES.set(*op);
-        }
-        if let (Some(torch), Some(watcher)) = (Torch::get(), capture.watcher.as_mut()) {
-            let op = *op;
-            watcher(torch, &name, &Dispatched { op, keys, values });
-        }
-    }
-}
-
 /// Puts the fallback on the dispatcher; see [`set_up`](crate::ffi::dispatcher::set_up).
 #[pyfunction]
 pub fn register_native(keys: Keys, libraries: Libraries, redispatch: usize) -> PyResult<()> {
@@ -626,27 +465,12 @@ pub fn describe_boxed(boxed: Boxed) {
     unsafe { dispatcher::set_boxed(boxed) }
 }
 
-/// Has this thread's ops come to the fallback, or not any more.
-#[pyfunction]
-pub fn include_native(on: bool) {
-    if let Some(dispatcher) = dispatcher::dispatcher() {
-        dispatcher.include(on);
-    }
-}
-
-/// Keeps this thread's ops from the session, or not any more, and says whether they were kept before. Unlike
-/// [`include_native`], it does not change the thread's dispatch keys, which guards of compiled code compare.
-#[pyfunction]
-pub fn pause_native(on: bool) -> bool {
-    THREAD.with(|thread| thread.paused.replace(on))
-}
-
 /// Whether ops that this thread calls now reach the session natively.
 #[pyfunction]
 pub fn reaches_session() -> bool {
     let seen = |at: &Dispatcher| at.is_reached() && !at.modes_are_disabled();
     dispatcher::dispatcher().is_some_and(seen)
-        && !THREAD.with(|thread| thread.paused.get())
+        && !THREAD.with(Thread::is_paused)
         && active().is_some()
 }
 
@@ -662,61 +486,4 @@ pub fn is_leaf(tensor: usize) -> Option<bool> {
     let (dispatcher, boxed) = (dispatcher::dispatcher()?, dispatcher::boxed()?);
     // SAFETY: the probe holds the tensor.
     Some(unsafe { dispatcher.is_leaf(&boxed.tensor_at(tensor)) })
-}
-
-/// The probe's view of an op that came to the fallback.
-#[derive(IntoPyObject)]
-pub struct Seen {
-    /// The op.
-    name: String,
-    /// Tags and payloads of the arguments.
-    raw: Vec<(u32, u64)>,
-    /// The offset of a list's items.
-    header: Option<usize>,
-    /// The arguments as the fallback reads them.
-    read: Vec<String>,
-    /// The first words of a tensor.
-    words: Vec<u64>,
-}
-
-/// Calls a function and lists the ops that come to the fallback meanwhile. No op reaches a session meanwhile on this
-/// thread. `list` is the position of a list and its items, `tensor` that of a tensor. With `raising` the op is the one
-/// that raises from now on.
-#[pyfunction]
-#[pyo3(signature = (call, list=None, tensor=None, raising=false))]
-pub fn capture_native(
-    call: &Bound<'_, PyAny>,
-    list: Option<(usize, Vec<i64>)>,
-    tensor: Option<usize>,
-    raising: bool,
-) -> PyResult<Vec<Seen>> {
-    let capture = Capture {
-        list,
-        tensor,
-        raising,
-        ..Capture::default()
-    };
-    Ok(captured(call, capture)?.seen)
-}
-
-/// Calls a function while the ops that come to the fallback are captured.
-pub(super) fn captured(call: &Bound<'_, PyAny>, capture: Capture) -> PyResult<Capture> {
-    CAPTURE.with_borrow_mut(|captured| *captured = Some(capture));
-    THREAD.with(|thread| thread.captures.set(true));
-    include_native(true);
-    let called = call.call0();
-    include_native(false);
-    THREAD.with(|thread| thread.captures.set(false));
-    let captured = CAPTURE.with_borrow_mut(Option::take);
-    called?;
-    Ok(captured.unwrap_or_default())
-}
-
-/// Raises the error that the fallback met on this thread.
-#[pyfunction]
-pub fn raise_native() -> PyResult<()> {
-    match ERROR.with_borrow_mut(Option::take) {
-        Some(error) => Err(error),
-        None => Ok(()),
-    }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use super::native::{captured, Capture, Watcher};
+use super::capture::{captured, Capture, Watcher};
 use crate::call::stacked::{Arity, Stacked};
 use crate::call::template::{Differing, Dispatched, Template};
 use crate::call::view::Number;

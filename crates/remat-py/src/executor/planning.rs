@@ -162,8 +162,8 @@ fn plan_within(
 const ARENA_PLANS: u32 = 4;
 
 /// Plans a step, and where its blocks lie. Where the arena does not hold them, the step is planned within fewer bytes,
-/// by as much as is missing. If that comes to nothing, the last plan is followed. Blocks that find no place are placed
-/// as they come.
+/// by as much as is missing. If that comes to nothing, the plan that misses the fewest bytes is followed. Blocks that
+/// find no place are placed as they come.
 fn plan_in_arena(
     recorded: &Recorded,
     arena: &ArenaInUse,
@@ -172,13 +172,12 @@ fn plan_in_arena(
 ) -> Result<(StepPlan, Guide), StepError> {
     let learned = Learned::in_arena(recorded);
     let mut budget = arena.free_bytes();
-    let mut last = None;
+    let mut best: Option<(u64, (StepPlan, Guide))> = None;
     for _ in 0..ARENA_PLANS {
-        let planned = plan_within(&learned, recorded, Bytes(budget), seed, stop);
-        let (plan, guide) = match (planned, last.take()) {
-            (Ok(planned), _) => planned,
-            (Err(_), Some(last)) => return Ok(last),
-            (Err(none), None) => return Err(none),
+        let (plan, guide) = match plan_within(&learned, recorded, Bytes(budget), seed, stop) {
+            Ok(planned) => planned,
+            Err(none) if best.is_none() => return Err(none),
+            Err(_) => break,
         };
         let guide = learned.place(&plan, guide, arena);
         let bytes = guide.places().map_or(0, |places| places.bytes());
@@ -187,9 +186,11 @@ fn plan_in_arena(
         }
         let peak = plan.peak_bytes.min(budget);
         budget = peak.saturating_sub((bytes - arena.bytes).max(peak / 200));
-        last = Some((plan, guide));
+        if best.as_ref().is_none_or(|&(fewest, _)| bytes < fewest) {
+            best = Some((bytes, (plan, guide)));
+        }
     }
-    last.ok_or(StepError::TooLarge)
+    best.map(|(_, planned)| planned).ok_or(StepError::TooLarge)
 }
 
 /// The replays of policies that are known to do well, where they meet the budget.

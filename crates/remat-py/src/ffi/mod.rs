@@ -10,6 +10,7 @@ pub mod errors;
 pub mod fastcall;
 pub mod generator;
 pub mod gil;
+pub mod instances;
 pub mod layout;
 pub mod owned;
 pub mod settings;

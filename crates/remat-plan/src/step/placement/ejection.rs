@@ -128,6 +128,10 @@ impl Search {
                 self.place_one(end);
             }
         }
+        // The last move may have completed one.
+        if self.unplaced.is_empty() {
+            self.keep();
+        }
         self.restore();
     }
 

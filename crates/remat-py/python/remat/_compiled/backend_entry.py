@@ -6,6 +6,7 @@ source tree on the path has no entry points. This module gives them to :mod:`imp
 
 from __future__ import annotations
 
+import pkgutil
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -27,13 +28,24 @@ def backend(gm: Any, inputs: Any, **options: Any) -> Any:
 def announce() -> None:
     """Has ``torch.compile(.., backend="remat")`` find the backend, whether torch was imported before or after."""
     sys.meta_path.append(_SourceTree)  # type: ignore[arg-type]
-    if "torch._dynamo" not in sys.modules:
+    if not _may_have_been_read():
         return
-    # Torch may have read the entry points before. Both functions are documented for other backends.
+    # Both functions are documented for other backends.
     from torch._dynamo import list_backends, register_backend
 
     if NAME not in list_backends():
         register_backend(backend, name=NAME)
+
+
+def _may_have_been_read() -> bool:
+    """Whether torch may have read the entry points. It imports all of its own backends first, which takes half a
+    second: a program that does not compile, but whose optimizer loaded Dynamo, does not wait for that.
+    """
+    package = "torch._dynamo.backends"
+    if package not in sys.modules:
+        return False
+    modules = (module.name for module in pkgutil.iter_modules(sys.modules[package].__path__))
+    return all(f"{package}.{name}" in sys.modules for name in modules if not name.startswith("_"))
 
 
 class _SourceTree:

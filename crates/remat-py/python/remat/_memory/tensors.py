@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .. import _native
 from .._torch_internals import eager
 
 
@@ -19,8 +20,8 @@ def tensors(value: Any) -> list[torch.Tensor]:
 def live_tensors() -> list[torch.Tensor]:
     """Every tensor with a storage that Python can reach, gradients included; of sparse tensors, their parts."""
     found = []
-    for value in gc.get_objects():
-        if not issubclass(type(value), torch.Tensor) or eager.classify(type(value)) not in (0, 3):
+    for value in _native.instances(gc.get_objects(), torch.Tensor):
+        if eager.classify(type(value)) not in (0, 3):
             continue
         found.append(value)
         if value.is_leaf and value.grad is not None:

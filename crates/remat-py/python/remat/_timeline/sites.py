@@ -94,7 +94,7 @@ def _is_programs(code: CodeType) -> bool:
 
 def has_optimizers() -> bool:
     """Whether the program has an optimizer."""
-    return any(issubclass(type(value), torch.optim.Optimizer) for value in gc.get_objects())
+    return bool(_native.instances(gc.get_objects(), torch.optim.Optimizer))
 
 
 def state_of(optimizer: torch.optim.Optimizer) -> list[torch.UntypedStorage]:

@@ -1,0 +1,56 @@
+//! The ways of ops through the fallback, as Python describes them when they are first seen.
+
+use std::sync::{PoisonError, RwLock};
+
+use rustc_hash::FxHashMap;
+
+use crate::call::stacked::Arity;
+use crate::ffi::dispatcher::Op;
+
+/// The fallback's treatment of an op. It never changes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Route {
+    /// Runs as it is: it makes a view.
+    Run,
+    /// Runs as it is; autograd leaves gradients in leaves by it, which are pinned.
+    Detach,
+    /// Is passed on, and the ops that it is made of come here.
+    Decompose,
+    /// Is told to the session.
+    Session(&'static Arity),
+}
+
+/// A way by its name, and the schema: arguments, results, scalars among the arguments, defaults and names.
+pub(super) type Described = (String, usize, usize, u64, Vec<Option<f64>>, Vec<String>);
+
+static ROUTES: RwLock<Option<FxHashMap<usize, Route>>> = RwLock::new(None);
+
+impl Route {
+    /// The route of an op that was seen before.
+    pub(super) fn of(op: Op) -> Option<Route> {
+        let routes = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
+        let known = routes.as_ref()?;
+        known.get(&op.id()).copied()
+    }
+
+    /// Keeps the route of an op, as Python described it.
+    pub(super) fn learn(op: Op, described: Described) -> Route {
+        let (way, arguments, results, scalars, defaults, names) = described;
+        let route = match way.as_str() {
+            "run" => Route::Run,
+            "detach" => Route::Detach,
+            "decompose" => Route::Decompose,
+            // Ops are never undefined, but for those of a library that is being edited: the entries are few and small.
+            _ => Route::Session(Box::leak(Box::new(Arity {
+                arguments,
+                results,
+                scalars,
+                defaults,
+                names,
+            }))),
+        };
+        let mut routes = ROUTES.write().unwrap_or_else(PoisonError::into_inner);
+        routes.get_or_insert_default().insert(op.id(), route);
+        route
+    }
+}
