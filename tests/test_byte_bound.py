@@ -239,6 +239,7 @@ USUAL_CONVOLUTIONS = {
     "of each channel": ((8, 96, 28, 28), (96, 1, 3, 3), 1, 1),
     "of each channel, in steps": ((8, 96, 28, 28), (96, 1, 5, 5), 2, 2),
     "of each channel of one sample": ((1, 256, 56, 56), (256, 1, 3, 3), 1, 1),
+    "of an input smaller than the kernel": ((16, 256, 2, 2), (256, 256, 3, 3), 1, 1),
     "of single places": ((16, 128, 14, 14), (256, 128, 1, 1), 1, 0),
     "of single places, few samples": ((4, 512, 7, 7), (1024, 512, 1, 1), 1, 0),
 }

@@ -18,8 +18,8 @@ import torch
 _FORWARD, _BACKWARD = 1 << 16, 1 << 17
 # Weights of images, of up to 3 channels, have no blocks of channels; their gradients are summed in such copies.
 _IMAGE, _SUMS = 3, 6.2
-# Gradients of weights that are computed from columns instead take so many copies of them.
-_IN_COLUMNS = 6
+# Gradients of weights that are computed from columns instead take so many copies of them for each thread, and beside.
+_IN_COLUMNS, _BESIDE_COLUMNS = 4, 2
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,7 @@ class Usual:
 
     @property
     def _is_small(self) -> bool:
-        """Whether oneDNN leaves the gradient of the weight to columns, as the input is smaller than the kernel."""
-        extents = zip(self.x[2:], self.weight[2:], strict=True)
-        return any(side < extent and (extent > 3 or not _in_blocks_of_16()) for side, extent in extents)
+        return is_small(self.x[2:], self.weight[2:])
 
     @property
     def _result(self) -> int:
@@ -158,8 +156,14 @@ class Usual:
         if self._extent == 1 and self._steps:
             turned += self._inputs
         summed = int(sums * self._weights) + turned
-        in_columns = _IN_COLUMNS * 4 * prod(self.weight) - self._inputs - self._outputs
+        in_columns = (_IN_COLUMNS * self.threads + _BESIDE_COLUMNS) * 4 * prod(self.weight)
         return max(summed, in_columns) if self.groups > 1 or self._is_beyond or self._is_small else summed
+
+
+def is_small(sides: Sequence[int], extents: Sequence[int]) -> bool:
+    """Whether oneDNN leaves the gradient of the weight to columns, as the input is smaller than the kernel."""
+    both = zip(sides, extents, strict=True)
+    return any(side < extent and (extent > 3 or not _in_blocks_of_16()) for side, extent in both)
 
 
 @functools.cache
