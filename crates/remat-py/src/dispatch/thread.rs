@@ -1,4 +1,4 @@
-//! What the fallback asks of its thread for each op.
+//! The state of a thread that the fallback asks for at each op.
 
 use std::cell::Cell;
 
