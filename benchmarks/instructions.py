@@ -5,7 +5,8 @@
 
 A step runs plain and within each budget, each in a process of its own. Counts differ by less than 1% from run to run
 and do not depend on what else the machine does, so two builds can be told apart that times cannot. They do not show
-what waits for memory.
+what waits for memory; `--caches` counts misses, too, in caches of 32 KiB for instructions and for data and of 512 KiB
+for both.
 
 Without `--models` the step is one of 20 small layers. A budget of 70 is the bytes at rest and 70% of the span from
 there to the peak. Its steps are counted as they are planned: a process without valgrind makes the plan first and leaves
@@ -106,17 +107,27 @@ def within(model: str, budget: str, given: int, steps: int) -> None:
     print("found", after.ops - before.ops, after.recomputed - before.recomputed, unrecorded)
 
 
+# Of all that valgrind counts, by place: misses of instructions, and misses of the larger cache by whoever.
+CODE_MISSES, LAST_MISSES = (3,), (6, 7, 8)
+CACHES = ["--cache-sim=yes", "--I1=32768,8,64", "--D1=32768,8,64", "--LL=524288,8,64"]
+
+
 @dataclass(frozen=True)
 class Counted:
     """Some steps, counted."""
 
-    instructions: int
+    #: Instructions, and what else was counted.
+    events: list[int]
     ops: int
     recomputed: int
     unrecorded: int
 
+    def sum(self, places: tuple[int, ...]) -> int:
+        """The sum of some events."""
+        return sum(self.events[place] for place in places)
 
-def count(model: str, budget: str, steps: int) -> Counted:
+
+def count(model: str, budget: str, steps: int, caches: bool) -> Counted:
     """Counts the instructions of the steps, and their ops where the session counts them."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "REMAT_CACHE": str(Path(folder) / "plans")}
@@ -130,13 +141,14 @@ def count(model: str, budget: str, steps: int) -> Counted:
                 raise SystemExit(f"{model} at {budget}%: {(first.stderr.strip().splitlines() or ['failed'])[-1]}")
         valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
         valgrind.append(f"--callgrind-out-file={Path(folder) / 'out'}")
-        command = [*valgrind, *inner, "--steps", str(steps)]
+        command = [*valgrind, *(CACHES if caches else []), *inner, "--steps", str(steps)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    found = re.search(r"Collected : (\d+)", done.stderr)
+    found = re.search(r"Collected : ([\d ]+)", done.stderr)
     if done.returncode != 0 or found is None:
         raise SystemExit(f"valgrind failed: {done.stderr.strip().splitlines()[-1:]}")
     ops = re.search(r"^found (\d+) (\d+) (\d+)$", done.stdout, re.MULTILINE)
-    return Counted(int(found[1]), *(int(number) for number in ops.groups())) if ops else Counted(int(found[1]), 0, 0, 0)
+    events = [int(number) for number in found[1].split()]
+    return Counted(events, *(int(number) for number in ops.groups())) if ops else Counted(events, 0, 0, 0)
 
 
 HEADER = [
@@ -158,6 +170,7 @@ def main() -> int:
     parser.add_argument("--budgets", default="ample", help="ample, or percents such as 70,45 (default ample)")
     parser.add_argument("--steps", type=int, default=10, help="steps that are counted (default 10)")
     parser.add_argument("--quick", action="store_true", help="one step")
+    parser.add_argument("--caches", action="store_true", help="count misses of caches, too; takes twice as long")
     parser.add_argument("--within", help=argparse.SUPPRESS)
     parser.add_argument("--bytes", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -176,15 +189,18 @@ def main() -> int:
     if shutil.which("valgrind") is None:
         raise SystemExit("valgrind is not there: install it (apt-get install valgrind)")
     steps = 1 if given.quick else given.steps
-    print(heading(HEADER), flush=True)
+    misses = {"instructions missed": CODE_MISSES, "missed beyond 512 KiB": LAST_MISSES} if given.caches else {}
+    print(heading([*HEADER, *(f"{title}, thousand: {way}" for title in misses for way in ("plain", "within"))]))
     for model in models:
-        plain = count(model, "plain", steps).instructions
+        usual = count(model, "plain", steps, given.caches)
+        plain = usual.events[0]
         for budget in budgets:
-            it = count(model, budget, steps)
-            ops = it.ops // steps
-            numbers = [f"{plain / steps / 1e6:.2f}", f"{it.instructions / steps / 1e6:.2f}"]
-            numbers += [f"{it.instructions / plain:.3f}", f"{(it.instructions - plain) / max(it.ops, 1):.0f}"]
+            it = count(model, budget, steps, given.caches)
+            ops, all_of_it = it.ops // steps, it.events[0]
+            numbers = [f"{plain / steps / 1e6:.2f}", f"{all_of_it / steps / 1e6:.2f}"]
+            numbers += [f"{all_of_it / plain:.3f}", f"{(all_of_it - plain) / max(it.ops, 1):.0f}"]
             numbers += [str(it.recomputed // steps), str(it.unrecorded // steps)]
+            numbers += [f"{way.sum(at) / steps / 1e3:.0f}" for at in misses.values() for way in (usual, it)]
             shown = budget if budget == "ample" else f"{budget}%"
             print(line([model, shown, str(ops), *numbers]), flush=True)
     return 0

@@ -52,6 +52,8 @@ pub(super) unsafe fn note(op: *const Op, keys: u64, stack: *const Stack) {
 }
 
 impl Capture {
+    /// Notes a call.
+    ///
     /// # Safety
     /// As for [`note`].
     unsafe fn note(&mut self, op: *const Op, keys: u64, stack: *const Stack) {
