@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -223,3 +225,17 @@ def test_the_program_may_profile_any_part_of_a_step() -> None:
         torch.ones(4) + 1
     assert backward.events() and after.events()
     assert not torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("of", ["a module", "a function"])
+def test_what_was_refused_is_freed(of: str) -> None:
+    def refused() -> list[weakref.ref[Any]]:
+        model = Terms(lambda x, a, b: (a + b).sin() * x, *vectors(2))
+        with pytest.raises(remat.BudgetError):
+            remat.compile(model if of == "a module" else lambda x: model(x), budget=room(1))(torch.ones(1))
+        return [weakref.ref(it) for it in (model, *model.terms)]
+
+    references = refused()
+    torch._dynamo.reset()
+    gc.collect()
+    assert [it() for it in references] == [None] * len(references)

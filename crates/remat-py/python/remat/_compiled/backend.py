@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -115,36 +117,60 @@ def compile(model: Callable[..., Any], budget: Budget | None = None, **options: 
         raise ValueError(f"{type(model).__name__} cannot be called: expected a module or a function")
     report = Report()
     if budget is None:
-        return _handle(model, lambda: torch.compile(model, backend=Backend(report), **options), report, None)
+        return _handle(model, lambda function: torch.compile(function, backend=Backend(report), **options), report)
     device = _device_of(model)
     limit = Limit(bytes_of(budget, device), device, report)
     current: list[Backend] = []
 
-    def fresh() -> Any:
+    def fresh(function: Callable[..., Any]) -> Any:
         for backend in current:
             backend.retire()
             report.restart()
         current[:] = [Backend(report, limit)]
-        return torch.compile(model, backend=current[0], **options)
+        return torch.compile(function, backend=current[0], **options)
 
     return _handle(model, fresh, report, limit)
 
 
-def _handle(model: Callable[..., Any], fresh: Callable[[], Any], report: Report, limit: Limit | None) -> Any:
-    """A compiled module for a module, a function for a function; ``limit`` may have it compiled anew."""
-    current = [fresh()]
+@dataclass
+class _Code:
+    """A function, and what runs in its place."""
+
+    function: Callable[..., Any]
+    run: Callable[..., Any]
+
+
+def _handle(
+    model: Callable[..., Any],
+    fresh: Callable[[Callable[..., Any]], Any],
+    report: Report,
+    limit: Limit | None = None,
+) -> Any:
+    """A compiled module for a module, a function for a function; ``limit`` may have it compiled anew.
+
+    A backend that raises is never freed by torch. It therefore does not hold the model, by way of its limit.
+    """
     if isinstance(model, nn.Module):
-        compiled = current[0]
+        compiled = fresh(model)
         compiler.exchange(compiled, compiled)
-        change = lambda: compiler.exchange(compiled, fresh())  # noqa: E731
+        module = weakref.ref(compiled)
+
+        def change() -> None:
+            if (alive := module()) is not None:
+                compiler.exchange(alive, fresh(alive._orig_mod))
     else:
+        code = _Code(model, fresh(model))
+        held = weakref.ref(code)
 
         @compiler.plainly
         @functools.wraps(model)
         def compiled(*args: Any, **kwargs: Any) -> Any:
-            return current[0](*args, **kwargs)
+            return code.run(*args, **kwargs)
 
-        change = lambda: current.__setitem__(0, fresh())  # noqa: E731
+        def change() -> None:
+            if (alive := held()) is not None:
+                alive.run = fresh(alive.function)
+
     if limit is not None:
         limit.on_change = change
     # A compiled module looks up attributes in the module; the report is its own.
