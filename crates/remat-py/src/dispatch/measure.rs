@@ -1,7 +1,5 @@
 //! Calling an op, timing it and measuring its workspace while its signature is new.
 
-use std::time::Instant;
-
 use pyo3::prelude::*;
 use remat_core::Bytes;
 
@@ -9,6 +7,7 @@ use super::state::State;
 use crate::call::invocation::Invocation;
 use crate::call::signature::{Signature, SAMPLES};
 use crate::ffi::errors::as_torch_raises;
+use crate::ffi::thread::CallClock;
 use crate::tracking::devices::PLACED;
 
 /// An op's result, and its cost in nanoseconds.
@@ -16,8 +15,8 @@ type Timed<'py> = (Bound<'py, PyAny>, u64);
 
 /// A measurement of time under way.
 enum Started {
-    /// By the processor's clock, as the processor runs the op.
-    Here(Instant),
+    /// By the time of the processors that run the op.
+    Here(CallClock),
     /// By the clock of the device that runs it: the function that ends the measurement.
     OnDevice(Py<PyAny>),
 }
@@ -26,14 +25,14 @@ impl Started {
     fn of(py: Python<'_>, clock: Option<Py<PyAny>>) -> PyResult<Started> {
         Ok(match clock {
             Some(clock) => Started::OnDevice(clock.call0(py)?),
-            None => Started::Here(Instant::now()),
+            None => Started::Here(CallClock::start()),
         })
     }
 
     /// Nanoseconds since then.
     fn elapsed(self, py: Python<'_>) -> PyResult<u64> {
         match self {
-            Started::Here(instant) => Ok(instant.elapsed().as_nanos() as u64),
+            Started::Here(clock) => Ok(clock.nanoseconds()),
             Started::OnDevice(stop) => stop.call0(py)?.extract(py),
         }
     }
@@ -75,11 +74,11 @@ impl State {
         signature: &mut Signature,
         in_use_before: Bytes,
     ) -> PyResult<Timed<'py>> {
-        let started = Instant::now();
+        let started = CallClock::start();
         self.in_use_before = Some(in_use_before);
         let result = self.lending(call.py(), || call.call())?;
         self.in_use_before = None;
-        let cost = started.elapsed().as_nanos() as u64;
+        let cost = started.nanoseconds();
         let workspace = self.workspace_since(in_use_before);
         signature.workspace = Bytes(workspace.max(self.rng_bytes(call)));
         signature.measured = true;

@@ -1,6 +1,8 @@
-//! The processor time of a thread, and its priority.
+//! The processor time of a thread, what a call costs by it, and the priority of a thread.
 
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// How much a thread that may wait is nicer than others: it gets a tenth of a core that another thread wants too.
 const NICE: libc::c_int = 10;
@@ -20,14 +22,66 @@ fn niceness() -> libc::c_int {
 
 /// Processor time of the calling thread so far.
 pub fn processor_time() -> Duration {
+    // Where there is no such clock the time stays 0.
+    read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
+}
+
+fn read(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: the pointer is to a `timespec` of this frame, all that the call writes to. Where there is no such clock
-    // the time stays 0.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    // SAFETY: the pointer is to a `timespec` of this frame, all that the call writes to.
+    let failed = unsafe { libc::clock_gettime(clock, &mut time) } != 0;
+    (!failed).then(|| Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
+/// Measures the cost of a call on the CPU, without the time for which other programs keep it from the processor.
+pub struct CallClock {
+    since: Instant,
+    thread: Option<Duration>,
+    process: Option<Duration>,
+}
+
+impl CallClock {
+    /// Measures from now on.
+    pub fn start() -> CallClock {
+        CallClock {
+            process: read(libc::CLOCK_PROCESS_CPUTIME_ID),
+            thread: read(libc::CLOCK_THREAD_CPUTIME_ID),
+            since: Instant::now(),
+        }
+    }
+
+    /// The cost of what the calling thread did since then, in nanoseconds.
+    pub fn nanoseconds(&self) -> u64 {
+        let wall = self.since.elapsed();
+        let passed = |clock, before: Option<Duration>| Some(read(clock)?.saturating_sub(before?));
+        let thread = passed(libc::CLOCK_THREAD_CPUTIME_ID, self.thread);
+        let process = passed(libc::CLOCK_PROCESS_CPUTIME_ID, self.process);
+        let cost = match (thread, process) {
+            (Some(thread), Some(process)) => cost_of(wall, thread, process, cores()),
+            _ => wall,
+        };
+        u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The cost of a call by the clock on the wall and by processor time, that of the calling thread and of all threads.
+///
+/// The calling thread takes part in what torch computes on several, and computes for as long as any of them. Where it
+/// waits for threads that compute alone, these are at least as many as fit on the cores.
+fn cost_of(wall: Duration, thread: Duration, process: Duration, cores: u32) -> Duration {
+    thread.max(process / cores).min(wall)
+}
+
+/// Processors that this process may use.
+fn cores() -> u32 {
+    static CORES: OnceLock<u32> = OnceLock::new();
+    *CORES.get_or_init(|| {
+        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+        u32::try_from(cores).unwrap_or(u32::MAX)
+    })
 }
 
 #[cfg(test)]
@@ -47,5 +101,27 @@ mod tests {
         });
         assert_eq!(nicer.join().ok(), Some(NICE.max(before)));
         assert_eq!(niceness(), before);
+    }
+
+    #[test]
+    fn waiting_for_the_processor_costs_nothing() {
+        let ms = Duration::from_millis;
+        let quiet = [
+            cost_of(ms(4), ms(4), ms(4), 2),
+            cost_of(ms(4), ms(4), ms(8), 2),
+        ];
+        assert_eq!(quiet, [ms(4); 2], "on one thread, and on two");
+        assert_eq!(
+            cost_of(ms(4), ms(0), ms(8), 2),
+            ms(4),
+            "on threads of its own"
+        );
+        let busy = [
+            cost_of(ms(30), ms(4), ms(4), 2),
+            cost_of(ms(30), ms(4), ms(8), 2),
+            cost_of(ms(30), ms(0), ms(8), 2),
+        ];
+        assert_eq!(busy, [ms(4); 3], "beside another program");
+        assert_eq!(cost_of(ms(1), ms(1), ms(9), 2), ms(1), "beside own threads");
     }
 }

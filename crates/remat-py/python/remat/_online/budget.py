@@ -46,8 +46,9 @@ class budget:
       already and lie outside of it; evictions there free blocks side by side (Zhang et al. 2023, Coop). The allocator
       must be preloaded: ``remat run --pool arena``, or ``LD_PRELOAD`` with :func:`remat.arena_library`.
 
-    - ``costs`` says what an op costs that is weighed for eviction: its time as ``"measured"``, or as reckoned from the
-      ``"bytes"`` of its arguments and results, so that two runs of a program evict the same.
+    - ``costs`` says what an op costs that is weighed for eviction: its time as ``"measured"`` (processor time on the
+      CPU), or as reckoned from the ``"bytes"`` of its arguments and results, so that two runs of a program evict the
+      same.
     - ``plan="auto"`` looks for steps that repeat and recompute, plans them in the background, and follows the plan from
       then on, wherever the program does what it did before; ``"off"`` leaves all to the policy. By default it is
       ``"auto"``, and ``"off"`` for a run that names a ``policy``, and with ``costs="bytes"``. Plans are kept in the
