@@ -181,7 +181,7 @@ TRAIN = """
 import torch
 model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(8)))
 for step in range(6):
-    loss = model(torch.randn(64, 32)).square().mean()
+    loss = model(torch.randn(256, 32)).square().mean()
     loss.backward()
 """
 

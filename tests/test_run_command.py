@@ -154,9 +154,10 @@ def test_a_report_for_programs(tmp_path: Path) -> None:
     assert 0 < told["peak"] <= told["budget"]
     assert told["evictions"] > 0
     assert told["slowdown"] >= 1
-    parts = [told[f"{part}_seconds"] for part in ("recompute", "decide", "watch")]
+    natively = told["dispatch"] == "native"
+    assert (told["watch_seconds"] is not None, "watching" in ended.err) == (natively, natively)
+    parts = [told[f"{part}_seconds"] or 0 for part in ("recompute", "decide", "watch")]
     assert 0 < sum(parts) < told["seconds"]
-    assert "watching" in ended.err
 
 
 ENDS = {"exit": "raise SystemExit(3)", "error": "raise KeyError('no data')", "done": "raise SystemExit"}
@@ -346,6 +347,7 @@ def test_an_interrupt_during_an_op_that_python_sees_is_not_lost(tmp_path: Path) 
         torch.set_num_threads(1)
         lost, dropped, size = 0, 0, 300
         with remat.budget("4GiB"):
+            modes = torch._C._len_torch_dispatch_stack()
             for number in range(100):
                 fired = False
                 try:
@@ -358,7 +360,7 @@ def test_an_interrupt_during_an_op_that_python_sees_is_not_lost(tmp_path: Path) 
                     lost += 1
                 except Came:
                     pass
-                assert torch._C._len_torch_dispatch_stack() == 0, number
+                assert torch._C._len_torch_dispatch_stack() == modes, number
         print("lost", lost - dropped)
         """,
     )

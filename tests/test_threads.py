@@ -235,5 +235,5 @@ UNHELD = """
 @needs(WATCHING)
 def test_ops_of_known_forms_take_no_gil(tmp_path: Path) -> None:
     """A thread runs ops of known forms to their end while another one keeps the GIL."""
-    ended = ran_warm([*PYTHON, program(tmp_path, UNHELD)])
+    ended = ran_warm(["env", "REMAT_DISPATCH=native", *PYTHON, program(tmp_path, UNHELD)])
     assert ended.code == 0, ended.err
