@@ -26,6 +26,7 @@ pub fn processor_time() -> Duration {
     read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or_default()
 }
 
+/// The time of a clock; `None` where there is no such clock.
 fn read(clock: libc::clockid_t) -> Option<Duration> {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -69,8 +70,8 @@ impl CallClock {
 
 /// The cost of a call by the clock on the wall and by processor time, that of the calling thread and of all threads.
 ///
-/// The calling thread takes part in what torch computes on several, and computes for as long as any of them. Where it
-/// waits for threads that compute alone, these are at least as many as fit on the cores.
+/// Where torch computes on several threads, the calling one takes part, and computes for as long as any other. Where an
+/// op leaves its work to threads of its own, and the calling one waits, these are taken to fill the cores.
 fn cost_of(wall: Duration, thread: Duration, process: Duration, cores: u32) -> Duration {
     thread.max(process / cores).min(wall)
 }
