@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from native import needed
 from process import PYTHON, program, ran
 
 # One op is kept from the processor, as other programs keep it on a busy machine; the other computes.
@@ -39,7 +40,7 @@ with remat.budget("64MiB", trace=sys.argv[1]):
 """
 
 
-@pytest.mark.parametrize("way", ["native", "python"])
+@pytest.mark.parametrize("way", [pytest.param("native", marks=needed), "python"])
 def test_an_op_costs_the_time_for_which_it_computes(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_DISPATCH", way)
     trace = tmp_path / "step.trace"
