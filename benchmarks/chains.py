@@ -1,12 +1,15 @@
-"""Time against true peak for chains: plain, `checkpoint_sequential`, plans by strategy, and the online engine.
+"""Time against true peak for chains: plain, `checkpoint_sequential`, plans by strategy, and `remat.budget`.
 
-    python benchmarks/chains.py [--quick] [--rounds N] [--models resnet50,resnet101,densenet,transformer] [--json FILE]
+    python benchmarks/chains.py [--quick] [--rounds N] [--models resnet50,resnet101,densenet,transformer]
+        [--ways revolve,persistent,floating,online,planned] [--json FILE]
 
-All runs of a model take turns in one process, in an order that is reversed every round; times are medians of a step
-(forward, backward), peaks are the allocator's (`true_peak.py`), taken in runs of their own. Plans get the peaks of
-`checkpoint_sequential` and shares of plain's as budgets. At the end stands the throughput gained over the best
-`checkpoint_sequential` point at its peak. The exit code is 1 if a loss differs from plain's or a peak exceeds its
-budget.
+`remat.budget` runs online, and planned: by a plan of the whole step that it made in a run before.
+
+All runs of a model take turns in one process, in an order that is reversed every round; times are medians of the
+processor time of a step (forward, backward), peaks are the allocator's (`true_peak.py`), taken in runs of their own.
+Plans get the peaks of `checkpoint_sequential` and shares of plain's as budgets. At the end stands the throughput gained
+over each `checkpoint_sequential` point at its peak, and what would be gained if a step took no longer than the least
+that any schedule of its ops recomputes. The exit code is 1 if a loss differs from plain's or a peak exceeds its budget.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from math import isqrt
 from pathlib import Path
 from statistics import geometric_mean, median
+from time import process_time
 
 import remat
 import torch
@@ -32,6 +38,11 @@ from true_peak import resident_bytes, true_peak
 from workloads import GPT
 
 STRATEGIES = ("revolve", "persistent", "floating")
+WAYS = (*STRATEGIES, "online", "planned")
+#: Steps within a budget before those that are timed: workspaces and costs are known by then, and a plan is followed.
+WARMUP = 4
+#: Steps after which nobody waits for a plan any more, and steps as planned after which its trial is over.
+PATIENCE, SETTLED = 200, 30
 SHARES = (0.7, 0.35)
 
 
@@ -42,7 +53,10 @@ class Contender:
     label: str
     step: Callable[[], float] | None
     budget: int | None = None
-    online: bool = False
+    #: What `remat.budget` is given as its plan; ``None`` for runs outside of it.
+    plan: str | None = None
+    #: The least time that any schedule takes, over that of the step's ops.
+    least: float | None = None
     peak: int | None = None
     seconds: list[float] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
@@ -59,6 +73,7 @@ class Row:
     peak: int | None
     ms_per_step: float | None
     time_over_plain: float | None
+    least_over_plain: float | None
     failure: str | None
 
 
@@ -66,20 +81,30 @@ def main() -> int:
     """Measures, prints, and answers with the exit code."""
     args = arguments()
     keep_freed_blocks()
+    # Plans of earlier runs would be followed.
+    os.environ["REMAT_CACHE"] = "off"
     torch.set_num_threads(args.threads)
     print("machine: " + ", ".join(f"{name} {value}" for name, value in machine("cpu").items()), flush=True)
     rows: list[Row] = []
-    gains: list[float] = []
+    ways = args.ways.split(",")
+    gains: dict[str, list[float]] = {}
     broken = 0
     for name, chain, x in models(args.models.split(","), args.quick):
-        contenders = measured(chain, x, args.rounds, args.steps)
+        with tempfile.TemporaryDirectory() as folder:
+            contenders = measured(chain, x, args.rounds, args.steps, ways, Path(folder))
         shown = [row(name, contender, contenders[0]) for contender in contenders]
         print(f"\n### {name}: {len(chain)} stages\n\n{rows_table(shown)}", flush=True)
-        found = gains_over_periodic(contenders)
-        if found:
-            gains.append(found[0])
-            print(f"\nThroughput at the peak of the best checkpoint_sequential point: {found[0] - 1:+.1%}", flush=True)
-            print(f"On average over the peaks of all its points: {geometric_mean(found) - 1:+.1%}", flush=True)
+        for way in ("persistent", "planned"):
+            found = gains_over_periodic(contenders, way)
+            if not found:
+                continue
+            mean, possible = (geometric_mean(values) - 1 for values in zip(*found, strict=True))
+            gains.setdefault(way, []).extend(gain for gain, _ in found)
+            print(f"\nThroughput over checkpoint_sequential, {way}:")
+            print(f"at the peak of its fastest point {found[0][0] - 1:+.1%}", flush=True)
+            print(f"on average over the peaks of all its points {mean:+.1%}", flush=True)
+            if way == "planned":
+                print(f"if steps took no longer than the bound {possible:+.1%}", flush=True)
         print(f"\n{smallest_peaks(contenders)}", flush=True)
         rows += shown
         for contender in contenders:
@@ -90,8 +115,8 @@ def main() -> int:
                 print(f"{name}, {contender.label}: {'another loss' if wrong else 'above its budget'}", file=sys.stderr)
         del contenders, chain, x
         gc.collect()
-    if gains:
-        print(f"\nGeometric mean of the gains: {geometric_mean(gains) - 1:+.1%}")
+    for way, found in gains.items():
+        print(f"\nMean over all points of all models, {way}: {geometric_mean(found) - 1:+.1%}")
     if args.json:
         args.json.write_text("".join(json.dumps(asdict(each)) + "\n" for each in rows))
     return 1 if broken else 0
@@ -105,6 +130,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2, help="steps under the clock in a turn, after one that is not")
     parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads")
     parser.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--ways", default=",".join(WAYS), help=f"beside checkpoint_sequential, of {', '.join(WAYS)}")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row as a line of JSON")
     return parser.parse_args()
 
@@ -215,8 +241,10 @@ MODELS: dict[str, Callable[[bool], tuple[str, nn.Sequential, Tensor]]] = {
 }
 
 
-def measured(chain: nn.Sequential, x: Tensor, rounds: int, steps: int) -> list[Contender]:
-    """Plain first; then all others, with what was seen of each."""
+def measured(
+    chain: nn.Sequential, x: Tensor, rounds: int, steps: int, ways: list[str], folder: Path
+) -> list[Contender]:
+    """Plain first; then all others, with what was seen of each. Plans are kept in a folder meanwhile."""
     plain = Contender("plain", stepper(chain, chain, x))
     observe_peak(plain)
     base = resident_bytes()
@@ -230,21 +258,26 @@ def measured(chain: nn.Sequential, x: Tensor, rounds: int, steps: int) -> list[C
         observe_peak(contenders[-1])
     points = [(f"at {it.label.split(', ')[1]}", it.peak) for it in contenders[1:] if it.peak is not None]
     points += [(f"{share:.0%}", base + int(share * (plain.peak - base))) for share in SHARES]
+    strategies = [way for way in ways if way in STRATEGIES]
+    least = {strategy: smallest(chain, x, strategy) for strategy in strategies}
+    if least:
+        points.append(("at the smallest of these", min(least.values())))
     for label, budget in points:
-        for strategy in STRATEGIES:
-            contenders.append(planned(f"{strategy} {label}", chain, x, budget, strategy))
-        contenders.append(online(f"remat.budget {label}", chain, x, budget))
-    least = {strategy: smallest(chain, x, strategy) for strategy in STRATEGIES}
-    contenders += [planned(f"{name}, its smallest", chain, x, budget, name) for name, budget in least.items()]
-    contenders.append(online("remat.budget at the smallest of these", chain, x, min(least.values())))
+        if label != "at the smallest of these":
+            contenders += [chained(f"{strategy} {label}", chain, x, budget, strategy) for strategy in strategies]
+        if "online" in ways:
+            contenders.append(online(f"online {label}", chain, x, budget))
+        if "planned" in ways:
+            contenders.append(planned(f"planned {label}", chain, x, budget, folder / f"{len(contenders)}.json"))
+    contenders += [chained(f"{name}, its smallest", chain, x, budget, name) for name, budget in least.items()]
     for turn in range(rounds):
         for contender in in_turn(contenders, turn):
             observe_time(contender, steps)
     return contenders
 
 
-def planned(label: str, chain: nn.Sequential, x: Tensor, budget: int, strategy: str) -> Contender:
-    """A plan of a strategy, its peak seen; where the budget is too small for it, why."""
+def chained(label: str, chain: nn.Sequential, x: Tensor, budget: int, strategy: str) -> Contender:
+    """A plan of a chain's stages by a strategy, its peak seen; where the budget is too small for it, why."""
     try:
         model = remat.Checkpointable(chain, x, budget, strategy=strategy, loss=loss_of)
     except remat.BudgetError as error:
@@ -256,7 +289,26 @@ def planned(label: str, chain: nn.Sequential, x: Tensor, budget: int, strategy: 
 
 def online(label: str, chain: nn.Sequential, x: Tensor, budget: int) -> Contender:
     """The online engine, its peak seen."""
-    contender = Contender(label, stepper(chain, chain, x), budget, online=True)
+    contender = Contender(label, stepper(chain, chain, x), budget, plan="off")
+    observe_peak(contender)
+    return contender
+
+
+def planned(label: str, chain: nn.Sequential, x: Tensor, budget: int, file: Path) -> Contender:
+    """The engine by a plan of the whole step, its peak seen; online where it has no use for a plan, as for users."""
+    contender = Contender(label, stepper(chain, chain, x), budget, plan="off")
+    try:
+        with remat.budget(budget, plan_out=file) as run:
+            for _ in range(PATIENCE):
+                contender.losses.append(contender.step().hex())
+                plan = run.stats().plan
+                if plan and (plan.given_up or plan.hopeless or plan.steps >= SETTLED):
+                    break
+    except remat.BudgetError as error:
+        contender.failure = f"needs {error.smallest / MIB:.1f} MiB"
+        return contender
+    if plan and plan.steps and not plan.given_up and plan.least_overhead is not None:
+        contender.plan, contender.least = str(file), 1 + plan.least_overhead
     observe_peak(contender)
     return contender
 
@@ -290,39 +342,45 @@ def stepper(chain: nn.Module, run: Callable[[Tensor], Tensor], x: Tensor) -> Cal
 
 
 def observe_peak(contender: Contender) -> None:
-    """The allocator's peak over two steps, once the same steps were run without the profiler."""
+    """The allocator's peak over some steps, once the same steps were run without the profiler."""
+    count = warmup(contender) + 1
 
     def steps() -> None:
-        run_steps(contender, 2)
+        run_steps(contender, count)
 
-    run_steps(contender, 2)
+    run_steps(contender, count)
     if contender.failure is None:
         contender.peak = true_peak(steps)
 
 
 def observe_time(contender: Contender, steps: int) -> None:
-    """The median time of a step after one that is not counted."""
+    """The median time of a step after those that are not counted."""
     if contender.failure is None:
         gc.collect()
-        seconds = run_steps(contender, 1 + steps)
+        seconds = run_steps(contender, warmup(contender) + steps)
         if contender.failure is None:
-            contender.seconds.append(median(seconds[1:]))
+            contender.seconds.append(median(seconds[warmup(contender) :]))
+
+
+def warmup(contender: Contender) -> int:
+    """Steps that are not counted."""
+    return 1 if contender.plan is None else WARMUP
 
 
 def run_steps(contender: Contender, count: int) -> list[float]:
-    """Seconds of each step; entering and leaving a budget is not timed."""
+    """Seconds of the processor for each step; entering and leaving a budget is not timed."""
     assert contender.step is not None
     step = contender.step
 
     def noted() -> None:
         contender.losses.append(step().hex())
 
-    if not contender.online:
-        return timed(noted, "cpu", warmup=0, repeats=count)
+    if contender.plan is None:
+        return timed(noted, "cpu", warmup=0, repeats=count, clock=process_time)
     assert contender.budget is not None
     try:
-        with remat.budget(contender.budget, plan="off"):
-            return timed(noted, "cpu", warmup=0, repeats=count)
+        with remat.budget(contender.budget, plan=contender.plan):
+            return timed(noted, "cpu", warmup=0, repeats=count, clock=process_time)
     except remat.BudgetError as error:
         contender.failure = f"needs {error.smallest / MIB:.1f} MiB"
         return []
@@ -338,18 +396,23 @@ def ratio(contender: Contender, plain: Contender) -> float | None:
 def row(name: str, contender: Contender, plain: Contender) -> Row:
     """The row of a contender."""
     ms = 1e3 * median(contender.seconds) if contender.seconds else None
-    failure = contender.failure
-    return Row(name, contender.label, contender.budget, contender.peak, ms, ratio(contender, plain), failure)
+    over = ratio(contender, plain)
+    return Row(name, contender.label, contender.budget, contender.peak, ms, over, contender.least, contender.failure)
 
 
-def gains_over_periodic(contenders: list[Contender]) -> list[float]:
-    """Throughput of `persistent` over `checkpoint_sequential` within the peaks of its runs, the fastest run first."""
+def gains_over_periodic(contenders: list[Contender], way: str) -> list[tuple[float, float]]:
+    """Throughput of a way over `checkpoint_sequential` within the peaks of its runs, the fastest run first.
+
+    Beside each what it would be if the step took the least time that any schedule takes; without a bound, the same.
+    """
     plain = contenders[0]
     periodic = [it for it in contenders if it.label.startswith("checkpoint_sequential") and it.seconds]
     found = []
     for each in sorted(periodic, key=lambda it: ratio(it, plain) or 0.0):
-        plans = [it for it in contenders if it.label.startswith("persistent") and it.budget == each.peak and it.seconds]
-        found += [(ratio(each, plain) or 0.0) / (ratio(plan, plain) or 1.0) for plan in plans]
+        periodically = ratio(each, plain) or 0.0
+        for it in contenders:
+            if it.label.startswith(way) and it.budget == each.peak and (mine := ratio(it, plain)):
+                found.append((periodically / mine, periodically / (it.least or mine)))
     return found
 
 
@@ -365,7 +428,7 @@ def smallest_peaks(contenders: list[Contender]) -> str:
 
 def rows_table(rows: list[Row]) -> str:
     """A markdown table."""
-    header = ["run", "budget MiB", "true peak MiB", "ms / step", "time / plain", ""]
+    header = ["run", "budget MiB", "true peak MiB", "ms / step", "time / plain", "least", ""]
     return table(
         header,
         [
@@ -375,6 +438,7 @@ def rows_table(rows: list[Row]) -> str:
                 cell(it.peak and it.peak / MIB, ".1f"),
                 cell(it.ms_per_step, ".1f"),
                 cell(it.time_over_plain, ".3f"),
+                cell(it.least_over_plain, ".3f"),
                 it.failure or "",
             ]
             for it in rows

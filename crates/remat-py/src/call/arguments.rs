@@ -15,7 +15,7 @@ use super::knowledge::StatsUse;
 use super::view::{Arg, View};
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Object;
-use crate::tracking::storages::LiveId;
+use crate::tracking::live::LiveId;
 
 /// The class of a Python type, as far as arguments are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

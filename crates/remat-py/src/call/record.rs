@@ -10,7 +10,7 @@ use super::global_state::StateNumber;
 use super::random::RandomState;
 use super::signature::Signature;
 use super::view::Number;
-use crate::tracking::storages::LiveId;
+use crate::tracking::live::LiveId;
 
 /// A storage that a record keeps from being freed. Ids are used again; serial numbers are not.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,8 @@ use crate::call::random::RandomState;
 use crate::call::record::{Context, Record};
 use crate::call::view::{View, BLANK};
 use crate::ffi::gil::Attach;
-use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::buffers::Buffer;
+use crate::tracking::live::LiveId;
 
 impl State {
     /// The input that the op overwrites entirely, if that is a blank storage. Blank storages that are used otherwise

@@ -14,7 +14,7 @@ use crate::call::template::Dispatched;
 use crate::ffi::boxed::Value;
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::gil::Attach;
-use crate::tracking::storages::LiveId;
+use crate::tracking::live::LiveId;
 
 impl State {
     /// Announces a call that fills blank memory; `None` if this one does not, or has to go through Python.

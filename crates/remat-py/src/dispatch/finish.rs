@@ -11,7 +11,7 @@ use crate::call::arguments::Registry;
 use crate::call::signature::Signature;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::layout::Impl;
-use crate::tracking::storages::Contents;
+use crate::tracking::live::Contents;
 use crate::tracking::trace::{RanOp, Rooms};
 
 /// The storages of an op's results.

@@ -13,7 +13,7 @@ use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::timeline::MemoryKind;
-use crate::tracking::storages::LiveId;
+use crate::tracking::live::LiveId;
 
 /// Whether a tensor may be a parameter, as far as can be told without Python: that is a class of Python's, and a leaf.
 ///

@@ -29,7 +29,7 @@ use crate::ffi::layout::Impl;
 use crate::ffi::shell;
 use crate::ffi::watch::Watched;
 use crate::timeline::MemoryKind;
-use crate::tracking::storages::{Contents, LiveId, UNTOLD};
+use crate::tracking::live::{Contents, LiveId, UNTOLD};
 
 impl State {
     /// Announces a call of a known form; `None` if it has to go through Python.

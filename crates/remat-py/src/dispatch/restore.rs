@@ -5,7 +5,7 @@ use remat_core::DeviceId;
 
 use super::state::State;
 use crate::ffi::layout::Guard;
-use crate::tracking::storages::LiveId;
+use crate::tracking::live::LiveId;
 
 impl State {
     /// Makes every live storage resident and usable, and ends the session's decisions.

@@ -21,7 +21,8 @@ use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::Guard;
 use crate::timeline::Recorder;
-use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::buffers::Buffer;
+use crate::tracking::live::LiveId;
 
 /// Runs of an op that finds no room in the arena; before each, more is evicted.
 const ATTEMPTS: u32 = 8;

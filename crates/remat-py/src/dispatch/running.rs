@@ -10,7 +10,8 @@ use crate::call::global_state::StateNumber;
 use crate::call::random::RandomState;
 use crate::call::stacked::Stacked;
 use crate::ffi::generator;
-use crate::tracking::storages::{LiveId, Owner};
+use crate::tracking::live::LiveId;
+use crate::tracking::owner::Owner;
 
 /// The number of a call's form for the engine.
 pub(super) fn form_number(stacked: &Stacked) -> u64 {

@@ -8,7 +8,8 @@ use crate::call::func::Func;
 use crate::ffi::errors::remat_error;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::layout::{Guard, Impl};
-use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::buffers::Buffer;
+use crate::tracking::live::LiveId;
 
 /// The parts of sparse results.
 #[derive(Default)]

@@ -21,7 +21,7 @@ use crate::ffi::boxed::{storage_bytes, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
-use crate::tracking::storages::{Contents, LiveId, UNTOLD};
+use crate::tracking::live::{Contents, LiveId, UNTOLD};
 
 /// A run is recorded once it needs more than so many fifths of the budget.
 const FIFTHS: u64 = 3;

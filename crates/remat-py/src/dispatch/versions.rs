@@ -5,7 +5,8 @@ use remat_core::{Bytes, Finished, OpSpec, Output, Replay, TensorId};
 
 use super::state::State;
 use crate::ffi::gil::Attach;
-use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::buffers::Buffer;
+use crate::tracking::live::LiveId;
 use crate::tracking::trace::RanOp;
 
 impl State {

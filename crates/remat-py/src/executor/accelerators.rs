@@ -11,8 +11,8 @@ use rustc_hash::FxHasher;
 use super::state::Executor;
 use crate::ffi::gil::Attach;
 use crate::tracking::accelerators::Accelerator;
+use crate::tracking::live::LiveId;
 use crate::tracking::slack::{lent, slack};
-use crate::tracking::storages::LiveId;
 
 /// Blocks larger than this may be larger than what was asked for, by as much: the rule of torch's caching allocators.
 const LARGE: u64 = 1 << 20;

@@ -9,8 +9,8 @@ use super::state::Executor;
 use crate::call::arguments::{Registry, Resolved};
 use crate::ffi::layout::Impl;
 use crate::tracking::devices::PLACED;
+use crate::tracking::live::{Contents, LiveId};
 use crate::tracking::outside::Place;
-use crate::tracking::storages::{Contents, LiveId};
 
 impl Executor {
     /// Makes a live storage resident and pins it.

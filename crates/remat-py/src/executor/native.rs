@@ -16,7 +16,8 @@ use crate::ffi::generator;
 use crate::ffi::owned::grad_mode;
 use crate::ffi::shell::{BlankMaker, Copier};
 use crate::ffi::watch::Strong;
-use crate::tracking::storages::{Buffer, Owner};
+use crate::tracking::buffers::Buffer;
+use crate::tracking::owner::Owner;
 
 /// Sizes of storages that can be made or copied at once; a program whose shapes never repeat must not grow for ever.
 const MOST_SIZES: usize = 1024;

@@ -6,7 +6,9 @@ use remat_core::{DeviceId, Step, StorageId};
 use super::state::Executor;
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::{Guard, Impl};
-use crate::tracking::storages::{Buffer, LiveId, Owner};
+use crate::tracking::buffers::Buffer;
+use crate::tracking::live::LiveId;
+use crate::tracking::owner::Owner;
 
 impl Executor {
     /// Performs the engine's latest steps. If one fails, the engine is told how far they got.

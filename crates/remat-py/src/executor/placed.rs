@@ -9,8 +9,9 @@ use super::state::Executor;
 use crate::ffi::arena::{Arena, Fallback, ALIGNMENT};
 use crate::ffi::errors::{budget_error, raised};
 use crate::ffi::layout::{Guard, Impl};
+use crate::tracking::buffers::Buffer;
 use crate::tracking::devices::PLACED;
-use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::live::LiveId;
 use smallvec::SmallVec;
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -7,8 +7,9 @@ use super::state::Executor;
 use crate::call::record::{Hold, Record};
 use crate::ffi::errors::budget_error;
 use crate::ffi::gil::Attach;
+use crate::tracking::buffers::Buffer;
 use crate::tracking::lineage::LONG;
-use crate::tracking::storages::{Buffer, LiveId};
+use crate::tracking::live::LiveId;
 
 impl Executor {
     /// Forgets records of ops that the engine will not replay any more.

@@ -14,7 +14,9 @@ use crate::ffi::arena::Fallback;
 use crate::ffi::layout::Guard;
 use crate::ffi::watch::StorageObject;
 use crate::timeline::Recorder;
-use crate::tracking::storages::{Buffer, LiveId, Owner, Scratch};
+use crate::tracking::buffers::{Buffer, Scratch};
+use crate::tracking::live::LiveId;
+use crate::tracking::owner::Owner;
 
 /// Whether installed bytes are new to the ledger.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -21,12 +21,15 @@ use crate::ffi::layout::Impl;
 use crate::ffi::shell::{BlankMaker, Copier};
 use crate::ffi::torch_internals::TorchInternals;
 use crate::tracking::accelerators::Accelerators;
+use crate::tracking::buffers::Buffer;
 use crate::tracking::devices::{Device, Follow, PLACED};
 use crate::tracking::ledger::Ledger;
 use crate::tracking::lineage::Lineage;
+use crate::tracking::live::{Former, UNTOLD};
 use crate::tracking::outside::Outside;
+use crate::tracking::owner::Owner;
 use crate::tracking::slack::{with_headroom, with_slack};
-use crate::tracking::storages::{Buffer, Former, Owner, Storages, UNTOLD};
+use crate::tracking::storages::Storages;
 use crate::tracking::trace::Trace;
 
 /// The engine and everything that performing its steps needs.

@@ -9,7 +9,8 @@ use remat_core::TensorId;
 use super::state::Executor;
 use crate::ffi::errors::budget_error;
 use crate::ffi::gil::Attach;
-use crate::tracking::storages::{Buffer, LiveId, Scratch};
+use crate::tracking::buffers::{Buffer, Scratch};
+use crate::tracking::live::LiveId;
 
 /// The least that dropping constants must yield.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,169 +8,23 @@
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyWeakrefMethods, PyWeakrefReference};
-use remat_core::{DeviceId, StorageId, TensorId};
+use pyo3::types::PyWeakrefReference;
+use remat_core::{StorageId, TensorId};
 use rustc_hash::FxHashMap;
 
+use super::buffers::{Buffer, Buffers, Scratch};
 use super::held_constants::HeldConstants;
-use super::outside::{overlap, Place};
+use super::live::{Contents, Former, Live, LiveId, Watch, UNTOLD};
+use super::outside::overlap;
+use super::owner::Owner;
 use super::untold::{self, Untold};
 use super::weak_deaths::{Deaths, Queue};
 use crate::ffi::deaths::Subscription;
-use crate::ffi::fastcall::call_one;
-use crate::ffi::gil::{Attach, Object};
+use crate::ffi::gil::Attach;
 use crate::ffi::layout::Impl;
 use crate::ffi::watch::{StorageObject, Strong, Watched};
 use crate::timeline::{MemoryKind, Timeline};
-
-/// `UntypedStorage._fix_weakref`, where it exists.
-static FIX_WEAKREF: PyOnceLock<Option<Py<PyAny>>> = PyOnceLock::new();
-
-/// Index of a live storage in the table. Indices are used again.
-pub type LiveId = u32;
-
-/// Description of a storage that has its bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Contents {
-    /// The tensor in the engine whose value it has.
-    pub tensor: TensorId,
-    /// The engine's storage of that tensor.
-    pub sid: StorageId,
-    /// Its size.
-    pub bytes: u64,
-    /// The device that holds it.
-    pub device: DeviceId,
-}
-
-/// Stands for the tensor of a storage that the engine was not told of: an op made it that left no record. No id is as
-/// high.
-pub const UNTOLD: TensorId = TensorId(u32::MAX);
-
-/// A weak reference to a storage.
-enum Watch {
-    /// To its Python object.
-    Object {
-        weak: Object<PyWeakrefReference>,
-        /// Address of the `UntypedStorage` object.
-        address: usize,
-    },
-    /// To the storage itself.
-    Storage(Watched),
-}
-
-/// A torch storage that the program holds.
-pub struct Live {
-    watch: Watch,
-    /// Address of the C++ storage, which lives until the weak reference is cleared.
-    pub imp: Impl,
-    /// A strong reference while recorded ops read the storage as a constant: no replay could bring it back once the
-    /// program dropped it.
-    pub hold: Option<Owner>,
-    /// Recorded ops that read this storage as a constant.
-    pub readers: u32,
-    /// The tensor in the engine whose value the storage has now, or [`UNTOLD`].
-    pub tensor: TensorId,
-    /// Size of the storage.
-    pub bytes: u64,
-    /// The device that holds it.
-    pub device: DeviceId,
-    /// Whether the bytes are there.
-    pub present: bool,
-    /// The region of memory that torch did not allocate, if the storage lies over one. The region counts the bytes.
-    pub outside: Option<Place>,
-    /// Whether no op has written to it yet (it came from `empty`).
-    pub blank: bool,
-    /// Whether the program took its bytes away (`resize_(0)`). Access then raises, where plain torch would crash.
-    pub freed: bool,
-    /// Whether a native call that autograd records has read it, and found out whether it is a parameter's.
-    pub classified: bool,
-    /// The op that made it without a record, by the engine's number for it or 0, and which output it is.
-    pub made: (u64, u32),
-    /// Bytes that an op of a planned step made without a record, and that a record would have let go of.
-    unrecorded: u64,
-    /// A number that no other storage of the session has; ids are used again.
-    pub serial: u64,
-}
-
-/// A storage that left the table.
-pub struct Former {
-    /// The tensor in the engine whose value it had.
-    pub tensor: TensorId,
-    /// Its size.
-    pub bytes: u64,
-    /// The device that held it.
-    pub device: DeviceId,
-    /// Whether the bytes were there.
-    pub present: bool,
-    /// The region of memory that torch did not allocate, if it lay over one.
-    pub outside: Option<Place>,
-    /// The reference that kept it alive for recorded ops, if there was one.
-    pub hold: Option<Owner>,
-}
-
-/// The place of an engine storage's bytes.
-pub enum Buffer {
-    /// Nowhere.
-    Empty,
-    /// In a storage that the program holds (if `present`).
-    Live(LiveId),
-    /// In a storage of the table's own.
-    Scratch(Scratch),
-}
-
-/// A storage that the table owns.
-pub struct Scratch {
-    /// The reference by which it owns the storage.
-    pub owner: Owner,
-    /// Its size.
-    pub bytes: u64,
-    /// The device that holds it.
-    pub device: DeviceId,
-}
-
-/// A reference that owns a storage.
-pub enum Owner {
-    /// To its Python object.
-    Object(Object),
-    /// To the storage itself.
-    Storage(Strong),
-}
-
-impl Owner {
-    /// The C++ storage.
-    pub fn imp(&self, py: Python<'_>) -> PyResult<Impl> {
-        match self {
-            Owner::Object(object) => Impl::of(object.bind(py)),
-            Owner::Storage(strong) => Ok(Impl::at(strong.address())),
-        }
-    }
-
-    /// The Python object.
-    pub fn object<'py>(&self, py: Python<'py>) -> PyResult<StorageObject<'py>> {
-        match self {
-            Owner::Object(object) => Ok(StorageObject::of(object.bind(py).clone(), None)),
-            Owner::Storage(strong) => strong.to_object(py),
-        }
-    }
-
-    /// Whether nobody else owns the storage. `use_count` says how many owners a storage has in C++.
-    pub fn is_sole(&self, py: Python<'_>, use_count: &Py<PyAny>) -> PyResult<bool> {
-        match self {
-            Owner::Storage(strong) => strong.is_sole(py),
-            // SAFETY: this owner has a reference to the object, and the GIL is held, as `py` proves.
-            Owner::Object(object) if unsafe { pyo3::ffi::Py_REFCNT(object.as_ptr()) } > 1 => {
-                Ok(false)
-            }
-            Owner::Object(object) => {
-                let owners: usize = use_count.bind(py).call1((&**object,))?.extract()?;
-                Ok(owners == 1)
-            }
-        }
-    }
-}
 
 /// The table.
 pub struct Storages {
@@ -180,7 +34,7 @@ pub struct Storages {
     by_weak: FxHashMap<usize, LiveId>,
     /// By the address of the C++ storage.
     by_address: FxHashMap<usize, LiveId>,
-    buffers: Vec<Buffer>,
+    buffers: Buffers,
     queue: Arc<Queue>,
     on_death: Py<PyAny>,
     /// Addresses of storages that told of their death themselves; `None` until one is watched.
@@ -218,7 +72,7 @@ impl Storages {
             by_object: FxHashMap::default(),
             by_weak: FxHashMap::default(),
             by_address: FxHashMap::default(),
-            buffers: Vec::new(),
+            buffers: Buffers::default(),
             queue,
             on_death,
             watched_deaths: None,
@@ -578,11 +432,7 @@ impl Storages {
 
     /// Every scratch storage, with the engine storage whose bytes it has.
     pub fn scratch(&self) -> impl Iterator<Item = (StorageId, &Scratch)> {
-        let all = self.buffers.iter().enumerate();
-        all.filter_map(|(index, buffer)| match buffer {
-            Buffer::Scratch(storage) => Some((StorageId(index as u32), storage)),
-            _ => None,
-        })
+        self.buffers.scratch()
     }
 
     /// Other storages over the same memory, if torch did not allocate it.
@@ -599,18 +449,12 @@ impl Storages {
 
     /// The place of an engine storage's bytes.
     pub fn buffer(&self, sid: StorageId) -> &Buffer {
-        self.buffers.get(sid.index()).unwrap_or(&Buffer::Empty)
+        self.buffers.at(sid)
     }
 
     /// Sets the place of an engine storage's bytes; returns the place they had before.
     pub fn set_buffer(&mut self, sid: StorageId, buffer: Buffer) -> Buffer {
-        if self.buffers.len() <= sid.index() {
-            self.buffers.resize_with(sid.index() + 1, || Buffer::Empty);
-        }
-        if let Some(timeline) = &self.timeline {
-            tell_of_scratch(timeline, sid, &self.buffers[sid.index()], &buffer);
-        }
-        std::mem::replace(&mut self.buffers[sid.index()], buffer)
+        self.buffers.set(sid, buffer, self.timeline.as_ref())
     }
 
     /// The Python object that holds an engine storage's bytes, if they are in memory.
@@ -644,88 +488,5 @@ impl Storages {
                 _ => Ok(None),
             },
         }
-    }
-}
-
-/// Tells the timeline of storages that only replays need.
-fn tell_of_scratch(timeline: &Timeline, sid: StorageId, before: &Buffer, after: &Buffer) {
-    if let Buffer::Scratch(_) = before {
-        timeline.tell(|recorder| recorder.scratch_gone(sid));
-    }
-    if let Buffer::Scratch(scratch) = after {
-        timeline.tell(|recorder| recorder.scratch(sid, scratch.bytes, scratch.device));
-    }
-}
-
-impl Watch {
-    /// The addresses of the weak reference and of the object that it leads to, if it is one of Python's.
-    fn keys(&self) -> Option<(usize, usize)> {
-        match self {
-            Watch::Object { weak, address } => Some((weak.as_ptr() as usize, *address)),
-            Watch::Storage(_) => None,
-        }
-    }
-}
-
-impl Live {
-    /// Whether the storage has not died, as far as anybody can tell.
-    #[inline]
-    pub fn is_alive(&self, gil: impl Attach) -> bool {
-        match &self.watch {
-            Watch::Object { weak, .. } => gil
-                .attach(|py| Ok(weak.bind(py).upgrade().is_some()))
-                .unwrap_or(true), // the interpreter has ended
-            Watch::Storage(watched) => watched.is_alive(),
-        }
-    }
-
-    /// Keeps the storage alive, unless it died.
-    pub fn keep(&self, gil: impl Attach) -> PyResult<Option<Owner>> {
-        match &self.watch {
-            Watch::Object { .. } => gil.attach(|py| {
-                let object = self.upgrade(py)?;
-                Ok(object.map(|object| Owner::Object(object.into_parts().0.into())))
-            }),
-            Watch::Storage(watched) => Ok(watched.lock().map(Owner::Storage)),
-        }
-    }
-
-    /// A reference to the storage, unless it died.
-    pub fn strong(&self, py: Python<'_>) -> PyResult<Option<Strong>> {
-        match &self.watch {
-            Watch::Storage(watched) => Ok(watched.lock()),
-            Watch::Object { .. } => {
-                let object = self.upgrade(py)?;
-                // SAFETY: the object is in scope and owns the storage.
-                let strong = |_| unsafe { Strong::new(self.imp.address()) };
-                Ok(object.as_ref().and_then(strong))
-            }
-        }
-    }
-
-    /// The storage object, unless it died.
-    pub fn upgrade<'py>(&self, py: Python<'py>) -> PyResult<Option<StorageObject<'py>>> {
-        let weak = match &self.watch {
-            Watch::Object { weak, .. } => weak,
-            Watch::Storage(watched) => {
-                return watched
-                    .lock()
-                    .map(|strong| strong.to_object(py))
-                    .transpose();
-            }
-        };
-        let Some(object) = weak.bind(py).upgrade() else {
-            return Ok(None);
-        };
-        // In older torch the new reference owns the storage only after this call.
-        let base = object.get_type();
-        let fix = FIX_WEAKREF.get_or_try_init(py, || {
-            let method = base.getattr_opt(intern!(py, "_fix_weakref"))?;
-            PyResult::Ok(method.map(Bound::unbind))
-        })?;
-        if let Some(fix) = fix {
-            call_one(fix, &object)?;
-        }
-        Ok(Some(StorageObject::of(object, None)))
     }
 }
