@@ -20,8 +20,14 @@ pub enum Predicted {
     Shared,
 }
 
-/// Timed runs after which the cost of a signature is frozen.
-pub const SAMPLES: u8 = 3;
+/// Calls that are timed before anything is made of the cost of a signature.
+pub const SAMPLES: u32 = 3;
+
+/// Whether the next call is to be timed, after so many: each of the first few, and then those whose numbers are powers
+/// of two. Single times on a busy machine are too long, and none is too short, so the least of them gets better.
+pub fn is_due(calls: u32) -> bool {
+    calls < SAMPLES || calls.saturating_add(1).is_power_of_two()
+}
 
 /// The knowledge of one signature.
 #[derive(Clone, Debug)]
@@ -39,9 +45,9 @@ pub struct Signature {
     pub workspace_device: DeviceId,
     /// Whether `workspace` was measured; until then it is a safe estimate.
     pub measured: bool,
-    /// Timed runs so far.
-    pub samples: u8,
-    /// Smallest time seen, in nanoseconds; frozen after [`SAMPLES`] runs, so that decisions do not wander.
+    /// Calls so far, but for the one that measured the workspace.
+    pub calls: u32,
+    /// Smallest time seen, in nanoseconds.
     pub cost: u64,
 }
 
@@ -76,15 +82,14 @@ impl Signature {
         self.outputs[index] = Predicted::Fresh { bytes, device };
     }
 
-    /// Takes a timing into account, unless the cost is frozen.
-    pub fn sample(&mut self, nanoseconds: u64) {
-        if self.samples < SAMPLES {
-            self.cost = if self.samples == 0 {
-                nanoseconds
-            } else {
-                self.cost.min(nanoseconds)
+    /// Counts a call, and takes into account how long it took if it was timed.
+    pub fn count(&mut self, nanoseconds: Option<u64>) {
+        if let Some(nanoseconds) = nanoseconds {
+            self.cost = match self.calls {
+                0 => nanoseconds,
+                _ => self.cost.min(nanoseconds),
             };
-            self.samples += 1;
         }
+        self.calls = self.calls.saturating_add(1);
     }
 }

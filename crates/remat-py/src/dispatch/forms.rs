@@ -1,5 +1,6 @@
 //! Forms of calls whose ops need no Python. Short lists lie within them, so that a call reads few lines of memory.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 use remat_core::Output;
@@ -9,7 +10,7 @@ use crate::call::arguments::Walk;
 use crate::call::form::Form;
 use crate::call::func::Func;
 use crate::call::record::GradMode;
-use crate::call::signature::Signature;
+use crate::call::signature::{is_due, Signature};
 use crate::call::stacked::{Arity, Place};
 use crate::call::view::{Arg, Number, BLANK};
 
@@ -33,11 +34,49 @@ pub(super) struct Known {
     pub(super) form: Arc<Form>,
     pub(super) outputs: SmallVec<[Output; 1]>,
     pub(super) signature: Signature,
+    pub(super) cost: FormCost,
     pub(super) grad: GradMode,
     /// The roles of the tensors among the arguments.
     pub(super) roles: Roles,
     /// Which numbers are zero, if the op may update running statistics: a momentum of zero updates nothing.
     pub(super) zeros: Option<Vec<bool>>,
+}
+
+/// What the calls of a form cost: the least time measured.
+#[derive(Debug)]
+pub(super) struct FormCost {
+    nanoseconds: AtomicU64,
+    calls: AtomicU32,
+    is_measured: bool,
+}
+
+impl FormCost {
+    /// The cost by the measurements of a signature. No more are made of it unless `is_measured`.
+    pub(super) fn of(signature: &Signature, is_measured: bool) -> FormCost {
+        FormCost {
+            nanoseconds: AtomicU64::new(signature.cost),
+            calls: AtomicU32::new(signature.calls),
+            is_measured,
+        }
+    }
+
+    /// The cost in nanoseconds.
+    pub(super) fn nanoseconds(&self) -> u64 {
+        self.nanoseconds.load(Relaxed)
+    }
+
+    /// Counts a call. Whether it is to be measured.
+    pub(super) fn is_due(&self) -> bool {
+        let calls = self.calls.load(Relaxed);
+        // Two threads that count at once lose a call, which only puts off a measurement.
+        self.calls.store(calls.saturating_add(1), Relaxed);
+        self.is_measured && is_due(calls)
+    }
+
+    /// Takes a measurement into account.
+    pub(super) fn sample(&self, nanoseconds: u64) {
+        self.nanoseconds.fetch_min(nanoseconds, Relaxed);
+    }
 }
 
 /// The roles of the tensors of a call, and of the storages that the pass over its arguments found.

@@ -453,7 +453,7 @@ impl State {
             made: self.executor.engine.outputs(running.op).to_vec(),
             result: list.into_any(),
             replay: running.replay,
-            cost: known.signature.cost,
+            cost: known.cost.nanoseconds(),
             rng: None,
         };
         self.finish(&mut prepared, &mut announced, &ran)?;

@@ -1,6 +1,6 @@
 //! A call that ran through Python makes its form known.
 //!
-//! A form is known once its calls settled: their workspace is measured and their cost frozen.
+//! A form is known once its calls settled: their workspace is measured, and their cost too.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use pyo3::prelude::*;
 use remat_core::{Bytes, Output};
 use smallvec::SmallVec;
 
-use super::forms::{is_zero, Candidate, Known, Roles};
+use super::costs::Costs;
+use super::forms::{is_zero, Candidate, FormCost, Known, Roles};
 use super::op::{Announced, Prepared};
 use super::state::State;
 use crate::call::arguments::Walk;
@@ -80,12 +81,15 @@ impl State {
         let Announced { outputs, results } = announced;
         let form = Arc::new(Form::of(func, walked, results));
         let zeros = candidate.numbers.iter().map(is_zero);
+        let is_measured = self.costs == Costs::Measured
+            && self.is_main_memory(signature.workspace_device, &outputs);
         let known = Known {
             words: candidate.words,
             func: func.clone(),
             form: form.clone(),
             outputs: SmallVec::from_slice(&outputs),
             signature: signature.clone(),
+            cost: FormCost::of(signature, is_measured),
             grad: prepared.grad,
             roles,
             zeros: func.stats.is_some().then(|| zeros.collect()),
@@ -107,7 +111,7 @@ fn is_settled(signature: &Signature) -> bool {
     signature.measured
         && signature.left
         && signature.leaves == Bytes(0)
-        && signature.samples >= SAMPLES
+        && signature.calls >= SAMPLES
 }
 
 /// Whether a list of generators and their states is that of the default generator, whose state is read natively.

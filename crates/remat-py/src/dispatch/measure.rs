@@ -5,7 +5,7 @@ use remat_core::Bytes;
 
 use super::state::State;
 use crate::call::invocation::Invocation;
-use crate::call::signature::{Signature, SAMPLES};
+use crate::call::signature::{is_due, Signature, SAMPLES};
 use crate::ffi::errors::as_torch_raises;
 use crate::ffi::thread::CallClock;
 use crate::tracking::devices::PLACED;
@@ -107,20 +107,22 @@ impl State {
         Ok((result, started.elapsed(py)?))
     }
 
-    /// Runs the op, and times it until the cost of its signature is frozen.
+    /// Runs the op, and times it if that is due. A device's own clock does not run on while other programs have the
+    /// processor, so the first times of it are as good as any.
     fn call_timed<'py>(
         &mut self,
         call: &Invocation<'_, 'py>,
         signature: &mut Signature,
     ) -> PyResult<Timed<'py>> {
         let py = call.py();
-        if signature.samples >= SAMPLES {
-            let result = self.lending(py, || call.call())?;
-            return Ok((result, signature.cost));
-        }
-        let started = Started::of(py, self.executor.clock(py, signature.workspace_device))?;
+        let clock = self.executor.clock(py, signature.workspace_device);
+        let due = match clock {
+            Some(_) => signature.calls < SAMPLES,
+            None => is_due(signature.calls),
+        };
+        let started = due.then(|| Started::of(py, clock)).transpose()?;
         let result = self.lending(py, || call.call())?;
-        signature.sample(started.elapsed(py)?);
+        signature.count(started.map(|started| started.elapsed(py)).transpose()?);
         Ok((result, signature.cost))
     }
 

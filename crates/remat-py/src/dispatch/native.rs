@@ -25,6 +25,7 @@ use crate::ffi::autograd;
 use crate::ffi::boxed::{Boxed, Stack, Value};
 use crate::ffi::dispatcher::{self, Dispatcher, Keys, Libraries, Op, Torch};
 use crate::ffi::gil::{Attach, Gil, OnDemand};
+use crate::ffi::thread::CallClock;
 
 /// The session in force, as the fallback sees it.
 pub struct Native {
@@ -170,6 +171,21 @@ impl Drop for Dropped<'_> {
 struct Underway<'a> {
     held: Option<Held<'a>>,
     begun: Option<Begun>,
+}
+
+impl Underway<'_> {
+    /// Starts to measure the call, if the cost of its form is due.
+    fn start_measuring(&self) -> Option<CallClock> {
+        let known = self.begun.as_ref()?.known();
+        known.cost.is_due().then(CallClock::start)
+    }
+
+    /// The call has run.
+    fn measure(&self, clock: &CallClock) {
+        if let Some(begun) = &self.begun {
+            begun.known().cost.sample(clock.nanoseconds());
+        }
+    }
 }
 
 impl Drop for Underway<'_> {
@@ -342,8 +358,12 @@ unsafe fn session(
                 unsafe { stacked.keep(torch) };
             }
             watch.pause();
+            let clock = underway.start_measuring();
             // SAFETY: as the caller promises. An error unwinds: `underway` takes the op back.
             unsafe { torch.dispatcher.next(op, keys, stack) };
+            if let Some(clock) = clock {
+                underway.measure(&clock);
+            }
             watch.go_on();
             // SAFETY: the results are the last values on the stack.
             let taken = unsafe {

@@ -195,7 +195,7 @@ impl State {
             left: false,
             workspace_device,
             measured: exact,
-            samples: 0,
+            calls: 0,
             cost: 0,
         })
     }

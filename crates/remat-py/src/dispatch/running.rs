@@ -26,6 +26,16 @@ pub(super) enum Begun {
     Unrecorded(Arc<Known>, u64),
 }
 
+impl Begun {
+    /// Its form.
+    pub(super) fn known(&self) -> &Known {
+        match self {
+            Begun::Told(running) => &running.known,
+            Begun::Unrecorded(known, _) => known,
+        }
+    }
+}
+
 /// An op of a known form between its announcement and its results.
 pub(super) struct Running {
     pub(super) known: Arc<Known>,
@@ -82,16 +92,15 @@ impl Running {
         made: &'a [TensorId],
         sizes: Option<&'a [Bytes]>,
     ) -> Completed<'a> {
-        let signature = &self.known.signature;
         Completed {
             op: self.op,
             inputs: &self.inputs.tensors,
             outputs: &self.known.outputs,
             made,
-            signature,
+            signature: &self.known.signature,
             announced: None,
             replay: self.replay,
-            cost: signature.cost,
+            cost: self.known.cost.nanoseconds(),
             sizes,
         }
     }

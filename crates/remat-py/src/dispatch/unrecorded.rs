@@ -94,7 +94,7 @@ impl State {
     /// Tells the engine that a call goes as planned, and leaves no record. It reads so many bytes. Returns its number.
     pub(super) fn pass(&mut self, gil: impl Attach, known: &Known, read: u64) -> PyResult<u64> {
         let bytes = read.saturating_add(made(known));
-        let cost = self.costs.of_form(known.signature.cost, bytes);
+        let cost = self.costs.of_form(known.cost.nanoseconds(), bytes);
         let passed = self.executor.engine.pass(Cost(cost), known.outputs.len());
         let (number, ends) = passed.map_err(|e| self.executor.refusal(gil, &e))?;
         if ends {
