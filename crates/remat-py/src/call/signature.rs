@@ -93,3 +93,15 @@ impl Signature {
         self.calls = self.calls.saturating_add(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::is_due;
+
+    #[test]
+    fn calls_are_timed_ever_more_rarely() {
+        let due: Vec<u32> = (0..100).filter(|&calls| is_due(calls)).collect();
+        assert_eq!(due, [0, 1, 2, 3, 7, 15, 31, 63]);
+        assert!(!is_due(u32::MAX), "and the count goes no further");
+    }
+}
