@@ -42,7 +42,7 @@ pub(super) struct Known {
     pub(super) zeros: Option<Vec<bool>>,
 }
 
-/// What the calls of a form cost: the least time measured.
+/// The cost of a form's calls: the least time measured.
 #[derive(Debug)]
 pub(super) struct FormCost {
     nanoseconds: AtomicU64,
