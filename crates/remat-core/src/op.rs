@@ -41,6 +41,16 @@ pub struct OpSpec<'a> {
     pub replay: Replay,
 }
 
+impl OpSpec<'_> {
+    /// The inputs that it overwrites.
+    pub(crate) fn overwritten(&self) -> impl Iterator<Item = TensorId> + '_ {
+        self.outputs.iter().filter_map(|output| match *output {
+            Output::InPlace { of } => Some(self.inputs[of]),
+            Output::Fresh { .. } | Output::Alias { .. } => None,
+        })
+    }
+}
+
 /// Knowledge of an op before it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {

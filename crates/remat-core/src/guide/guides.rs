@@ -10,7 +10,7 @@ use super::signature::{Origins, OriginsAt, Signature};
 use crate::counters::Counters;
 use crate::graph::{Graph, Made, NOWHERE};
 use crate::ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
-use crate::op::{Finished, OpSpec, Output, Step};
+use crate::op::{Finished, OpSpec, Step};
 use std::collections::HashMap;
 
 /// Steps that are recorded; beyond, none is learned.
@@ -327,16 +327,11 @@ impl Guides {
     /// Whether the op being announced needs no record: the plan that is followed says so, no step is recorded, and the
     /// op overwrites nothing that could come back.
     pub(crate) fn forgoes(&self, graph: &Graph, spec: &OpSpec<'_>) -> bool {
-        let overwrites = |output: &Output| {
-            let Output::InPlace { of } = *output else {
-                return false;
-            };
-            !graph[graph.storage_of(spec.inputs[of])].pinned
-        };
+        let is_pinned = |tensor| graph[graph.storage_of(tensor)].pinned;
         self.forgoing
             && matches!(self.learning, Learning::Seeking)
             && self.follower.forgoes()
-            && !spec.outputs.iter().any(overwrites)
+            && spec.overwritten().all(is_pinned)
     }
 
     /// The program holds more than the plan has it: the rest of the step is recorded.

@@ -53,14 +53,9 @@ impl Origins {
 
     /// Whether the results of an op are constants with a record too.
     pub(super) fn makes_constants(&self, graph: &Graph, spec: &OpSpec<'_>) -> bool {
-        let overwrites = |output: &Output| {
-            let Output::InPlace { of } = *output else {
-                return false;
-            };
-            let input = spec.inputs[of];
-            graph[graph.storage_of(input)].pinned && !self.is_unrecorded(input)
-        };
-        spec.replay == Replay::Forbidden || spec.outputs.iter().any(overwrites)
+        let is_constant =
+            |tensor| graph[graph.storage_of(tensor)].pinned && !self.is_unrecorded(tensor);
+        spec.replay == Replay::Forbidden || spec.overwritten().any(is_constant)
     }
 
     /// Whether an op without a record made this one.
