@@ -20,9 +20,12 @@ use super::plan_files::PlanFiles;
 use super::step_clock::StepClock;
 use crate::ffi::thread::{give_way, processor_time};
 
-/// The most processor time that a step is planned, for each 3,000 of its ops or fewer; and in all.
+/// The most processor time that a step is planned, for each 3,000 of its ops or fewer, where the plan is not far from
+/// the bound; and in all.
 const PATIENCE: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
+/// A plan is far from the bound that is more than this part of the time of the step from it.
+const FAR: f64 = 0.05;
 /// A plan is good enough that is this part of the time of the step from the bound.
 const NEAR: f64 = 0.001;
 
@@ -133,13 +136,20 @@ fn plan_within(
     seed: u64,
     stop: &AtomicBool,
 ) -> Result<(StepPlan, Guide), StepError> {
+    let search = Search {
+        seed,
+        known: online(learned.events(), budget),
+        ..Search::default()
+    };
+    // Near the smallest budget policies thrash, in the simulator as well: that takes none of the search's time.
     let began = processor_time();
     let ops = recorded.signatures.len() as u32;
     let patience = (PATIENCE * ops.div_ceil(3000)).min(MOST_PATIENCE);
-    let near = (recorded.cost().0 as f64 * NEAR) as u64;
+    let part = |part: f64| (recorded.cost().0 as f64 * part) as u64;
+    let (near, far) = (part(NEAR), part(FAR));
     let watch = &mut |progress: &Progress| {
         let elapsed = processor_time().saturating_sub(began);
-        let late = elapsed >= patience && progress.recompute_ns.is_some();
+        let late = elapsed >= patience && is_near(progress, far);
         let over = late
             || elapsed >= MOST_PATIENCE
             || stop.load(Ordering::Relaxed)
@@ -149,11 +159,6 @@ fn plan_within(
         } else {
             ControlFlow::Continue(())
         }
-    };
-    let search = Search {
-        seed,
-        known: online(learned.events(), budget),
-        ..Search::default()
     };
     learned.plan(budget, search, watch)
 }

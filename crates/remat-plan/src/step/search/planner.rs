@@ -32,6 +32,13 @@ pub struct Planner<'a> {
 
 /// Attempts at a budget, after which a larger one is tried.
 const ATTEMPTS: u32 = 16;
+/// A descent aims at a budget that is smaller by this part: where the last bytes are missing, a schedule has to change
+/// in many places, and not in one.
+const BEYOND: u64 = 16;
+/// Where known schedules and cuts alone lead to one that takes this part of the step's time more than the bound, a
+/// descent is tried as well. Known schedules that cost so many times more than the best are no place to start: what is
+/// replayed online near the smallest budget is some hundred times what it has to be.
+const FAR: u64 = 4;
 
 impl<'a> Planner<'a> {
     /// A planner of this step.
@@ -56,11 +63,8 @@ impl<'a> Planner<'a> {
         let mut bounds = Bounds::new(&self.plain, budget.0);
         let mut rounds = Rounds::new(&self.plain, budget.0, search.seed, watch);
         rounds.progress.bound_ns = bounds.as_ref().map_or(0, Bounds::ns);
-        let best = bounds
-            .as_ref()
-            .and_then(|_| self.start(search, &mut rounds));
-        let mut best = match best {
-            Some(best) => best,
+        let mut best = match bounds {
+            Some(_) => self.start(search, &mut rounds),
             None => self.descend(&mut rounds),
         };
         if !best.is_valid() {
@@ -128,17 +132,23 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The best of the known schedules and of one made by cuts alone. Known ones that fit are looked at in any case,
-    /// the cheapest first.
-    fn start(&self, search: &Search, rounds: &mut Rounds<'_>) -> Option<Schedule<'a>> {
+    /// The best of the known schedules, of one made by cuts alone and, where these are far from the bound, of one found
+    /// by a descent; one of as small a peak as can be found if none fits. Known ones that fit and cost less than the
+    /// step itself are looked at in any case, the cheapest first.
+    fn start(&self, search: &Search, rounds: &mut Rounds<'_>) -> Schedule<'a> {
         let weights = Weights {
             shift: 0.1,
             noise: 0.0,
         };
         let mut known: Vec<&[Rerun]> = search.known.iter().map(Vec::as_slice).collect();
         known.sort_by_cached_key(|known| self.cost_of(known));
-        let (mut best, mut open) = (None, vec![&[][..]]);
+        let dear = u128::from(rounds.progress.bound_ns + self.step.cost_ns());
+        let (mut best, mut open) = (None, Vec::new());
         for known in known {
+            if self.cost_of(known) > dear {
+                open.push(known); // thinning it alone would take the time of a search
+                continue;
+            }
             let mut schedule = self.following(known);
             if schedule.exceeds(rounds.budget) || !schedule.is_valid() {
                 open.push(known);
@@ -146,13 +156,30 @@ impl<'a> Planner<'a> {
                 best = cheaper(best, rounds.rival(schedule, weights));
             }
         }
+        if best.is_none() || rounds.goes_on() {
+            best = cheaper(best, rounds.rival(self.plain.clone(), weights));
+        }
+        let far = rounds.progress.bound_ns + self.step.cost_ns() / FAR;
+        let mut least = None;
+        if best.as_ref().is_none_or(|best| best.again_ns() > far) {
+            let mut found = self.descend(rounds);
+            if found.is_valid() && found.peak() <= rounds.budget {
+                best = cheaper(best, Some(found));
+                rounds.progress.recompute_ns = best.as_ref().map(Schedule::again_ns);
+            } else {
+                least = Some(found);
+            }
+        }
         for known in open {
-            if best.is_some() && !rounds.goes_on() {
+            let cost = best.as_ref().map(Schedule::again_ns);
+            if cost.is_some() && !rounds.goes_on() {
                 break;
             }
-            best = cheaper(best, rounds.rival(self.following(known), weights));
+            if cost.is_none_or(|cost| self.cost_of(known) / u128::from(FAR) <= u128::from(cost)) {
+                best = cheaper(best, rounds.rival(self.following(known), weights));
+            }
         }
-        best
+        best.or(least).unwrap_or_else(|| self.plain.clone())
     }
 
     /// A schedule of as small a peak as can be found, or one that fits: the budget falls by halves of what it still
@@ -162,7 +189,7 @@ impl<'a> Planner<'a> {
         let mut best = self.plain.clone();
         mend(&mut best);
         let near = (best.peak() / 1024).max(1);
-        let mut low = budget;
+        let mut low = budget - budget / BEYOND;
         let mut failures = 0;
         while best.peak() > budget && best.peak().saturating_sub(low) > near {
             if !rounds.goes_on() {
