@@ -39,6 +39,8 @@ const BEYOND: u64 = 16;
 /// descent is tried as well. Known schedules that cost so many times more than the best are no place to start: what is
 /// replayed online near the smallest budget is some hundred times what it has to be.
 const FAR: u64 = 4;
+/// The most descents. Chance leads some of them to schedules that cost ten times what others do.
+const DESCENTS: u32 = 4;
 
 impl<'a> Planner<'a> {
     /// A planner of this step.
@@ -160,14 +162,19 @@ impl<'a> Planner<'a> {
             best = cheaper(best, rounds.rival(self.plain.clone(), weights));
         }
         let far = rounds.progress.bound_ns + self.step.cost_ns() / FAR;
+        let is_far = |best: &Schedule<'_>| best.again_ns() > far;
         let mut least = None;
-        if best.as_ref().is_none_or(|best| best.again_ns() > far) {
+        for descent in 0..DESCENTS {
+            if !best.as_ref().is_none_or(is_far) || (descent > 0 && !rounds.goes_on()) {
+                break;
+            }
             let mut found = self.descend(rounds);
             if found.is_valid() && found.peak() <= rounds.budget {
                 best = cheaper(best, Some(found));
                 rounds.progress.recompute_ns = best.as_ref().map(Schedule::again_ns);
-            } else {
+            } else if best.is_none() {
                 least = Some(found);
+                break;
             }
         }
         for known in open {
