@@ -10,6 +10,7 @@ code is 1 if a loss differs in one bit.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import statistics
@@ -126,7 +127,11 @@ def plain(name: str, rounds: int) -> tuple[list[float], float]:
 def budgeted(name: str, percent: int, way: str, eager: float, rounds: int) -> tuple[Row, list[float]]:
     """A model trained within a budget, and its losses."""
     step = model(name)
+    # What earlier models left behind would count as memory that the program holds.
+    gc.collect()
     span = remat.measure(step)
+    del step
+    gc.collect()
     step = model(name)
     plan: Literal["off", "auto"] = "auto" if way == "planned" else "off"
     losses, times = [], []

@@ -21,8 +21,11 @@ const GAPS: [(&str, u64, Option<u64>); 10] = [
 ];
 
 fn recorded(name: &str) -> Vec<Event> {
-    let path = format!("../../traces/{name}.trace.zst");
-    let reader = open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    read(&format!("../../traces/{name}.trace.zst"))
+}
+
+fn read(path: &str) -> Vec<Event> {
+    let reader = open(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     reader.map(|event| event.expect("a sound trace")).collect()
 }
 
@@ -56,6 +59,31 @@ fn plans_of_recorded_traces_are_valid_and_near_the_bound() {
         assert!(
             parts <= most,
             "{name} at {percent}%: {parts:.1} of 10,000 above the bound"
+        );
+    }
+}
+
+/// A training step of a small Mamba, as the engine recorded it within 56% of its span. Policies thrash at these budgets,
+/// so the search has nothing to start with. The smallest plan found is smaller than all of them, so none is refused.
+#[test]
+fn no_budget_is_refused_above_one_that_has_a_plan() {
+    let events = read("tests/step/data/mamba_step.trace.zst");
+    let step = Step::from_events(&events).expect("a step");
+    let watch = &mut |_: &_| ControlFlow::Continue(());
+    for budget in [8_306_900, 8_575_018, 8_977_194] {
+        let search = Search {
+            iterations: Some(0),
+            ..Search::default()
+        };
+        let plan = Planner::new(&step).plan(Bytes(budget), &search, watch);
+        let plan = plan.unwrap_or_else(|error| panic!("{budget}: {error}"));
+        let verified = verify(&events, &plan).unwrap_or_else(|fault| panic!("{budget}: {fault}"));
+        assert!(verified.peak_bytes <= budget);
+        assert!(
+            verified.recompute_ns <= verified.cost_ns,
+            "{budget}: {} of {}",
+            verified.recompute_ns,
+            verified.cost_ns
         );
     }
 }
