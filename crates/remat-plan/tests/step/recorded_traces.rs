@@ -63,8 +63,8 @@ fn plans_of_recorded_traces_are_valid_and_near_the_bound() {
     }
 }
 
-/// A training step of a small Mamba, as the engine recorded it within 56% of its span. Policies thrash at these budgets,
-/// so the search has nothing to start with. The smallest plan found is smaller than all of them, so none is refused.
+/// A training step of a small Mamba, as the engine recorded it within 56% of its span. Policies thrash at these
+/// budgets, so the search has nothing to start with. A plan was found for less than any of them, so none is refused.
 #[test]
 fn no_budget_is_refused_above_one_that_has_a_plan() {
     let events = read("tests/step/data/mamba_step.trace.zst");
