@@ -135,8 +135,8 @@ impl<'a> Planner<'a> {
     }
 
     /// The best of the known schedules, of one made by cuts alone and, where these are far from the bound, of one found
-    /// by a descent; one of as small a peak as can be found if none fits. Known ones that fit and cost less than the
-    /// step itself are looked at in any case, the cheapest first.
+    /// by a descent; one of as small a peak as can be found if none fits. Known ones that fit are looked at in any
+    /// case, unless they cost several times as much as another one.
     fn start(&self, search: &Search, rounds: &mut Rounds<'_>) -> Schedule<'a> {
         let weights = Weights {
             shift: 0.1,
@@ -178,12 +178,14 @@ impl<'a> Planner<'a> {
             }
         }
         for known in open {
-            let cost = best.as_ref().map(Schedule::again_ns);
-            if cost.is_some() && !rounds.goes_on() {
-                break;
+            let cost = best.as_ref().map(|best| u128::from(best.again_ns()));
+            if cost.is_some_and(|cost| self.cost_of(known) / u128::from(FAR) > cost) {
+                continue;
             }
-            if cost.is_none_or(|cost| self.cost_of(known) / u128::from(FAR) <= u128::from(cost)) {
-                best = cheaper(best, rounds.rival(self.following(known), weights));
+            let mut schedule = self.following(known);
+            let fits = !schedule.exceeds(rounds.budget) && schedule.is_valid();
+            if cost.is_none() || fits || rounds.goes_on() {
+                best = cheaper(best, rounds.rival(schedule, weights));
             }
         }
         best.or(least).unwrap_or_else(|| self.plain.clone())
