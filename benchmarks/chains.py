@@ -86,12 +86,11 @@ def main() -> int:
     torch.set_num_threads(args.threads)
     print("machine: " + ", ".join(f"{name} {value}" for name, value in machine("cpu").items()), flush=True)
     rows: list[Row] = []
-    ways = args.ways.split(",")
     gains: dict[str, list[float]] = {}
     broken = 0
     for name, chain, x in models(args.models.split(","), args.quick):
         with tempfile.TemporaryDirectory() as folder:
-            contenders = measured(chain, x, args.rounds, args.steps, ways, Path(folder))
+            contenders = measured(chain, x, args.rounds, args.steps, args.ways, Path(folder))
         shown = [row(name, contender, contenders[0]) for contender in contenders]
         print(f"\n### {name}: {len(chain)} stages\n\n{rows_table(shown)}", flush=True)
         for way in ("persistent", "planned"):
@@ -130,9 +129,20 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2, help="steps under the clock in a turn, after one that is not")
     parser.add_argument("--threads", type=int, default=1, help="torch.set_num_threads")
     parser.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
-    parser.add_argument("--ways", default=",".join(WAYS), help=f"beside checkpoint_sequential, of {', '.join(WAYS)}")
+    parser.add_argument(
+        "--ways", type=ways_of, default=list(WAYS), help=f"beside checkpoint_sequential, of {', '.join(WAYS)}"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row as a line of JSON")
     return parser.parse_args()
+
+
+def ways_of(text: str) -> list[str]:
+    """The ways of a comma-separated list."""
+    ways = text.split(",")
+    for way in ways:
+        if way not in WAYS:
+            raise argparse.ArgumentTypeError(f"{way!r}: expected one of {', '.join(WAYS)}")
+    return ways
 
 
 class DenseLayer(nn.Module):
@@ -259,17 +269,17 @@ def measured(
     points = [(f"at {it.label.split(', ')[1]}", it.peak) for it in contenders[1:] if it.peak is not None]
     points += [(f"{share:.0%}", base + int(share * (plain.peak - base))) for share in SHARES]
     strategies = [way for way in ways if way in STRATEGIES]
+    for label, budget in points:
+        contenders += [chained(f"{strategy} {label}", chain, x, budget, strategy) for strategy in strategies]
     least = {strategy: smallest(chain, x, strategy) for strategy in strategies}
+    contenders += [chained(f"{name}, its smallest", chain, x, budget, name) for name, budget in least.items()]
     if least:
         points.append(("at the smallest of these", min(least.values())))
     for label, budget in points:
-        if label != "at the smallest of these":
-            contenders += [chained(f"{strategy} {label}", chain, x, budget, strategy) for strategy in strategies]
         if "online" in ways:
             contenders.append(online(f"online {label}", chain, x, budget))
         if "planned" in ways:
             contenders.append(planned(f"planned {label}", chain, x, budget, folder / f"{len(contenders)}.json"))
-    contenders += [chained(f"{name}, its smallest", chain, x, budget, name) for name, budget in least.items()]
     for turn in range(rounds):
         for contender in in_turn(contenders, turn):
             observe_time(contender, steps)
@@ -309,6 +319,8 @@ def planned(label: str, chain: nn.Sequential, x: Tensor, budget: int, file: Path
         return contender
     if plan and plan.steps and not plan.given_up and plan.least_overhead is not None:
         contender.plan, contender.least = str(file), 1 + plan.least_overhead
+    else:
+        contender.label += ", online as no plan is followed"
     observe_peak(contender)
     return contender
 

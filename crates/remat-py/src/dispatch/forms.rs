@@ -46,17 +46,24 @@ pub(super) struct Known {
 #[derive(Debug)]
 pub(super) struct FormCost {
     nanoseconds: AtomicU64,
-    calls: AtomicU32,
-    is_measured: bool,
+    /// Calls so far; `None` if no more measurements are made.
+    calls: Option<AtomicU32>,
 }
 
 impl FormCost {
-    /// The cost by the measurements of a signature. No more are made of it unless `is_measured`.
-    pub(super) fn of(signature: &Signature, is_measured: bool) -> FormCost {
+    /// The cost by the measurements of a signature, and no more.
+    pub(super) fn settled(signature: &Signature) -> FormCost {
         FormCost {
             nanoseconds: AtomicU64::new(signature.cost),
-            calls: AtomicU32::new(signature.calls),
-            is_measured,
+            calls: None,
+        }
+    }
+
+    /// The cost by the measurements of a signature, and by those of later calls.
+    pub(super) fn measured(signature: &Signature) -> FormCost {
+        FormCost {
+            calls: Some(AtomicU32::new(signature.calls)),
+            ..FormCost::settled(signature)
         }
     }
 
@@ -67,10 +74,13 @@ impl FormCost {
 
     /// Counts a call. Whether it is to be measured.
     pub(super) fn is_due(&self) -> bool {
-        let calls = self.calls.load(Relaxed);
+        let Some(counter) = &self.calls else {
+            return false;
+        };
+        let calls = counter.load(Relaxed);
         // Two threads that count at once lose a call, which only puts off a measurement.
-        self.calls.store(calls.saturating_add(1), Relaxed);
-        self.is_measured && is_due(calls)
+        counter.store(calls.saturating_add(1), Relaxed);
+        is_due(calls)
     }
 
     /// Takes a measurement into account.

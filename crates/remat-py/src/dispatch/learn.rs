@@ -81,7 +81,7 @@ impl State {
         let Announced { outputs, results } = announced;
         let form = Arc::new(Form::of(func, walked, results));
         let zeros = candidate.numbers.iter().map(is_zero);
-        let is_measured = self.costs == Costs::Measured
+        let goes_on = self.costs == Costs::Measured
             && self.is_main_memory(signature.workspace_device, &outputs);
         let known = Known {
             words: candidate.words,
@@ -89,7 +89,11 @@ impl State {
             form: form.clone(),
             outputs: SmallVec::from_slice(&outputs),
             signature: signature.clone(),
-            cost: FormCost::of(signature, is_measured),
+            cost: if goes_on {
+                FormCost::measured(signature)
+            } else {
+                FormCost::settled(signature)
+            },
             grad: prepared.grad,
             roles,
             zeros: func.stats.is_some().then(|| zeros.collect()),

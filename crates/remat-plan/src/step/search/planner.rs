@@ -2,7 +2,7 @@
 
 use super::bound::Bounds;
 use super::cut::{mend, Weights};
-use super::rounds::{sweep, Progress, Rounds};
+use super::rounds::{sweep, Progress, Rounds, FAR};
 use crate::step::model::error::StepError;
 use crate::step::model::step::Step;
 use crate::step::plan::actions::actions;
@@ -36,10 +36,9 @@ const ATTEMPTS: u32 = 16;
 /// in many places, and not in one.
 const BEYOND: u64 = 16;
 /// Where known schedules and cuts alone lead to one that takes this part of the step's time more than the bound, a
-/// descent is tried as well. Known schedules that cost so many times more than the best are no place to start: what is
-/// replayed online near the smallest budget is some hundred times what it has to be.
-const FAR: u64 = 4;
-/// The most descents. Chance leads some of them to schedules that cost ten times what others do.
+/// descent is tried as well.
+const GAP: u64 = 4;
+/// The most descents. Chance leads some of them to schedules that cost two or three times what others do.
 const DESCENTS: u32 = 4;
 
 impl<'a> Planner<'a> {
@@ -161,7 +160,7 @@ impl<'a> Planner<'a> {
         if best.is_none() || rounds.goes_on() {
             best = cheaper(best, rounds.rival(self.plain.clone(), weights));
         }
-        let far = rounds.progress.bound_ns + self.step.cost_ns() / FAR;
+        let far = rounds.progress.bound_ns + self.step.cost_ns() / GAP;
         let is_far = |best: &Schedule<'_>| best.again_ns() > far;
         let mut least = None;
         for descent in 0..DESCENTS {
@@ -180,7 +179,7 @@ impl<'a> Planner<'a> {
         for known in open {
             let cost = best.as_ref().map(|best| u128::from(best.again_ns()));
             if cost.is_some_and(|cost| self.cost_of(known) / u128::from(FAR) > cost) {
-                continue;
+                continue; // no rival, and to find that out it would have to be made to fit
             }
             let mut schedule = self.following(known);
             let fits = !schedule.exceeds(rounds.budget) && schedule.is_valid();

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 /// Cuts in a row that lower no peak.
 const PATIENCE: u32 = 24;
 /// Pruning seldom brings the cost of a schedule down to a part smaller than one by this.
-const FAR: u64 = 4;
+pub(super) const FAR: u64 = 4;
 /// The most runs of a window that is emptied.
 const WINDOW: usize = 250;
 /// Parts of the cost of a run that it is weighed with where it only moves.
