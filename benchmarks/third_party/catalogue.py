@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-#: Steps of most programs: the first sees every op for the first time, from the third on plans may be followed.
+#: Steps of most programs: the first sees every op for the first time, from the third on plans may be followed. Set
+#: before the programs are loaded.
 STEPS = 4
 
 
@@ -64,13 +65,13 @@ def fit(
     model: nn.Module,
     loss: Callable[[], Tensor],
     *,
-    steps: int = STEPS,
+    steps: int | None = None,
     optimizer: torch.optim.Optimizer | None = None,
 ) -> list[float]:
-    """Trains the usual way; returns the losses."""
+    """Trains the usual way, `STEPS` steps unless told otherwise; returns the losses."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), 1e-3)
     losses = []
-    for _ in range(steps):
+    for _ in range(steps or STEPS):
         optimizer.zero_grad()
         value = loss()
         value.backward()

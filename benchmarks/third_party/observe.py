@@ -54,6 +54,8 @@ class Budgeted:
     peak: float | None = None
     #: Seconds of the processor in parts of those without Remat.
     time: float | None = None
+    #: Steps that ran as planned in the run that was timed.
+    planned: int | None = None
     #: The one line of the refusal or error, if it ended so.
     failure: str | None = None
     #: Budgets that were refused, in parts of the span, and the one after them that was not.
@@ -151,8 +153,10 @@ def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
     results: list[str] = []
 
     def run() -> None:
-        with remat.budget(found.budget):
+        with remat.budget(found.budget) as inside:
             results.append(once(program))
+            plan = inside.stats().plan
+        found.planned = plan.steps if plan else 0
 
     try:
         run()

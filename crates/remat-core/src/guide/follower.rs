@@ -69,6 +69,8 @@ struct InForce {
     strikes: u32,
     /// Whether it pays is still open.
     trial: Option<Trial>,
+    /// It stayed after a trial, or one that replays as much did.
+    proven: bool,
     drift: Drift,
     forms: Forms,
 }
@@ -81,8 +83,20 @@ impl InForce {
             trial: Trial::of(&guide).filter(|_| guide.places().is_none()),
             drift: Drift::from(guide.planned()),
             guide,
+            proven: false,
             strikes: 0,
             forms: Forms::default(),
+        }
+    }
+
+    /// Takes the place of a guide of the same ops.
+    fn replace(&mut self, guide: Guide) {
+        let before = std::mem::replace(self, InForce::of(guide));
+        self.drift.wait_like(&before.drift);
+        let planned = self.guide.planned();
+        self.proven = before.proven && planned.overhead() <= before.guide.planned().overhead();
+        if self.proven {
+            self.trial = None;
         }
     }
 
@@ -137,11 +151,7 @@ impl Follower {
         self.unsettled = true;
         let same = |other: &InForce| other.guide.signatures() == guide.signatures();
         match self.guides.iter().position(same) {
-            Some(at) => {
-                let mut new = InForce::of(guide);
-                new.drift.wait_like(&self.guides[at].drift);
-                self.guides[at] = new;
-            }
+            Some(at) => self.guides[at].replace(guide),
             None => {
                 self.guides.push(InForce::of(guide));
                 self.counts.guides += 1;
@@ -159,7 +169,10 @@ impl Follower {
         };
         match trial.ended(nanoseconds) {
             Verdict::Open => {}
-            Verdict::Stays => self.guides[at].trial = None,
+            Verdict::Stays => {
+                self.guides[at].trial = None;
+                self.guides[at].proven = true;
+            }
             Verdict::Falls => self.remove(at),
         }
     }

@@ -198,10 +198,11 @@ impl Guide {
         self.signatures.len()
     }
 
-    /// Whether a step that took so long replayed more than one without the guide, of its time.
+    /// Whether a step that took so long replayed more than one without the guide, by more than a hundredth of its time:
+    /// costs that are measured again move by less.
     pub(super) fn is_beaten(&self, step: StepCosts) -> bool {
-        let product = |a: Cost, b: Cost| u128::from(a.0) * u128::from(b.0);
-        product(step.replayed, self.online.first) > product(self.online.replayed, step.first)
+        let hundredth = step.first.0 / 100;
+        step.replayed.0 > self.online_at(step.first).0.saturating_add(hundredth)
     }
 
     /// Whether the op at a place of the step has this signature.

@@ -160,48 +160,106 @@ fn plans_are_followed_by_another_engine_from_its_second_step_on() {
 
 /// The guide of the step that the program planned, as if it saved so many thousandths of the time of the step's ops.
 fn guide_that_saves(program: &Program, thousandths: u64) -> Guide {
+    let planned = program.plans.steps[0].guide.planned();
+    guide_that_replays(program, planned.replayed, thousandths)
+}
+
+/// The same, as if it replayed so much.
+fn guide_that_replays(program: &Program, replayed: Cost, thousandths: u64) -> Guide {
     let guide = &program.plans.steps[0].guide;
     let places = 0..guide.signatures().len();
     let before: Vec<_> = places.map(|at| guide.before(at).to_vec()).collect();
-    let planned = guide.planned();
-    let saved = planned.first.0 * thousandths / 1000;
+    let first = guide.planned().first;
     let online = StepCosts {
-        replayed: Cost(planned.replayed.0 + saved),
-        ..planned
+        first,
+        replayed: Cost(replayed.0 + first.0 * thousandths / 1000),
     };
+    let planned = StepCosts { first, replayed };
     Guide::new(guide.signatures().to_vec(), &before, online, planned).expect("as it was")
+}
+
+/// A program that planned its step, and the costs of replays in a step online and as planned.
+fn after_planning(case: (&str, u64)) -> (Program, Vec<Event>, u64, u64) {
+    let (events, budget) = at(case);
+    let mut program = Program::new(budget);
+    let replayed: Vec<u64> = (0..10).map(|_| program.step(&events)).collect();
+    (program, events, replayed[1], replayed[9])
+}
+
+/// How many of so many steps replay as much as online, and what the last one replays.
+fn rested(program: &mut Program, events: &[Event], steps: u32, online: u64) -> (usize, u64) {
+    let tried: Vec<u64> = (0..steps).map(|_| program.step(events)).collect();
+    let near = |&&step: &&u64| step.abs_diff(online) <= online / 100;
+    let last = tried[tried.len() - 1];
+    (tried.iter().filter(near).count(), last)
 }
 
 /// A guide that saves little rests in turn, and is given up if steps are shorter without it. It is not learned again.
 #[test]
 fn a_guide_that_saves_little_is_tried_by_the_clock() {
     for case in CASES {
-        let (events, budget) = at(case);
-        let mut program = Program::new(budget);
-        let replayed: Vec<u64> = (0..10).map(|_| program.step(&events)).collect();
-        let (online, planned) = (replayed[1], replayed[9]);
         for (times, given_up) in [((100, 99), 0), ((100, 97), 1)] {
+            let (mut program, events, online, planned) = after_planning(case);
             let guide = guide_that_saves(&program, 20);
             program.replayer.engine_mut().follow(guide);
             program.clock = Some(times);
             // The step that was learned begins amid the recorded one, so one passes before the trial.
-            let tried: Vec<u64> = (0..24).map(|_| program.step(&events)).collect();
-            let near = |&&step: &&u64| step.abs_diff(online) <= online / 100;
-            let rested = tried[..20].iter().filter(near).count();
+            let (resting, _) = rested(&mut program, &events, 20, online);
+            assert!((7..=9).contains(&resting), "{case:?}: {resting}");
+            let (_, last) = rested(&mut program, &events, 4, online);
+            let wanted = if given_up == 1 { online } else { planned };
             assert!(
-                (7..=9).contains(&rested),
-                "{case:?}: {tried:?}, {online} online"
-            );
-            let last = if given_up == 1 { online } else { planned };
-            assert!(
-                tried[23].abs_diff(last) <= last / 100,
-                "{case:?}: {tried:?}, wanted {last}"
+                last.abs_diff(wanted) <= wanted / 100,
+                "{case:?}: {last}, wanted {wanted}"
             );
             assert_eq!(program.guided().given_up, given_up, "{case:?}");
+            let last: Vec<u64> = (0..8).map(|_| program.step(&events)).collect();
+            assert_eq!(last == [online; 8], given_up == 1, "{case:?}");
+            let guides = 1 - given_up;
+            assert_eq!(
+                (program.guided().guides, program.planned.len()),
+                (guides, 1)
+            );
         }
-        let last: Vec<u64> = (0..8).map(|_| program.step(&events)).collect();
-        assert_eq!(last, [online; 8], "{case:?}");
-        assert_eq!((program.guided().guides, program.planned.len()), (0, 1));
+    }
+}
+
+/// A guide that stayed after its trial is followed by a better one without another trial, and by a worse one with it.
+#[test]
+fn a_better_guide_than_one_that_stayed_is_not_tried() {
+    for case in CASES {
+        let (mut program, events, online, _) = after_planning(case);
+        let replayed = program.plans.steps[0].guide.planned().replayed;
+        let Cost(first) = program.plans.steps[0].guide.planned().first;
+        program.clock = Some((100, 99));
+        for (more, tried) in [(0, true), (0, false), (1 + first / 1000, true)] {
+            let guide = guide_that_replays(&program, Cost(replayed.0 + more), 20);
+            program.replayer.engine_mut().follow(guide);
+            let (resting, _) = rested(&mut program, &events, 24, online);
+            assert_eq!(resting >= 7, tried, "{case:?}, {more} more: {resting}");
+            assert_eq!(resting <= 1, !tried, "{case:?}, {more} more: {resting}");
+        }
+        assert_eq!(program.guided().given_up, 0, "{case:?}");
+    }
+}
+
+/// Costs that are measured again move a little; a guide is not given up for that.
+#[test]
+fn a_guide_is_given_up_that_replays_far_more_than_online() {
+    for case in CASES {
+        for (too_much, given_up) in [(9, 0), (12, 1)] {
+            let (mut program, events, ..) = after_planning(case);
+            let guide = &program.plans.steps[0].guide;
+            let StepCosts { first, replayed } = guide.planned();
+            // As if online replayed so many thousandths of the step less.
+            let less = Cost(replayed.0.saturating_sub(first.0 * too_much / 1000));
+            let guide = guide_that_replays(&program, less, 0);
+            program.replayer.engine_mut().follow(guide);
+            for _ in 0..6 {
+                program.step(&events);
+            }
+            assert_eq!(program.guided().given_up, given_up, "{case:?}, {too_much}");
+        }
     }
 }
 

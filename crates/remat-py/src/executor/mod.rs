@@ -8,6 +8,7 @@ mod passes;
 mod perform;
 mod placed;
 mod plan_files;
+mod plan_job;
 mod planned;
 mod planning;
 mod records;

@@ -8,7 +8,8 @@ use remat_core::DeviceId;
 use remat_plan::step::ArenaInUse;
 use remat_trace::Planning;
 
-use super::planning::{overhead, Memory};
+use super::plan_job::Memory;
+use super::planning::overhead;
 use super::state::Executor;
 use crate::ffi::arena::{ALIGNMENT, SMALLEST};
 

@@ -1,5 +1,6 @@
 //! A recorded step as events.
 
+use crate::step::plan::step_plan::{Action, StepPlan};
 use remat_core::{Bytes, DeviceId, Lies, Origin, Output, Recorded, Replay, Told, ToldOutput};
 use remat_trace::{Event, Rerun, TraceOutput, TraceOutputKind};
 use std::collections::HashSet;
@@ -76,6 +77,30 @@ impl Translated {
             })
         });
         reruns.collect()
+    }
+
+    /// The runs of a plan that are not first ones.
+    pub(super) fn reruns_of(&self, plan: &StepPlan) -> Vec<Rerun> {
+        let mut ran = vec![false; self.ops.len()];
+        let mut starts = self.starts.iter();
+        let runs = plan.steps.iter().filter_map(|action| match *action {
+            Action::Run(op) | Action::RunInPlace(op) => Some(op),
+            Action::Free(_) => None,
+        });
+        let mut reruns = Vec::new();
+        for op in runs {
+            let again = std::mem::replace(&mut ran[op as usize], true);
+            if again {
+                let event = starts.as_slice().first().copied();
+                reruns.push(Rerun {
+                    op,
+                    event: event.unwrap_or(self.events.len() as u32),
+                });
+            } else if self.ops[op as usize].is_some() {
+                starts.next();
+            }
+        }
+        reruns
     }
 
     fn push(

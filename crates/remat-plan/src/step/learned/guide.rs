@@ -11,7 +11,7 @@ use crate::step::plan::step_plan::{Action, StepPlan};
 use crate::step::search::planner::{Planner, Search};
 use crate::step::search::rounds::Progress;
 use remat_core::{Bytes, Cost, Guide, GuideAction, Recorded, StepCosts};
-use remat_trace::Event;
+use remat_trace::{Event, Rerun};
 use std::ops::ControlFlow;
 
 /// A step that an engine recorded ([`Engine::recorded_step`](remat_core::Engine::recorded_step)).
@@ -113,6 +113,11 @@ impl<'a> Learned<'a> {
     /// The step as a trace would hold it. The device that is planned is device 0.
     pub fn events(&self) -> &[Event] {
         &self.translated.events
+    }
+
+    /// The runs again of a plan of this step, for a search that goes on from it ([`Search::known`]).
+    pub fn reruns(&self, plan: &StepPlan) -> Vec<Rerun> {
+        self.translated.reruns_of(plan)
     }
 
     /// Plans the step, for [`Engine::follow`](remat_core::Engine::follow). The search starts with what the engine

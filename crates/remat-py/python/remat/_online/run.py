@@ -39,8 +39,10 @@ class PlanStats:
     loaded: int
     #: Steps that repeat, and were recorded to be planned.
     found: int
-    #: Plans that were made and followed.
+    #: Those of which a plan was made and followed.
     adopted: int
+    #: Plans followed in place of a step's first one, which is made in a hurry.
+    improved: int
     #: Steps that were recorded and for which no plan was found that recomputes less.
     hopeless: int
     #: Plans given up, because more was recomputed with them than without them, or because steps took longer.

@@ -1,0 +1,367 @@
+//! The thread that plans a step: first in a hurry, then as long as that is worth the time.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{mpsc, Arc};
+use std::thread;
+use std::time::Duration;
+
+use remat_core::{Bytes, Guide, Recorded};
+use remat_plan::step::{
+    ArenaInUse, Learned, PlannedStep, PlannedSteps, Progress, Search, StepError, StepPlan,
+};
+use remat_sim::{Budget, Program, STARTING_POLICIES};
+use remat_trace::{Event, Rerun};
+
+use super::plan_files::PlanFiles;
+use crate::ffi::thread::{give_way, processor_time};
+
+/// The most processor time that a step is planned, for each 3,000 of its ops or fewer, where the plan is not far from
+/// the bound; and in all.
+const PATIENCE: Duration = Duration::from_secs(1);
+const MOST_PATIENCE: Duration = Duration::from_secs(10);
+/// The part of that time after which a first plan is followed. The planner gives way to the program, so where that
+/// keeps all cores busy a second of processor time is ten seconds.
+const HURRY: u32 = 10;
+/// A plan is far from the bound that is more than this part of the time of the step from it.
+const FAR: f64 = 0.05;
+/// A plan is good enough that is this part of the time of the step from the bound, and a later one is followed that
+/// saves as much.
+const NEAR: f64 = 0.001;
+/// Plans made for an arena, until the blocks of one fit into it.
+const ARENA_PLANS: u32 = 4;
+
+/// A step that is being planned.
+pub(super) struct Job {
+    /// Something was found since the last look.
+    news: Arc<AtomicBool>,
+    ended: Arc<AtomicBool>,
+    stopped: Arc<AtomicBool>,
+    found: mpsc::Receiver<Found>,
+}
+
+/// What the thread found.
+pub(super) enum Found {
+    /// A plan to follow.
+    Plan(PlannedStep),
+    /// The last one is as good as any, and more is known of the bound.
+    Bound(PlannedStep),
+    /// There is no plan.
+    Nothing,
+    /// Something went wrong with a file; in one line.
+    Trouble(String),
+}
+
+/// The memory that a step is planned for.
+pub(super) enum Memory {
+    /// So many bytes of the engine's.
+    Counted(Bytes),
+    /// With addresses.
+    Arena(ArenaInUse),
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Job {
+    /// Plans a step on a thread of its own, which needs nothing of Python. `plans` are those of the run so far.
+    pub(super) fn start(
+        recorded: Recorded,
+        memory: Memory,
+        seed: u64,
+        files: PlanFiles,
+        plans: PlannedSteps,
+    ) -> std::io::Result<Job> {
+        let (news, ended) = (
+            Arc::new(AtomicBool::new(false)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (send, found) = mpsc::channel();
+        let thread = PlannerThread {
+            memory,
+            seed,
+            files,
+            plans,
+            send,
+            news: news.clone(),
+            stopped: stopped.clone(),
+        };
+        let end = ended.clone();
+        let run = move || {
+            give_way();
+            thread.run(&recorded);
+            end.store(true, Ordering::Release);
+        };
+        thread::Builder::new()
+            .name("remat-plan".into())
+            .spawn(run)?;
+        Ok(Job {
+            news,
+            ended,
+            stopped,
+            found,
+        })
+    }
+
+    /// What was found since the last call.
+    #[inline]
+    pub(super) fn take(&self) -> impl Iterator<Item = Found> + '_ {
+        let news = self.news.load(Ordering::Relaxed) && self.news.swap(false, Ordering::Acquire);
+        news.then(|| self.found.try_iter()).into_iter().flatten()
+    }
+
+    /// Whether nothing more will be found.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+struct PlannerThread {
+    memory: Memory,
+    seed: u64,
+    files: PlanFiles,
+    plans: PlannedSteps,
+    send: mpsc::Sender<Found>,
+    news: Arc<AtomicBool>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl PlannerThread {
+    fn run(mut self, recorded: &Recorded) {
+        let learned = match &self.memory {
+            Memory::Counted(_) => Learned::new(recorded),
+            Memory::Arena(_) => Learned::in_arena(recorded),
+        };
+        let planner = StepPlanner::new(&learned, recorded, self.seed, &self.stopped);
+        // Near the smallest budget policies thrash, in the simulator as well: that takes none of the search's time.
+        let known = online(learned.events(), self.memory.bytes());
+        let began = processor_time();
+        let (hurry, patience) = (planner.patience / HURRY, planner.patience);
+        let first = planner
+            .plan(&self.memory, &known, Limits::new(began, hurry, hurry))
+            .ok();
+        let Some((plan, guide)) = first else {
+            let found = planner.plan(
+                &self.memory,
+                &known,
+                Limits::new(began, patience, MOST_PATIENCE),
+            );
+            match found {
+                Ok((plan, guide)) => self.tell_last(PlannedStep::new(&plan, guide), Found::Plan),
+                Err(_) => self.tell(Found::Nothing),
+            }
+            return;
+        };
+        let step = PlannedStep::new(&plan, guide);
+        if planner.is_near(&plan) {
+            self.tell_last(step, Found::Plan);
+            return;
+        }
+        self.tell(Found::Plan(step.clone()));
+        let known = [learned.reruns(&plan)];
+        let limits = Limits::new(began, patience, MOST_PATIENCE);
+        match planner.plan(&self.memory, &known, limits) {
+            Ok((better, guide)) if planner.saves(&better, &plan) => {
+                self.tell_last(PlannedStep::new(&better, guide), Found::Plan);
+            }
+            Ok((same, _)) => {
+                let mut step = step;
+                step.bound_ns = same.bound_ns.max(step.bound_ns);
+                self.tell_last(step, Found::Bound);
+            }
+            Err(_) => self.tell_last(step, Found::Bound),
+        }
+    }
+
+    /// Keeps the plan in files, and tells of it.
+    fn tell_last(&mut self, step: PlannedStep, found: fn(PlannedStep) -> Found) {
+        // A job that was stopped is of a budget that was changed or left.
+        if !self.stopped.load(Ordering::Relaxed) {
+            self.plans.add(step.clone());
+            let kept = self
+                .files
+                .keep(&self.plans.device, self.plans.budget_bytes, &step);
+            for trouble in [kept, self.files.write_out(&self.plans)] {
+                if let Err(trouble) = trouble {
+                    self.tell(Found::Trouble(trouble));
+                }
+            }
+        }
+        self.tell(found(step));
+    }
+
+    fn tell(&self, found: Found) {
+        // Nobody listens any more when the budget was left meanwhile.
+        let _ = self.send.send(found);
+        self.news.store(true, Ordering::Release);
+    }
+}
+
+impl Memory {
+    /// The bytes that there are for the step.
+    fn bytes(&self) -> Bytes {
+        match self {
+            Memory::Counted(budget) => *budget,
+            Memory::Arena(arena) => Bytes(arena.free_bytes()),
+        }
+    }
+}
+
+/// How long a search goes on, by the thread's processor time.
+#[derive(Clone, Copy)]
+struct Limits {
+    began: Duration,
+    /// Where the plan is not far from the bound.
+    patience: Duration,
+    most: Duration,
+}
+
+impl Limits {
+    fn new(began: Duration, patience: Duration, most: Duration) -> Limits {
+        Limits {
+            began,
+            patience,
+            most,
+        }
+    }
+}
+
+/// Plans one step.
+struct StepPlanner<'a> {
+    learned: &'a Learned<'a>,
+    seed: u64,
+    stopped: &'a AtomicBool,
+    patience: Duration,
+    /// Nanoseconds that are little, and that are much.
+    near: u64,
+    far: u64,
+}
+
+impl<'a> StepPlanner<'a> {
+    fn new(
+        learned: &'a Learned<'a>,
+        recorded: &Recorded,
+        seed: u64,
+        stopped: &'a AtomicBool,
+    ) -> StepPlanner<'a> {
+        let part = |part: f64| (recorded.cost().0 as f64 * part) as u64;
+        let ops = recorded.signatures.len() as u32;
+        StepPlanner {
+            learned,
+            seed,
+            stopped,
+            patience: (PATIENCE * ops.div_ceil(3000)).min(MOST_PATIENCE),
+            near: part(NEAR),
+            far: part(FAR),
+        }
+    }
+
+    fn plan(
+        &self,
+        memory: &Memory,
+        known: &[Vec<Rerun>],
+        limits: Limits,
+    ) -> Result<(StepPlan, Guide), StepError> {
+        match memory {
+            Memory::Counted(budget) => self.within(*budget, known, limits),
+            Memory::Arena(arena) => self.in_arena(arena, known, limits),
+        }
+    }
+
+    /// Plans the step within a budget, as long as that is worth the time.
+    fn within(
+        &self,
+        budget: Bytes,
+        known: &[Vec<Rerun>],
+        limits: Limits,
+    ) -> Result<(StepPlan, Guide), StepError> {
+        let search = Search {
+            seed: self.seed,
+            known: known.to_vec(),
+            ..Search::default()
+        };
+        let watch = &mut |progress: &Progress| {
+            let elapsed = processor_time().saturating_sub(limits.began);
+            let is_within = |nanoseconds| {
+                let found = progress.recompute_ns;
+                found.is_some_and(|found| found.saturating_sub(progress.bound_ns) <= nanoseconds)
+            };
+            let over = elapsed >= limits.most
+                || (elapsed >= limits.patience && is_within(self.far))
+                || is_within(self.near)
+                || self.is_stopped();
+            if over {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        self.learned.plan(budget, search, watch)
+    }
+
+    /// Plans the step, and where its blocks lie. Where the arena does not hold them, the step is planned within fewer
+    /// bytes, by as much as is missing, for as long again. If that comes to nothing, the plan that misses the fewest
+    /// bytes is followed. Blocks that find no place are placed as they come.
+    fn in_arena(
+        &self,
+        arena: &ArenaInUse,
+        known: &[Vec<Rerun>],
+        mut limits: Limits,
+    ) -> Result<(StepPlan, Guide), StepError> {
+        let mut budget = arena.free_bytes();
+        let mut best: Option<(u64, (StepPlan, Guide))> = None;
+        for _ in 0..ARENA_PLANS {
+            let (plan, guide) = match self.within(Bytes(budget), known, limits) {
+                Ok(planned) => planned,
+                Err(none) if best.is_none() => return Err(none),
+                Err(_) => break,
+            };
+            let guide = self.learned.place(&plan, guide, arena);
+            let bytes = guide.places().map_or(0, |places| places.bytes());
+            if bytes <= arena.bytes || self.is_stopped() {
+                return Ok((plan, guide));
+            }
+            let peak = plan.peak_bytes.min(budget);
+            budget = peak.saturating_sub((bytes - arena.bytes).max(peak / 200));
+            if best.as_ref().is_none_or(|&(fewest, _)| bytes < fewest) {
+                best = Some((bytes, (plan, guide)));
+            }
+            limits.began = processor_time();
+        }
+        best.map(|(_, planned)| planned).ok_or(StepError::TooLarge)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Whether a plan is good enough.
+    fn is_near(&self, plan: &StepPlan) -> bool {
+        let least = plan.bound_ns.saturating_sub(plan.cost_ns);
+        plan.recompute_ns.saturating_sub(least) <= self.near
+    }
+
+    /// Whether a plan saves enough beside another one to be followed in its place.
+    fn saves(&self, plan: &StepPlan, beside: &StepPlan) -> bool {
+        beside.recompute_ns.saturating_sub(plan.recompute_ns) > self.near
+    }
+}
+
+/// The replays of policies that are known to do well, where they meet the budget.
+fn online(events: &[Event], budget: Bytes) -> Vec<Vec<Rerun>> {
+    let program: Program = events.iter().collect();
+    let Ok(base) = program.base() else {
+        return Vec::new();
+    };
+    // One without a schedule here is left out: the search has others to start with.
+    let runs = STARTING_POLICIES.iter().filter_map(|name| {
+        let policy = name.parse().ok()?;
+        let found = program.reruns(&base, policy, Budget::Bytes(budget));
+        Some(found.ok()??.runs)
+    });
+    runs.collect()
+}
