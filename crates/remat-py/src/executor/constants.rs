@@ -156,17 +156,18 @@ impl Executor {
     pub fn note_if_unrecorded(&mut self, id: LiveId, made: TensorId) {
         if self.engine.is_unrecorded(made) {
             self.storages.set_unrecorded(id, true);
-            if !self.has_room_unrecorded(0) {
+            if !self.has_room_unrecorded() {
                 self.engine.record_rest();
             }
         }
     }
 
-    /// Whether so many bytes more may be of ops of planned steps that leave no record.
-    pub fn has_room_unrecorded(&self, bytes: u64) -> bool {
+    /// Whether more may be there of ops of planned steps that leave no record. The plan sees to it that they make no more
+    /// than that, beside gradients of leaves and other constants, so this ends only where the program departs from it.
+    pub fn has_room_unrecorded(&self) -> bool {
         let unrecorded = self.storages.unrecorded_bytes();
         let budget = self.engine.budget(self.budget_device);
-        budget.is_some_and(|b| unrecorded.saturating_add(bytes) <= b.0 / UNRECORDED_PART)
+        budget.is_some_and(|b| unrecorded <= b.0 / UNRECORDED_PART)
     }
 
     #[cold]
