@@ -10,7 +10,7 @@ import torch
 from bits import bits, differences
 from native import REASON
 from repeated_steps import Trainer, planned, until_planned
-from torch import Tensor
+from torch import Tensor, nn
 from true_peak import true_peak
 
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.usefixtures("native")]
@@ -76,6 +76,41 @@ def test_most_ops_of_a_planned_step_leave_no_record(
     for _ in range(steps + 8):
         plain.train()
     assert not differences(bits(plain.result()), found)
+
+
+class WithALargeWeight(Trainer):
+    """Its last gradient takes more than what the other results without records leave of their part of the budget."""
+
+    optimizer: torch.optim.Optimizer
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 1 << 14)
+        self.optimizer = torch.optim.SGD([*self.model.parameters(), *self.head.parameters()], 1e-3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.model:
+            x = x + block(x)
+        return self.head(x.mean(0)).square().mean() + x.square().mean()
+
+
+def test_gradients_of_leaves_end_no_plan() -> None:
+    trainer = WithALargeWeight()
+    trainer.train(2048)
+    span = remat.measure(lambda: trainer.train(2048))
+    budget = span.base + (span.peak - span.base) // 2
+    trainer = WithALargeWeight()
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
+        list(until_planned(run, lambda: trainer.train(2048)))
+        for _ in range(3):
+            trainer.train(2048)
+        before = planned(run)
+        for _ in range(4):
+            trainer.train(2048)
+        after = planned(run)
+    assert after.steps == before.steps + 4
+    assert after.unrecorded - before.unrecorded > (after.ops - before.ops) // 2
+    assert after.overhead == pytest.approx(after.planned_overhead, rel=0.01)
 
 
 @pytest.mark.parametrize("way", ["error", "other ops"])

@@ -219,6 +219,9 @@ impl State {
             }
         }
         self.buffers.fresh = fresh;
+        if number > 0 {
+            self.executor.storages.note_unrecorded_at_once(made(known));
+        }
         let signature = &known.signature;
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);
         self.executor.ledger.spike(device, workspace);

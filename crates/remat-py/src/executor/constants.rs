@@ -162,12 +162,14 @@ impl Executor {
         }
     }
 
-    /// Whether more may be there of ops of planned steps that leave no record. The plan sees to it that they make no more
-    /// than that, beside gradients of leaves and other constants, so this ends only where the program departs from it.
+    /// Whether more may be there of ops of planned steps that leave no record. The planner leaves out what is going to be
+    /// a constant in any case: a gradient, for example, between the op that makes it and the leaf that takes it. So one
+    /// op's results may be there beside those that it counts.
     pub fn has_room_unrecorded(&self) -> bool {
         let unrecorded = self.storages.unrecorded_bytes();
+        let counted = unrecorded.saturating_sub(self.storages.unrecorded_at_once());
         let budget = self.engine.budget(self.budget_device);
-        budget.is_some_and(|b| unrecorded <= b.0 / UNRECORDED_PART)
+        budget.is_some_and(|b| counted <= b.0 / UNRECORDED_PART)
     }
 
     #[cold]

@@ -49,6 +49,8 @@ pub struct Storages {
     untold: Untold,
     /// Bytes of what ops without records made, but for constants with a record too.
     unrecorded_bytes: u64,
+    /// The most bytes that one such op made.
+    unrecorded_at_once: u64,
     /// Bytes of constants held for records.
     pub held_constants: HeldConstants,
     /// Is told what becomes of storages, if the run is to be seen.
@@ -83,6 +85,7 @@ impl Storages {
             most_held: 0,
             untold: Untold::default(),
             unrecorded_bytes: 0,
+            unrecorded_at_once: 0,
             held_constants: HeldConstants::default(),
             timeline: None,
         })
@@ -225,8 +228,19 @@ impl Storages {
             let bytes = if unrecorded { live.bytes } else { 0 };
             let before = std::mem::replace(&mut live.unrecorded, bytes);
             self.unrecorded_bytes += bytes;
+            self.note_unrecorded_at_once(bytes);
             self.unrecorded_bytes -= before;
         }
+    }
+
+    /// An op of a planned step without a record made so many bytes.
+    pub fn note_unrecorded_at_once(&mut self, bytes: u64) {
+        self.unrecorded_at_once = self.unrecorded_at_once.max(bytes);
+    }
+
+    /// The most bytes that one op of a planned step made without a record.
+    pub fn unrecorded_at_once(&self) -> u64 {
+        self.unrecorded_at_once
     }
 
     /// Bytes of what ops of planned steps made without records, and could be evicted if it had some.
