@@ -1,11 +1,11 @@
 //! Who reads what in a recorded step, and how long the program refers to it.
 
-use remat_core::{Output, Recorded, Replay, Told};
+use remat_core::{Origin, Output, Recorded, Replay, Told};
 use std::collections::HashMap;
 
 /// An op of the step.
 pub(super) struct Op {
-    /// The ops that read its results, by place.
+    /// The ops that read its results, by place; those of the next step too.
     pub(super) readers: Vec<u32>,
     /// The ops whose blocks it writes into.
     pub(super) writes: Vec<u32>,
@@ -48,6 +48,8 @@ struct Storage {
 struct Tensor {
     storage: usize,
     makers: Vec<u32>,
+    /// The op of the step before that made the storage, if one did.
+    before: Option<u32>,
 }
 
 /// The tensors, storages and ops so far.
@@ -56,6 +58,8 @@ struct Walk {
     tensors: HashMap<u64, Tensor>,
     storages: Vec<Storage>,
     ops: Vec<Op>,
+    /// Ops, and those that read their results in the next step.
+    across: Vec<(u32, u32)>,
 }
 
 impl Reads {
@@ -65,6 +69,12 @@ impl Reads {
         let events = recorded.events.len();
         for (number, told) in recorded.events.iter().enumerate() {
             walk.hear(recorded, number, told);
+        }
+        // Steps follow one another: what this one leaves is read as what the one before left.
+        for (maker, reader) in std::mem::take(&mut walk.across) {
+            if let Some(op) = walk.ops.get_mut(maker as usize) {
+                op.readers.push(reader);
+            }
         }
         Reads {
             ops: walk.ops,
@@ -90,16 +100,25 @@ impl Walk {
                 bytes,
                 references,
                 pinned,
+                origin,
                 ..
             } => {
+                let before = match origin {
+                    Some(Origin::Made { op, .. }) => Some(op),
+                    _ => None,
+                };
                 let storage = self.store(Storage {
                     references,
                     constant: pinned,
                     bytes: bytes.0,
                     made: None,
                 });
-                let makers = Vec::new();
-                self.tensors.insert(tensor, Tensor { storage, makers });
+                let there = Tensor {
+                    storage,
+                    makers: Vec::new(),
+                    before,
+                };
+                self.tensors.insert(tensor, there);
             }
             Told::Op {
                 inputs,
@@ -126,6 +145,8 @@ impl Walk {
                         readers.push(place);
                     }
                 }
+                let across = read.iter().flatten().filter_map(|tensor| tensor.before);
+                self.across.extend(across.map(|maker| (maker, place)));
                 for (at, output) in (0..).zip(outputs) {
                     let made = Some((place, at));
                     let evictable = *replay == Replay::Allowed;
@@ -139,11 +160,18 @@ impl Walk {
                                 bytes: bytes.0,
                                 made,
                             });
-                            (Some((storage, Vec::new())), Some((bytes.0, evictable)))
+                            (
+                                Some((storage, Vec::new(), None)),
+                                Some((bytes.0, evictable)),
+                            )
                         }
                         Output::InPlace { of: input } => match of(input) {
                             None => (None, None),
-                            Some(Tensor { storage, makers }) => {
+                            Some(Tensor {
+                                storage,
+                                makers,
+                                before,
+                            }) => {
                                 op.writes.extend_from_slice(&makers);
                                 let old = &self.storages[storage];
                                 let (bytes, evictable) = (old.bytes, evictable && !old.constant);
@@ -153,23 +181,31 @@ impl Walk {
                                     bytes,
                                     made,
                                 });
-                                (Some((storage, makers)), Some((bytes, evictable)))
+                                (Some((storage, makers, before)), Some((bytes, evictable)))
                             }
                         },
                         Output::Alias { of: input } => match of(input) {
                             None => (None, None),
-                            Some(Tensor { storage, makers }) => {
+                            Some(Tensor {
+                                storage,
+                                makers,
+                                before,
+                            }) => {
                                 let references = &mut self.storages[storage].references;
                                 *references = references.saturating_add(1);
-                                (Some((storage, makers)), None)
+                                (Some((storage, makers, before)), None)
                             }
                         },
                     };
                     match tensor {
-                        Some((storage, mut makers)) => {
+                        Some((storage, mut makers, before)) => {
                             makers.push(place);
-                            self.tensors
-                                .insert(output.tensor, Tensor { storage, makers });
+                            let tensor = Tensor {
+                                storage,
+                                makers,
+                                before,
+                            };
+                            self.tensors.insert(output.tensor, tensor);
                         }
                         // It writes into or views what is not known.
                         None => op.here = false,
