@@ -4,7 +4,7 @@ mod arenas;
 
 use remat_core::{
     Bytes, Config, Cost, DeviceId, Draws, Engine, Error, Guide, GuideAction, Guided, InvalidGuide,
-    Recorded, Replay, StepCosts, StepMark, Told,
+    Origin, Recorded, Replay, StepCosts, StepMark, Told,
 };
 use remat_plan::step::{
     verify, Action, Learned, PlannedStep, PlannedSteps, Search, StepError, StepPlan,
@@ -512,7 +512,8 @@ fn planned(events: &[Event], budget: u64) -> (Recorded, StepPlan, Guide) {
     panic!("no step was learned");
 }
 
-/// Nothing with a record reads what an op without one made, and the plan has nothing to do with that op.
+/// Nothing with a record reads what an op without one made, in this step or the one before, and the plan has nothing to
+/// do with that op.
 #[test]
 fn ops_without_records_are_read_by_their_like_alone() {
     for case in CASES {
@@ -528,6 +529,15 @@ fn ops_without_records_are_read_by_their_like_alone() {
         let mut maker: HashMap<u64, u32> = HashMap::new();
         let mut place = 0;
         for told in &recorded.events {
+            if let &Told::There {
+                tensor,
+                origin: Some(Origin::Made { op, .. }),
+                pinned: false,
+                ..
+            } = told
+            {
+                maker.insert(tensor, op);
+            }
             let Told::Op {
                 inputs,
                 outputs,
@@ -562,5 +572,39 @@ fn few_drops_are_of_what_goes_anyway() {
         let (dropped, frees) = (dropped.count(), plan.steps.iter());
         let frees = frees.filter(|step| matches!(step, Action::Free(_))).count();
         assert!(dropped * 2 < frees, "{case:?}: {dropped} of {frees}");
+    }
+}
+
+/// A search that goes on from a plan never comes to a dearer one, and starts where that one ended.
+#[test]
+fn a_search_goes_on_from_a_plan() {
+    for case in CASES {
+        let (events, budget) = at(case);
+        let (recorded, first, _) = planned(&events, budget);
+        let learned = Learned::new(&recorded);
+        let again = learned.reruns(&first);
+        let runs = |plan: &StepPlan| {
+            let ops = plan.steps.iter().filter_map(|step| match *step {
+                Action::Run(op) | Action::RunInPlace(op) => Some(op),
+                Action::Free(_) => None,
+            });
+            let ops: Vec<u32> = ops.collect();
+            ops.len() - ops.iter().collect::<HashSet<_>>().len()
+        };
+        assert_eq!(again.len(), runs(&first), "{case:?}");
+        let search = Search {
+            iterations: Some(0),
+            known: vec![again],
+            ..Search::default()
+        };
+        // What the search would find by itself is not looked for.
+        let watch = &mut |_: &_| ControlFlow::Break(());
+        let (second, _) = learned.plan(Bytes(budget), search, watch).expect("a plan");
+        assert!(
+            second.recompute_ns <= first.recompute_ns,
+            "{case:?}: {} after {}",
+            second.recompute_ns,
+            first.recompute_ns
+        );
     }
 }

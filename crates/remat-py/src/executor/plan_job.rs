@@ -17,11 +17,11 @@ use super::plan_files::PlanFiles;
 use crate::ffi::thread::{give_way, processor_time};
 
 /// The most processor time that a step is planned, for each 3,000 of its ops or fewer, where the plan is not far from
-/// the bound; and in all.
+/// the bound by then; and in all. What was found so far is followed before the search goes on.
 const PATIENCE: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
-/// The part of that time after which a first plan is followed. The planner gives way to the program, so where that
-/// keeps all cores busy a second of processor time is ten seconds.
+/// The part of that time after which a first plan is followed. The planner gives way to the program: where that keeps
+/// all cores busy, a second of processor time is ten seconds of the clock.
 const HURRY: u32 = 10;
 /// A plan is far from the bound that is more than this part of the time of the step from it.
 const FAR: f64 = 0.05;
@@ -44,8 +44,8 @@ pub(super) struct Job {
 pub(super) enum Found {
     /// A plan to follow.
     Plan(PlannedStep),
-    /// The last one is as good as any, and more is known of the bound.
-    Bound(PlannedStep),
+    /// None comes after the latest, and more may be known of its bound.
+    Last(PlannedStep),
     /// There is no plan.
     Nothing,
     /// Something went wrong with a file; in one line.
@@ -138,60 +138,58 @@ impl PlannerThread {
         };
         let planner = StepPlanner::new(&learned, recorded, self.seed, &self.stopped);
         // Near the smallest budget policies thrash, in the simulator as well: that takes none of the search's time.
-        let known = online(learned.events(), self.memory.bytes());
+        let mut known = online(learned.events(), self.memory.bytes());
         let began = processor_time();
-        let (hurry, patience) = (planner.patience / HURRY, planner.patience);
-        let first = planner
-            .plan(&self.memory, &known, Limits::new(began, hurry, hurry))
-            .ok();
-        let Some((plan, guide)) = first else {
-            let found = planner.plan(
-                &self.memory,
-                &known,
-                Limits::new(began, patience, MOST_PATIENCE),
-            );
-            match found {
-                Ok((plan, guide)) => self.tell_last(PlannedStep::new(&plan, guide), Found::Plan),
-                Err(_) => self.tell(Found::Nothing),
+        let patience = planner.patience;
+        let mut best: Option<(StepPlan, PlannedStep)> = None;
+        for until in [patience / HURRY, patience, MOST_PATIENCE] {
+            let found = planner.plan(&self.memory, &known, Limits { began, until });
+            match (found, &mut best) {
+                (Ok((same, _)), Some((plan, step))) if !planner.saves(&same, plan) => {
+                    step.bound_ns = step.bound_ns.max(same.bound_ns);
+                }
+                (Ok((plan, guide)), _) => {
+                    known = vec![learned.reruns(&plan)];
+                    let step = PlannedStep::new(&plan, guide);
+                    self.tell(Found::Plan(step.clone()));
+                    best = Some((plan, step));
+                }
+                (Err(_), _) => {}
             }
-            return;
-        };
-        let step = PlannedStep::new(&plan, guide);
-        if planner.is_near(&plan) {
-            self.tell_last(step, Found::Plan);
-            return;
+            let is_enough = |plan| {
+                let enough = if until < patience {
+                    planner.near
+                } else {
+                    planner.far
+                };
+                is_within(plan, enough)
+            };
+            if best.as_ref().is_some_and(|(plan, _)| is_enough(plan)) || planner.is_stopped() {
+                break;
+            }
         }
-        self.tell(Found::Plan(step.clone()));
-        let known = [learned.reruns(&plan)];
-        let limits = Limits::new(began, patience, MOST_PATIENCE);
-        match planner.plan(&self.memory, &known, limits) {
-            Ok((better, guide)) if planner.saves(&better, &plan) => {
-                self.tell_last(PlannedStep::new(&better, guide), Found::Plan);
-            }
-            Ok((same, _)) => {
-                let mut step = step;
-                step.bound_ns = same.bound_ns.max(step.bound_ns);
-                self.tell_last(step, Found::Bound);
-            }
-            Err(_) => self.tell_last(step, Found::Bound),
+        match best {
+            Some((_, step)) => self.keep(step),
+            None => self.tell(Found::Nothing),
         }
     }
 
-    /// Keeps the plan in files, and tells of it.
-    fn tell_last(&mut self, step: PlannedStep, found: fn(PlannedStep) -> Found) {
+    /// Keeps the last plan in files, and tells of it.
+    fn keep(&mut self, step: PlannedStep) {
         // A job that was stopped is of a budget that was changed or left.
-        if !self.stopped.load(Ordering::Relaxed) {
-            self.plans.add(step.clone());
-            let kept = self
-                .files
-                .keep(&self.plans.device, self.plans.budget_bytes, &step);
-            for trouble in [kept, self.files.write_out(&self.plans)] {
-                if let Err(trouble) = trouble {
-                    self.tell(Found::Trouble(trouble));
-                }
+        if self.stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        self.plans.add(step.clone());
+        let kept = self
+            .files
+            .keep(&self.plans.device, self.plans.budget_bytes, &step);
+        for trouble in [kept, self.files.write_out(&self.plans)] {
+            if let Err(trouble) = trouble {
+                self.tell(Found::Trouble(trouble));
             }
         }
-        self.tell(found(step));
+        self.tell(Found::Last(step));
     }
 
     fn tell(&self, found: Found) {
@@ -211,23 +209,18 @@ impl Memory {
     }
 }
 
-/// How long a search goes on, by the thread's processor time.
+/// How long a search goes on at most.
 #[derive(Clone, Copy)]
 struct Limits {
+    /// The processor time of the thread when it began, and so much later.
     began: Duration,
-    /// Where the plan is not far from the bound.
-    patience: Duration,
-    most: Duration,
+    until: Duration,
 }
 
-impl Limits {
-    fn new(began: Duration, patience: Duration, most: Duration) -> Limits {
-        Limits {
-            began,
-            patience,
-            most,
-        }
-    }
+/// Whether a plan takes at most so many nanoseconds more than the bound.
+fn is_within(plan: &StepPlan, nanoseconds: u64) -> bool {
+    let least = plan.bound_ns.saturating_sub(plan.cost_ns);
+    plan.recompute_ns.saturating_sub(least) <= nanoseconds
 }
 
 /// Plans one step.
@@ -290,8 +283,8 @@ impl<'a> StepPlanner<'a> {
                 let found = progress.recompute_ns;
                 found.is_some_and(|found| found.saturating_sub(progress.bound_ns) <= nanoseconds)
             };
-            let over = elapsed >= limits.most
-                || (elapsed >= limits.patience && is_within(self.far))
+            let over = elapsed >= limits.until
+                || (elapsed >= self.patience && is_within(self.far))
                 || is_within(self.near)
                 || self.is_stopped();
             if over {
@@ -337,12 +330,6 @@ impl<'a> StepPlanner<'a> {
 
     fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
-    }
-
-    /// Whether a plan is good enough.
-    fn is_near(&self, plan: &StepPlan) -> bool {
-        let least = plan.bound_ns.saturating_sub(plan.cost_ns);
-        plan.recompute_ns.saturating_sub(least) <= self.near
     }
 
     /// Whether a plan saves enough beside another one to be followed in its place.

@@ -31,7 +31,7 @@ pub struct Planning {
     found: u64,
     /// Steps of which a plan was adopted.
     adopted: u64,
-    /// Plans that took the place of the first one, which was made in a hurry.
+    /// Plans that took the place of the first one of a step, which was made in a hurry.
     improved: u64,
     /// Steps for which there is no plan.
     hopeless: u64,
@@ -128,8 +128,11 @@ impl Planning {
         let mut adopted = None;
         for found in job.take() {
             match found {
-                Found::Plan(step) => adopted = Some(step),
-                Found::Bound(step) => self.plans.add(step),
+                Found::Plan(step) => {
+                    self.plans.add(step.clone());
+                    adopted = Some(step.guide);
+                }
+                Found::Last(step) => self.plans.add(step),
                 Found::Nothing => self.hopeless += 1,
                 Found::Trouble(trouble) => self.troubles.push(trouble),
             }
@@ -142,9 +145,7 @@ impl Planning {
         if ended {
             self.job = None;
         }
-        let step = adopted?;
-        self.plans.add(step.clone());
-        Some(step.guide)
+        adopted
     }
 
     /// The program began, ended or left a planned step. The guide of one that ended, by its hash, and how many

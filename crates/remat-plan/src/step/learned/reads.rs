@@ -48,7 +48,7 @@ struct Storage {
 struct Tensor {
     storage: usize,
     makers: Vec<u32>,
-    /// The op of the step before that made the storage, if one did.
+    /// The op of the step before that made the storage, if one did and it is no constant.
     before: Option<u32>,
 }
 
@@ -103,8 +103,9 @@ impl Walk {
                 origin,
                 ..
             } => {
+                // A constant stays in any case.
                 let before = match origin {
-                    Some(Origin::Made { op, .. }) => Some(op),
+                    Some(Origin::Made { op, .. }) if !pinned => Some(op),
                     _ => None,
                 };
                 let storage = self.store(Storage {
