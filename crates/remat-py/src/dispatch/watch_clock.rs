@@ -1,7 +1,10 @@
-//! Time that the session takes to watch ops that come natively: one op in so many is timed, and stands for all.
+//! Time that the session takes to watch ops that come natively: one op in so many is timed, and stands for all. Only
+//! the processor's time counts: a pause in which another program ran would count many times.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use crate::ffi::thread::processor_time;
 
 /// One op in so many is timed. A prime, so that no step of a loop is timed at the same places again and again.
 const EVERY: u64 = 61;
@@ -16,7 +19,7 @@ pub(super) struct WatchClock {
 /// The time of an op, while its kernel does not run; nothing for an op that is not timed.
 pub(super) struct Watch<'a> {
     clock: &'a WatchClock,
-    since: Option<Instant>,
+    since: Option<Duration>,
     spent: Duration,
     timed: bool,
 }
@@ -28,7 +31,7 @@ impl WatchClock {
         let timed = self.ops.fetch_add(1, Ordering::Relaxed) % EVERY == 0;
         Watch {
             clock: self,
-            since: timed.then(Instant::now),
+            since: timed.then(processor_time),
             spent: Duration::ZERO,
             timed,
         }
@@ -51,7 +54,7 @@ impl Watch<'_> {
     #[inline]
     pub(super) fn pause(&mut self) {
         if let Some(since) = self.since.take() {
-            self.spent += since.elapsed();
+            self.spent += processor_time().saturating_sub(since);
         }
     }
 
@@ -59,7 +62,7 @@ impl Watch<'_> {
     #[inline]
     pub(super) fn go_on(&mut self) {
         if self.timed {
-            self.since = Some(Instant::now());
+            self.since = Some(processor_time());
         }
     }
 

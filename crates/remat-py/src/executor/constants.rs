@@ -162,9 +162,9 @@ impl Executor {
         }
     }
 
-    /// Whether more may be there of ops of planned steps that leave no record. The planner leaves out what is going to be
-    /// a constant in any case: a gradient, for example, between the op that makes it and the leaf that takes it. So one
-    /// op's results may be there beside those that it counts.
+    /// Whether more may be there of ops of planned steps that leave no record. The planner does not count results that
+    /// become constants in any case: a gradient, for example, between the op that makes it and the leaf that takes it.
+    /// So one op's results may be there beside those that it counts.
     pub fn has_room_unrecorded(&self) -> bool {
         let unrecorded = self.storages.unrecorded_bytes();
         let counted = unrecorded.saturating_sub(self.storages.unrecorded_at_once());

@@ -40,7 +40,7 @@ pub(super) struct Job {
     found: mpsc::Receiver<Found>,
 }
 
-/// What the thread found.
+/// Something that the thread found.
 pub(super) enum Found {
     /// A plan to follow.
     Plan(PlannedStep),
@@ -107,7 +107,7 @@ impl Job {
         })
     }
 
-    /// What was found since the last call.
+    /// All that was found since the last call.
     #[inline]
     pub(super) fn take(&self) -> impl Iterator<Item = Found> + '_ {
         let news = self.news.load(Ordering::Relaxed) && self.news.swap(false, Ordering::Acquire);

@@ -136,9 +136,10 @@ class Stats:
 
     @property
     def slowdown(self) -> float:
-        """How many times as long the run took as without the time of recomputing, deciding and watching."""
+        """How many times as long the run took as without recomputing, deciding and watching; at most 1000."""
         added = self.recompute_seconds + self.decide_seconds + (self.watch_seconds or 0.0)
-        return self.seconds / max(self.seconds - added, 1e-9)
+        seconds = max(self.seconds, 1e-9)
+        return seconds / max(seconds - added, seconds / 1000)
 
     def __str__(self) -> str:
         fmt, seconds = _native.format_bytes, max(self.seconds, 1e-9)
