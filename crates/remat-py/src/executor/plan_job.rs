@@ -20,9 +20,9 @@ use crate::ffi::thread::{give_way, processor_time};
 /// the bound by then; and in all. What was found so far is followed before the search goes on.
 const PATIENCE: Duration = Duration::from_secs(1);
 const MOST_PATIENCE: Duration = Duration::from_secs(10);
-/// The part of that time after which a first plan is followed. The planner gives way to the program: where that keeps
-/// all cores busy, a second of processor time is ten seconds of the clock.
-const HURRY: u32 = 10;
+/// The parts of that time after which a plan is followed. The planner gives way to the program: where that keeps all
+/// cores busy, a second of processor time is ten seconds of the clock.
+const PARTS: [f64; 5] = [0.1, 0.3, 1.0, 3.0, 10.0];
 /// A plan is far from the bound that is more than this part of the time of the step from it.
 const FAR: f64 = 0.05;
 /// A plan is good enough that is this part of the time of the step from the bound, and a later one is followed that
@@ -142,7 +142,8 @@ impl PlannerThread {
         let began = processor_time();
         let patience = planner.patience;
         let mut best: Option<(StepPlan, PlannedStep)> = None;
-        for until in [patience / HURRY, patience, MOST_PATIENCE] {
+        for part in PARTS {
+            let until = patience.mul_f64(part).min(MOST_PATIENCE);
             let found = planner.plan(&self.memory, &known, Limits { began, until });
             match (found, &mut best) {
                 (Ok((same, _)), Some((plan, step))) if !planner.saves(&same, plan) => {
@@ -156,15 +157,15 @@ impl PlannerThread {
                 }
                 (Err(_), _) => {}
             }
-            let is_enough = |plan| {
-                let enough = if until < patience {
-                    planner.near
-                } else {
-                    planner.far
-                };
-                is_within(plan, enough)
+            let enough = if until < patience {
+                planner.near
+            } else {
+                planner.far
             };
-            if best.as_ref().is_some_and(|(plan, _)| is_enough(plan)) || planner.is_stopped() {
+            let is_enough = best
+                .as_ref()
+                .is_some_and(|(plan, _)| is_within(plan, enough));
+            if is_enough || until == MOST_PATIENCE || planner.is_stopped() {
                 break;
             }
         }
