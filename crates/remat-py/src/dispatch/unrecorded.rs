@@ -70,7 +70,7 @@ impl State {
         let told = executor.engine.memory(device).0;
         let used = told.saturating_add(executor.storages.untold_bytes());
         let used = used.max(executor.ledger.used(device));
-        if !executor.has_room_unrecorded() {
+        if !executor.has_room_unrecorded(made(known)) {
             self.executor.engine.record_rest();
             return false;
         }

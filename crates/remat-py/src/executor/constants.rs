@@ -156,20 +156,20 @@ impl Executor {
     pub fn note_if_unrecorded(&mut self, id: LiveId, made: TensorId) {
         if self.engine.is_unrecorded(made) {
             self.storages.set_unrecorded(id, true);
-            if !self.has_room_unrecorded() {
+            if !self.has_room_unrecorded(0) {
                 self.engine.record_rest();
             }
         }
     }
 
-    /// Whether more may be there of ops of planned steps that leave no record. The planner does not count results that
-    /// become constants in any case: a gradient, for example, between the op that makes it and the leaf that takes it.
-    /// So one op's results may be there beside those that it counts.
-    pub fn has_room_unrecorded(&self) -> bool {
-        let unrecorded = self.storages.unrecorded_bytes();
-        let counted = unrecorded.saturating_sub(self.storages.unrecorded_at_once());
+    /// Whether so many bytes more may be there of ops of planned steps that leave no record. The planner does not count
+    /// results that become constants in any case: a gradient, for example, between the op that makes it and the leaf
+    /// that takes it. So the results of one op may be there beside those that it counts.
+    pub fn has_room_unrecorded(&self, bytes: u64) -> bool {
+        let unrecorded = self.storages.unrecorded_bytes().saturating_add(bytes);
+        let uncounted = self.storages.unrecorded_at_once().max(bytes);
         let budget = self.engine.budget(self.budget_device);
-        budget.is_some_and(|b| counted <= b.0 / UNRECORDED_PART)
+        budget.is_some_and(|b| unrecorded.saturating_sub(uncounted) <= b.0 / UNRECORDED_PART)
     }
 
     #[cold]
