@@ -11,6 +11,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import remat
+import torch
 from native import REASON
 from process import PYTHON, REMAT, environment, program, ran, ran_warm, signalled
 from remat._memory.amounts import AUTO, Amount, amount_of, auto_of, main_memory
@@ -368,3 +370,16 @@ def test_an_interrupt_during_an_op_that_python_sees_is_not_lost(tmp_path: Path) 
     )
     ended = ran([*PYTHON, script])
     assert (ended.code, ended.out) == (0, "lost 0\n"), ended.err
+
+
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+def test_pauses_amid_an_op_tell_no_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One op in so many is timed, so a pause in it would count for many times the run."""
+    monkeypatch.setenv("REMAT_DISPATCH", "native")
+    with remat.budget("1GiB") as run:
+        torch.ones(3).sin()
+        counters = run._mode.stats
+        monkeypatch.setattr(run._mode, "stats", lambda: {**counters(), "seconds": 2.0, "watch_seconds": 9.0})
+        stats = run.stats()
+    assert stats.watch_seconds is not None and 1 < stats.watch_seconds <= 2
+    assert stats.slowdown == pytest.approx(1000)

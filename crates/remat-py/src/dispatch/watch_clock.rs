@@ -1,10 +1,7 @@
-//! Time that the session takes to watch ops that come natively: one op in so many is timed, and stands for all. Only
-//! the processor's time counts: a pause in which another program ran would count many times.
+//! Time that the session takes to watch ops that come natively: one op in so many is timed, and stands for all.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use crate::ffi::thread::processor_time;
+use std::time::{Duration, Instant};
 
 /// One op in so many is timed. A prime, so that no step of a loop is timed at the same places again and again.
 const EVERY: u64 = 61;
@@ -19,7 +16,7 @@ pub(super) struct WatchClock {
 /// The time of an op, while its kernel does not run; nothing for an op that is not timed.
 pub(super) struct Watch<'a> {
     clock: &'a WatchClock,
-    since: Option<Duration>,
+    since: Option<Instant>,
     spent: Duration,
     timed: bool,
 }
@@ -31,7 +28,7 @@ impl WatchClock {
         let timed = self.ops.fetch_add(1, Ordering::Relaxed) % EVERY == 0;
         Watch {
             clock: self,
-            since: timed.then(processor_time),
+            since: timed.then(Instant::now),
             spent: Duration::ZERO,
             timed,
         }
@@ -54,7 +51,7 @@ impl Watch<'_> {
     #[inline]
     pub(super) fn pause(&mut self) {
         if let Some(since) = self.since.take() {
-            self.spent += processor_time().saturating_sub(since);
+            self.spent += since.elapsed();
         }
     }
 
@@ -62,7 +59,7 @@ impl Watch<'_> {
     #[inline]
     pub(super) fn go_on(&mut self) {
         if self.timed {
-            self.since = Some(processor_time());
+            self.since = Some(Instant::now());
         }
     }
 

@@ -262,6 +262,10 @@ class Run:
         counters = {name: raw[name] for name in names}
         if way == "python":
             counters["watch_seconds"] = None
+        else:
+            # One op in so many stands for all; a pause amid it, in which another program ran, counts many times.
+            rest = raw["seconds"] - raw["recompute_seconds"] - raw["decide_seconds"]
+            counters["watch_seconds"] = min(raw["watch_seconds"], max(rest, 0.0))
         return Stats(**counters, dispatch=way, left_to_python=left, arena=arena, plan=planned)
 
     def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
