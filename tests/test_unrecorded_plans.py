@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import remat
@@ -78,14 +79,15 @@ def test_most_ops_of_a_planned_step_leave_no_record(
     assert not differences(bits(plain.result()), found)
 
 
-class WithALargeWeight(Trainer):
-    """Its last gradient takes more than what the other results without records leave of their part of the budget."""
+class WithLargeWeights(Trainer):
+    """Its first gradients take more than what the other results without records leave of their part of the budget: one
+    that does so alone, or several that do so together."""
 
     optimizer: torch.optim.Optimizer
 
-    def __init__(self) -> None:
+    def __init__(self, heads: list[int]) -> None:
         super().__init__()
-        self.head = nn.Linear(64, 1 << 14)
+        self.head = nn.Sequential(*(nn.Linear(*sizes) for sizes in pairwise([64, *heads])))
         self.optimizer = torch.optim.SGD([*self.model.parameters(), *self.head.parameters()], 1e-3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -94,12 +96,13 @@ class WithALargeWeight(Trainer):
         return self.head(x.mean(0)).square().mean() + x.square().mean()
 
 
-def test_gradients_of_leaves_end_no_plan() -> None:
-    trainer = WithALargeWeight()
+@pytest.mark.parametrize("heads", [[1 << 14], [512] * 12])
+def test_gradients_of_leaves_end_no_plan(heads: list[int]) -> None:
+    trainer = WithLargeWeights(heads)
     trainer.train(2048)
     span = remat.measure(lambda: trainer.train(2048))
     budget = span.base + (span.peak - span.base) // 2
-    trainer = WithALargeWeight()
+    trainer = WithLargeWeights(heads)
     with remat.budget(budget, plan="auto", costs="bytes") as run:
         list(until_planned(run, lambda: trainer.train(2048)))
         for _ in range(3):
@@ -108,7 +111,7 @@ def test_gradients_of_leaves_end_no_plan() -> None:
         for _ in range(4):
             trainer.train(2048)
         after = planned(run)
-    assert after.steps == before.steps + 4
+    assert (after.steps, after.departures) == (before.steps + 4, before.departures)
     assert after.unrecorded - before.unrecorded > (after.ops - before.ops) // 2
     assert after.overhead == pytest.approx(after.planned_overhead, rel=0.01)
 

@@ -260,9 +260,13 @@ impl Follower {
             || self.passed && own.forms.makes(place, signature.outputs)
     }
 
-    /// The rest of the step is recorded.
+    /// The rest of the step is recorded. Where that is so again and again, whole steps are from now on: records keep
+    /// what they read that has no record, and autograd adds to a gradient in place only if nobody else keeps it.
     pub(super) fn record_rest(&mut self) {
-        self.records = true;
+        let again = std::mem::replace(&mut self.records, true);
+        if let Some((guide, _)) = self.at.filter(|_| !again) {
+            self.guides[guide].forms.interrupt();
+        }
     }
 
     /// Whether the op met last needs no record.
@@ -435,6 +439,9 @@ impl Follower {
         if own.rests() {
             self.unsettled = true;
             return false;
+        }
+        if !self.records {
+            own.forms.complete();
         }
         // In an arena blocks are placed as ops are announced.
         if own.guide.places().is_none() {

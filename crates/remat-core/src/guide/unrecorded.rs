@@ -18,9 +18,14 @@ pub(super) struct Forms {
     seen: Vec<(u64, u64)>,
     /// Left behind by the op at each place. Empty until a whole step was seen.
     leaves: Vec<Leaves>,
+    /// Steps in a row of which the rest had to be recorded.
+    interrupted: u32,
     /// All ops are recorded from now on.
     given_up: bool,
 }
+
+/// Steps in a row of which the rest may have to be recorded.
+const INTERRUPTIONS: u32 = 2;
 
 impl Forms {
     /// The op at a place was announced.
@@ -71,6 +76,19 @@ impl Forms {
         self.seen.get(place).is_some_and(|seen| seen.1 == outputs)
     }
 
+    /// The rest of a step has to be recorded.
+    pub(super) fn interrupt(&mut self) {
+        self.interrupted += 1;
+        if self.interrupted > INTERRUPTIONS {
+            self.give_up();
+        }
+    }
+
+    /// A step ended without that.
+    pub(super) fn complete(&mut self) {
+        self.interrupted = 0;
+    }
+
     /// All ops are recorded from now on.
     pub(super) fn give_up(&mut self) {
         *self = Forms {
@@ -104,6 +122,25 @@ mod tests {
         let forgo: Vec<usize> = (0..6).filter(|&place| forms.forgo(place)).collect();
         assert_eq!(forgo, [0, 1, 2, 3]);
         forms.give_up();
+        assert!(!forms.pass(1, 9) && !forms.forgo(1));
+    }
+
+    #[test]
+    fn steps_are_recorded_whole_once_the_rest_of_some_in_a_row_had_to_be() {
+        let mut forms = Forms::default();
+        for place in 0..3 {
+            forms.see(place, 9, 0);
+        }
+        forms.end(3, &[1], |_| false);
+        for _ in 0..5 {
+            forms.interrupt();
+            forms.interrupt();
+            forms.complete();
+        }
+        assert!(forms.pass(1, 9));
+        for _ in 0..3 {
+            forms.interrupt();
+        }
         assert!(!forms.pass(1, 9) && !forms.forgo(1));
     }
 

@@ -530,11 +530,14 @@ impl State {
             if let Item::Tensor(tensor) = unsafe { torch.boxed.read(value) } {
                 // SAFETY: as above.
                 let storage = unsafe { tensor.storage(torch.boxed) };
-                let found = self.executor.storages.find_at(storage);
-                // What the engine was not told of is a constant anyway.
-                if let Some((id, _)) = found.filter(|&(_, tensor)| tensor != UNTOLD) {
-                    gil.attach(|py| self.executor.pin(py, id))?;
-                    self.executor.storages.note_kind(id, MemoryKind::Gradient);
+                match self.executor.storages.find_at(storage) {
+                    // The engine will be told of a constant, as if it had been pinned here.
+                    Some((id, UNTOLD)) => self.executor.storages.note_made(id, (0, 0)),
+                    Some((id, _)) => {
+                        gil.attach(|py| self.executor.pin(py, id))?;
+                        self.executor.storages.note_kind(id, MemoryKind::Gradient);
+                    }
+                    None => {}
                 }
             }
         }
