@@ -120,38 +120,59 @@ impl<'a> Learned<'a> {
         self.translated.reruns_of(plan)
     }
 
-    /// Plans the step, for [`Engine::follow`](remat_core::Engine::follow). The search starts with what the engine
-    /// replayed, beside the schedules that are known. What the program lets go of is gone, as it is with a real
-    /// allocator; offline, a plan may hold it.
+    /// The step, to be planned by a [`Planner`]. What the program lets go of is gone, as it is with a real allocator;
+    /// offline, a plan may hold it.
     ///
     /// # Errors
-    /// As [`Planner::plan`], [`StepError::Event`] for a recording whose events do not follow one another, and
-    /// [`StepError::NoGain`] for a plan that the engine would give up.
+    /// [`StepError::Event`] for a recording whose events do not follow one another.
+    pub fn step(&self) -> Result<Step, StepError> {
+        Step::from_program(&self.translated.events)
+    }
+
+    /// What the engine replayed while it recorded the step, for [`Search::known`].
+    pub fn replayed(&self) -> Vec<Rerun> {
+        self.translated.reruns(&self.recorded.replays)
+    }
+
+    /// Plans the step, for [`Engine::follow`](remat_core::Engine::follow). The search starts with what the engine
+    /// replayed, beside the schedules that are known.
+    ///
+    /// # Errors
+    /// As [`step`](Learned::step), [`Planner::plan`] and [`guide`](Learned::guide).
     pub fn plan(
         &self,
         budget: Bytes,
         mut search: Search,
         watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<(StepPlan, Guide), StepError> {
+        let step = self.step()?;
+        search.known.push(self.replayed());
+        let plan = Planner::new(&step).plan(budget, &search, watch)?;
+        let guide = self.guide(&plan)?;
+        Ok((plan, guide))
+    }
+
+    /// A plan of this step as an engine follows it, for [`Engine::follow`](remat_core::Engine::follow).
+    ///
+    /// # Errors
+    /// [`StepError::NoGain`] for a plan that the engine would give up.
+    pub fn guide(&self, plan: &StepPlan) -> Result<Guide, StepError> {
         let Learned {
             recorded,
             translated,
             counted,
         } = self;
-        let step = Step::from_program(&translated.events)?;
-        search.known.push(translated.reruns(&recorded.replays));
-        let plan = Planner::new(&step).plan(budget, &search, watch)?;
         let (planned, replayed) = (Cost(plan.recompute_ns), recorded.replayed);
         if planned > replayed {
             return Err(StepError::NoGain { planned, replayed });
         }
-        let (mut actions, order) = before_each(&plan, translated, recorded.signatures.len());
+        let (mut actions, order) = before_each(plan, translated, recorded.signatures.len());
         let mut unneeded = Vec::new();
         // In an arena each action has its places.
         if *counted == Counted::All {
             let reads = Reads::of(recorded);
-            leave_out_drops(&plan, translated, &order, &reads, &mut actions);
-            unneeded = unrecorded(&reads, &actions, budget);
+            leave_out_drops(plan, translated, &order, &reads, &mut actions);
+            unneeded = unrecorded(&reads, &actions, Bytes(plan.budget_bytes));
         }
         let times = StepCosts {
             first: Cost(plan.cost_ns),
@@ -164,11 +185,10 @@ impl<'a> Learned<'a> {
             times,
         );
         let guide = guide.and_then(|guide| guide.with_unrecorded(unneeded));
-        let guide = guide.map_err(|_| StepError::Event {
+        guide.map_err(|_| StepError::Event {
             event: 0,
             fault: "starts a step in which an op is planned before it ran",
-        })?;
-        Ok((plan, guide))
+        })
     }
 }
 
