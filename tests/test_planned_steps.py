@@ -14,6 +14,7 @@ from process import PYTHON, REMAT, program, ran, ran_warm
 from remat._torch_internals import eager
 from repeated_steps import LOOP, Trainer, planned, until_planned
 from sample import some
+from torch import nn
 
 
 def smaller_batch(trainer: Trainer) -> None:
@@ -106,6 +107,44 @@ def test_bits_and_bytes_stay_whatever_comes_in_between(departure: Callable[[Trai
     assert stats.plan.steps >= 5
     assert stats.plan.overhead == pytest.approx(stats.plan.planned_overhead, rel=0.1)
     assert stats.peak <= budget
+
+
+class OnOneBatch(Trainer):
+    """A network that trains on one batch, and takes the most bytes as its optimizer steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.ModuleList(nn.Sequential(nn.Linear(512, 512), nn.Tanh()) for _ in range(3))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3, foreach=False)
+        self.batch = torch.randn(256, 512)
+
+    def train(self, rows: int = 256) -> None:
+        loss = self.forward(self.batch[:rows])
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.losses.append(loss.detach())
+
+
+def test_a_step_is_planned_where_only_the_engine_can_evict_what_was_there_before_it() -> None:
+    def train(steps: int) -> list[object]:
+        trainer = OnOneBatch()
+        for _ in range(steps):
+            trainer.train()
+        return bits(trainer.result())
+
+    budget = remat.measure(lambda: train(3)).peak - (1 << 18)  # half of the batch
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
+        trainer = OnOneBatch()
+        steps = sum(2 for _ in until_planned(run, trainer.train))
+        before = planned(run)
+        for _ in range(6):
+            trainer.train()
+        after = planned(run)
+        found = bits(trainer.result())
+    assert (after.hopeless, after.given_up, after.steps) == (0, 0, before.steps + 6)
+    assert run.stats().peak <= budget
+    assert not differences(train(steps + 6), found)
 
 
 @pytest.mark.parametrize("way", ["native", "python"])

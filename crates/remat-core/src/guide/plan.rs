@@ -180,6 +180,12 @@ impl Guide {
         self.planned
     }
 
+    /// Whether the engine would give it up: it replays more than is replayed without it, by more than a hundredth of the
+    /// step's time.
+    pub fn is_hopeless(&self) -> bool {
+        self.is_beaten(self.planned)
+    }
+
     /// A hash of the step's ops, whichever comes first.
     pub fn hash(&self) -> u64 {
         hash(&self.signatures)

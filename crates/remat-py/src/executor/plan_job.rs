@@ -28,6 +28,9 @@ const FAR: f64 = 0.05;
 /// A plan is good enough that is this part of the time of the step from the bound, and a later one is followed that
 /// saves as much.
 const NEAR: f64 = 0.001;
+/// The part of the budget that a plan may take beyond it where none fits; the engine decides online what it evicts for
+/// that.
+const LACKING: u64 = 16;
 /// Plans made for an arena, until the blocks of one fit into it.
 const ARENA_PLANS: u32 = 4;
 
@@ -154,16 +157,21 @@ impl PlannerThread {
         known.push(learned.replayed());
         let pace = Pace::new(recorded, &self.stopped);
         let planner = Planner::new(&step);
-        let mut searching = planner.search(
-            budget,
-            Search {
-                seed: self.seed,
-                known,
-                ..Search::default()
-            },
-        );
+        let search = Search {
+            seed: self.seed,
+            known,
+            ..Search::default()
+        };
+        let mut searching = planner.search(budget, search.clone());
         self.in_parts(&pace, |until| {
-            let plan = searching.go_on(&mut |progress| pace.watch(progress, pace.began, until))?;
+            let watch = &mut |progress: &Progress| pace.watch(progress, pace.began, until);
+            let plan = match searching.go_on(watch) {
+                Err(StepError::Budget { smallest, .. }) if is_nearly(budget, smallest) => {
+                    searching = planner.search(smallest, search.clone());
+                    searching.go_on(watch)?
+                }
+                planned => planned?,
+            };
             let guide = learned.guide(&plan)?;
             Ok((plan, guide))
         })
@@ -241,6 +249,12 @@ impl PlannerThread {
         let _ = self.send.send(found);
         self.news.store(true, Ordering::Release);
     }
+}
+
+/// Whether a budget lacks so little of the smallest one with a plan that the step is planned within that one. The
+/// engine can evict what no plan drops: what was made in an earlier step, for example a batch that every step reads.
+fn is_nearly(budget: Bytes, smallest: Bytes) -> bool {
+    smallest.0 - budget.0 <= budget.0 / LACKING
 }
 
 /// Whether a plan takes at most so many nanoseconds more than the bound.

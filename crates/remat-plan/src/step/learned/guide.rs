@@ -162,10 +162,6 @@ impl<'a> Learned<'a> {
             translated,
             counted,
         } = self;
-        let (planned, replayed) = (Cost(plan.recompute_ns), recorded.replayed);
-        if planned > replayed {
-            return Err(StepError::NoGain { planned, replayed });
-        }
         let (mut actions, order) = before_each(plan, translated, recorded.signatures.len());
         let mut unneeded = Vec::new();
         // In an arena each action has its places.
@@ -176,7 +172,7 @@ impl<'a> Learned<'a> {
         }
         let times = StepCosts {
             first: Cost(plan.cost_ns),
-            replayed: planned,
+            replayed: Cost(plan.recompute_ns),
         };
         let guide = Guide::new(
             recorded.signatures.clone(),
@@ -185,10 +181,17 @@ impl<'a> Learned<'a> {
             times,
         );
         let guide = guide.and_then(|guide| guide.with_unrecorded(unneeded));
-        guide.map_err(|_| StepError::Event {
+        let guide = guide.map_err(|_| StepError::Event {
             event: 0,
             fault: "starts a step in which an op is planned before it ran",
-        })
+        })?;
+        if guide.is_hopeless() {
+            return Err(StepError::NoGain {
+                planned: times.replayed,
+                replayed: recorded.replayed,
+            });
+        }
+        Ok(guide)
     }
 }
 
