@@ -237,7 +237,7 @@ pub(crate) fn plan_step(
             .map(|(op, event)| Rerun { op, event })
             .collect();
         let mut patience = Patience::new();
-        let planner = Planner::new(&step);
+        let mut planner = Planner::new(&step);
         let plan = match budget {
             None => planner.smallest(0, &mut |_| patience.look()),
             Some(budget) => {

@@ -64,7 +64,7 @@ pub use model::error::StepError;
 pub use model::step::Step;
 pub use placement::{place, Addresses};
 pub use plan::step_plan::{Action, StepPlan, PLAN_VERSION};
-pub use search::planner::{Planner, Search, Searching};
+pub use search::planner::{Planner, Search};
 pub use search::rounds::Progress;
 pub use verify::fault::{Fault, Reason, Undefined, Verified};
 pub use verify::verifier::verify;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use remat_core::{Bytes, Guide, Recorded};
 use remat_plan::step::{
-    ArenaInUse, Learned, PlannedStep, PlannedSteps, Planner, Progress, Search, StepError, StepPlan,
+    ArenaInUse, Learned, PlannedStep, PlannedSteps, Progress, Search, StepError, StepPlan,
 };
 use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::{Event, Rerun};
@@ -123,9 +123,6 @@ impl Job {
     }
 }
 
-/// The best plan so far, and the same as the engine follows it.
-type Best = (StepPlan, PlannedStep);
-
 struct PlannerThread {
     memory: Memory,
     seed: u64,
@@ -138,92 +135,47 @@ struct PlannerThread {
 
 impl PlannerThread {
     fn run(mut self, recorded: &Recorded) {
-        let best = match &self.memory {
-            Memory::Counted(budget) => self.within(recorded, *budget),
-            Memory::Arena(arena) => self.in_arena(recorded, arena),
+        let learned = match &self.memory {
+            Memory::Counted(_) => Learned::new(recorded),
+            Memory::Arena(_) => Learned::in_arena(recorded),
         };
-        match best {
-            Some((_, step)) => self.keep(step),
-            None => self.tell(Found::Nothing),
-        }
-    }
-
-    /// Plans the step within a budget, by a search that goes on each time that its plan was told.
-    fn within(&self, recorded: &Recorded, budget: Bytes) -> Option<Best> {
-        let learned = Learned::new(recorded);
-        let step = learned.step().ok()?;
+        let planner = StepPlanner::new(&learned, recorded, self.seed, &self.stopped);
         // Near the smallest budget policies thrash, in the simulator as well: that takes none of the search's time.
-        let mut known = online(learned.events(), budget);
-        known.push(learned.replayed());
-        let pace = Pace::new(recorded, &self.stopped);
-        let planner = Planner::new(&step);
-        let search = Search {
-            seed: self.seed,
-            known,
-            ..Search::default()
-        };
-        let mut searching = planner.search(budget, search.clone());
-        self.in_parts(&pace, |until| {
-            let watch = &mut |progress: &Progress| pace.watch(progress, pace.began, until);
-            let plan = match searching.go_on(watch) {
-                Err(StepError::Budget { smallest, .. }) if is_nearly(budget, smallest) => {
-                    searching = planner.search(smallest, search.clone());
-                    searching.go_on(watch)?
-                }
-                planned => planned?,
-            };
-            let guide = learned.guide(&plan)?;
-            Ok((plan, guide))
-        })
-    }
-
-    /// Plans the step, and where its blocks lie in an arena.
-    fn in_arena(&self, recorded: &Recorded, arena: &ArenaInUse) -> Option<Best> {
-        let learned = Learned::in_arena(recorded);
-        let known = online(learned.events(), Bytes(arena.free_bytes()));
-        let pace = Pace::new(recorded, &self.stopped);
-        let mut planner = ArenaPlanner {
-            learned: &learned,
-            arena,
-            seed: self.seed,
-            known,
-        };
-        self.in_parts(&pace, |until| planner.plan(&pace, until))
-    }
-
-    /// Tells of the plan that there is after each part of the time that the search may take, and returns the last.
-    fn in_parts(
-        &self,
-        pace: &Pace<'_>,
-        mut search: impl FnMut(Duration) -> Result<(StepPlan, Guide), StepError>,
-    ) -> Option<Best> {
-        let mut best: Option<Best> = None;
+        let mut known = online(learned.events(), self.memory.bytes());
+        let began = processor_time();
+        let patience = planner.patience;
+        let mut best: Option<(StepPlan, PlannedStep)> = None;
         for part in PARTS {
-            let until = pace.patience.mul_f64(part).min(MOST_PATIENCE);
-            match (search(until), &mut best) {
-                (Ok((same, _)), Some((plan, step))) if !pace.saves(&same, plan) => {
+            let until = patience.mul_f64(part).min(MOST_PATIENCE);
+            let found = planner.plan(&self.memory, &known, Limits { began, until });
+            match (found, &mut best) {
+                (Ok((same, _)), Some((plan, step))) if !planner.saves(&same, plan) => {
                     step.bound_ns = step.bound_ns.max(same.bound_ns);
                 }
                 (Ok((plan, guide)), _) => {
+                    known = vec![learned.reruns(&plan)];
                     let step = PlannedStep::new(&plan, guide);
                     self.tell(Found::Plan(step.clone()));
                     best = Some((plan, step));
                 }
                 (Err(_), _) => {}
             }
-            let enough = if until < pace.patience {
-                pace.near
+            let enough = if until < patience {
+                planner.near
             } else {
-                pace.far
+                planner.far
             };
             let is_enough = best
                 .as_ref()
                 .is_some_and(|(plan, _)| is_within(plan, enough));
-            if is_enough || until == MOST_PATIENCE || pace.is_stopped() {
+            if is_enough || until == MOST_PATIENCE || planner.is_stopped() {
                 break;
             }
         }
-        best
+        match best {
+            Some((_, step)) => self.keep(step),
+            None => self.tell(Found::Nothing),
+        }
     }
 
     /// Keeps the last plan in files, and tells of it.
@@ -251,10 +203,22 @@ impl PlannerThread {
     }
 }
 
-/// Whether a budget lacks so little of the smallest one with a plan that the step is planned within that one. The
-/// engine can evict what no plan drops: what was made in an earlier step, for example a batch that every step reads.
-fn is_nearly(budget: Bytes, smallest: Bytes) -> bool {
-    smallest.0 - budget.0 <= budget.0 / LACKING
+impl Memory {
+    /// The bytes that there are for the step.
+    fn bytes(&self) -> Bytes {
+        match self {
+            Memory::Counted(budget) => *budget,
+            Memory::Arena(arena) => Bytes(arena.free_bytes()),
+        }
+    }
+}
+
+/// How long a search goes on at most.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// The processor time of the thread when it began, and so much later.
+    began: Duration,
+    until: Duration,
 }
 
 /// Whether a plan takes at most so many nanoseconds more than the bound.
@@ -263,47 +227,132 @@ fn is_within(plan: &StepPlan, nanoseconds: u64) -> bool {
     plan.recompute_ns.saturating_sub(least) <= nanoseconds
 }
 
-/// How long a search goes on.
-struct Pace<'a> {
-    /// The processor time of the thread when the search began.
-    began: Duration,
+/// Plans one step.
+struct StepPlanner<'a> {
+    learned: &'a Learned<'a>,
+    seed: u64,
+    stopped: &'a AtomicBool,
     patience: Duration,
     /// Nanoseconds that are little, and that are much.
     near: u64,
     far: u64,
-    stopped: &'a AtomicBool,
 }
 
-impl<'a> Pace<'a> {
-    /// A search that begins now.
-    fn new(recorded: &Recorded, stopped: &'a AtomicBool) -> Pace<'a> {
+impl<'a> StepPlanner<'a> {
+    fn new(
+        learned: &'a Learned<'a>,
+        recorded: &Recorded,
+        seed: u64,
+        stopped: &'a AtomicBool,
+    ) -> StepPlanner<'a> {
         let part = |part: f64| (recorded.cost().0 as f64 * part) as u64;
         let ops = recorded.signatures.len() as u32;
-        Pace {
-            began: processor_time(),
+        StepPlanner {
+            learned,
+            seed,
+            stopped,
             patience: (PATIENCE * ops.div_ceil(3000)).min(MOST_PATIENCE),
             near: part(NEAR),
             far: part(FAR),
-            stopped,
         }
     }
 
-    /// Whether a search goes on that began then and may take so long.
-    fn watch(&self, progress: &Progress, began: Duration, until: Duration) -> ControlFlow<()> {
-        let elapsed = processor_time().saturating_sub(began);
-        let is_within = |nanoseconds| {
-            let found = progress.recompute_ns;
-            found.is_some_and(|found| found.saturating_sub(progress.bound_ns) <= nanoseconds)
-        };
-        let over = elapsed >= until
-            || (elapsed >= self.patience && is_within(self.far))
-            || is_within(self.near)
-            || self.is_stopped();
-        if over {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
+    fn plan(
+        &self,
+        memory: &Memory,
+        known: &[Vec<Rerun>],
+        limits: Limits,
+    ) -> Result<(StepPlan, Guide), StepError> {
+        match memory {
+            Memory::Counted(budget) => self.nearly_within(*budget, known, limits),
+            Memory::Arena(arena) => self.in_arena(arena, known, limits),
         }
+    }
+
+    /// Plans the step within a budget, or within the smallest one with a plan if that is little more. The engine can
+    /// evict what no plan drops: what was made in an earlier step, for example a batch that every step reads.
+    fn nearly_within(
+        &self,
+        budget: Bytes,
+        known: &[Vec<Rerun>],
+        limits: Limits,
+    ) -> Result<(StepPlan, Guide), StepError> {
+        match self.within(budget, known, limits) {
+            // A search that ended for want of time may find a plan yet.
+            Err(StepError::Budget { smallest, .. })
+                if smallest.0 - budget.0 <= budget.0 / LACKING && !self.is_over(limits) =>
+            {
+                self.within(smallest, known, limits)
+            }
+            planned => planned,
+        }
+    }
+
+    /// Whether a search took all of its time, or was stopped.
+    fn is_over(&self, limits: Limits) -> bool {
+        processor_time().saturating_sub(limits.began) >= limits.until || self.is_stopped()
+    }
+
+    /// Plans the step within a budget, as long as that is worth the time.
+    fn within(
+        &self,
+        budget: Bytes,
+        known: &[Vec<Rerun>],
+        limits: Limits,
+    ) -> Result<(StepPlan, Guide), StepError> {
+        let search = Search {
+            seed: self.seed,
+            known: known.to_vec(),
+            ..Search::default()
+        };
+        let watch = &mut |progress: &Progress| {
+            let elapsed = processor_time().saturating_sub(limits.began);
+            let is_within = |nanoseconds| {
+                let found = progress.recompute_ns;
+                found.is_some_and(|found| found.saturating_sub(progress.bound_ns) <= nanoseconds)
+            };
+            let over = self.is_over(limits)
+                || (elapsed >= self.patience && is_within(self.far))
+                || is_within(self.near);
+            if over {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        self.learned.plan(budget, search, watch)
+    }
+
+    /// Plans the step, and where its blocks lie. Where the arena does not hold them, the step is planned within fewer
+    /// bytes, by as much as is missing, for as long again. If that comes to nothing, the plan that misses the fewest
+    /// bytes is followed. Blocks that find no place are placed as they come.
+    fn in_arena(
+        &self,
+        arena: &ArenaInUse,
+        known: &[Vec<Rerun>],
+        mut limits: Limits,
+    ) -> Result<(StepPlan, Guide), StepError> {
+        let mut budget = arena.free_bytes();
+        let mut best: Option<(u64, (StepPlan, Guide))> = None;
+        for _ in 0..ARENA_PLANS {
+            let (plan, guide) = match self.within(Bytes(budget), known, limits) {
+                Ok(planned) => planned,
+                Err(none) if best.is_none() => return Err(none),
+                Err(_) => break,
+            };
+            let guide = self.learned.place(&plan, guide, arena);
+            let bytes = guide.places().map_or(0, |places| places.bytes());
+            if bytes <= arena.bytes || self.is_stopped() {
+                return Ok((plan, guide));
+            }
+            let peak = plan.peak_bytes.min(budget);
+            budget = peak.saturating_sub((bytes - arena.bytes).max(peak / 200));
+            if best.as_ref().is_none_or(|&(fewest, _)| bytes < fewest) {
+                best = Some((bytes, (plan, guide)));
+            }
+            limits.began = processor_time();
+        }
+        best.map(|(_, planned)| planned).ok_or(StepError::TooLarge)
     }
 
     fn is_stopped(&self) -> bool {
@@ -313,54 +362,6 @@ impl<'a> Pace<'a> {
     /// Whether a plan saves enough beside another one to be followed in its place.
     fn saves(&self, plan: &StepPlan, beside: &StepPlan) -> bool {
         beside.recompute_ns.saturating_sub(plan.recompute_ns) > self.near
-    }
-}
-
-/// Plans a step within an arena.
-struct ArenaPlanner<'a> {
-    learned: &'a Learned<'a>,
-    arena: &'a ArenaInUse,
-    seed: u64,
-    /// Schedules to start with: those of policies, and then the latest plan's.
-    known: Vec<Vec<Rerun>>,
-}
-
-impl ArenaPlanner<'_> {
-    /// Plans the step, and where its blocks lie. Where the arena does not hold them, the step is planned within fewer
-    /// bytes, by as much as is missing, for as long again. If that comes to nothing, the plan that misses the fewest
-    /// bytes is followed. Blocks that find no place are placed as they come.
-    fn plan(&mut self, pace: &Pace<'_>, until: Duration) -> Result<(StepPlan, Guide), StepError> {
-        let mut budget = self.arena.free_bytes();
-        let mut began = pace.began;
-        let mut best: Option<(u64, (StepPlan, Guide))> = None;
-        for _ in 0..ARENA_PLANS {
-            let search = Search {
-                seed: self.seed,
-                known: self.known.clone(),
-                ..Search::default()
-            };
-            let watch = &mut |progress: &Progress| pace.watch(progress, began, until);
-            let (plan, guide) = match self.learned.plan(Bytes(budget), search, watch) {
-                Ok(planned) => planned,
-                Err(none) if best.is_none() => return Err(none),
-                Err(_) => break,
-            };
-            let guide = self.learned.place(&plan, guide, self.arena);
-            let bytes = guide.places().map_or(0, |places| places.bytes());
-            if bytes <= self.arena.bytes || pace.is_stopped() {
-                best = Some((bytes, (plan, guide)));
-                break;
-            }
-            let peak = plan.peak_bytes.min(budget);
-            budget = peak.saturating_sub((bytes - self.arena.bytes).max(peak / 200));
-            if best.as_ref().is_none_or(|&(fewest, _)| bytes < fewest) {
-                best = Some((bytes, (plan, guide)));
-            }
-            began = processor_time();
-        }
-        let (_, planned) = best.ok_or(StepError::TooLarge)?;
-        self.known = vec![self.learned.reruns(&planned.0)];
-        Ok(planned)
     }
 }
 

@@ -63,7 +63,7 @@ fn plans(
     let step = Step::from_events(events).map_err(|error| fault(log, error))?;
     let program: Program = events.iter().collect();
     let places = places(events);
-    let planner = Planner::new(&step);
+    let mut planner = Planner::new(&step);
     let mut plans: Vec<StepPlan> = Vec::new();
     for &ratio in falling {
         let budget = Budget::Ratio(ratio);

@@ -120,55 +120,34 @@ impl<'a> Learned<'a> {
         self.translated.reruns_of(plan)
     }
 
-    /// The step, to be planned by a [`Planner`]. What the program lets go of is gone, as it is with a real allocator;
-    /// offline, a plan may hold it.
-    ///
-    /// # Errors
-    /// [`StepError::Event`] for a recording whose events do not follow one another.
-    pub fn step(&self) -> Result<Step, StepError> {
-        Step::from_program(&self.translated.events)
-    }
-
-    /// What the engine replayed while it recorded the step, for [`Search::known`].
-    pub fn replayed(&self) -> Vec<Rerun> {
-        self.translated.reruns(&self.recorded.replays)
-    }
-
     /// Plans the step, for [`Engine::follow`](remat_core::Engine::follow). The search starts with what the engine
-    /// replayed, beside the schedules that are known.
+    /// replayed, beside the schedules that are known. What the program lets go of is gone, as it is with a real
+    /// allocator; offline, a plan may hold it.
     ///
     /// # Errors
-    /// As [`step`](Learned::step), [`Planner::plan`] and [`guide`](Learned::guide).
+    /// As [`Planner::plan`], [`StepError::Event`] for a recording whose events do not follow one another, and
+    /// [`StepError::NoGain`] for a plan that the engine would give up.
     pub fn plan(
         &self,
         budget: Bytes,
         mut search: Search,
         watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<(StepPlan, Guide), StepError> {
-        let step = self.step()?;
-        search.known.push(self.replayed());
-        let plan = Planner::new(&step).plan(budget, &search, watch)?;
-        let guide = self.guide(&plan)?;
-        Ok((plan, guide))
-    }
-
-    /// A plan of this step as an engine follows it, for [`Engine::follow`](remat_core::Engine::follow).
-    ///
-    /// # Errors
-    /// [`StepError::NoGain`] for a plan that the engine would give up.
-    pub fn guide(&self, plan: &StepPlan) -> Result<Guide, StepError> {
         let Learned {
             recorded,
             translated,
             counted,
         } = self;
-        let (mut actions, order) = before_each(plan, translated, recorded.signatures.len());
+        let step = Step::from_program(&translated.events)?;
+        search.known.push(translated.reruns(&recorded.replays));
+        let plan = Planner::new(&step).plan(budget, &search, watch)?;
+        let (mut actions, order) = before_each(&plan, translated, recorded.signatures.len());
         let mut unneeded = Vec::new();
         // In an arena each action has its places.
         if *counted == Counted::All {
             let reads = Reads::of(recorded);
-            leave_out_drops(plan, translated, &order, &reads, &mut actions);
-            unneeded = unrecorded(&reads, &actions, Bytes(plan.budget_bytes));
+            leave_out_drops(&plan, translated, &order, &reads, &mut actions);
+            unneeded = unrecorded(&reads, &actions, budget);
         }
         let times = StepCosts {
             first: Cost(plan.cost_ns),
@@ -191,7 +170,7 @@ impl<'a> Learned<'a> {
                 replayed: recorded.replayed,
             });
         }
-        Ok(guide)
+        Ok((plan, guide))
     }
 }
 

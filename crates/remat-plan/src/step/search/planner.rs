@@ -2,7 +2,7 @@
 
 use super::bound::Bounds;
 use super::cut::{mend, Weights};
-use super::rounds::{sweep, Progress, Rounds, State, FAR};
+use super::rounds::{sweep, Progress, Rounds, FAR};
 use crate::step::model::error::StepError;
 use crate::step::model::step::Step;
 use crate::step::plan::actions::actions;
@@ -54,31 +54,39 @@ impl<'a> Planner<'a> {
     /// found so far.
     ///
     /// # Errors
-    /// As [`Searching::go_on`].
+    /// [`StepError::Budget`] if no plan was found, [`StepError::Overwritten`] if there is none at all.
     pub fn plan(
-        &self,
+        &mut self,
         budget: Bytes,
         search: &Search,
         watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<StepPlan, StepError> {
-        self.search(budget, search.clone()).go_on(watch)
-    }
-
-    /// A search for a plan within a budget, which may be ended and go on.
-    pub fn search(&self, budget: Bytes, search: Search) -> Searching<'_, 'a> {
-        let bounds = Bounds::new(&self.plain, budget.0);
-        let mut state = State::new(&self.plain, budget.0, search.seed);
-        state.progress.bound_ns = bounds.as_ref().map_or(0, Bounds::ns);
-        Searching {
-            planner: self,
-            search,
-            bounds,
-            state,
-            best: None,
-            is_pruned: false,
-            is_bounded: false,
-            descents: 0,
+        let mut bounds = Bounds::new(&self.plain, budget.0);
+        let mut rounds = Rounds::new(&self.plain, budget.0, search.seed, watch);
+        rounds.progress.bound_ns = bounds.as_ref().map_or(0, Bounds::ns);
+        let mut best = match bounds {
+            Some(_) => self.start(search, &mut rounds),
+            None => self.descend(&mut rounds),
+        };
+        if !best.is_valid() {
+            return Err(StepError::Overwritten);
         }
+        if best.peak() > budget.0 {
+            let smallest = Bytes(best.peak());
+            return Err(StepError::Budget { budget, smallest });
+        }
+        rounds.progress.recompute_ns = Some(best.again_ns());
+        if let Some(bounds) = &mut bounds {
+            bounds.tighten(best.again_ns() as f64, || rounds.goes_on());
+            rounds.progress.bound_ns = bounds.ns();
+        }
+        rounds.run(&mut best, search.iterations);
+        let Progress {
+            iterations,
+            bound_ns,
+            ..
+        } = rounds.progress;
+        Ok(self.written(&mut best, budget, bound_ns, search.seed, iterations))
     }
 
     /// The plan of the smallest peak that is found without regard to time. Its budget is its peak.
@@ -88,12 +96,12 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// [`StepError::Overwritten`] if there is no plan at all.
     pub fn smallest(
-        &self,
+        &mut self,
         seed: u64,
         watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<StepPlan, StepError> {
-        let mut state = State::new(&self.plain, 0, seed);
-        let mut best = self.descend(&mut Rounds::new(&mut state, watch));
+        let mut rounds = Rounds::new(&self.plain, 0, seed, watch);
+        let mut best = self.descend(&mut rounds);
         if !best.is_valid() {
             return Err(StepError::Overwritten);
         }
@@ -128,14 +136,14 @@ impl<'a> Planner<'a> {
     /// The best of the known schedules, of one made by cuts alone and, where these are far from the bound, of one found
     /// by a descent; one of as small a peak as can be found if none fits. Known ones that fit are looked at in any
     /// case, unless they cost several times as much as another one.
-    fn start(&self, search: &Search, descents: &mut u32, rounds: &mut Rounds<'_>) -> Schedule<'a> {
+    fn start(&self, search: &Search, rounds: &mut Rounds<'_>) -> Schedule<'a> {
         let weights = Weights {
             shift: 0.1,
             noise: 0.0,
         };
         let mut known: Vec<&[Rerun]> = search.known.iter().map(Vec::as_slice).collect();
         known.sort_by_cached_key(|known| self.cost_of(known));
-        let dear = u128::from(rounds.state.progress.bound_ns + self.step.cost_ns());
+        let dear = u128::from(rounds.progress.bound_ns + self.step.cost_ns());
         let (mut best, mut open) = (None, Vec::new());
         for known in known {
             if self.cost_of(known) > dear {
@@ -143,7 +151,7 @@ impl<'a> Planner<'a> {
                 continue;
             }
             let mut schedule = self.following(known);
-            if schedule.exceeds(rounds.state.budget) || !schedule.is_valid() {
+            if schedule.exceeds(rounds.budget) || !schedule.is_valid() {
                 open.push(known);
             } else {
                 best = cheaper(best, rounds.rival(schedule, weights));
@@ -152,20 +160,29 @@ impl<'a> Planner<'a> {
         if best.is_none() || rounds.goes_on() {
             best = cheaper(best, rounds.rival(self.plain.clone(), weights));
         }
-        let mut best = self.descended(best, descents, rounds);
-        let fits = best.is_valid() && best.peak() <= rounds.state.budget;
-        let (mut best, least) = if fits {
-            (Some(best), None)
-        } else {
-            (None, Some(best))
-        };
+        let far = rounds.progress.bound_ns + self.step.cost_ns() / GAP;
+        let is_far = |best: &Schedule<'_>| best.again_ns() > far;
+        let mut least = None;
+        for descent in 0..DESCENTS {
+            if !best.as_ref().is_none_or(is_far) || (descent > 0 && !rounds.goes_on()) {
+                break;
+            }
+            let mut found = self.descend(rounds);
+            if found.is_valid() && found.peak() <= rounds.budget {
+                best = cheaper(best, Some(found));
+                rounds.progress.recompute_ns = best.as_ref().map(Schedule::again_ns);
+            } else if best.is_none() {
+                least = Some(found);
+                break;
+            }
+        }
         for known in open {
             let cost = best.as_ref().map(|best| u128::from(best.again_ns()));
             if cost.is_some_and(|cost| self.cost_of(known) / u128::from(FAR) > cost) {
                 continue; // no rival, and to find that out it would have to be made to fit
             }
             let mut schedule = self.following(known);
-            let fits = !schedule.exceeds(rounds.state.budget) && schedule.is_valid();
+            let fits = !schedule.exceeds(rounds.budget) && schedule.is_valid();
             if cost.is_none() || fits || rounds.goes_on() {
                 best = cheaper(best, rounds.rival(schedule, weights));
             }
@@ -173,38 +190,10 @@ impl<'a> Planner<'a> {
         best.or(least).unwrap_or_else(|| self.plain.clone())
     }
 
-    /// A schedule, or a better one found by a descent where it is far from the bound. If none was given, one that fits
-    /// or of as small a peak as can be found.
-    fn descended(
-        &self,
-        mut best: Option<Schedule<'a>>,
-        descents: &mut u32,
-        rounds: &mut Rounds<'_>,
-    ) -> Schedule<'a> {
-        let far = rounds.state.progress.bound_ns + self.step.cost_ns() / GAP;
-        let mut ended = false;
-        loop {
-            let enough =
-                |best: &mut Schedule<'_>| ended || *descents >= DESCENTS || best.again_ns() <= far;
-            if let Some(best) = best.take_if(enough) {
-                return best;
-            }
-            let mut found = self.descend(rounds);
-            *descents += 1;
-            if found.is_valid() && found.peak() <= rounds.state.budget {
-                best = cheaper(best, Some(found));
-                rounds.state.progress.recompute_ns = best.as_ref().map(Schedule::again_ns);
-            } else if best.is_none() {
-                return found;
-            }
-            ended = !rounds.goes_on();
-        }
-    }
-
     /// A schedule of as small a peak as can be found, or one that fits: the budget falls by halves of what it still
     /// lacks, and each schedule begins as the one before it.
     fn descend(&self, rounds: &mut Rounds<'_>) -> Schedule<'a> {
-        let budget = rounds.state.budget;
+        let budget = rounds.budget;
         let mut best = self.plain.clone();
         mend(&mut best);
         let near = (best.peak() / 1024).max(1);
@@ -214,7 +203,7 @@ impl<'a> Planner<'a> {
             if !rounds.goes_on() {
                 break;
             }
-            rounds.state.budget = low + (best.peak() - low) / 2;
+            rounds.budget = low + (best.peak() - low) / 2;
             let from = if failures % 2 == 0 {
                 &best
             } else {
@@ -224,10 +213,10 @@ impl<'a> Planner<'a> {
             match rounds.fitted(from.clone(), weights) {
                 Some(found) => (best, failures) = (found, 0),
                 None if failures < ATTEMPTS => failures += 1,
-                None => (low, failures) = (rounds.state.budget, 0),
+                None => (low, failures) = (rounds.budget, 0),
             }
         }
-        rounds.state.budget = budget;
+        rounds.budget = budget;
         best
     }
 
@@ -255,114 +244,6 @@ impl<'a> Planner<'a> {
         }
         sweep(&mut schedule);
         schedule
-    }
-}
-
-/// A search for a plan of one step within one budget. It may be ended, and go on from where it was.
-///
-/// The plan of the first call is one to follow while the search goes on:
-///
-/// ```
-/// use remat_core::Bytes;
-/// use remat_plan::step::{Planner, Search, Step};
-/// # use remat_trace::{Event, TraceOutput, TraceOutputKind};
-/// use std::ops::ControlFlow;
-/// # let op = |inputs: &[u64], tensor, bytes| Event::Op {
-/// #     name: "op".into(),
-/// #     inputs: inputs.to_vec(),
-/// #     outputs: vec![TraceOutput { tensor, kind: TraceOutputKind::Fresh { bytes, device: 0 } }],
-/// #     workspace: 0,
-/// #     workspace_device: 0,
-/// #     cost: 7,
-/// #     replay: true,
-/// # };
-/// # let events = [
-/// #     Event::Constant { tensor: 0, bytes: 10, device: 0 },
-/// #     op(&[0], 1, 40),
-/// #     op(&[1], 2, 5),
-/// #     op(&[2], 3, 60),
-/// #     Event::Release { tensor: 3 },
-/// #     op(&[1, 2], 4, 5),
-/// # ];
-/// let step = Step::from_events(&events)?;
-/// let planner = Planner::new(&step);
-/// let mut searching = planner.search(Bytes(80), Search::default());
-/// let hurried = searching.go_on(&mut |progress| match progress.recompute_ns {
-///     Some(_) => ControlFlow::Break(()),
-///     None => ControlFlow::Continue(()),
-/// })?;
-/// let better = searching.go_on(&mut |progress| match progress.iterations {
-///     100.. => ControlFlow::Break(()),
-///     _ => ControlFlow::Continue(()),
-/// })?;
-/// assert!(better.recompute_ns <= hurried.recompute_ns);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct Searching<'p, 'a> {
-    planner: &'p Planner<'a>,
-    search: Search,
-    /// Bounds; `None` if no schedule fits.
-    bounds: Option<Bounds<'a>>,
-    state: State,
-    /// The best schedule so far.
-    best: Option<Schedule<'a>>,
-    /// Whether that was pruned without being ended amid it.
-    is_pruned: bool,
-    /// Whether the bounds are as tight as they get.
-    is_bounded: bool,
-    /// Descents so far.
-    descents: u32,
-}
-
-impl<'a> Searching<'_, 'a> {
-    /// Searches until the watcher ends it by [`ControlFlow::Break`], there were as many rounds as are wanted, or no plan
-    /// takes less time. The plan is the best so far: it never takes more than the one before.
-    ///
-    /// # Errors
-    /// [`StepError::Budget`] if no plan was found so far, [`StepError::Overwritten`] if there is none at all.
-    pub fn go_on(
-        &mut self,
-        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
-    ) -> Result<StepPlan, StepError> {
-        let budget = Bytes(self.state.budget);
-        let seed = self.search.seed;
-        let rounds = &mut Rounds::new(&mut self.state, watch);
-        let mut best = match (self.best.take(), &self.bounds) {
-            (Some(best), _) if self.is_pruned => best,
-            (Some(best), _) => {
-                let best = rounds.thinned(best);
-                self.planner
-                    .descended(Some(best), &mut self.descents, rounds)
-            }
-            (None, Some(_)) => self.planner.start(&self.search, &mut self.descents, rounds),
-            (None, None) => self.planner.descend(rounds),
-        };
-        if !best.is_valid() {
-            return Err(StepError::Overwritten);
-        }
-        if best.peak() > budget.0 {
-            let smallest = Bytes(best.peak());
-            return Err(StepError::Budget { budget, smallest });
-        }
-        self.is_pruned = !rounds.is_stopped();
-        rounds.state.progress.recompute_ns = Some(best.again_ns());
-        if let Some(bounds) = self.bounds.as_mut().filter(|_| !self.is_bounded) {
-            bounds.tighten(best.again_ns() as f64, || rounds.goes_on());
-            rounds.state.progress.bound_ns = bounds.ns();
-            self.is_bounded = !rounds.is_stopped();
-        }
-        rounds.run(&mut best, self.search.iterations);
-        let Progress {
-            iterations,
-            bound_ns,
-            ..
-        } = self.state.progress;
-        let plan = self
-            .planner
-            .written(&mut best, budget, bound_ns, seed, iterations);
-        self.best = Some(best);
-        Ok(plan)
     }
 }
 

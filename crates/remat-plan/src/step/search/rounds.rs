@@ -17,7 +17,7 @@ const WINDOW: usize = 250;
 /// Parts of the cost of a run that it is weighed with where it only moves.
 const SHIFTS: [f64; 4] = [0.0, 0.1, 0.5, 1.0];
 
-/// How far a search has come, told after each cut and for each run that is tried without.
+/// The state of a search, told after each cut and for each run that is tried without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Rounds so far.
@@ -31,56 +31,42 @@ pub struct Progress {
 /// Told how a search goes; it ends the search by [`ControlFlow::Break`].
 pub(super) type Watch<'w> = &'w mut dyn FnMut(&Progress) -> ControlFlow<()>;
 
-/// What a search within one budget needs from its beginning to its end.
-#[derive(Debug)]
-pub(super) struct State {
+/// A search within one budget.
+pub(super) struct Rounds<'w> {
     pub(super) budget: u64,
     cutter: Cutter,
     rng: Rng,
-    pub(super) progress: Progress,
-}
-
-impl State {
-    pub(super) fn new(plain: &Schedule<'_>, budget: u64, seed: u64) -> State {
-        State {
-            budget,
-            cutter: Cutter::new(plain),
-            rng: Rng::new(seed),
-            progress: Progress {
-                iterations: 0,
-                recompute_ns: None,
-                bound_ns: 0,
-            },
-        }
-    }
-}
-
-/// A search that goes on until its watcher ends it.
-pub(super) struct Rounds<'w> {
-    pub(super) state: &'w mut State,
     watch: Watch<'w>,
+    pub(super) progress: Progress,
     /// Whether the watcher ended the search.
     stopped: bool,
 }
 
 impl<'w> Rounds<'w> {
-    pub(super) fn new(state: &'w mut State, watch: Watch<'w>) -> Rounds<'w> {
+    pub(super) fn new(
+        plain: &Schedule<'_>,
+        budget: u64,
+        seed: u64,
+        watch: Watch<'w>,
+    ) -> Rounds<'w> {
         Rounds {
-            state,
+            budget,
+            cutter: Cutter::new(plain),
+            rng: Rng::new(seed),
             watch,
+            progress: Progress {
+                iterations: 0,
+                recompute_ns: None,
+                bound_ns: 0,
+            },
             stopped: false,
         }
     }
 
     /// Whether the search goes on; the watcher is asked.
     pub(super) fn goes_on(&mut self) -> bool {
-        self.stopped = self.stopped || (self.watch)(&self.state.progress).is_break();
+        self.stopped = self.stopped || (self.watch)(&self.progress).is_break();
         !self.stopped
-    }
-
-    /// Whether the watcher ended the search.
-    pub(super) fn is_stopped(&self) -> bool {
-        self.stopped
     }
 
     /// A schedule that fits, from another one.
@@ -103,54 +89,53 @@ impl<'w> Rounds<'w> {
         if !self.fit(&mut schedule, weights) {
             return None;
         }
-        let best = self.state.progress.recompute_ns.unwrap_or(u64::MAX);
+        let best = self.progress.recompute_ns.unwrap_or(u64::MAX);
         if schedule.again_ns() / FAR > best {
             return None;
         }
-        self.state.progress.recompute_ns = Some(best.min(schedule.again_ns()));
+        self.progress.recompute_ns = Some(best.min(schedule.again_ns()));
         let rival = self.thinned(schedule);
-        self.state.progress.recompute_ns = Some(best.min(rival.again_ns()));
+        self.progress.recompute_ns = Some(best.min(rival.again_ns()));
         Some(rival)
     }
 
     /// Takes out what a schedule that fits does without.
-    pub(super) fn thinned<'a>(&mut self, mut schedule: Schedule<'a>) -> Schedule<'a> {
+    fn thinned<'a>(&mut self, mut schedule: Schedule<'a>) -> Schedule<'a> {
         let runs = all_runs(&schedule);
-        prune(&mut schedule, self.state.budget, runs, || self.goes_on());
+        prune(&mut schedule, self.budget, runs, || self.goes_on());
         schedule.keep();
         schedule
     }
 
     /// Weights of which something is left to chance.
     pub(super) fn random_weights(&mut self) -> Weights {
-        let shift = SHIFTS[self.state.rng.below(SHIFTS.len())];
+        let shift = SHIFTS[self.rng.below(SHIFTS.len())];
         Weights { shift, noise: 0.3 }
     }
 
     /// Rounds until the watcher ends them, there were so many, or the schedule meets the bound.
     pub(super) fn run(&mut self, schedule: &mut Schedule<'_>, most: Option<u64>) {
         loop {
-            let progress = &mut self.state.progress;
-            progress.recompute_ns = Some(schedule.again_ns());
-            let enough = most.is_some_and(|most| progress.iterations >= most)
-                || schedule.again_ns() <= progress.bound_ns;
+            self.progress.recompute_ns = Some(schedule.again_ns());
+            let enough = most.is_some_and(|most| self.progress.iterations >= most)
+                || schedule.again_ns() <= self.progress.bound_ns;
             if !self.goes_on() || enough {
                 return;
             }
             self.improve(schedule);
-            self.state.progress.iterations += 1;
+            self.progress.iterations += 1;
         }
     }
 
     /// A round: the schedule costs at most as much as before.
     fn improve(&mut self, schedule: &mut Schedule<'_>) {
         let (mark, before) = (schedule.mark(), schedule.again_ns());
-        empty(schedule, &mut self.state.rng);
+        empty(schedule, &mut self.rng);
         let weights = self.random_weights();
         let fits = self.fit(schedule, weights);
         if fits {
             let added = schedule.added_since(mark);
-            prune(schedule, self.state.budget, added, || self.goes_on());
+            prune(schedule, self.budget, added, || self.goes_on());
         }
         if fits && schedule.again_ns() <= before {
             schedule.keep();
@@ -165,7 +150,7 @@ impl<'w> Rounds<'w> {
         mend(schedule);
         loop {
             let peak = schedule.peak();
-            if peak <= self.state.budget {
+            if peak <= self.budget {
                 return schedule.is_valid();
             }
             if peak < least {
@@ -174,13 +159,9 @@ impl<'w> Rounds<'w> {
                 return false;
             }
             patience -= 1;
-            let State {
-                budget,
-                cutter,
-                rng,
-                ..
-            } = &mut *self.state;
-            let cut = cutter.cut(schedule, *budget, weights, rng);
+            let cut = self
+                .cutter
+                .cut(schedule, self.budget, weights, &mut self.rng);
             if !cut || !self.goes_on() {
                 return false;
             }
