@@ -180,8 +180,8 @@ impl Guide {
         self.planned
     }
 
-    /// Whether the engine would give it up: it replays more than is replayed without it, by more than a hundredth of the
-    /// step's time.
+    /// Whether the engine would give it up: it replays more than is replayed without it, by more than a hundredth of
+    /// the step's time.
     pub fn is_hopeless(&self) -> bool {
         self.is_beaten(self.planned)
     }

@@ -43,7 +43,7 @@ class PlanStats:
     adopted: int
     #: Plans followed in place of a step's first one, which is made in a hurry.
     improved: int
-    #: Steps that were recorded and for which no plan was found that recomputes less.
+    #: Steps that were recorded and for which no plan was found that recomputes about as little, or less.
     hopeless: int
     #: Plans given up, because more was recomputed with them than without them, or because steps took longer.
     given_up: int
