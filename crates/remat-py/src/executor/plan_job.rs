@@ -277,12 +277,12 @@ impl<'a> StepPlanner<'a> {
         known: &[Vec<Rerun>],
         limits: Limits,
     ) -> Result<(StepPlan, Guide), StepError> {
-        match self.within(budget, known, limits) {
+        match self.within(budget, budget, known, limits) {
             // A search that ended for want of time may find a plan yet.
             Err(StepError::Budget { smallest, .. })
                 if smallest.0 - budget.0 <= budget.0 / LACKING && !self.is_over(limits) =>
             {
-                self.within(smallest, known, limits)
+                self.within(budget, smallest, known, limits)
             }
             planned => planned,
         }
@@ -293,10 +293,11 @@ impl<'a> StepPlanner<'a> {
         processor_time().saturating_sub(limits.began) >= limits.until || self.is_stopped()
     }
 
-    /// Plans the step within a budget, as long as that is worth the time.
+    /// Plans the step within so many bytes of a budget, as long as that is worth the time.
     fn within(
         &self,
         budget: Bytes,
+        bytes: Bytes,
         known: &[Vec<Rerun>],
         limits: Limits,
     ) -> Result<(StepPlan, Guide), StepError> {
@@ -320,7 +321,7 @@ impl<'a> StepPlanner<'a> {
                 ControlFlow::Continue(())
             }
         };
-        self.learned.plan(budget, search, watch)
+        self.learned.plan_beyond(budget, bytes, search, watch)
     }
 
     /// Plans the step, and where its blocks lie. Where the arena does not hold them, the step is planned within fewer
@@ -335,7 +336,7 @@ impl<'a> StepPlanner<'a> {
         let mut budget = arena.free_bytes();
         let mut best: Option<(u64, (StepPlan, Guide))> = None;
         for _ in 0..ARENA_PLANS {
-            let (plan, guide) = match self.within(Bytes(budget), known, limits) {
+            let (plan, guide) = match self.within(Bytes(budget), Bytes(budget), known, limits) {
                 Ok(planned) => planned,
                 Err(none) if best.is_none() => return Err(none),
                 Err(_) => break,

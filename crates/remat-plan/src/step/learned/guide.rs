@@ -130,6 +130,21 @@ impl<'a> Learned<'a> {
     pub fn plan(
         &self,
         budget: Bytes,
+        search: Search,
+        watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
+    ) -> Result<(StepPlan, Guide), StepError> {
+        self.plan_beyond(budget, budget, search, watch)
+    }
+
+    /// [`plan`](Learned::plan) within more bytes than the budget, for where none fits: what is missing the engine evicts
+    /// online. Ops go without records as the budget allows.
+    ///
+    /// # Errors
+    /// As [`plan`](Learned::plan).
+    pub fn plan_beyond(
+        &self,
+        budget: Bytes,
+        bytes: Bytes,
         mut search: Search,
         watch: &mut dyn FnMut(&Progress) -> ControlFlow<()>,
     ) -> Result<(StepPlan, Guide), StepError> {
@@ -140,7 +155,7 @@ impl<'a> Learned<'a> {
         } = self;
         let step = Step::from_program(&translated.events)?;
         search.known.push(translated.reruns(&recorded.replays));
-        let plan = Planner::new(&step).plan(budget, &search, watch)?;
+        let plan = Planner::new(&step).plan(bytes, &search, watch)?;
         let (mut actions, order) = before_each(&plan, translated, recorded.signatures.len());
         let mut unneeded = Vec::new();
         // In an arena each action has its places.
