@@ -136,8 +136,8 @@ impl<'a> Learned<'a> {
         self.plan_beyond(budget, budget, search, watch)
     }
 
-    /// [`plan`](Learned::plan) within more bytes than the budget, for where none fits: what is missing the engine evicts
-    /// online. Ops go without records as the budget allows.
+    /// [`plan`](Learned::plan) within more bytes than the budget, for where none fits: what is missing the engine
+    /// evicts online. Ops go without records as the budget allows.
     ///
     /// # Errors
     /// As [`plan`](Learned::plan).
