@@ -52,8 +52,11 @@ class Trainer:
             x = x + block(x)
         return x.square().mean()
 
+    def draw(self, rows: int) -> Tensor:
+        return torch.randn(rows, 64)
+
     def train(self, rows: int = 256) -> None:
-        loss = self.forward(torch.randn(rows, 64))
+        loss = self.forward(self.draw(rows))
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()

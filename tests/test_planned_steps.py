@@ -14,7 +14,7 @@ from process import PYTHON, REMAT, program, ran, ran_warm
 from remat._torch_internals import eager
 from repeated_steps import LOOP, Trainer, planned, until_planned
 from sample import some
-from torch import nn
+from torch import Tensor, nn
 
 
 def smaller_batch(trainer: Trainer) -> None:
@@ -118,12 +118,8 @@ class OnOneBatch(Trainer):
         self.optimizer = torch.optim.AdamW(self.model.parameters(), 1e-3, foreach=False)
         self.batch = torch.randn(256, 512)
 
-    def train(self, rows: int = 256) -> None:
-        loss = self.forward(self.batch[:rows])
-        loss.backward()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.losses.append(loss.detach())
+    def draw(self, rows: int) -> Tensor:
+        return self.batch[:rows]
 
 
 def test_a_step_is_planned_where_only_the_engine_can_evict_what_was_there_before_it() -> None:

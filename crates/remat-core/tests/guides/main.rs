@@ -370,6 +370,14 @@ fn what_a_plan_does_without_scores_is_decided_by_them_again_where_the_program_de
 
 /// A step whose ops have forms; those that need no record pass.
 fn train_with_forms(program: &mut Program) -> Result<(), Error> {
+    train_with_forms_and(program, |_| {})
+}
+
+/// The same, and something that happens between the forward pass and the backward pass.
+fn train_with_forms_and(
+    program: &mut Program,
+    between: impl FnOnce(&mut Engine),
+) -> Result<(), Error> {
     let op = |program: &mut Program, form: u64, inputs: &[TensorId]| {
         let room = program.engine.memory(DEVICE).0 + 100 <= TIGHT;
         if room && program.engine.may_pass(form) {
@@ -385,6 +393,7 @@ fn train_with_forms(program: &mut Program) -> Result<(), Error> {
         layers.push(op(program, 1, &[program.weights, last])?);
     }
     let mut gradient = op(program, 2, &[program.weights])?;
+    between(&mut program.engine);
     while let Some(layer) = layers.pop() {
         let next = op(program, 3, &[gradient, layer])?;
         program.engine.release(gradient)?;
@@ -440,6 +449,37 @@ fn ops_without_use_pass_once_a_step_was_followed_whole() {
         program.engine.counters().first_cost.0 - first.0,
         ops * program.cost.0
     );
+    assert!(program.engine.peak(DEVICE).0 <= TIGHT);
+}
+
+/// Where the rest of a step has to be recorded three times in a row, whole steps are from then on.
+#[test]
+fn steps_whose_rest_is_recorded_again_and_again_are_recorded_whole() {
+    let mut program = without_records();
+    let interrupted = |program: &mut Program| {
+        train_with_forms_and(program, |engine| {
+            engine.record_rest();
+            engine.record_rest();
+        })
+    };
+    let passed =
+        |program: &mut Program, steps, step: &dyn Fn(&mut Program) -> Result<(), Error>| {
+            let before = program.engine.guided().unrecorded;
+            for _ in 0..steps {
+                program.step(step).expect("room");
+            }
+            program.engine.guided().unrecorded - before
+        };
+    passed(&mut program, 4, &train_with_forms);
+    assert!(passed(&mut program, 1, &train_with_forms) > LAYERS as u64 / 4);
+    for _ in 0..3 {
+        passed(&mut program, 2, &interrupted);
+        assert!(passed(&mut program, 1, &train_with_forms) > 0);
+    }
+    passed(&mut program, 3, &interrupted);
+    let steps = program.engine.guided().steps;
+    assert_eq!(passed(&mut program, 4, &train_with_forms), 0);
+    assert_eq!(program.engine.guided().steps, steps + 4);
     assert!(program.engine.peak(DEVICE).0 <= TIGHT);
 }
 

@@ -495,19 +495,36 @@ fn a_guide_names_ops_before_its_own_and_each_op_has_a_list() {
     assert_eq!(made(&[], &[]), Err(InvalidGuide));
 }
 
+/// A plan of a step within so many bytes of a budget, and its guide.
+fn planned_beyond(recorded: &Recorded, budget: u64, bytes: u64) -> (StepPlan, Guide) {
+    let search = Search {
+        iterations: Some(20),
+        ..Search::default()
+    };
+    let watch = &mut |_: &_| ControlFlow::Continue(());
+    let planned = Learned::new(recorded).plan_beyond(Bytes(budget), Bytes(bytes), search, watch);
+    planned.expect("a plan")
+}
+
+#[test]
+fn a_plan_beyond_the_budget_forgoes_records_as_the_budget_allows() {
+    for case in CASES {
+        let (events, budget) = at(case);
+        let (recorded, plan, guide) = planned(&events, budget);
+        let (beyond, other) = planned_beyond(&recorded, 0, budget);
+        assert_eq!(beyond, plan, "{case:?}");
+        let (all, fewer) = (guide.unrecorded().len(), other.unrecorded().len());
+        assert!(fewer < all, "{case:?}: {fewer} of {all}");
+    }
+}
+
 /// The step of a recorded program, a plan and its guide.
 fn planned(events: &[Event], budget: u64) -> (Recorded, StepPlan, Guide) {
     let mut program = Program::new(budget);
     for _ in 0..10 {
         program.run(events).expect("room");
         if let Some(recorded) = program.replayer.engine_mut().recorded_step() {
-            let search = Search {
-                iterations: Some(20),
-                ..Search::default()
-            };
-            let watch = &mut |_: &_| ControlFlow::Continue(());
-            let planned = Learned::new(&recorded).plan(Bytes(budget), search, watch);
-            let (plan, guide) = planned.expect("a plan");
+            let (plan, guide) = planned_beyond(&recorded, budget, budget);
             return (recorded, plan, guide);
         }
     }

@@ -221,6 +221,13 @@ struct Limits {
     until: Duration,
 }
 
+impl Limits {
+    /// The processor time of the search so far.
+    fn elapsed(self) -> Duration {
+        processor_time().saturating_sub(self.began)
+    }
+}
+
 /// Whether a plan takes at most so many nanoseconds more than the bound.
 fn is_within(plan: &StepPlan, nanoseconds: u64) -> bool {
     let least = plan.bound_ns.saturating_sub(plan.cost_ns);
@@ -280,7 +287,8 @@ impl<'a> StepPlanner<'a> {
         match self.within(budget, budget, known, limits) {
             // A search that ended for want of time may find a plan yet.
             Err(StepError::Budget { smallest, .. })
-                if smallest.0 - budget.0 <= budget.0 / LACKING && !self.is_over(limits) =>
+                if smallest.0.saturating_sub(budget.0) <= budget.0 / LACKING
+                    && !self.is_over(limits.elapsed(), limits) =>
             {
                 self.within(budget, smallest, known, limits)
             }
@@ -288,9 +296,9 @@ impl<'a> StepPlanner<'a> {
         }
     }
 
-    /// Whether a search took all of its time, or was stopped.
-    fn is_over(&self, limits: Limits) -> bool {
-        processor_time().saturating_sub(limits.began) >= limits.until || self.is_stopped()
+    /// Whether a search that has taken so long took all of its time, or was stopped.
+    fn is_over(&self, elapsed: Duration, limits: Limits) -> bool {
+        elapsed >= limits.until || self.is_stopped()
     }
 
     /// Plans the step within so many bytes of a budget, as long as that is worth the time.
@@ -307,12 +315,12 @@ impl<'a> StepPlanner<'a> {
             ..Search::default()
         };
         let watch = &mut |progress: &Progress| {
-            let elapsed = processor_time().saturating_sub(limits.began);
+            let elapsed = limits.elapsed();
             let is_within = |nanoseconds| {
                 let found = progress.recompute_ns;
                 found.is_some_and(|found| found.saturating_sub(progress.bound_ns) <= nanoseconds)
             };
-            let over = self.is_over(limits)
+            let over = self.is_over(elapsed, limits)
                 || (elapsed >= self.patience && is_within(self.far))
                 || is_within(self.near);
             if over {

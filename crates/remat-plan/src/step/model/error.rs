@@ -25,7 +25,8 @@ pub enum StepError {
         /// The smallest budget for which a plan was found, in bytes.
         smallest: Bytes,
     },
-    /// The best plan found of a step that an engine recorded replays more than the engine did.
+    /// The best plan found of a step that an engine recorded replays more than the engine did, by more than a hundredth
+    /// of the step's time.
     NoGain {
         /// The cost of replays in the plan.
         planned: Cost,
