@@ -535,6 +535,7 @@ WATCH_PROBES = {
     "counts of references": "watch._uses = lambda address: 0",
     "deaths of storages": "watch._native.WatchedProbe = type('Deaf', (), {\n"
     "    '__init__': lambda self, address: None, 'is_alive': lambda self: True, 'died': lambda self: []})",
+    "bytes that stay": "watch._native.WatchedProbe.set_keeping = lambda self, keeps: None",
     "storages' objects": """
 probe = watch._native.WatchedProbe
 watch._native.WatchedProbe = lambda address: type('Other', (), {

@@ -38,7 +38,8 @@ pub enum Planning {
     /// ([`Engine::follow`](remat_core::Engine::follow)). `v` is the [version](ADOPTED_PLAN_VERSION), `s` the signature
     /// of each op in 16 hexadecimal digits, `a` the actions, each with the op before which it happens, and `c` the
     /// nanoseconds of ops and of replays, online and then as planned. `n` may list the ops that need no record, which a
-    /// run that is recorded makes no use of.
+    /// run that is recorded makes no use of, and `k` the results that the plan [keeps](remat_core::Guide::kept), each
+    /// with the op before its number.
     #[serde(rename = "follow")]
     Follow(#[serde(with = "lines")] Box<Guide>),
     /// `{"took":{"h":"00000000000000a1","c":90}}`: a planned step ended, and took so long
@@ -95,6 +96,8 @@ struct Lists {
     costs: [u64; 4],
     #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
     unrecorded: Vec<u32>,
+    #[serde(rename = "k", default, skip_serializing_if = "Vec::is_empty")]
+    kept: Vec<(u32, u32)>,
 }
 
 impl From<&Guide> for Lists {
@@ -122,6 +125,7 @@ impl From<&Guide> for Lists {
                 planned.replayed.0,
             ],
             unrecorded: guide.unrecorded().to_vec(),
+            kept: guide.kept().to_vec(),
         }
     }
 }
@@ -161,6 +165,7 @@ impl TryFrom<Lists> for Guide {
         );
         guide
             .and_then(|guide| guide.with_unrecorded(lists.unrecorded))
+            .and_then(|guide| guide.with_kept(lists.kept))
             .map_err(|fault| fault.to_string())
     }
 }

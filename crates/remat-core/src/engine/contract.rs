@@ -137,6 +137,9 @@ impl Engine {
         state.open_call();
         if let Some(guides) = &mut self.guides {
             guides.announce(&state.graph, &state.counters, op);
+            for storage in guides.take_unkept() {
+                state.graph[storage].kept = false;
+            }
         }
         let guides = self.guides.as_ref();
         let forgoes = guides.is_some_and(|guides| guides.forgoes(&state.graph, op));
@@ -177,6 +180,9 @@ impl Engine {
             guides.note_steps(&state.steps);
             guides.note_pinned(&state.graph, &state.collection.pinned);
             guides.begun(&state.graph, id, op);
+            for &storage in guides.kept_results() {
+                state.graph[storage].kept = true;
+            }
         }
         state.journal.stop();
         state.call = Call::Begin(id);
@@ -277,7 +283,8 @@ impl Engine {
         Ok(())
     }
 
-    /// One reference less. Steps may follow (the storage's own eviction, and that of what only it needed).
+    /// One reference less. Steps may follow (the storage's own eviction, unless it is
+    /// [kept](Engine::kept_results), and that of what only it needed).
     ///
     /// # Errors
     /// [`Error::Protocol`] for a tensor without a reference.

@@ -5,7 +5,7 @@ use super::validity::check_size;
 use crate::error::Error;
 use crate::graph::Phase;
 use crate::guide::{Guide, Guided, Guides, Planned, Recorded, StepMark};
-use crate::ids::{Bytes, Cost, DeviceId, TensorId};
+use crate::ids::{Bytes, Cost, DeviceId, StorageId, TensorId};
 use crate::transaction::Call;
 
 impl Engine {
@@ -109,6 +109,22 @@ impl Engine {
         self.forgoes = true;
         if let Some(guides) = &mut self.guides {
             guides.forgo_records();
+        }
+    }
+
+    /// What the op announced last makes and a followed plan [keeps](Guide::kept) after the last reference went, until
+    /// it drops it or memory is short. A front end whose storages die with their last reference saves the bytes of
+    /// these, or tells that it [cannot](Engine::do_not_keep).
+    #[inline]
+    pub fn kept_results(&self) -> &[StorageId] {
+        let guides = self.guides.as_ref();
+        guides.map_or(&[], |guides| guides.kept_results())
+    }
+
+    /// A storage goes with its last reference, whatever a plan says: its bytes are not there any more.
+    pub fn do_not_keep(&mut self, storage: StorageId) {
+        if let Some(storage) = self.state.graph.storages.get_mut(storage.index()) {
+            storage.kept = false;
         }
     }
 

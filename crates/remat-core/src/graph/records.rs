@@ -52,6 +52,8 @@ pub(crate) struct Storage {
     pub(crate) lost: bool,
     /// Freed for good: nothing computed from it will need it.
     pub(crate) banished: bool,
+    /// A plan has use for its value after the last reference from outside went.
+    pub(crate) kept: bool,
     pub(crate) locks: u32,
     /// References from outside, summed over its tensors.
     pub(crate) refs: u32,
@@ -99,6 +101,7 @@ impl Storage {
             fixed: false,
             lost: false,
             banished: false,
+            kept: false,
             locks: 0,
             refs: 0,
             live_views: 0,

@@ -132,6 +132,12 @@ pub(super) struct Follower {
     op_places: Vec<u32>,
     /// The place of each storage among `storages`, by its id.
     storage_places: Vec<u32>,
+    /// Of the results among `storages` those that the plan keeps.
+    kept: Vec<u32>,
+    /// Those of the op announced last.
+    kept_now: Vec<StorageId>,
+    /// What a plan that the program is not in any more kept.
+    unkept: Vec<StorageId>,
     /// Counts since the engine was made, when the step began.
     since: Tally,
     /// The places of what is there when a step begins are to be seen to.
@@ -178,6 +184,9 @@ impl Follower {
     }
 
     fn remove(&mut self, at: usize) {
+        if self.at.is_some_and(|(guide, _)| guide == at) {
+            self.stop_keeping();
+        }
         // The places in the others' steps are theirs, and this one's is lost.
         self.at = match self.at {
             Some((guide, _)) if guide == at => None,
@@ -292,6 +301,7 @@ impl Follower {
             return false;
         };
         self.passed = true;
+        self.kept_now.clear();
         self.counts.ops += 1;
         self.counts.unrecorded += 1;
         self.ops.push(NONE);
@@ -330,6 +340,7 @@ impl Follower {
 
     /// The program goes on otherwise than a guide. Returns the guide that it follows now, and the place in it.
     fn leave(&mut self, guide: usize, place: usize, signature: u64) -> Option<(usize, usize)> {
+        self.stop_keeping();
         if let Some(other) = self.other(guide, place, signature) {
             return Some((other, place));
         }
@@ -404,6 +415,7 @@ impl Follower {
     /// The op met last was announced.
     pub(super) fn begun(&mut self, graph: &Graph, op: OpId, form: u64, outputs: u64) {
         self.passed |= self.forgoes();
+        self.kept_now.clear();
         let Some((guide, place)) = self.at else {
             return;
         };
@@ -411,6 +423,18 @@ impl Follower {
         put(&mut self.op_places, op.index(), self.ops.len() as u32);
         self.ops.push(op.0);
         let record = &graph[op];
+        let own = &self.guides[guide];
+        if !own.rests() {
+            let first = self.storages.len() as u32;
+            for output in own.guide.kept_of(place) {
+                let is_fresh = record.made.get(output as usize) != Some(&Made::Alias);
+                let made = record.outputs.get(output as usize).filter(|_| is_fresh);
+                if let Some(&made) = made {
+                    self.kept.push(first + output);
+                    self.kept_now.push(graph.storage_of(made));
+                }
+            }
+        }
         for (&output, &made) in record.outputs.iter().zip(&record.made) {
             let storage = graph.storage_of(output);
             let place = self.storages.len() as u32;
@@ -436,6 +460,8 @@ impl Follower {
         }
         self.at = None;
         self.mark = Some(StepMark::Ended(own.hash));
+        self.stop_keeping();
+        let own = &mut self.guides[guide];
         if own.rests() {
             self.unsettled = true;
             return false;
@@ -467,8 +493,29 @@ impl Follower {
         true
     }
 
+    /// The plan has no use any more for what it kept.
+    fn stop_keeping(&mut self) {
+        self.kept_now.clear();
+        for place in self.kept.drain(..) {
+            let id = self.storages.get(place as usize).copied();
+            let there = id.filter(|&id| id != NONE);
+            self.unkept.extend(there.map(StorageId));
+        }
+    }
+
+    /// What the op announced last makes and the plan keeps after the program let go of it.
+    pub(super) fn kept_now(&self) -> &[StorageId] {
+        &self.kept_now
+    }
+
+    /// What the plan kept that the program ended or left since the last call. An id may have been freed since.
+    pub(super) fn take_unkept(&mut self) -> std::vec::Drain<'_, StorageId> {
+        self.unkept.drain(..)
+    }
+
     /// The program is in no planned step.
     pub(super) fn depart(&mut self) {
+        self.stop_keeping();
         self.unsettled = true;
         let place = self.at.take().map_or(0, |(_, place)| place);
         self.mark = Some(StepMark::Left);
@@ -509,6 +556,7 @@ impl Follower {
     }
 
     fn forget_step(&mut self) {
+        self.stop_keeping();
         for &id in self.ops.iter().filter(|&&id| id != NONE) {
             self.op_places[id as usize] = NONE;
         }

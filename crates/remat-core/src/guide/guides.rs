@@ -64,6 +64,7 @@ pub(crate) struct Guides {
     forgoing: bool,
     /// Blocks moved, all in all.
     moves: u64,
+    unkept: Vec<StorageId>,
     /// The guide's actions before the op being announced, and places.
     pub(crate) before: Before,
 }
@@ -98,6 +99,7 @@ impl Guides {
             form: 0,
             forgoing: false,
             moves: 0,
+            unkept: Vec::new(),
             before: Before::default(),
         }
     }
@@ -157,6 +159,7 @@ impl Guides {
         if follows {
             self.settle(graph);
         }
+        self.unkeep(graph);
         self.in_a_row = if follows { self.in_a_row + 1 } else { 0 };
         if let Some(device) = self.device {
             self.learn(graph, counters, device);
@@ -191,6 +194,27 @@ impl Guides {
                 self.before.moves.push((s, to));
             }
         }
+    }
+
+    /// Nobody refers any more to some of what plans kept that the program has ended or left: that goes.
+    fn unkeep(&mut self, graph: &Graph) {
+        for s in self.follower.take_unkept() {
+            self.unkept.push(s);
+            let storage = &graph[s];
+            if storage.used && storage.resident && storage.refs == 0 {
+                self.before.drops.push(s);
+            }
+        }
+    }
+
+    /// What plans kept before the op being announced, and keep no more.
+    pub(crate) fn take_unkept(&mut self) -> std::vec::Drain<'_, StorageId> {
+        self.unkept.drain(..)
+    }
+
+    /// What the op announced last makes and a plan keeps after the program let go of it.
+    pub(crate) fn kept_results(&self) -> &[StorageId] {
+        self.follower.kept_now()
     }
 
     fn tally(&self, counters: &Counters) -> Tally {

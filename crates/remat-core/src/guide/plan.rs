@@ -53,6 +53,8 @@ pub struct Guide {
     places: Option<Box<Places>>,
     /// Places of ops that need no record, rising.
     unrecorded: Vec<u32>,
+    /// Results that stay after the program let go of them: ops and outputs, rising.
+    kept: Vec<(u32, u32)>,
     /// Of the ops up to each the most that, from the last ones on, are the first ones too, but not all of them (Knuth,
     /// Morris, Pratt 1977).
     borders: Vec<u32>,
@@ -95,6 +97,7 @@ impl Guide {
             planned,
             places: None,
             unrecorded: Vec::new(),
+            kept: Vec::new(),
         };
         for (place, before) in (0..).zip(actions) {
             let earlier = |action: &GuideAction| match *action {
@@ -137,6 +140,33 @@ impl Guide {
             return Err(InvalidGuide);
         }
         Ok(Guide { unrecorded, ..self })
+    }
+
+    /// The same, with results that stay after the program let go of them, until an action drops them: the places of
+    /// their ops and the outputs, from the first on.
+    ///
+    /// # Errors
+    /// [`InvalidGuide`] for results that do not rise or whose ops the step does not have.
+    pub fn with_kept(self, kept: Vec<(u32, u32)>) -> Result<Guide, InvalidGuide> {
+        let rise = kept.windows(2).all(|two| two[0] < two[1]);
+        let last = kept.last().copied();
+        if !rise || last.is_some_and(|(op, _)| op as usize >= self.signatures.len()) {
+            return Err(InvalidGuide);
+        }
+        Ok(Guide { kept, ..self })
+    }
+
+    /// The results that stay after the program let go of them: the places of their ops and the outputs.
+    pub fn kept(&self) -> &[(u32, u32)] {
+        &self.kept
+    }
+
+    /// Those of the op at a place.
+    pub(super) fn kept_of(&self, place: usize) -> impl Iterator<Item = u32> + '_ {
+        let from = self.kept.partition_point(|&(op, _)| (op as usize) < place);
+        let own = self.kept[from..].iter();
+        own.take_while(move |&&(op, _)| op as usize == place)
+            .map(|&(_, output)| output)
     }
 
     /// The places of ops that need no record.

@@ -136,11 +136,11 @@ impl State {
         }
     }
 
-    /// Eager eviction (rule 12).
+    /// Eager eviction (rule 12), of what no plan has use for.
     fn evict_unreferenced(&mut self, s: StorageId) {
         let storage = &self.graph[s];
         let idle = storage.refs == 0 && storage.locks == 0 && storage.resident && !storage.pinned;
-        if idle && self.dealloc == Dealloc::Eager {
+        if idle && !storage.kept && self.dealloc == Dealloc::Eager {
             self.evict(s);
         }
     }

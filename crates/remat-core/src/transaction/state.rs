@@ -126,8 +126,8 @@ impl State {
             });
             writeln!(
                 f,
-                "storage {id} {}@{} resident {} pinned {} locks {} refs {} live {} access {} cost {} set {set:?}",
-                s.bytes, s.device, s.resident, s.pinned, s.locks, s.refs, s.live_views, s.last_access, s.cost
+                "storage {id} {}@{} resident {} pinned {} kept {} locks {} refs {} live {} access {} cost {} set {set:?}",
+                s.bytes, s.device, s.resident, s.pinned, s.kept, s.locks, s.refs, s.live_views, s.last_access, s.cost
             )?;
         }
         for (id, t) in graph.tensors.iter().enumerate().filter(|(_, t)| t.used) {

@@ -37,6 +37,8 @@ struct Program {
     plans: PlannedSteps,
     /// How long steps take with the plan and without it, in nanoseconds, if somebody measures.
     clock: Option<(u64, u64)>,
+    /// Whether plans may keep results after the program let go of them.
+    keeps: bool,
 }
 
 impl Program {
@@ -58,6 +60,7 @@ impl Program {
             planned: Vec::new(),
             plans: PlannedSteps::new("cpu", budget),
             clock: None,
+            keeps: false,
         }
     }
 
@@ -99,7 +102,10 @@ impl Program {
     }
 
     fn follow(&mut self, recorded: &Recorded) {
-        let learned = Learned::new(recorded);
+        let mut learned = Learned::new(recorded);
+        if self.keeps {
+            learned = learned.keeping();
+        }
         let search = Search {
             iterations: Some(100),
             ..Search::default()
@@ -577,6 +583,61 @@ fn ops_without_records_are_read_by_their_like_alone() {
             place += 1;
         }
     }
+}
+
+/// A plan that may keep what the program lets go of is followed as planned, and replays far less where a value is read
+/// again after that.
+#[test]
+fn results_that_a_plan_keeps_are_not_made_again() {
+    for (case, far_less) in [
+        (("gpt", 60), false),
+        (("unet", 60), false),
+        (("gan", 65), true),
+        (("lstm", 60), true),
+    ] {
+        let (events, budget) = at(case);
+        let [without, with] = [false, true].map(|keeps| {
+            let mut program = Program::new(budget);
+            program.keeps = keeps;
+            let replayed: Vec<u64> = (0..10).map(|_| program.step(&events)).collect();
+            let planned = program.planned[program.planned.len() - 1];
+            assert!(
+                replayed[9].abs_diff(planned) <= planned / 100,
+                "{case:?}: {replayed:?}, planned {planned}"
+            );
+            assert_eq!(program.guided().refused, 0, "{case:?}");
+            assert!(program.engine().peak(DeviceId(0)).0 <= budget, "{case:?}");
+            let kept = program
+                .plans
+                .steps
+                .iter()
+                .map(|step| step.guide.kept().len());
+            let kept: usize = kept.sum();
+            assert!(keeps || kept == 0, "{case:?}");
+            assert!(kept > 0 || !(keeps && far_less), "{case:?}");
+            let plans = PlannedSteps::from_json(&program.plans.to_json()).expect("as written");
+            assert_eq!(plans, program.plans);
+            planned
+        });
+        let cost: u64 = cost(&events);
+        assert!(
+            with <= without + cost / 200,
+            "{case:?}: {with} after {without}"
+        );
+        assert!(
+            !far_less || with + cost / 100 < without,
+            "{case:?}: {with} after {without}"
+        );
+    }
+}
+
+/// The cost of a step's ops, each once.
+fn cost(events: &[Event]) -> u64 {
+    let costs = events.iter().map(|event| match event {
+        Event::Op { cost, .. } => *cost,
+        _ => 0,
+    });
+    costs.sum()
 }
 
 /// Storages that the program lets go of soon are dropped where that keeps the plan's peak, and not otherwise.

@@ -216,6 +216,7 @@ impl State {
         }
         let buffer = Buffer::Live(blank.id);
         self.executor.storages.set_buffer(sid, buffer);
+        self.executor.keep_results();
     }
 
     /// Takes a storage back in as a constant, after the op that was to fill it did not run.

@@ -94,6 +94,7 @@ impl State {
         for (k, &input) in walked.written.iter().enumerate() {
             self.supersede(py, walked.lives[input as usize], ran.made[k])?;
         }
+        self.executor.keep_results();
         for k in results.missing(&announced.outputs) {
             self.executor.release(py, ran.made[k])?;
         }

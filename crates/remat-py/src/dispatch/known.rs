@@ -272,6 +272,7 @@ impl State {
         made: Vec<TensorId>,
         stacked: &Stacked,
     ) -> PyResult<()> {
+        self.executor.keep_results();
         self.keep_known(gil, &mut running, &made, stacked)?;
         self.buffers.made = made;
         if running.known.func.accumulates {

@@ -22,6 +22,7 @@ use crate::executor::{Executor, Planning};
 use crate::ffi::errors::{as_torch_raises, remat_error};
 use crate::ffi::layout::{Impl, Layout};
 use crate::ffi::torch_internals::TorchInternals;
+use crate::ffi::watch::is_probed;
 use crate::timeline::{MemoryKind, Recorder, Recording, Timeline};
 use crate::tracking::accelerators::Accelerators;
 use crate::tracking::devices::Follow;
@@ -86,6 +87,7 @@ impl Session {
         }
         executor.unbounded = budgets.iter().all(|(_, _, bytes)| bytes.is_none());
         executor.follow = settings.follow;
+        executor.keeps = settings.natively && is_probed();
         // Where recomputing is limited no step is tried without its plan.
         let timed = settings.costs == Costs::Measured && settings.thrash_limit.is_none();
         if settings.plan == Plan::Auto && !executor.unbounded {

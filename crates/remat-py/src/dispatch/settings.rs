@@ -58,6 +58,8 @@ pub(super) struct Settings {
     /// So many of the run's first ops are recorded, however little it needs; `None` for all.
     pub(super) always_recorded: Option<u64>,
     pub(super) plan_files: Files,
+    /// Whether ops come natively.
+    pub(super) natively: bool,
 }
 
 /// Where plans are read and written: a file to follow, one to write, the folder of the plans of all runs.

@@ -57,8 +57,8 @@ pub(super) enum Found {
 
 /// The memory that a step is planned for.
 pub(super) enum Memory {
-    /// So many bytes of the engine's.
-    Counted(Bytes),
+    /// So many bytes of the engine's. Plans may keep results after the program let go of them if `keeps`.
+    Counted { budget: Bytes, keeps: bool },
     /// With addresses.
     Arena(ArenaInUse),
 }
@@ -136,7 +136,8 @@ struct PlannerThread {
 impl PlannerThread {
     fn run(mut self, recorded: &Recorded) {
         let learned = match &self.memory {
-            Memory::Counted(_) => Learned::new(recorded),
+            Memory::Counted { keeps: true, .. } => Learned::new(recorded).keeping(),
+            Memory::Counted { keeps: false, .. } => Learned::new(recorded),
             Memory::Arena(_) => Learned::in_arena(recorded),
         };
         let planner = StepPlanner::new(&learned, recorded, self.seed, &self.stopped);
@@ -207,7 +208,7 @@ impl Memory {
     /// The bytes that there are for the step.
     fn bytes(&self) -> Bytes {
         match self {
-            Memory::Counted(budget) => *budget,
+            Memory::Counted { budget, .. } => *budget,
             Memory::Arena(arena) => Bytes(arena.free_bytes()),
         }
     }
@@ -271,7 +272,7 @@ impl<'a> StepPlanner<'a> {
         limits: Limits,
     ) -> Result<(StepPlan, Guide), StepError> {
         match memory {
-            Memory::Counted(budget) => self.nearly_within(*budget, known, limits),
+            Memory::Counted { budget, .. } => self.nearly_within(*budget, known, limits),
             Memory::Arena(arena) => self.in_arena(arena, known, limits),
         }
     }

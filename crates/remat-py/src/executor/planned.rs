@@ -31,7 +31,7 @@ impl Executor {
         } else {
             self.engine.forget_steps();
         }
-        let loaded = planning.load(&device.name, given);
+        let loaded = planning.load(&device.name, given, self.keeps);
         let learns = planning.learns();
         let unfit = match loaded {
             Ok(guides) => {
@@ -88,6 +88,7 @@ impl Executor {
         let Some(recorded) = self.engine.recorded_step() else {
             return;
         };
+        let keeps = self.keeps;
         let memory = match self.engine.arena(self.budget_device) {
             Some(pool) => Some(Memory::Arena(ArenaInUse {
                 bytes: pool.capacity(),
@@ -96,7 +97,10 @@ impl Executor {
                 foreign: self.engine.unowned(self.budget_device),
                 moves: self.engine.moves_blocks(),
             })),
-            None => self.engine.budget(self.budget_device).map(Memory::Counted),
+            None => self
+                .engine
+                .budget(self.budget_device)
+                .map(|budget| Memory::Counted { budget, keeps }),
         };
         if let Some(memory) = memory {
             planning.start(recorded, memory);

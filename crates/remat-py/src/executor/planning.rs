@@ -69,14 +69,28 @@ impl Planning {
     }
 
     /// Drops the plans that were followed so far and the one under way, and takes those that other runs made for a
-    /// budget, in bytes as the user gave it.
+    /// budget, in bytes as the user gave it. Plans that keep results are for runs that can.
     ///
     /// # Errors
-    /// In one line, that the plan that was given is for another device or more bytes. None is followed then.
-    pub(super) fn load(&mut self, device: &str, budget: u64) -> Result<Vec<Guide>, String> {
+    /// In one line, that the plan that was given is for another device or more bytes, or keeps results and the run
+    /// cannot. None is followed then.
+    pub(super) fn load(
+        &mut self,
+        device: &str,
+        budget: u64,
+        keeps: bool,
+    ) -> Result<Vec<Guide>, String> {
+        let can_follow = |step: &PlannedStep| keeps || step.guide.kept().is_empty();
         self.job = None;
         self.plans = PlannedSteps::new(device, budget);
         let steps = match &self.given {
+            Some(given) if !given.steps.iter().all(can_follow) => {
+                return Err(
+                    "the plan keeps results that the program lets go of, which is not possible where ops come \
+                     through Python: have one made there (plan_out, --plan-out)"
+                        .into(),
+                );
+            }
             Some(given) if given.device == device && given.budget_bytes <= budget => {
                 given.steps.clone()
             }
@@ -92,7 +106,7 @@ impl Planning {
             None => {
                 let (steps, trouble) = self.files.cached(device, budget);
                 self.troubles.extend(trouble);
-                steps
+                steps.into_iter().filter(can_follow).collect()
             }
         };
         self.loaded += steps.len() as u64;

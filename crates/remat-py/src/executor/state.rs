@@ -76,6 +76,8 @@ pub struct Executor {
     pub measured: Option<Vec<Recorded>>,
     /// Whether the trace holds the run until the step among them was known that takes most.
     pub step_traced: bool,
+    /// Whether plans may keep results after the program let go of them: storages can keep their bytes when they die.
+    pub keeps: bool,
     /// Nanoseconds spent replaying.
     pub replay_ns: u64,
     /// Name of the op being prepared, for errors.
@@ -145,6 +147,7 @@ impl Executor {
             planning: None,
             measured: None,
             step_traced: false,
+            keeps: false,
             replay_ns: 0,
             current: String::new(),
             given: Vec::new(),
@@ -274,7 +277,13 @@ impl Executor {
             }
             let sid = self.storage_of(former.tensor);
             self.storages.set_buffer(sid, Buffer::Empty);
-            self.uncount(gil, &former)?;
+            match &former.remains {
+                Some(remains) => gil.attach(|py| self.inherit(py, sid, &former, remains))?,
+                None => {
+                    self.engine.do_not_keep(sid);
+                    self.uncount(gil, &former)?;
+                }
+            }
             self.release(gil, former.tensor)?;
         }
         Ok(())

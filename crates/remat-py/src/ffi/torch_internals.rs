@@ -16,6 +16,8 @@ pub struct TorchInternals {
     pub blank_like: Py<PyAny>,
     /// `blank_storage(device, bytes) -> UntypedStorage`.
     pub blank_storage: Py<PyAny>,
+    /// `storage_over(address, device, bytes) -> UntypedStorage`.
+    pub storage_over: Py<PyAny>,
     /// `device_of(storage) -> (name, device) | None`.
     pub device_of: Py<PyAny>,
     /// `replay_random(call, args, kwargs, state) -> result`.
@@ -74,6 +76,7 @@ impl TorchInternals {
             empty_storage: get("empty_storage")?,
             blank_like: get("blank_like")?,
             blank_storage: get("blank_storage")?,
+            storage_over: get("storage_over")?,
             device_of: get("device_of")?,
             replay_random: get("replay_random")?,
             budget_error: get("budget_error")?,

@@ -4,7 +4,8 @@
 //! references: strong ones in the low half, weak ones (and one for all strong ones together) in the high half but for
 //! its topmost bit, which says that a Python object exists. Watching a storage takes a weak reference and gives it a
 //! copy of its table in which `release_resources` is Remat's. Torch calls that when the last strong reference goes, in
-//! whatever thread; the weak reference keeps the address from being used again until the death was seen to.
+//! whatever thread; the weak reference keeps the address from being used again until the death was seen to. In another
+//! copy that function frees no bytes, for storages whose bytes replays read after the program let go of them.
 //!
 //! The words and the order of functions are those of `c10/util/intrusive_ptr.h`, 2.9 to 2.15. Up to 2.9 the two counts
 //! are words of half the size, which lie as the halves of one do, and the topmost bit is never set; the table ends
@@ -55,6 +56,8 @@ struct Watching {
     original: usize,
     /// The same place in the copy.
     copy: usize,
+    /// The same place in the copy for storages that keep their bytes.
+    keeping: usize,
     release: Method,
     wrap: Wrap,
     /// Whether the counts say that there is a Python object.
@@ -72,6 +75,11 @@ unsafe extern "C" fn on_release(storage: *mut c_void) {
         // SAFETY: torch's own function, with torch's own argument.
         unsafe { (watching.release)(storage) };
     }
+    deaths::tell(storage as usize);
+}
+
+/// The same for a storage that keeps its bytes: they go with the storage, once the weak reference goes.
+unsafe extern "C" fn on_release_keeping(storage: *mut c_void) {
     deaths::tell(storage as usize);
 }
 
@@ -142,13 +150,30 @@ impl Watched {
         // plain loads, before or after: both tables lead to the same functions but for the one that tells of deaths.
         let table = unsafe { &*(storage as *const AtomicUsize) };
         let class = table.load(Ordering::Relaxed);
-        if class != watching.original && class != watching.copy {
+        if ![watching.original, watching.copy, watching.keeping].contains(&class) {
             return None;
         }
         // SAFETY: the storage is alive.
         unsafe { counts(storage) }.fetch_add(WEAK, Ordering::Relaxed);
-        table.store(watching.copy, Ordering::Relaxed);
+        if class == watching.original {
+            table.store(watching.copy, Ordering::Relaxed);
+        }
         Some(Watched(storage))
+    }
+
+    /// Whether the storage keeps its bytes when it dies, until this reference to it goes.
+    pub fn set_keeping(&self, keeps: bool) {
+        if let Some(watching) = WATCHING.get() {
+            let class = if keeps {
+                watching.keeping
+            } else {
+                watching.copy
+            };
+            // SAFETY: the weak reference keeps the memory, whose first word is the pointer to the table. Both tables
+            // lead to the same functions but for the one that frees the bytes of a storage that died, and a storage
+            // that was deleted frees them in any case.
+            unsafe { &*(self.0 as *const AtomicUsize) }.store(class, Ordering::Relaxed);
+        }
     }
 
     /// The storage's address.
@@ -197,6 +222,8 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
+        // Nobody sees to the death any more.
+        self.set_keeping(false);
         // SAFETY: the weak reference keeps the memory, and is given back once.
         let after = unsafe { counts(self.0) }.fetch_sub(WEAK, Ordering::AcqRel) - WEAK;
         if after & !HAS_OBJECT == 0 {
@@ -412,13 +439,16 @@ pub unsafe fn set_up(python: &str) -> PyResult<bool> {
     let original = unsafe { std::slice::from_raw_parts(table as *const usize, words) };
     copy[..words].copy_from_slice(original);
     copy[RELEASE] = on_release as Method as usize;
-    // Storages point at it for as long as they live.
-    let copy = Box::leak(Box::new(copy));
+    let mut keeping = copy;
+    keeping[RELEASE] = on_release_keeping as Method as usize;
+    // Storages point at them for as long as they live.
+    let [copy, keeping] = [copy, keeping].map(|table| &*Box::leak(Box::new(table)));
     // SAFETY: the functions in the table take the storage; the mangled name states the argument of the other.
     let watching = unsafe {
         Watching {
             original: table + FIRST * size_of::<usize>(),
             copy: copy.as_ptr().add(FIRST) as usize,
+            keeping: keeping.as_ptr().add(FIRST) as usize,
             release: std::mem::transmute::<usize, Method>(original[RELEASE]),
             wrap: std::mem::transmute::<usize, Wrap>(wrap),
             counts_objects: words == WORDS,
@@ -447,7 +477,7 @@ pub fn is_watched(storage: usize) -> bool {
     WATCHING.get().is_some_and(|watching| {
         // SAFETY: the caller holds the storage's Python object. Its first word is the pointer to its table.
         let table = unsafe { &*(storage as *const AtomicUsize) };
-        table.load(Ordering::Relaxed) == watching.copy
+        [watching.copy, watching.keeping].contains(&table.load(Ordering::Relaxed))
     })
 }
 
@@ -492,6 +522,11 @@ impl WatchedProbe {
         drop(strong);
         action.call0()?;
         Ok(copy.is_some())
+    }
+
+    /// Whether the storage keeps its bytes when it dies.
+    fn set_keeping(&self, keeps: bool) {
+        self.watched.set_keeping(keeps);
     }
 
     /// Storages that died since this was asked last.

@@ -70,6 +70,8 @@ pub struct Live {
     pub outside: Option<Place>,
     /// Whether no op has written to it yet (it came from `empty`).
     pub blank: bool,
+    /// Whether its bytes stay when it dies, for replays.
+    pub(super) keeps: bool,
     /// Whether the program took its bytes away (`resize_(0)`). Access then raises, where plain torch would crash.
     pub freed: bool,
     /// Whether a native call that autograd records has read it, and found out whether it is a parameter's.
@@ -96,6 +98,8 @@ pub struct Former {
     pub outside: Option<Place>,
     /// The reference that kept it alive for recorded ops, if there was one.
     pub hold: Option<Owner>,
+    /// The weak reference, if the storage died and its bytes are there as long as this is.
+    pub remains: Option<Watched>,
 }
 
 impl Watch {

@@ -173,6 +173,7 @@ impl Storages {
             present: true,
             outside: None,
             blank: false,
+            keeps: false,
             freed: false,
             classified: false,
             made: (0, 0),
@@ -324,22 +325,25 @@ impl Storages {
 
     /// Removes a storage and its addresses, unless another one has taken them since: its death may be seen to later.
     fn remove(&mut self, id: LiveId) -> Option<Former> {
-        let place = self.lives.get_mut(id as usize)?;
-        let live = place.as_mut()?;
+        let live = self.lives.get_mut(id as usize)?.take()?;
+        let (keys, address) = (live.watch.keys(), live.imp.address());
+        let keeps = live.keeps && live.present && live.outside.is_none();
         let former = Former {
             tensor: live.tensor,
             bytes: live.bytes,
             device: live.device,
             present: live.present,
             outside: live.outside,
-            hold: live.hold.take(),
+            hold: live.hold,
+            remains: match live.watch {
+                Watch::Storage(watched) if keeps && !watched.is_alive() => Some(watched),
+                _ => None,
+            },
         };
-        let (keys, address) = (live.watch.keys(), live.imp.address());
         self.unrecorded_bytes -= live.unrecorded;
         if former.tensor == UNTOLD {
             self.untold.leave(former.bytes);
         }
-        *place = None;
         if let Some((weak, object)) = keys {
             self.by_weak.remove(&weak);
             if self.by_object.get(&object) == Some(&id) {
@@ -365,6 +369,18 @@ impl Storages {
         if let Some(timeline) = &self.timeline {
             timeline.tell(|recorder| recorder.note_kind(id, kind));
         }
+    }
+
+    /// Has the bytes of a storage stay when it dies. Whether it does so.
+    pub fn keep_bytes(&mut self, id: LiveId) -> bool {
+        let live = self.lives.get_mut(id as usize).and_then(Option::as_mut);
+        live.is_some_and(|live| {
+            if let Watch::Storage(watched) = &live.watch {
+                watched.set_keeping(true);
+                live.keeps = true;
+            }
+            live.keeps
+        })
     }
 
     /// Keeps a storage alive for the records that read it.

@@ -12,12 +12,13 @@ use std::collections::HashSet;
 const SOON: usize = 64;
 
 /// Takes the drops out of a plan's actions that change nothing, and those of storages that no run makes again and that
-/// the program lets go of soon, as far as the plan's peak stays.
+/// the program lets go of soon, as far as the plan's peak stays. Results that the plan keeps, rising, go by drops alone.
 pub(super) fn leave_out_drops(
     plan: &StepPlan,
     translated: &Translated,
     order: &Order,
     reads: &Reads,
+    kept: &[(u32, u32)],
     actions: &mut [Vec<GuideAction>],
 ) {
     let mut memory = memory(plan, translated);
@@ -39,6 +40,9 @@ pub(super) fn leave_out_drops(
             let Some(result) = reads.result(op, output).filter(|_| !again.contains(&op)) else {
                 return true;
             };
+            if kept.binary_search(&(op, output)).is_ok() {
+                return true;
+            }
             // What must stay is not dropped, and what is let go of is gone.
             if !result.evictable || result.until < reads.ops[place].event {
                 return false;

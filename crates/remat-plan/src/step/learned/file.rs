@@ -167,6 +167,9 @@ struct Lists {
     /// The places of ops that need no record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unrecorded: Vec<u32>,
+    /// The results that stay after the program let go of them, each with the place of its op before it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    kept: Vec<(u32, u32)>,
 }
 
 impl From<PlannedStep> for Lists {
@@ -193,6 +196,7 @@ impl From<PlannedStep> for Lists {
                 .collect(),
             actions: actions.collect(),
             unrecorded: guide.unrecorded().to_vec(),
+            kept: guide.kept().to_vec(),
         }
     }
 }
@@ -228,6 +232,7 @@ impl TryFrom<Lists> for PlannedStep {
         };
         let guide = Guide::new(signatures, &before, online, planned);
         let guide = guide.and_then(|guide| guide.with_unrecorded(lists.unrecorded));
+        let guide = guide.and_then(|guide| guide.with_kept(lists.kept));
         Ok(PlannedStep {
             guide: guide.map_err(|fault| fault.to_string())?,
             bound_ns: lists.bound_ns,

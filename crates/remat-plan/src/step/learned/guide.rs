@@ -2,6 +2,7 @@
 
 use super::drops::leave_out_drops;
 use super::events::{translate, Counted, Translated};
+use super::kept::kept;
 use super::places::{places, ArenaInUse, Order};
 use super::reads::Reads;
 use super::unrecorded::unrecorded;
@@ -70,6 +71,7 @@ pub struct Learned<'a> {
     recorded: &'a Recorded,
     translated: Translated,
     counted: Counted,
+    keeps: bool,
 }
 
 impl<'a> Learned<'a> {
@@ -79,6 +81,7 @@ impl<'a> Learned<'a> {
             recorded,
             translated: translate(recorded, Counted::All),
             counted: Counted::All,
+            keeps: false,
         }
     }
 
@@ -88,7 +91,15 @@ impl<'a> Learned<'a> {
             recorded,
             translated: translate(recorded, Counted::InArena),
             counted: Counted::InArena,
+            keeps: false,
         }
+    }
+
+    /// The same, for a front end that can keep the bytes of results after the program let go of them
+    /// ([`Engine::kept_results`](remat_core::Engine::kept_results)). In an arena none are kept.
+    pub fn keeping(self) -> Learned<'a> {
+        let keeps = self.counted == Counted::All;
+        Learned { keeps, ..self }
     }
 
     /// Adds addresses to a guide that was made of a plan of this step: those of all blocks that the plan takes, and of
@@ -122,7 +133,7 @@ impl<'a> Learned<'a> {
 
     /// Plans the step, for [`Engine::follow`](remat_core::Engine::follow). The search starts with what the engine
     /// replayed, beside the schedules that are known. What the program lets go of is gone, as it is with a real
-    /// allocator; offline, a plan may hold it.
+    /// allocator, unless the front end [keeps](Learned::keeping) it; offline, a plan may hold it.
     ///
     /// # Errors
     /// As [`Planner::plan`], [`StepError::Event`] for a recording whose events do not follow one another, and
@@ -152,16 +163,24 @@ impl<'a> Learned<'a> {
             recorded,
             translated,
             counted,
+            keeps,
         } = self;
-        let step = Step::from_program(&translated.events)?;
+        let step = if *keeps {
+            Step::from_keeping_program(&translated.events)?
+        } else {
+            Step::from_program(&translated.events)?
+        };
         search.known.push(translated.reruns(&recorded.replays));
         let plan = Planner::new(&step).plan(bytes, &search, watch)?;
         let (mut actions, order) = before_each(&plan, translated, recorded.signatures.len());
-        let mut unneeded = Vec::new();
+        let (mut unneeded, mut outlive) = (Vec::new(), Vec::new());
         // In an arena each action has its places.
         if *counted == Counted::All {
             let reads = Reads::of(recorded);
-            leave_out_drops(&plan, translated, &order, &reads, &mut actions);
+            if *keeps {
+                outlive = kept(&plan, translated, &reads);
+            }
+            leave_out_drops(&plan, translated, &order, &reads, &outlive, &mut actions);
             unneeded = unrecorded(&reads, &actions, budget);
         }
         let times = StepCosts {
@@ -175,6 +194,7 @@ impl<'a> Learned<'a> {
             times,
         );
         let guide = guide.and_then(|guide| guide.with_unrecorded(unneeded));
+        let guide = guide.and_then(|guide| guide.with_kept(outlive));
         let guide = guide.map_err(|_| StepError::Event {
             event: 0,
             fault: "starts a step in which an op is planned before it ran",

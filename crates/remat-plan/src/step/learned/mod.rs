@@ -4,6 +4,7 @@ mod drops;
 mod events;
 mod file;
 mod guide;
+mod kept;
 mod places;
 mod reads;
 mod releases;

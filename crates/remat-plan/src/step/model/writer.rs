@@ -39,6 +39,8 @@ enum Releases {
     Hold,
     /// It is gone.
     Free,
+    /// A plan may hold what an op made that can run again; the rest is gone.
+    HoldResults,
 }
 
 /// A step being taken in.
@@ -98,8 +100,18 @@ impl Writer {
                     if pinned && referred == 0 && !killed {
                         self.look(&[(storage as u32, NONE)]);
                     }
-                    let stays = self.storages[storage].constant;
-                    if referred == 0 && self.releases == Releases::Free && !stays {
+                    let goes = match self.releases {
+                        Releases::Hold => false,
+                        Releases::Free => !self.storages[storage].constant,
+                        Releases::HoldResults => {
+                            let Storage {
+                                constant, producer, ..
+                            } = self.storages[storage];
+                            let once = self.ops[producer as usize].kind == OpKind::Once;
+                            !constant && (once || pinned)
+                        }
+                    };
+                    if referred == 0 && goes {
                         // A later reader is a run again, after one that makes it again.
                         self.kills.push((storage as u32, self.ops.len() as u32 - 1));
                     }
@@ -382,6 +394,21 @@ impl Step {
     ) -> Result<Step, StepError> {
         let writer = Writer {
             releases: Releases::Free,
+            ..Writer::default()
+        };
+        Step::written(writer, events)
+    }
+
+    /// [`from_program`](Step::from_program) where a plan may hold what ops of the step made that can run again, and what
+    /// nobody pinned.
+    ///
+    /// # Errors
+    /// As [`from_events`](Step::from_events).
+    pub fn from_keeping_program<'a>(
+        events: impl IntoIterator<Item = &'a Event>,
+    ) -> Result<Step, StepError> {
+        let writer = Writer {
+            releases: Releases::HoldResults,
             ..Writer::default()
         };
         Step::written(writer, events)

@@ -144,7 +144,7 @@ def always_recorded() -> int | None:
     return int(asked) if asked else FIRST_OPS
 
 
-def way_for(mode: Any, arena: bool) -> Dispatch:
+def way_for(arena: bool) -> type[PythonDispatch] | type[NativeDispatch]:
     """The way that the environment variable ``REMAT_DISPATCH`` asks for.
 
     Without it, that is ``native`` where this build of torch allows it and the tests ran with its release. Elsewhere a
@@ -157,16 +157,16 @@ def way_for(mode: Any, arena: bool) -> Dispatch:
     if asked not in ("", *WAYS):
         raise ValueError(f"REMAT_DISPATCH={asked!r}: expected {' or '.join(map(repr, WAYS))}")
     if asked == "python" or arena:
-        return PythonDispatch(mode)
+        return PythonDispatch
     reason = (None if asked else eager.not_run_natively()) or eager.prepare_native()
     if reason is None:
         if parts := eager.parts_through_python():
             _say_parts_once(parts)
-        return NativeDispatch(mode)
+        return NativeDispatch
     if asked == "native":
         raise RematError(f"REMAT_DISPATCH=native: {reason}; unset the variable to use a dispatch mode of Python")
     _say_once(reason)
-    return PythonDispatch(mode)
+    return PythonDispatch
 
 
 @functools.cache

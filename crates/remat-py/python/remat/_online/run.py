@@ -20,7 +20,7 @@ from .._memory.tensors import live_tensors
 from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
 from .choices import NO_PLANS, Costs, Plans
-from .dispatch import always_recorded, way_for
+from .dispatch import Dispatch, always_recorded, way_for
 from .endings import at_sigterm
 from .escape import Escapes
 
@@ -183,7 +183,7 @@ class _Mode(_native.Session, eager.TorchDispatchMode):  # type: ignore[misc]
         eager.TorchDispatchMode.__init__(self)
 
 
-def _native_settings(settings: Settings, arena: Arena | None) -> _native.Settings:
+def _native_settings(settings: Settings, arena: Arena | None, dispatch: str) -> _native.Settings:
     # The session does not see reads of memory by threads that run already: then no block of an arena may move.
     alone = threading.active_count() == 1
     return {
@@ -200,6 +200,7 @@ def _native_settings(settings: Settings, arena: Arena | None) -> _native.Setting
         "trace": settings.trace,
         "follow": "accelerator" if settings.follows_accelerator else "fixed",
         "always_recorded": always_recorded(),
+        "natively": dispatch == "native",
         "memory": "fungible" if arena is None else "movable arena" if alone else "arena",
     }
 
@@ -231,12 +232,9 @@ class Run:
     def __init__(self, budgets: list[DeviceBudget], settings: Settings, arena: Arena | None = None) -> None:
         self._budgets = budgets
         self._arena = arena
-        self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena))
-        try:
-            self._dispatch = way_for(self._mode, arena is not None)
-        except BaseException:
-            self._mode.restore()  # leaves what earlier runs measured to the next one
-            raise
+        way = way_for(arena is not None)
+        self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena, way.name))
+        self._dispatch: Dispatch = way(self._mode)
         self._escapes = Escapes(self._mode, self._in_thread, self._dispatch.name)
         self._timeline = _timeline_of(settings.timeline, self._mode)
         self._pid = os.getpid()

@@ -25,6 +25,7 @@ from .devices import (
     empty_storage,
     free_memory,
     physical_memory,
+    storage_over,
     synchronizer,
     usual_device,
 )
@@ -136,6 +137,7 @@ __all__ = [
     "state_number",
     "statistics_of",
     "storage_id",
+    "storage_over",
     "synchronizer",
     "unflatten_tree",
     "use_count",

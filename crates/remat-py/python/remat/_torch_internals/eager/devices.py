@@ -6,7 +6,7 @@ The CPU is one device; the others are those of the machine's accelerator: CUDA, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -131,3 +131,8 @@ def blank_like(size: int) -> torch.Tensor:
 def blank_storage(device: torch.device, size: int) -> torch.UntypedStorage:
     """A storage of so many bytes, not written to."""
     return torch.UntypedStorage(size) if device.type == "cpu" else torch.UntypedStorage(size, device=device)
+
+
+def storage_over(address: int, device: torch.device, size: int) -> torch.UntypedStorage:
+    """A storage over so many bytes that it does not own."""
+    return cast(torch.UntypedStorage, torch._C._construct_storage_from_data_pointer(address, device, size))

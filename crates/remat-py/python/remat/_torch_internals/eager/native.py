@@ -84,11 +84,15 @@ def prepare_native() -> str | None:
 def watch_storages() -> str | None:
     """Has storages tell of their death themselves, once; the reason if this build of torch does not allow it."""
     try:
-        place = _tensor_layout()["storage"]
+        place, (data, _) = _tensor_layout()["storage"], probe_layout()
     except Unsuited as reason:
         return str(reason)
     python = Path(torch.__file__).parent / "lib" / "libtorch_python.so"
-    return watch_results(str(python), lambda tensor: _words(tensor._cdata + place, 1)[0])
+    return watch_results(
+        str(python),
+        lambda tensor: _words(tensor._cdata + place, 1)[0],
+        lambda storage: _words(storage + data, 1)[0],
+    )
 
 
 def objects_race() -> bool:

@@ -17,16 +17,19 @@ from ... import _native
 from .tensors import untyped_storage
 
 
-def watch_results(python: str, storage_of: Callable[[torch.Tensor], int]) -> str | None:
+def watch_results(python: str, storage_of: Callable[[torch.Tensor], int], bytes_of: Callable[[int], int]) -> str | None:
     """Has results of native ops watched from now on; the reason if this build of torch does not allow it.
 
-    ``storage_of`` gives the address of a tensor's storage without making a Python object of it.
+    ``storage_of`` gives the address of a tensor's storage without making a Python object of it, ``bytes_of`` that of a
+    storage's bytes.
     """
     try:
         counts_objects = _native.register_watch(python)
         for probe in (_dies_without_object, _dies_with_object, _outlives_its_tensor):
             if not probe(storage_of):
                 return f"{probe.__name__.strip('_').replace('_', ' ')}: not as Remat knows it"
+        if not _keeps_bytes(storage_of, bytes_of):
+            return "keeps bytes: not as Remat knows it"
         if not _keeps_counts(storage_of, counts_objects):
             return "keeps counts: not as Remat knows it"
     except (RuntimeError, ValueError, TypeError) as error:
@@ -73,6 +76,21 @@ def _outlives_its_tensor(storage_of: _Address) -> bool:
     alive = alive and watched.is_alive() and view.tolist() == [3.0] * 64
     del view
     return alive and not watched.is_alive() and watched.died() == [address]
+
+
+def _keeps_bytes(storage_of: _Address, bytes_of: Callable[[int], int]) -> bool:
+    """Bytes of a storage that died are there for as long as Remat has its weak reference, if they are to be kept."""
+    for keeps in (True, False):
+        tensor = torch.full((64,), 3.0)
+        address, place = storage_of(tensor), tensor.data_ptr()
+        watched = _native.WatchedProbe(address)
+        watched.set_keeping(keeps)
+        alive = watched.is_alive() and bytes_of(address) == place
+        del tensor
+        left = bytes_of(address) == (place if keeps else 0)
+        if not (alive and left and not watched.is_alive() and watched.died() == [address]):
+            return False
+    return True
 
 
 def _keeps_counts(storage_of: _Address, counts_objects: bool) -> bool:
