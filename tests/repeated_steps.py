@@ -76,7 +76,7 @@ def planned(run: remat.Run) -> remat.PlanStats:
         time.sleep(0.01)
 
 
-def until_planned(run: remat.Run, step: Callable[[], None]) -> Iterator[int]:
+def until_planned(run: remat.Run, step: Callable[[], object]) -> Iterator[int]:
     """Steps until a plan was adopted, in the order in which they ran."""
     for number in range(40):
         step()

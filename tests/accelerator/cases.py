@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import random
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import remat
 import torch
 from bits import bits, differences
 from remat._memory.step_peak import step_peak
+from repeated_steps import until_planned
 from torch.nn.parallel import parallel_apply
 
 from . import standin
@@ -401,6 +405,41 @@ def replicas_in_threads() -> None:
     assert budgeted(program, budgets, reference).recomputed > 0
 
 
+def planned_steps_keep_results() -> None:
+    """Layers that autograd keeps are made from small features, which replays read after the program let go of them."""
+
+    def trained() -> Iterator[torch.Tensor]:
+        frozen = data(128, 128).to("standin") / 12
+        levels = [data(1, 512).to("standin").requires_grad_() for _ in range(8)]
+        batch = data(256, 128).to("standin")
+        while True:
+            loss = batch.new_zeros(())
+            for level in levels:
+                with torch.no_grad():
+                    features = ((batch @ frozen).tanh() @ frozen).tanh().mean(1, keepdim=True)
+                loss = loss + (features + level).exp().mean()
+            loss.backward()
+            for level in levels:
+                level.grad = None
+            yield loss.detach()
+
+    def program() -> list[torch.Tensor]:
+        return list(itertools.islice(trained(), 8))
+
+    reference = plain(program)
+    budget = {"standin:0": reference.at(0.5)}
+    with tempfile.TemporaryDirectory() as folder:
+        plan = Path(folder) / "plan.json"
+        with remat.budget(budget, plan="auto", plan_out=plan, costs="bytes") as run:
+            step = trained().__next__
+            list(until_planned(run, step))
+            del step
+        kept = [step.get("kept", []) for step in json.loads(plan.read_text())["steps"]]
+        stats = budgeted(program, budget, reference, plan=plan, costs="bytes")
+    assert stats.dispatch == "native" and sum(map(len, kept)) > 0
+    assert stats.plan is not None and stats.plan.steps >= 5
+
+
 CASES = {
     **{
         f"a budget is held with the same bits: {network} at {fraction}": (
@@ -426,6 +465,7 @@ CASES = {
             a_budget_follows_to_the_accelerator,
             the_programs_own_peak_is_told_by_watches,
             a_planned_chain_keeps_its_budget,
+            planned_steps_keep_results,
             forked_children_leave_the_device_alone,
             costs_are_times_on_the_device,
             ops_of_known_cost_are_not_waited_for,

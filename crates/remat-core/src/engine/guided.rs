@@ -112,8 +112,8 @@ impl Engine {
         }
     }
 
-    /// What the op announced last makes and a followed plan [keeps](Guide::kept) after the last reference went, until
-    /// it drops it or memory is short. A front end whose storages die with their last reference saves the bytes of
+    /// Results of the op announced last that a followed plan [keeps](Guide::kept) after the last reference went, until
+    /// it drops them or memory is short. A front end whose storages die with their last reference saves the bytes of
     /// these, or tells that it [cannot](Engine::do_not_keep).
     #[inline]
     pub fn kept_results(&self) -> &[StorageId] {

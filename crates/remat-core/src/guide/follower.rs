@@ -136,7 +136,7 @@ pub(super) struct Follower {
     kept: Vec<u32>,
     /// Those of the op announced last.
     kept_now: Vec<StorageId>,
-    /// What a plan that the program is not in any more kept.
+    /// Results that a plan kept which the program has ended or left.
     unkept: Vec<StorageId>,
     /// Counts since the engine was made, when the step began.
     since: Tally,
@@ -503,12 +503,12 @@ impl Follower {
         }
     }
 
-    /// What the op announced last makes and the plan keeps after the program let go of it.
+    /// Results of the op announced last that the plan keeps after the program let go of them.
     pub(super) fn kept_now(&self) -> &[StorageId] {
         &self.kept_now
     }
 
-    /// What the plan kept that the program ended or left since the last call. An id may have been freed since.
+    /// Results that plans kept which the program ended or left since the last call. An id may have been freed since.
     pub(super) fn take_unkept(&mut self) -> std::vec::Drain<'_, StorageId> {
         self.unkept.drain(..)
     }

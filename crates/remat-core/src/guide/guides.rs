@@ -207,12 +207,12 @@ impl Guides {
         }
     }
 
-    /// What plans kept before the op being announced, and keep no more.
+    /// Results that plans kept before the op being announced, and keep no more.
     pub(crate) fn take_unkept(&mut self) -> std::vec::Drain<'_, StorageId> {
         self.unkept.drain(..)
     }
 
-    /// What the op announced last makes and a plan keeps after the program let go of it.
+    /// Results of the op announced last that a plan keeps after the program let go of them.
     pub(crate) fn kept_results(&self) -> &[StorageId] {
         self.follower.kept_now()
     }

@@ -442,6 +442,21 @@ fn two_programs_are_followed_side_by_side() {
 /// a plan drops at random may need more room to come back than there is; such a step is refused, and the next one runs.
 #[test]
 fn wrong_plans_do_little_harm() {
+    follow_wrong_plans(|recorded, draws| wrong(recorded, draws));
+}
+
+/// The same, where they also keep one result in four.
+#[test]
+fn wrong_plans_that_keep_results_do_little_harm() {
+    follow_wrong_plans(|recorded, draws| {
+        let results = (0..recorded.signatures.len() as u32).flat_map(|op| [(op, 0), (op, 1)]);
+        let kept = results.filter(|_| draws.next() % 4 == 0).collect();
+        let guide = wrong(recorded, draws).with_kept(kept);
+        guide.expect("results of the step, rising")
+    });
+}
+
+fn follow_wrong_plans(wrong: impl Fn(&Recorded, &mut Draws) -> Guide) {
     let mut refused = 0;
     for (case, seed) in CASES.into_iter().zip(0..) {
         let (events, budget) = at(case);

@@ -37,18 +37,22 @@ impl Executor {
         }
     }
 
-    /// Takes over the bytes of a storage that died. The engine says next whether they stay.
+    /// Takes over the bytes of a storage that died. The engine says next whether they stay. Returns whether there were
+    /// any: the program may have taken them away.
     pub(super) fn inherit(
         &mut self,
         py: Python<'_>,
         sid: StorageId,
         former: &Former,
         remains: &Watched,
-    ) -> PyResult<()> {
+    ) -> PyResult<bool> {
         let dead = Impl::at(remains.address());
         // SAFETY: the weak reference keeps the memory of the storage, which nobody else reaches any more.
         let origin = unsafe { self.internals.layout.origin(py, dead) };
-        let device = &self.devices[former.device.0 as usize].device;
+        if origin.data == 0 {
+            return Ok(false);
+        }
+        let device = &self.devices[former.device.0 as usize].name;
         let storage_over = self.internals.storage_over.bind(py);
         let heir = storage_over.call1((origin.data, device, former.bytes))?;
         let imp = Impl::of(&heir)?;
@@ -63,6 +67,6 @@ impl Executor {
             device: former.device,
         };
         self.storages.set_buffer(sid, Buffer::Scratch(scratch));
-        Ok(())
+        Ok(true)
     }
 }

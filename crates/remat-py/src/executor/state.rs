@@ -277,12 +277,13 @@ impl Executor {
             }
             let sid = self.storage_of(former.tensor);
             self.storages.set_buffer(sid, Buffer::Empty);
-            match &former.remains {
-                Some(remains) => gil.attach(|py| self.inherit(py, sid, &former, remains))?,
-                None => {
-                    self.engine.do_not_keep(sid);
-                    self.uncount(gil, &former)?;
-                }
+            let remains = former.remains.as_ref();
+            let inherited = remains
+                .map(|remains| gil.attach(|py| self.inherit(py, sid, &former, remains)))
+                .transpose()?;
+            if inherited != Some(true) {
+                self.engine.do_not_keep(sid);
+                self.uncount(gil, &former)?;
             }
             self.release(gil, former.tensor)?;
         }

@@ -16,7 +16,7 @@ pub struct TorchInternals {
     pub blank_like: Py<PyAny>,
     /// `blank_storage(device, bytes) -> UntypedStorage`.
     pub blank_storage: Py<PyAny>,
-    /// `storage_over(address, device, bytes) -> UntypedStorage`.
+    /// `storage_over(address, name of the device, bytes) -> UntypedStorage`.
     pub storage_over: Py<PyAny>,
     /// `device_of(storage) -> (name, device) | None`.
     pub device_of: Py<PyAny>,

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 const SOON: usize = 64;
 
 /// Takes the drops out of a plan's actions that change nothing, and those of storages that no run makes again and that
-/// the program lets go of soon, as far as the plan's peak stays. Results that the plan keeps, rising, go by drops alone.
+/// the program lets go of soon, as far as the plan's peak stays. Drops of results that the plan keeps stay; these rise.
 pub(super) fn leave_out_drops(
     plan: &StepPlan,
     translated: &Translated,

@@ -399,8 +399,8 @@ impl Step {
         Step::written(writer, events)
     }
 
-    /// [`from_program`](Step::from_program) where a plan may hold what ops of the step made that can run again, and what
-    /// nobody pinned.
+    /// [`from_program`](Step::from_program), where a plan may hold results of ops that can run again, as long as nobody
+    /// pinned them.
     ///
     /// # Errors
     /// As [`from_events`](Step::from_events).

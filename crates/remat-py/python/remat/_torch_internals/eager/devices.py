@@ -133,6 +133,7 @@ def blank_storage(device: torch.device, size: int) -> torch.UntypedStorage:
     return torch.UntypedStorage(size) if device.type == "cpu" else torch.UntypedStorage(size, device=device)
 
 
-def storage_over(address: int, device: torch.device, size: int) -> torch.UntypedStorage:
-    """A storage over so many bytes that it does not own."""
-    return cast(torch.UntypedStorage, torch._C._construct_storage_from_data_pointer(address, device, size))
+def storage_over(address: int, device: str, size: int) -> torch.UntypedStorage:
+    """A storage over so many bytes that it does not own, on the device of this name."""
+    made = torch._C._construct_storage_from_data_pointer(address, torch.device(device), size)
+    return cast(torch.UntypedStorage, made)
