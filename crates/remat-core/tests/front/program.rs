@@ -3,6 +3,7 @@
 
 use super::{Call, Fate, Front};
 use remat_core::*;
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 
 /// The kind of event, and numbers that choose its details.
@@ -256,11 +257,15 @@ pub fn play_steps(setting: &Setting, events: &[Event], actions: &[[u16; 4]]) -> 
     front.engine.guided()
 }
 
-/// A guide with any actions.
+/// A guide with any actions, which keeps any results.
 fn guide(recorded: &Recorded, actions: &[[u16; 4]]) -> Guide {
     let ops = recorded.signatures.len();
     let mut before = vec![Vec::new(); ops];
+    let mut kept = BTreeSet::new();
     for &[place, kind, op, output] in actions {
+        if kind / 4 % 2 == 1 {
+            kept.insert((u32::from(op) % ops as u32, u32::from(output % 3)));
+        }
         let place = usize::from(place) % ops;
         if place > 0 {
             let op = u32::from(op) % place as u32;
@@ -275,5 +280,7 @@ fn guide(recorded: &Recorded, actions: &[[u16; 4]]) -> Guide {
         }
     }
     let costs = recorded.costs();
-    Guide::new(recorded.signatures.clone(), &before, costs, costs).expect("earlier ops")
+    let guide = Guide::new(recorded.signatures.clone(), &before, costs, costs);
+    let kept = guide.and_then(|guide| guide.with_kept(kept.into_iter().collect()));
+    kept.expect("ops of the step, and earlier ones in actions")
 }
