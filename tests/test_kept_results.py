@@ -11,6 +11,7 @@ import remat
 import torch
 from bits import bits, differences
 from native import WATCHING, needed, needs
+from process import REMAT, ran
 from repeated_steps import Trainer, planned, until_planned
 from torch import Tensor, nn
 from true_peak import true_peak
@@ -154,3 +155,16 @@ def test_kept_plans_are_for_runs_that_can_keep_results(tmp_path: Path, monkeypat
                 list(until_planned(run, trainer.train))
             loaded.append(planned(run).loaded)
     assert loaded == [0, 0, 1]
+
+
+def test_a_simulated_run_keeps_the_same_results(tmp_path: Path) -> None:
+    trainer, trace = OfFeatures(), tmp_path / "run.trace"
+    with remat.budget(budget_of(0.5), plan="auto", costs="bytes", trace=trace) as run:
+        list(until_planned(run, trainer.train))
+        for _ in range(4):
+            trainer.train()
+        stats = run.stats()
+    assert stats.plan is not None and stats.plan.steps >= 4
+    ended = ran([*REMAT, "simulate", "--adopted", "--policy", "dtr-anc", "--budget", str(stats.peak), "--json", trace])
+    told = json.loads(ended.out)
+    assert (told["evictions"], told["rematerializations"]) == (stats.evictions, stats.recomputed)
