@@ -442,13 +442,17 @@ fn two_programs_are_followed_side_by_side() {
 /// a plan drops at random may need more room to come back than there is; such a step is refused, and the next one runs.
 #[test]
 fn wrong_plans_do_little_harm() {
-    follow_wrong_plans(|recorded, draws| wrong(recorded, draws));
+    follow_wrong_plans(&CASES, wrong);
 }
 
 /// The same, where they also keep one result in four.
 #[test]
 fn wrong_plans_that_keep_results_do_little_harm() {
-    follow_wrong_plans(|recorded, draws| {
+    let small = CASES
+        .iter()
+        .filter(|case| ["gan", "resnet"].contains(&case.0));
+    let small: Vec<_> = small.copied().collect();
+    follow_wrong_plans(&small, |recorded, draws| {
         let results = (0..recorded.signatures.len() as u32).flat_map(|op| [(op, 0), (op, 1)]);
         let kept = results.filter(|_| draws.next() % 4 == 0).collect();
         let guide = wrong(recorded, draws).with_kept(kept);
@@ -456,14 +460,14 @@ fn wrong_plans_that_keep_results_do_little_harm() {
     });
 }
 
-fn follow_wrong_plans(wrong: impl Fn(&Recorded, &mut Draws) -> Guide) {
+fn follow_wrong_plans(cases: &[(&str, u64)], wrong: impl Fn(&Recorded, &mut Draws) -> Guide) {
     let mut refused = 0;
-    for (case, seed) in CASES.into_iter().zip(0..) {
+    for (&case, seed) in cases.iter().zip(0..) {
         let (events, budget) = at(case);
         let mut draws = Draws(seed);
         let mut program = Program::new(budget);
         for _ in 0..10 {
-            refused += u32::from(program.run(&events).is_err());
+            refused += usize::from(program.run(&events).is_err());
             if let Some(recorded) = program.replayer.engine_mut().recorded_step() {
                 let guide = wrong(&recorded, &mut draws);
                 program.replayer.engine_mut().follow(guide);
@@ -476,7 +480,7 @@ fn follow_wrong_plans(wrong: impl Fn(&Recorded, &mut Draws) -> Guide) {
         );
         assert!(program.engine().peak(DeviceId(0)).0 <= budget);
     }
-    assert!(refused <= 5, "{refused} of 50 steps");
+    assert!(refused <= 5, "{refused} of {} steps", 10 * cases.len());
 }
 
 /// A guide with actions at random.
