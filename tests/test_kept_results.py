@@ -19,6 +19,12 @@ from true_peak import true_peak
 pytestmark = [needed, needs(WATCHING)]
 
 
+@pytest.fixture(autouse=True)
+def natively(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through Python nothing is kept."""
+    monkeypatch.setenv("REMAT_DISPATCH", "native")
+
+
 class OfFeatures(Trainer):
     """A network of layers that autograd keeps, each made from features that are small, dear and let go of at once."""
 
