@@ -146,6 +146,10 @@ pub(super) struct Follower {
     passed: bool,
     /// The rest of the step is recorded.
     records: bool,
+    /// The hash of the guide whose step ended last.
+    latest: Option<u64>,
+    /// Planned steps that were left since one was followed to its end.
+    left: u32,
     /// The last thing that the program did.
     pub(super) mark: Option<StepMark>,
     pub(super) counts: Guided,
@@ -219,8 +223,13 @@ impl Follower {
             None => None,
         };
         if self.at.is_none() {
-            let start = |guide: &InForce| guide.guide.is_at(0, signature.whole);
-            self.at = self.guides.iter().position(start).map(|guide| (guide, 0));
+            // Of several that begin alike the one that ended last: autograd comes to add gradients in place, and what
+            // was recorded before that comes no more.
+            let starts = |guide: &InForce| guide.guide.is_at(0, signature.whole);
+            let latest = |guide: &InForce| starts(guide) && self.latest == Some(guide.hash);
+            let found = self.guides.iter().position(latest);
+            let found = found.or_else(|| self.guides.iter().position(starts));
+            self.at = found.map(|guide| (guide, 0));
         }
         let Some((guide, place)) = self.at else {
             return false;
@@ -345,6 +354,7 @@ impl Follower {
             return Some((other, place));
         }
         self.counts.departures += u64::from(place >= FEW);
+        self.left += u32::from(place >= FEW);
         self.mark = Some(StepMark::Left);
         self.unsettled = true;
         let back = self.guides[guide].guide.fall_back(place, signature)?;
@@ -412,6 +422,11 @@ impl Follower {
         self.guides.iter().any(|own| own.hash == hash)
     }
 
+    /// Whether planned steps are left again and again, and none is followed to its end.
+    pub(super) fn is_lost(&self) -> bool {
+        self.left > STRIKES
+    }
+
     /// The op met last was announced.
     pub(super) fn begun(&mut self, graph: &Graph, op: OpId, form: u64, outputs: u64) {
         self.passed |= self.forgoes();
@@ -459,6 +474,8 @@ impl Follower {
             return false;
         }
         self.at = None;
+        self.left = 0;
+        self.latest = Some(own.hash);
         self.mark = Some(StepMark::Ended(own.hash));
         self.stop_keeping();
         let own = &mut self.guides[guide];

@@ -277,6 +277,10 @@ impl Guides {
             self.repeats.clear();
             return;
         }
+        if self.follower.is_lost() {
+            // The program does something else now, perhaps without a replay.
+            self.repeats.find_unreplayed();
+        }
         let moment = Moment {
             signature: self.signature.whole,
             referenced: self.referenced,

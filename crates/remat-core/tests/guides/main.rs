@@ -678,3 +678,52 @@ fn results_that_are_kept_rise_and_are_of_the_step() {
         assert_eq!(guide(&recorded, &[]).with_kept(kept).is_ok(), sound);
     }
 }
+
+/// The forward pass of a step, and another op between that and the backward pass.
+fn train_otherwise(program: &mut Program) -> Result<(), Error> {
+    let layers = program.forward(program.weights)?;
+    let sum = program.op(&[program.weights, layers[LAYERS - 1]], fresh(200))?;
+    program.engine.release(sum)?;
+    program.backward(layers)
+}
+
+/// A step that is done no more begins like the one that the program does now. That is followed from its first op on,
+/// so that its ops come to leave no record.
+#[test]
+fn of_guides_that_begin_alike_the_one_whose_step_ended_last_is_followed() {
+    let mut program = Program::new(TIGHT);
+    program.engine.forgo_records();
+    let other = program.learn(train_otherwise).expect("a step");
+    program.engine.follow(guide(&other, &[]));
+    let recorded = program.learn(train_with_forms).expect("a step");
+    program.engine.follow(guide_without_records(&recorded));
+    for _ in 0..6 {
+        program.step(train_with_forms).expect("room");
+    }
+    assert!(program.engine.guided().unrecorded > 0);
+    // The other one is still known.
+    let before = program.engine.guided();
+    for _ in 0..3 {
+        program.step(train_otherwise).expect("room");
+    }
+    assert_eq!(program.engine.guided().steps, before.steps + 3);
+    assert!(program.engine.peak(DEVICE).0 <= TIGHT);
+}
+
+/// A program that leaves its planned step again and again does another one now, in which nothing may be replayed.
+#[test]
+fn another_step_without_replays_is_learned_where_the_planned_one_comes_no_more() {
+    let mut program = Program::new(TIGHT);
+    let recorded = program.learn(Program::train).expect("a step");
+    program.engine.follow(guide(&recorded, &[]));
+    let forward = |program: &mut Program| {
+        let layers = program.forward(program.weights)?;
+        layers
+            .into_iter()
+            .try_for_each(|layer| program.engine.release(layer))
+    };
+    let found = program.learn(forward).expect("a step");
+    assert_eq!((found.signatures.len(), found.replayed), (LAYERS, Cost(0)));
+    // Where no planned step is left, a step without replays is none.
+    assert!(Program::new(TIGHT).learn(forward).is_none());
+}
