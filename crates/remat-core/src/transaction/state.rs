@@ -126,7 +126,8 @@ impl State {
             });
             writeln!(
                 f,
-                "storage {id} {}@{} resident {} pinned {} kept {} locks {} refs {} live {} access {} cost {} set {set:?}",
+                "storage {id} {}@{} resident {} pinned {} kept {} locks {} refs {} live {} access {} cost {} \
+                 set {set:?}",
                 s.bytes, s.device, s.resident, s.pinned, s.kept, s.locks, s.refs, s.live_views, s.last_access, s.cost
             )?;
         }

@@ -534,14 +534,10 @@ fn places_of_ops_without_records_rise_and_are_of_the_step() {
 }
 
 /// A step in which a value is read once and let go of. Its reader is read again after the layers.
-fn with_a_value_let_go_of(program: &mut Program, others: u32) -> Result<(), Error> {
+fn with_a_value_let_go_of(program: &mut Program) -> Result<(), Error> {
     let value = program.op(&[program.weights], fresh(100))?;
     let reader = program.op(&[value], fresh(100))?;
     program.engine.release(value)?;
-    for _ in 0..others {
-        let other = program.op(&[program.weights], fresh(7))?;
-        program.engine.release(other)?;
-    }
     let layers = program.forward(program.weights)?;
     let sum = program.op(&[reader], fresh(100))?;
     program.engine.release(reader)?;
@@ -552,8 +548,7 @@ fn with_a_value_let_go_of(program: &mut Program, others: u32) -> Result<(), Erro
 /// A program that follows a plan which drops the reader, makes it again, and then drops the value.
 fn with_a_value_kept(kept: Vec<(u32, u32)>) -> Program {
     let mut program = Program::new(TIGHT + 400);
-    let step = |program: &mut Program| with_a_value_let_go_of(program, 0);
-    let recorded = program.learn(step).expect("a step");
+    let recorded = program.learn(with_a_value_let_go_of).expect("a step");
     let sum = LAYERS as u32 + 2;
     let drop = |op| GuideAction::Drop { op, output: 0 };
     // The policy has nothing to evict before the reader runs again.
@@ -565,12 +560,6 @@ fn with_a_value_kept(kept: Vec<(u32, u32)>) -> Program {
         .engine
         .follow(guide.with_kept(kept).expect("an op of the step"));
     program
-}
-
-/// The storage of the value that an op of the latest step made, whether that is there or not.
-fn value_of(program: &Program, op: usize) -> StorageId {
-    let made = program.engine.outputs(program.ops[op])[0];
-    program.engine.storage(made).expect("a storage")
 }
 
 #[test]
@@ -612,9 +601,7 @@ fn a_result_that_a_plan_keeps_is_there_until_the_plan_drops_it() {
 fn a_result_that_cannot_be_kept_goes_with_its_last_reference() {
     let mut program = with_a_value_kept(vec![(0, 0)]);
     for _ in 0..2 {
-        program
-            .step(|program| with_a_value_let_go_of(program, 0))
-            .expect("room");
+        program.step(with_a_value_let_go_of).expect("room");
     }
     let op = program.begin(&[program.weights], fresh(100), Replay::Allowed);
     let op = op.expect("room");
@@ -635,20 +622,16 @@ fn a_result_that_cannot_be_kept_goes_with_its_last_reference() {
 #[test]
 fn what_a_plan_kept_goes_where_the_program_leaves_it() {
     let mut program = with_a_value_kept(vec![(0, 0)]);
-    let step = |program: &mut Program, others| {
-        program.ops.clear();
-        with_a_value_let_go_of(program, others)
-    };
     for _ in 0..2 {
-        program.step(|program| step(program, 0)).expect("room");
+        program.step(with_a_value_let_go_of).expect("room");
     }
     let memory = program.engine.memory(DEVICE);
     let mut left = false;
     let departing = program.step(|program| {
         let value = program.op(&[program.weights], fresh(100))?;
         let reader = program.op(&[value], fresh(100))?;
+        let storage = program.engine.storage(value).expect("a storage");
         program.engine.release(value)?;
-        let storage = value_of(program, 0);
         assert!(program.engine.is_resident(storage));
         let other = program.op(&[program.weights, reader], fresh(7))?;
         left = !program.engine.is_resident(storage);
@@ -659,7 +642,7 @@ fn what_a_plan_kept_goes_where_the_program_leaves_it() {
     assert!(left);
     assert_eq!(program.engine.memory(DEVICE), memory);
     for _ in 0..2 {
-        program.step(|program| step(program, 0)).expect("room");
+        program.step(with_a_value_let_go_of).expect("room");
     }
     assert_eq!(program.engine.memory(DEVICE), memory);
 }
