@@ -62,6 +62,7 @@ pub use learned::{
 };
 pub use model::error::StepError;
 pub use model::step::Step;
+pub use model::writer::Kept;
 pub use placement::{place, Addresses};
 pub use plan::step_plan::{Action, StepPlan, PLAN_VERSION};
 pub use search::planner::{Planner, Search};

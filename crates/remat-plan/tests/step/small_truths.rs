@@ -2,7 +2,7 @@
 
 use crate::recordings::{constant, fresh, op, release, IN_PLACE, VIEW};
 use remat_core::Bytes;
-use remat_plan::step::{verify, Action, Planner, Search, Step, StepError, StepPlan};
+use remat_plan::step::{verify, Action, Kept, Planner, Search, Step, StepError, StepPlan};
 use remat_trace::{Event, TraceOutputKind};
 use std::ops::ControlFlow;
 
@@ -219,7 +219,7 @@ fn constants_that_a_program_lets_go_of_stay() {
         release(3),
         release(4),
     ];
-    let step = Step::from_program(&events).expect("a sound step");
+    let step = Step::from_program(&events, Kept::Nothing).expect("a sound step");
     let watch = &mut |_: &_| ControlFlow::Continue(());
     let plan = Planner::new(&step)
         .plan(Bytes(110), &Search::default(), watch)

@@ -8,6 +8,7 @@ use super::reads::Reads;
 use super::unrecorded::unrecorded;
 use crate::step::model::error::StepError;
 use crate::step::model::step::Step;
+use crate::step::model::writer::Kept;
 use crate::step::plan::step_plan::{Action, StepPlan};
 use crate::step::search::planner::{Planner, Search};
 use crate::step::search::rounds::Progress;
@@ -71,7 +72,7 @@ pub struct Learned<'a> {
     recorded: &'a Recorded,
     translated: Translated,
     counted: Counted,
-    keeps: bool,
+    keeps: Kept,
 }
 
 impl<'a> Learned<'a> {
@@ -81,7 +82,7 @@ impl<'a> Learned<'a> {
             recorded,
             translated: translate(recorded, Counted::All),
             counted: Counted::All,
-            keeps: false,
+            keeps: Kept::Nothing,
         }
     }
 
@@ -91,14 +92,17 @@ impl<'a> Learned<'a> {
             recorded,
             translated: translate(recorded, Counted::InArena),
             counted: Counted::InArena,
-            keeps: false,
+            keeps: Kept::Nothing,
         }
     }
 
     /// The same, for a front end that can keep the bytes of results after the program let go of them
     /// ([`Engine::kept_results`](remat_core::Engine::kept_results)). In an arena none are kept.
     pub fn keeping(self) -> Learned<'a> {
-        let keeps = self.counted == Counted::All;
+        let keeps = match self.counted {
+            Counted::All => Kept::Results,
+            Counted::InArena => Kept::Nothing,
+        };
         Learned { keeps, ..self }
     }
 
@@ -165,11 +169,7 @@ impl<'a> Learned<'a> {
             counted,
             keeps,
         } = self;
-        let step = if *keeps {
-            Step::from_keeping_program(&translated.events)?
-        } else {
-            Step::from_program(&translated.events)?
-        };
+        let step = Step::from_program(&translated.events, *keeps)?;
         search.known.push(translated.reruns(&recorded.replays));
         let plan = Planner::new(&step).plan(bytes, &search, watch)?;
         let (mut actions, order) = before_each(&plan, translated, recorded.signatures.len());
@@ -177,7 +177,7 @@ impl<'a> Learned<'a> {
         // In an arena each action has its places.
         if *counted == Counted::All {
             let reads = Reads::of(recorded);
-            if *keeps {
+            if *keeps == Kept::Results {
                 outlive = kept(&plan, translated, &reads);
             }
             leave_out_drops(&plan, translated, &order, &reads, &outlive, &mut actions);

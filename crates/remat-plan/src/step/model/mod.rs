@@ -2,4 +2,4 @@
 
 pub(crate) mod error;
 pub(crate) mod step;
-mod writer;
+pub(crate) mod writer;

@@ -37,10 +37,18 @@ enum Releases {
     /// A plan may hold it, and run ops again that read it.
     #[default]
     Hold,
-    /// It is gone.
-    Free,
-    /// A plan may hold what an op made that can run again; the rest is gone.
-    HoldResults,
+    /// It is gone, but for what is kept.
+    Free(Kept),
+}
+
+/// Memory that a program refers to no more and that a plan may hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kept {
+    /// None.
+    #[default]
+    Nothing,
+    /// That of results of ops that can run again, as long as nobody pinned them.
+    Results,
 }
 
 /// A step being taken in.
@@ -102,8 +110,8 @@ impl Writer {
                     }
                     let goes = match self.releases {
                         Releases::Hold => false,
-                        Releases::Free => !self.storages[storage].constant,
-                        Releases::HoldResults => {
+                        Releases::Free(Kept::Nothing) => !self.storages[storage].constant,
+                        Releases::Free(Kept::Results) => {
                             let Storage {
                                 constant, producer, ..
                             } = self.storages[storage];
@@ -384,31 +392,17 @@ impl Step {
         Step::written(Writer::default(), events)
     }
 
-    /// [`from_events`](Step::from_events) of a program that frees what it refers to no more: who needs such a storage
-    /// later has it made again. Constants stay.
+    /// [`from_events`](Step::from_events) of a program that frees what it refers to no more, but for what is kept: who
+    /// needs such a storage later has it made again. Constants stay.
     ///
     /// # Errors
     /// As [`from_events`](Step::from_events).
     pub fn from_program<'a>(
         events: impl IntoIterator<Item = &'a Event>,
+        kept: Kept,
     ) -> Result<Step, StepError> {
         let writer = Writer {
-            releases: Releases::Free,
-            ..Writer::default()
-        };
-        Step::written(writer, events)
-    }
-
-    /// [`from_program`](Step::from_program), where a plan may hold results of ops that can run again, as long as nobody
-    /// pinned them.
-    ///
-    /// # Errors
-    /// As [`from_events`](Step::from_events).
-    pub fn from_keeping_program<'a>(
-        events: impl IntoIterator<Item = &'a Event>,
-    ) -> Result<Step, StepError> {
-        let writer = Writer {
-            releases: Releases::HoldResults,
+            releases: Releases::Free(kept),
             ..Writer::default()
         };
         Step::written(writer, events)
