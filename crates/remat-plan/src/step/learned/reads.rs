@@ -5,8 +5,10 @@ use std::collections::HashMap;
 
 /// An op of the step.
 pub(super) struct Op {
-    /// The ops that read its results, by place; those of the next step too.
+    /// The ops that read its results, by place.
     pub(super) readers: Vec<u32>,
+    /// Those of the next step.
+    pub(super) next_readers: Vec<u32>,
     /// The ops whose blocks it writes into.
     pub(super) writes: Vec<u32>,
     /// The number of its event.
@@ -27,6 +29,9 @@ pub(super) struct Result {
     pub(super) until: usize,
     /// It was pinned by then.
     pub(super) pinned: bool,
+    /// Of one that the next step finds, the number of the event there with which the last reference goes, or it is
+    /// pinned or written over; that of all events if none is.
+    pub(super) until_next: usize,
 }
 
 /// The ops of a step.
@@ -35,12 +40,13 @@ pub(super) struct Reads {
     pub(super) events: usize,
 }
 
-/// A storage of the step: references to it, and where it is among the results.
+/// A storage of the step: references to it, and where it is among the results, or those of the step before.
 struct Storage {
     references: u32,
     constant: bool,
     bytes: u64,
     made: Option<(u32, u32)>,
+    made_before: Option<(u32, u32)>,
 }
 
 /// A tensor: its storage, and the ops that made it and what it views.
@@ -60,6 +66,8 @@ struct Walk {
     ops: Vec<Op>,
     /// Ops, and those that read their results in the next step.
     across: Vec<(u32, u32)>,
+    /// Results of the step before, and the event with which they end in this one.
+    ends: Vec<((u32, u32), usize)>,
 }
 
 impl Reads {
@@ -73,7 +81,14 @@ impl Reads {
         // Steps follow one another: what this one leaves is read as what the one before left.
         for (maker, reader) in std::mem::take(&mut walk.across) {
             if let Some(op) = walk.ops.get_mut(maker as usize) {
-                op.readers.push(reader);
+                op.next_readers.push(reader);
+            }
+        }
+        for ((op, output), number) in std::mem::take(&mut walk.ends) {
+            let results = walk.ops.get_mut(op as usize).map(|op| &mut op.results);
+            if let Some(Some(result)) = results.and_then(|results| results.get_mut(output as usize))
+            {
+                result.until_next = result.until_next.min(number);
             }
         }
         Reads {
@@ -103,9 +118,8 @@ impl Walk {
                 origin,
                 ..
             } => {
-                // A constant stays in any case.
-                let before = match origin {
-                    Some(Origin::Made { op, .. }) if !pinned => Some(op),
+                let made_before = match origin {
+                    Some(Origin::Made { op, output }) => Some((op, output)),
                     _ => None,
                 };
                 let storage = self.store(Storage {
@@ -113,11 +127,13 @@ impl Walk {
                     constant: pinned,
                     bytes: bytes.0,
                     made: None,
+                    made_before,
                 });
                 let there = Tensor {
                     storage,
                     makers: Vec::new(),
-                    before,
+                    // A constant stays in any case.
+                    before: made_before.filter(|_| !pinned).map(|(op, _)| op),
                 };
                 self.tensors.insert(tensor, there);
             }
@@ -131,6 +147,7 @@ impl Walk {
                 let place = self.ops.len() as u32;
                 let mut op = Op {
                     readers: Vec::new(),
+                    next_readers: Vec::new(),
                     writes: Vec::new(),
                     event: number,
                     here: *workspace_device == recorded.device,
@@ -160,6 +177,7 @@ impl Walk {
                                 constant: !evictable,
                                 bytes: bytes.0,
                                 made,
+                                made_before: None,
                             });
                             (
                                 Some((storage, Vec::new(), None)),
@@ -175,12 +193,14 @@ impl Walk {
                             }) => {
                                 op.writes.extend_from_slice(&makers);
                                 let old = &self.storages[storage];
+                                self.ends.extend(old.made_before.map(|made| (made, number)));
                                 let (bytes, evictable) = (old.bytes, evictable && !old.constant);
                                 let storage = self.store(Storage {
                                     references: 1,
                                     constant: !evictable,
                                     bytes,
                                     made,
+                                    made_before: None,
                                 });
                                 (Some((storage, makers, before)), Some((bytes, evictable)))
                             }
@@ -216,6 +236,7 @@ impl Walk {
                         evictable,
                         until: recorded.events.len(),
                         pinned: false,
+                        until_next: recorded.events.len(),
                     }));
                 }
                 self.ops.push(op);
@@ -228,20 +249,19 @@ impl Walk {
             }
             Told::Release(tensor) => {
                 if let Some(tensor) = self.tensors.get(tensor) {
-                    let storage = &mut self.storages[tensor.storage];
+                    let at = tensor.storage;
+                    let storage = &mut self.storages[at];
                     storage.references = storage.references.saturating_sub(1);
                     if storage.references == 0 {
-                        let made = storage.made;
-                        self.end(made, number, false);
+                        self.end(at, number, false);
                     }
                 }
             }
             Told::Pin(tensor) => {
                 if let Some(tensor) = self.tensors.get(tensor) {
-                    let storage = &mut self.storages[tensor.storage];
-                    storage.constant = true;
-                    let made = storage.made;
-                    self.end(made, number, true);
+                    let at = tensor.storage;
+                    self.storages[at].constant = true;
+                    self.end(at, number, true);
                 }
             }
             _ => {}
@@ -253,8 +273,13 @@ impl Walk {
         self.storages.len() - 1
     }
 
-    fn end(&mut self, made: Option<(u32, u32)>, number: usize, pinned: bool) {
-        let Some((op, output)) = made else { return };
+    fn end(&mut self, storage: usize, number: usize, pinned: bool) {
+        let storage = &self.storages[storage];
+        self.ends
+            .extend(storage.made_before.map(|made| (made, number)));
+        let Some((op, output)) = storage.made else {
+            return;
+        };
         if let Some(result) = &mut self.ops[op as usize].results[output as usize] {
             if number < result.until {
                 result.until = number;

@@ -1,6 +1,6 @@
 //! The ops of a planned step that need no record while the plan is followed.
 
-use super::reads::{Reads, Result};
+use super::reads::{Op, Reads, Result};
 use remat_core::{Bytes, GuideAction};
 
 /// Results of ops without records take at most this part of the budget at a time, but for those that are constants
@@ -13,10 +13,25 @@ struct Choice<'a> {
     /// Of each op the most bytes of a result that is no constant anyway, times the events for which it is there; `None`
     /// for one that the plan acts on.
     weights: Vec<Option<u64>>,
+    spans: Vec<Span>,
 }
 
-/// The ops of a step that need no record: the plan neither runs them again nor drops what they make, nothing with a
-/// record reads their results, and those take little at a time. Results that are small and soon gone come first.
+/// How long results of an op are there, in ops of the step that are announced by then. The next step's are counted on.
+#[derive(Clone, Copy)]
+struct Span {
+    /// Until the first result that is no constant anyway goes or is written over; [`EVER`] if there is none, and 0 if
+    /// there is a view, whose end is not known.
+    first: usize,
+    /// Until the last of them goes; 0 if there is none.
+    last: usize,
+}
+
+/// Of what never goes.
+const EVER: usize = usize::MAX;
+
+/// The ops of a step that need no record: the plan neither runs them again nor drops what they make, what reads their
+/// results and has a record is forgotten before those go, and they take little at a time. Results that are small and
+/// soon gone come first.
 pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: Bytes) -> Vec<u32> {
     let choice = Choice::of(reads, actions);
     let most = budget.0 / UNRECORDED_PART;
@@ -54,20 +69,52 @@ impl<'a> Choice<'a> {
                 *weight = None;
             }
         }
-        Choice { reads, weights }
+        let spans = spans(reads);
+        Choice {
+            reads,
+            weights,
+            spans,
+        }
     }
 
     /// The ops that may go without a record if their weights are at most that.
+    ///
+    /// A record keeps what it reads alive, if that is a constant, and it is remembered as long as one of its results is
+    /// there, or a record that read it. So a result without a record stays longer than the plan has it, unless all
+    /// records that read it are forgotten before. The engine hears of what went as the next op begins.
+    ///
+    /// Ops are visited from the last to the first, as mostly an op is read by later ones. Fewer are chosen from visit
+    /// to visit, and records are remembered longer, until nothing changes.
     fn up_to(&self, most: u64) -> Vec<bool> {
         let light = |weight: &Option<u64>| weight.is_some_and(|weight| weight <= most);
         let mut chosen: Vec<bool> = self.weights.iter().map(light).collect();
+        let mut forgotten = vec![0; chosen.len()];
         loop {
             let mut settled = true;
             for (place, op) in self.reads.ops.iter().enumerate().rev() {
-                let without = |places: &[u32]| places.iter().all(|&place| chosen[place as usize]);
-                let stays = without(&op.readers) && without(&op.writes);
-                settled &= stays || !chosen[place];
-                chosen[place] &= stays;
+                let span = self.spans[place];
+                let recorded = |reader: &&u32| !chosen[**reader as usize];
+                let later = |at: usize| match at.checked_add(self.reads.ops.len()) {
+                    Some(later) if at < 2 * self.reads.ops.len() => later,
+                    _ => EVER,
+                };
+                let readers = op.readers.iter().filter(recorded);
+                let next_readers = op.next_readers.iter().filter(recorded);
+                let read = readers
+                    .map(|&reader| forgotten[reader as usize])
+                    .chain(next_readers.map(|&reader| later(forgotten[reader as usize])))
+                    .max();
+                let stays = chosen[place]
+                    && (span.first == EVER || read.is_none_or(|read| read < span.first))
+                    && op.writes.iter().all(|&maker| chosen[maker as usize]);
+                let until = if stays {
+                    0
+                } else {
+                    span.last.max(read.unwrap_or(0))
+                };
+                settled &= stays == chosen[place] && until == forgotten[place];
+                chosen[place] = stays;
+                forgotten[place] = until;
             }
             if settled {
                 return chosen;
@@ -96,5 +143,170 @@ impl<'a> Choice<'a> {
             most = most.max(now);
         }
         most
+    }
+}
+
+/// How long the results of each op are there.
+fn spans(reads: &Reads) -> Vec<Span> {
+    let events: Vec<usize> = reads.ops.iter().map(|op| op.event).collect();
+    let announced = |event: usize| events.partition_point(|&op| op < event);
+    let until = |result: &Result| match (result.until, result.until_next) {
+        (until, _) if until < reads.events => announced(until),
+        (_, next) if next < reads.events => reads.ops.len() + announced(next),
+        _ => EVER,
+    };
+    let span = |op: &Op| {
+        if op.results.iter().any(Option::is_none) {
+            return Span {
+                first: 0,
+                last: EVER,
+            };
+        }
+        let until = || evictable(&op.results).map(until);
+        Span {
+            first: until().min().unwrap_or(EVER),
+            last: until().max().unwrap_or(0),
+        }
+    };
+    let mut spans: Vec<Span> = reads.ops.iter().map(span).collect();
+    for (place, op) in reads.ops.iter().enumerate() {
+        for &maker in &op.writes {
+            let maker = maker as usize;
+            if evictable(&reads.ops[maker].results).next().is_some() {
+                spans[maker].first = spans[maker].first.min(place);
+            }
+        }
+    }
+    spans
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::reads::{Op, Reads, Result};
+    use super::unrecorded;
+    use remat_core::{Bytes, GuideAction};
+
+    const EVENTS: usize = 20;
+
+    /// Ops at these events, each with one result of a byte until another event, or to the end.
+    fn step(results: &[(usize, Option<usize>)]) -> Reads {
+        let op = |&(event, until): &(usize, Option<usize>)| Op {
+            readers: Vec::new(),
+            next_readers: Vec::new(),
+            writes: Vec::new(),
+            event,
+            here: true,
+            results: vec![Some(Result {
+                bytes: 1,
+                evictable: true,
+                until: until.unwrap_or(EVENTS),
+                pinned: false,
+                until_next: EVENTS,
+            })],
+        };
+        Reads {
+            ops: results.iter().map(op).collect(),
+            events: EVENTS,
+        }
+    }
+
+    /// The ops without records if the plan drops what one makes.
+    fn chosen(reads: &Reads, dropped: u32) -> Vec<u32> {
+        let drop = GuideAction::Drop {
+            op: dropped,
+            output: 0,
+        };
+        unrecorded(reads, &[vec![drop]], Bytes(100))
+    }
+
+    #[test]
+    fn a_result_needs_no_record_if_records_that_read_it_are_forgotten_an_op_before_it_goes() {
+        // Op 1 reads op 0. Ops 2 and 3 come while both results are there.
+        let reads = |read: usize, reader: usize| {
+            let mut reads = step(&[
+                (0, Some(read)),
+                (1, Some(reader)),
+                (2, Some(3)),
+                (8, Some(9)),
+            ]);
+            reads.ops[0].readers.push(1);
+            reads
+        };
+        assert_eq!(chosen(&reads(10, 7), 1), [0, 2, 3]);
+        // The engine hears of both ends as the next op begins.
+        assert_eq!(chosen(&reads(7, 6), 1), [2, 3]);
+        assert_eq!(chosen(&reads(7, 10), 1), [2, 3]);
+        // What nothing ends, no record prolongs.
+        let mut stays = reads(10, EVENTS);
+        assert_eq!(chosen(&stays, 1), [2, 3]);
+        stays.ops[0].results[0].as_mut().unwrap().until = EVENTS;
+        assert_eq!(chosen(&stays, 1), [0, 2, 3]);
+    }
+
+    #[test]
+    fn a_record_is_remembered_as_long_as_one_that_read_its_results() {
+        // Op 2 reads op 1, which reads op 0. The last result is there when op 3 has begun, and op 0's goes.
+        let mut reads = step(&[
+            (0, Some(9)),
+            (1, Some(3)),
+            (2, Some(12)),
+            (8, Some(10)),
+            (11, Some(13)),
+        ]);
+        reads.ops[0].readers.push(1);
+        reads.ops[1].readers.push(2);
+        assert_eq!(chosen(&reads, 2), [3, 4]);
+        reads.ops[2].results[0].as_mut().unwrap().until = 7;
+        assert_eq!(chosen(&reads, 2), [0, 3, 4]);
+    }
+
+    #[test]
+    fn what_the_next_step_reads_counts_until_its_end_there() {
+        // Op 1 is read by op 0 of the next step, and goes at event 5 there.
+        let reads = |reader: usize| {
+            let mut reads = step(&[(0, Some(reader)), (1, None), (4, Some(6)), (7, Some(9))]);
+            reads.ops[1].next_readers.push(0);
+            reads.ops[1].results[0].as_mut().unwrap().until_next = 5;
+            reads
+        };
+        assert_eq!(chosen(&reads(3), 0), [1, 2, 3]);
+        assert_eq!(chosen(&reads(8), 0), [2, 3]);
+        // A record of op 1 is remembered until then, and so longer than what it reads is there.
+        let mut reads = reads(3);
+        reads.ops[0].readers.push(1);
+        assert_eq!(chosen(&reads, 1), [2, 3]);
+    }
+
+    #[test]
+    fn a_result_that_is_written_over_ends_there_and_writers_are_like_it() {
+        // Op 1 reads op 0, and op 3 writes over it.
+        let reads = |reader: usize| {
+            let mut reads = step(&[
+                (0, Some(12)),
+                (1, Some(reader)),
+                (4, Some(9)),
+                (6, Some(12)),
+            ]);
+            reads.ops[0].readers.extend([1, 3]);
+            reads.ops[3].writes.push(0);
+            reads
+        };
+        assert_eq!(chosen(&reads(3), 1), [0, 2, 3]);
+        // Whether autograd adds in place is decided before the op begins.
+        assert_eq!(chosen(&reads(5), 1), [2]);
+        assert_eq!(chosen(&reads(3), 3), [1, 2]);
+        assert_eq!(chosen(&reads(3), 0), [1, 2]);
+    }
+
+    #[test]
+    fn views_are_read_by_their_like_alone() {
+        let mut reads = step(&[(0, Some(12)), (1, None), (3, Some(5)), (6, Some(12))]);
+        reads.ops[1].results[0] = None;
+        reads.ops[0].readers.push(1);
+        assert_eq!(chosen(&reads, 3), [0, 1, 2]);
+        // Op 2 reads the view, and so what is viewed.
+        reads.ops[0].readers.push(2);
+        reads.ops[1].readers.push(2);
+        assert_eq!(chosen(&reads, 2), [3]);
     }
 }
