@@ -83,7 +83,10 @@ def planned(run: remat.Run, step: Callable[[], float]) -> list[float]:
     while len(losses) < PATIENCE:
         losses.append(step())
         plan = run.stats().plan
-        if plan is None or plan.steps >= PLANNED or plan.given_up or plan.hopeless:
+        if plan is None:
+            break
+        # The thread that plans goes on while a first plan is followed, and its time would count as that of the steps.
+        if not plan.under_way and (plan.steps >= PLANNED or plan.given_up or plan.hopeless):
             break
     return losses
 

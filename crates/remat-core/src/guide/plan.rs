@@ -129,7 +129,7 @@ impl Guide {
     }
 
     /// The same, with the places of ops that need no record, from the first on: the actions neither run them nor drop
-    /// what they make, and no op with a record reads that.
+    /// what they make, and the engine forgets the records that read it by the time the program lets go of it.
     ///
     /// # Errors
     /// [`InvalidGuide`] for places that do not rise or that the step does not have.

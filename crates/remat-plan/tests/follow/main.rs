@@ -580,6 +580,8 @@ struct Records {
     /// Storages by the tensors of this step, and by the places of the ops that made them in the step before.
     tensors: HashMap<u64, usize>,
     before: HashMap<(u32, u32), usize>,
+    /// Storages that went since the last op began.
+    gone: Vec<usize>,
 }
 
 impl Records {
@@ -610,8 +612,8 @@ impl Records {
         self.storages.len() - 1
     }
 
-    /// No record holds a result without one that goes.
-    fn goes(&self, storage: usize) {
+    /// No record holds a result without one.
+    fn is_free(&self, storage: usize) {
         let holds = self
             .records
             .iter()
@@ -654,10 +656,13 @@ impl Records {
                         inputs.iter().map(|input| self.tensors[input]).collect();
                     for made in outputs {
                         if let Output::InPlace { of } = made.output {
-                            self.goes(reads[of]);
+                            self.is_free(reads[of]);
                         }
                     }
                     self.collect();
+                    while let Some(storage) = self.gone.pop() {
+                        self.is_free(storage);
+                    }
                     let evictable = *replay == Replay::Allowed;
                     let recorded = evictable && !without.contains(&place);
                     let mut makes = Vec::new();
@@ -699,7 +704,7 @@ impl Records {
                     let references = self.storages[storage].references.saturating_sub(1);
                     self.storages[storage].references = references;
                     if references == 0 {
-                        self.goes(storage);
+                        self.gone.push(storage);
                     }
                 }
                 Told::Pin(tensor) => self.storages[self.tensors[tensor]].constant = true,
@@ -710,11 +715,11 @@ impl Records {
     }
 }
 
-/// A record keeps alive what it reads and cannot be made again. Records that read a result without one are forgotten
-/// before the program lets go of it, and before the op begins that comes last until then, as ends are told with ops. The
-/// plan has nothing to do with ops without records.
+/// A record keeps alive what it reads and cannot be made again. Records that read a result without one are forgotten as
+/// the next op begins after the program let go of it, and before the op that writes over it is announced. The plan has
+/// nothing to do with ops without records.
 #[test]
-fn records_that_read_results_without_one_are_forgotten_before_those_go() {
+fn records_that_read_results_without_one_are_forgotten_as_those_go() {
     for case in CASES {
         let (events, budget) = at(case);
         let (recorded, _, guide) = planned(&events, budget);

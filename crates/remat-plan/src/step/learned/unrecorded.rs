@@ -2,6 +2,7 @@
 
 use super::reads::{Op, Reads, Result};
 use remat_core::{Bytes, GuideAction};
+use std::cmp::Reverse;
 
 /// Results of ops without records take at most this part of the budget at a time, but for those that are constants
 /// anyway.
@@ -10,42 +11,39 @@ pub const UNRECORDED_PART: u64 = 4;
 /// The ops of a step as they are to be chosen from.
 struct Choice<'a> {
     reads: &'a Reads,
-    /// Of each op the most bytes of a result that is no constant anyway, times the events for which it is there; `None`
-    /// for one that the plan acts on.
-    weights: Vec<Option<u64>>,
     spans: Vec<Span>,
+    /// The ops that the plan does not act on, in the order in which they are given records: those first that make much
+    /// and keep it for long, and need few other records.
+    candidates: Vec<u32>,
 }
 
 /// How long results of an op are there, in ops of the step that are announced by then. The next step's are counted on.
 #[derive(Clone, Copy)]
 struct Span {
-    /// Until the first result that is no constant anyway goes or is written over; [`EVER`] if there is none, and 0 if
-    /// there is a view, whose end is not known.
+    /// Until the engine has heard that the first result went that is no constant anyway, or until the op before one
+    /// that writes over it; [`EVER`] if there is none, and 0 if there is a view, whose end is not known.
     first: usize,
     /// Until the last of them goes; 0 if there is none.
     last: usize,
 }
 
+/// Records that one which needs others brings along, about: of the powers of 2 this one left the fewest in small models.
+const RECORDS: u64 = 16;
 /// Of what never goes.
 const EVER: usize = usize::MAX;
 
 /// The ops of a step that need no record: the plan neither runs them again nor drops what they make, what reads their
-/// results and has a record is forgotten before those go, and they take little at a time. Results that are small and
-/// soon gone come first.
+/// results and has a record is forgotten before those go, and they take little at a time.
 pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: Bytes) -> Vec<u32> {
     let choice = Choice::of(reads, actions);
     let most = budget.0 / UNRECORDED_PART;
-    let mut weights: Vec<u64> = choice.weights.iter().copied().flatten().collect();
-    weights.sort_unstable();
-    weights.dedup();
     // Fewer ops never take more.
-    let fit = weights.partition_point(|&weight| choice.most(&choice.up_to(weight)) <= most);
-    let Some(at) = fit.checked_sub(1) else {
-        return Vec::new();
-    };
-    let chosen = choice.up_to(weights[at]);
-    let places = (0..).zip(&chosen).filter(|(_, &chosen)| chosen);
-    places.map(|(place, _)| place).collect()
+    let counts: Vec<usize> = (0..choice.candidates.len()).collect();
+    let fit = counts.partition_point(|&count| choice.most(&choice.but_for(count)) > most);
+    let places = (0..).zip(choice.but_for(fit));
+    places
+        .filter_map(|(place, chosen)| chosen.then_some(place))
+        .collect()
 }
 
 fn evictable(results: &[Option<Result>]) -> impl Iterator<Item = &Result> {
@@ -54,40 +52,67 @@ fn evictable(results: &[Option<Result>]) -> impl Iterator<Item = &Result> {
 
 impl<'a> Choice<'a> {
     fn of(reads: &'a Reads, actions: &[Vec<GuideAction>]) -> Choice<'a> {
-        let weights = reads.ops.iter().map(|op| {
+        let mut candidates: Vec<bool> = reads.ops.iter().map(|op| op.here).collect();
+        for action in actions.iter().flatten() {
+            let (GuideAction::Run(op) | GuideAction::RunInPlace(op) | GuideAction::Drop { op, .. }) =
+                *action;
+            if let Some(candidate) = candidates.get_mut(op as usize) {
+                *candidate = false;
+            }
+        }
+        let spans = spans(reads);
+        let mut needs_others = vec![false; reads.ops.len()];
+        for (op, span) in reads.ops.iter().zip(&spans) {
+            let readers = op.readers.iter().map(|&reader| (reader, 0));
+            let next_readers = op
+                .next_readers
+                .iter()
+                .map(|&reader| (reader, reads.ops.len()));
+            for (reader, later) in readers.chain(next_readers) {
+                let last = spans[reader as usize].last.saturating_add(later);
+                needs_others[reader as usize] |= span.first != EVER && last > span.first;
+            }
+        }
+        let weight = |place: u32| {
+            let op = &reads.ops[place as usize];
             let weights = evictable(&op.results).map(|result| {
                 let events = result.until.saturating_sub(op.event) as u64;
                 result.bytes.saturating_mul(events)
             });
-            op.here.then_some(weights.max().unwrap_or(0))
-        });
-        let mut weights: Vec<Option<u64>> = weights.collect();
-        for action in actions.iter().flatten() {
-            let (GuideAction::Run(op) | GuideAction::RunInPlace(op) | GuideAction::Drop { op, .. }) =
-                *action;
-            if let Some(weight) = weights.get_mut(op as usize) {
-                *weight = None;
-            }
-        }
-        let spans = spans(reads);
+            let part = if needs_others[place as usize] {
+                RECORDS
+            } else {
+                1
+            };
+            weights.max().unwrap_or(0) / part
+        };
+        let candidates = (0..).zip(candidates);
+        let mut candidates: Vec<u32> = candidates
+            .filter_map(|(place, candidate)| candidate.then_some(place))
+            .collect();
+        candidates.sort_by_cached_key(|&place| Reverse(weight(place)));
         Choice {
             reads,
-            weights,
             spans,
+            candidates,
         }
     }
 
-    /// The ops that may go without a record if their weights are at most that.
+    /// The ops that may go without a record if so many candidates have one.
     ///
     /// A record keeps what it reads alive, if that is a constant, and it is remembered as long as one of its results is
     /// there, or a record that read it. So a result without a record stays longer than the plan has it, unless all
-    /// records that read it are forgotten before. The engine hears of what went as the next op begins.
+    /// records that read it are forgotten by then. The engine hears of what went as the next op begins; of records that
+    /// are forgotten then, the results go at once. Whether autograd writes over a result depends on who keeps it alive
+    /// before the op begins, so records that read that one are forgotten an op earlier.
     ///
     /// Ops are visited from the last to the first, as mostly an op is read by later ones. Fewer are chosen from visit
     /// to visit, and records are remembered longer, until nothing changes.
-    fn up_to(&self, most: u64) -> Vec<bool> {
-        let light = |weight: &Option<u64>| weight.is_some_and(|weight| weight <= most);
-        let mut chosen: Vec<bool> = self.weights.iter().map(light).collect();
+    fn but_for(&self, count: usize) -> Vec<bool> {
+        let mut chosen = vec![false; self.reads.ops.len()];
+        for &place in &self.candidates[count..] {
+            chosen[place as usize] = true;
+        }
         let mut forgotten = vec![0; chosen.len()];
         loop {
             let mut settled = true;
@@ -105,9 +130,10 @@ impl<'a> Choice<'a> {
                     .chain(next_readers.map(|&reader| later(forgotten[reader as usize])))
                     .max();
                 let stays = chosen[place]
-                    && (span.first == EVER || read.is_none_or(|read| read < span.first))
+                    && (span.first == EVER || read.is_none_or(|read| read <= span.first))
                     && op.writes.iter().all(|&maker| chosen[maker as usize]);
-                let until = if stays {
+                // Of constants alone no record is remembered.
+                let until = if stays || span.last == 0 {
                     0
                 } else {
                     span.last.max(read.unwrap_or(0))
@@ -173,7 +199,7 @@ fn spans(reads: &Reads) -> Vec<Span> {
         for &maker in &op.writes {
             let maker = maker as usize;
             if evictable(&reads.ops[maker].results).next().is_some() {
-                spans[maker].first = spans[maker].first.min(place);
+                spans[maker].first = spans[maker].first.min(place.saturating_sub(1));
             }
         }
     }
@@ -220,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_needs_no_record_if_records_that_read_it_are_forgotten_an_op_before_it_goes() {
+    fn a_result_needs_no_record_if_records_that_read_it_are_forgotten_as_it_goes() {
         // Op 1 reads op 0. Ops 2 and 3 come while both results are there.
         let reads = |read: usize, reader: usize| {
             let mut reads = step(&[
@@ -233,9 +259,9 @@ mod tests {
             reads
         };
         assert_eq!(chosen(&reads(10, 7), 1), [0, 2, 3]);
-        // The engine hears of both ends as the next op begins.
-        assert_eq!(chosen(&reads(7, 6), 1), [2, 3]);
-        assert_eq!(chosen(&reads(7, 10), 1), [2, 3]);
+        // The engine hears of both ends as op 3 begins.
+        assert_eq!(chosen(&reads(6, 7), 1), [0, 2, 3]);
+        assert_eq!(chosen(&reads(7, 9), 1), [2, 3]);
         // What nothing ends, no record prolongs.
         let mut stays = reads(10, EVENTS);
         assert_eq!(chosen(&stays, 1), [2, 3]);
@@ -250,7 +276,7 @@ mod tests {
             (0, Some(9)),
             (1, Some(3)),
             (2, Some(12)),
-            (8, Some(10)),
+            (5, Some(10)),
             (11, Some(13)),
         ]);
         reads.ops[0].readers.push(1);
@@ -296,6 +322,18 @@ mod tests {
         assert_eq!(chosen(&reads(5), 1), [2]);
         assert_eq!(chosen(&reads(3), 3), [1, 2]);
         assert_eq!(chosen(&reads(3), 0), [1, 2]);
+    }
+
+    #[test]
+    fn what_makes_constants_alone_leaves_no_record() {
+        // Op 1 reads op 0, makes a constant, and is read by op 2.
+        let mut reads = step(&[(0, Some(3)), (1, None), (4, None), (5, None)]);
+        reads.ops[0].readers.push(1);
+        reads.ops[1].readers.push(2);
+        reads.ops[1].here = false;
+        assert_eq!(chosen(&reads, 2), [3]);
+        reads.ops[1].results[0].as_mut().unwrap().evictable = false;
+        assert_eq!(chosen(&reads, 2), [0, 3]);
     }
 
     #[test]
