@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -85,7 +86,7 @@ KNOWN = (
 )
 """How commands start that are run."""
 HEAVY = r"python benchmarks/|cargo run |remat plan step .* --addresses |.*densenet\.py"
-"""Those that run with `--all` only."""
+"""Those that run with `--all` only, in any case."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,14 @@ class Shown:
     def suite(self) -> str | None:
         """The reason why it is not run here."""
         return next((reason for start, reason in SUITES.items() if re.match(start, self.command)), None)
+
+    @property
+    def parts(self) -> set[tuple[str | None, ...]]:
+        """The options that it shows, each with the command that it belongs to, and the error."""
+        words = self.command.split()
+        named = tuple(itertools.takewhile(re.compile("[a-z]+").fullmatch, words[:3])) or (words[0],)
+        options = {word.partition("=")[0] for word in words if word.startswith("-")}
+        return {(*named, option) for option in options or {""}} | ({(self.error,)} if self.error else set())
 
     @property
     def smallest(self) -> str:
@@ -127,6 +136,17 @@ def shown() -> list[Shown]:
     for one in [*_in_pages(), *_in_help()]:
         found.setdefault(one.smallest, one)
     return list(found.values())
+
+
+def always(commands: list[Shown]) -> list[Shown]:
+    """Those that run without `--all`: each option of each command is in one of them, as few as come by the way."""
+    seen: set[tuple[str | None, ...]] = set()
+    chosen = []
+    for one in sorted(commands, key=lambda one: -len(one.parts)):
+        if not re.match(HEAVY, one.command) and not one.parts <= seen:
+            seen |= one.parts
+            chosen.append(one)
+    return chosen
 
 
 def _in_pages() -> Iterator[Shown]:

@@ -349,7 +349,7 @@ def any_convolution(draw: random.Random) -> tuple[Any, ...] | None:
     return args
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(3, 24))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 24))])
 def test_estimates_of_convolutions_are_safe(seed: int) -> None:
     draw, forward, backward = random.Random(seed), torch.ops.aten.convolution, torch.ops.aten.convolution_backward
     for _ in range(25):

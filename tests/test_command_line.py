@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from process import PYTHON, REMAT, Ended, environment, program, ran, signalled
+from sample import one_of_each
 
 RUN = [*REMAT, "run", "--budget"]
 
@@ -131,8 +132,7 @@ def test_script_is_its_own_process(tmp_path: Path, name: str) -> None:
         assert json.loads(budgeted.out)[1] == "__main__"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("handled", [False, True])
+@pytest.mark.parametrize("number, handled", one_of_each([signal.SIGTERM, signal.SIGINT], [False, True]))
 def test_signals_are_the_scripts_own(tmp_path: Path, number: signal.Signals, handled: bool) -> None:
     handler = """
         import signal, sys

@@ -224,7 +224,9 @@ print(torch.equal(compiled(x), x.exp() + 1))
     assert done.out == "[]\nTrue\n", done.err
 
 
-@pytest.mark.parametrize("backend", ["inductor", "eager", "aot_eager"])
+@pytest.mark.parametrize(
+    "backend", ["inductor", *(pytest.param(one, marks=pytest.mark.full) for one in ("eager", "aot_eager"))]
+)
 def test_the_first_compilation_of_a_process_may_be_inside_of_a_budget(backend: str) -> None:
     program = f"""
 import remat, torch, sys

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 import warm
-from documented import HEAVY, KNOWN, Shown, commands_of, desk, examples_of, shown
+from documented import HEAVY, KNOWN, Shown, always, commands_of, desk, examples_of, shown
 from limits import PROCESSOR_SECONDS
 from process import environment
 
 SHOWN = shown()
 RUN = [one for one in SHOWN if not one.suite]
+ALWAYS = always(RUN)
 
 
 def ran(command: list[str], place: Path, error: str | None = None) -> str:
@@ -39,7 +40,7 @@ def ran(command: list[str], place: Path, error: str | None = None) -> str:
 
 @pytest.mark.parametrize(
     "one",
-    [pytest.param(one, marks=pytest.mark.full if re.match(HEAVY, one.command) else []) for one in RUN],
+    [pytest.param(one, marks=[] if one in ALWAYS else pytest.mark.full) for one in RUN],
     ids=[f"{one.where}: {one.command}" for one in RUN],
 )
 def test_a_documented_command_works(tmp_path: Path, one: Shown) -> None:
@@ -50,6 +51,22 @@ def test_a_documented_command_works(tmp_path: Path, one: Shown) -> None:
     if one.needs:
         pytest.skip(f"needs {one.needs}")
     ran(["bash", "-o", "pipefail", "-c", one.smallest], desk(tmp_path, one.command, ran), one.error)
+
+
+def test_every_option_that_is_shown_runs() -> None:
+    light = [one for one in RUN if not re.match(HEAVY, one.command)]
+    assert set().union(*(one.parts for one in ALWAYS)) == set().union(*(one.parts for one in light))
+    assert len(ALWAYS) < len(light) * 2 // 3
+    for words, parts in {
+        "remat plan step F.log --budget 4GiB --json": {
+            ("remat", "plan", "step", "--budget"),
+            ("remat", "plan", "step", "--json"),
+        },
+        "remat run --plan=off train.py": {("remat", "run", "--plan")},
+        "cargo run": {("cargo", "run", "")},
+    }.items():
+        assert Shown(words, "p").parts == parts
+    assert Shown("remat run a.py", "p", "AnError").parts == {("remat", "run", ""), ("AnError",)}
 
 
 def test_commands_are_found() -> None:

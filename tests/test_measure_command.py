@@ -68,7 +68,10 @@ CONVOLUTIONS = """
 """
 
 
-@pytest.mark.parametrize("source", [TRAINING, CONVOLUTIONS], ids=["perceptron", "convolutions"])
+@pytest.mark.parametrize(
+    "source",
+    [pytest.param(TRAINING, id="perceptron", marks=pytest.mark.full), pytest.param(CONVOLUTIONS, id="convolutions")],
+)
 def test_the_floor_is_true(tmp_path: Path, source: str) -> None:
     """A first run, which has seen no op, gets through the floor; in less than what is needed at once none does."""
     script = program(tmp_path, source)

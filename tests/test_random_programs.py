@@ -13,6 +13,8 @@ from random_programs import Program
 from true_peak import room, true_peak
 
 PROGRAMS = 20
+ALWAYS = 10
+"""Of these, those that run without `--all` too."""
 OPS = 100
 TRIES = 40
 
@@ -55,7 +57,9 @@ def sparing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setenv("REMAT_RECORD", "0")
 
 
-@pytest.mark.parametrize("seed", range(PROGRAMS))
+@pytest.mark.parametrize(
+    "seed", [*range(ALWAYS), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(ALWAYS, PROGRAMS))]
+)
 def test_random_program(seed: int) -> None:
     seen, last, span = plain_run(seed)
     choose = random.Random(seed)
