@@ -27,7 +27,7 @@ struct Span {
     last: usize,
 }
 
-/// Records that one which needs others brings along, about: of the powers of 2 this one left the fewest in small models.
+/// Records that one which needs others brings along, about: of the powers of 2, this one left fewest in small models.
 const RECORDS: u64 = 16;
 /// Of what never goes.
 const EVER: usize = usize::MAX;
