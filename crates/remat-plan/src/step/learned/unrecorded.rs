@@ -7,10 +7,22 @@ use std::cmp::Reverse;
 /// Results of ops without records take at most this part of the budget at a time, but for those that are constants
 /// anyway.
 pub const UNRECORDED_PART: u64 = 4;
+/// The same where records may read such results, which are there for longer.
+const READ_PART: u64 = 6;
+
+/// What may read the result of an op without a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Ops without records alone.
+    Alike,
+    /// Also those whose record is forgotten by the time the result goes.
+    Forgotten,
+}
 
 /// The ops of a step as they are to be chosen from.
 struct Choice<'a> {
     reads: &'a Reads,
+    readers: Readers,
     spans: Vec<Span>,
     /// The ops that the plan does not act on, in the order in which they are given records: those first that make much
     /// and keep it for long, and need few other records.
@@ -34,16 +46,19 @@ const EVER: usize = usize::MAX;
 
 /// The ops of a step that need no record: the plan neither runs them again nor drops what they make, what reads their
 /// results and has a record is forgotten before those go, and they take little at a time.
+///
+/// Of two such choices it is the one of more ops: readers without records and results of a quarter of the budget, or
+/// readers that are forgotten in time and results of a sixth.
 pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: Bytes) -> Vec<u32> {
-    let choice = Choice::of(reads, actions);
-    let most = budget.0 / UNRECORDED_PART;
-    // Fewer ops never take more.
-    let counts: Vec<usize> = (0..choice.candidates.len()).collect();
-    let fit = counts.partition_point(|&count| choice.most(&choice.but_for(count)) > most);
-    let places = (0..).zip(choice.but_for(fit));
-    places
-        .filter_map(|(place, chosen)| chosen.then_some(place))
-        .collect()
+    let alike = Choice::of(reads, actions, Readers::Alike);
+    let alike = alike.within(budget.0 / UNRECORDED_PART);
+    let forgotten = Choice::of(reads, actions, Readers::Forgotten);
+    let forgotten = forgotten.within(budget.0 / READ_PART);
+    if forgotten.len() > alike.len() {
+        forgotten
+    } else {
+        alike
+    }
 }
 
 fn evictable(results: &[Option<Result>]) -> impl Iterator<Item = &Result> {
@@ -51,7 +66,7 @@ fn evictable(results: &[Option<Result>]) -> impl Iterator<Item = &Result> {
 }
 
 impl<'a> Choice<'a> {
-    fn of(reads: &'a Reads, actions: &[Vec<GuideAction>]) -> Choice<'a> {
+    fn of(reads: &'a Reads, actions: &[Vec<GuideAction>], readers: Readers) -> Choice<'a> {
         let mut candidates: Vec<bool> = reads.ops.iter().map(|op| op.here).collect();
         for action in actions.iter().flatten() {
             let (GuideAction::Run(op) | GuideAction::RunInPlace(op) | GuideAction::Drop { op, .. }) =
@@ -63,12 +78,12 @@ impl<'a> Choice<'a> {
         let spans = spans(reads);
         let mut needs_others = vec![false; reads.ops.len()];
         for (op, span) in reads.ops.iter().zip(&spans) {
-            let readers = op.readers.iter().map(|&reader| (reader, 0));
+            let same_step = op.readers.iter().map(|&reader| (reader, 0));
             let next_readers = op
                 .next_readers
                 .iter()
                 .map(|&reader| (reader, reads.ops.len()));
-            for (reader, later) in readers.chain(next_readers) {
+            for (reader, later) in same_step.chain(next_readers) {
                 let last = spans[reader as usize].last.saturating_add(later);
                 needs_others[reader as usize] |= span.first != EVER && last > span.first;
             }
@@ -79,7 +94,7 @@ impl<'a> Choice<'a> {
                 let events = result.until.saturating_sub(op.event) as u64;
                 result.bytes.saturating_mul(events)
             });
-            let part = if needs_others[place as usize] {
+            let part = if readers == Readers::Forgotten && needs_others[place as usize] {
                 RECORDS
             } else {
                 1
@@ -93,9 +108,21 @@ impl<'a> Choice<'a> {
         candidates.sort_by_cached_key(|&place| Reverse(weight(place)));
         Choice {
             reads,
+            readers,
             spans,
             candidates,
         }
+    }
+
+    /// Most of the ops whose results take so many bytes.
+    fn within(&self, bytes: u64) -> Vec<u32> {
+        let counts: Vec<usize> = (0..self.candidates.len()).collect();
+        // Fewer ops never take more.
+        let fit = counts.partition_point(|&count| self.most(&self.but_for(count)) > bytes);
+        let places = (0..).zip(self.but_for(fit));
+        places
+            .filter_map(|(place, chosen)| chosen.then_some(place))
+            .collect()
     }
 
     /// The ops that may go without a record if so many candidates have one.
@@ -129,8 +156,11 @@ impl<'a> Choice<'a> {
                     .map(|&reader| forgotten[reader as usize])
                     .chain(next_readers.map(|&reader| later(forgotten[reader as usize])))
                     .max();
+                let in_time = |read| {
+                    self.readers == Readers::Forgotten && (span.first == EVER || read <= span.first)
+                };
                 let stays = chosen[place]
-                    && (span.first == EVER || read.is_none_or(|read| read <= span.first))
+                    && read.is_none_or(in_time)
                     && op.writes.iter().all(|&maker| chosen[maker as usize]);
                 // Of constants alone no record is remembered.
                 let until = if stays || span.last == 0 {
