@@ -10,7 +10,7 @@ pub const UNRECORDED_PART: u64 = 4;
 /// The same where records may read such results, which are there for longer.
 const READ_PART: u64 = 6;
 
-/// What may read the result of an op without a record.
+/// The ops that may read the result of one without a record.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Readers {
     /// Ops without records alone.
