@@ -366,7 +366,7 @@ def test_torchs_own_viewer_reads_a_snapshot(tmp_path: Path) -> None:
     assert sum(int(line.rsplit(" ", 1)[1]) for line in lines.splitlines()) == level
     assert "[optimizer state]" in _memory_viz.memory(snapshot, **flat)
     assert f"segments: {len(snapshot['segments'])}" in _memory_viz.segsum(snapshot)
-    assert re.search(r"\b[1-9][0-9]* entries\b", _memory_viz.trace(snapshot))
+    assert not re.search(r"\b0 entries", _memory_viz.trace(snapshot))
     for page in (_memory_viz.trace_plot(snapshot), _memory_viz.segment_plot(snapshot)):
         assert "snapshot.pickle" in page
     kept = _memory_viz.filter_alloc_free_pairs(snapshot)["device_traces"][0]

@@ -23,7 +23,7 @@ enum Readers {
 struct Choice<'a> {
     reads: &'a Reads,
     readers: Readers,
-    spans: Vec<Span>,
+    spans: &'a [Span],
     /// The ops that the plan does not act on, in the order in which they are given records: those first that make much
     /// and keep it for long, and need few other records.
     candidates: Vec<u32>,
@@ -50,10 +50,10 @@ const EVER: usize = usize::MAX;
 /// Of two such choices it is the one of more ops: readers without records and results of a quarter of the budget, or
 /// readers that are forgotten in time and results of a sixth.
 pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: Bytes) -> Vec<u32> {
-    let alike = Choice::of(reads, actions, Readers::Alike);
-    let alike = alike.within(budget.0 / UNRECORDED_PART);
-    let forgotten = Choice::of(reads, actions, Readers::Forgotten);
-    let forgotten = forgotten.within(budget.0 / READ_PART);
+    let spans = spans(reads);
+    let choice = |readers| Choice::of(reads, &spans, actions, readers);
+    let alike = choice(Readers::Alike).within(budget.0 / UNRECORDED_PART);
+    let forgotten = choice(Readers::Forgotten).within(budget.0 / READ_PART);
     if forgotten.len() > alike.len() {
         forgotten
     } else {
@@ -66,7 +66,12 @@ fn evictable(results: &[Option<Result>]) -> impl Iterator<Item = &Result> {
 }
 
 impl<'a> Choice<'a> {
-    fn of(reads: &'a Reads, actions: &[Vec<GuideAction>], readers: Readers) -> Choice<'a> {
+    fn of(
+        reads: &'a Reads,
+        spans: &'a [Span],
+        actions: &[Vec<GuideAction>],
+        readers: Readers,
+    ) -> Choice<'a> {
         let mut candidates: Vec<bool> = reads.ops.iter().map(|op| op.here).collect();
         for action in actions.iter().flatten() {
             let (GuideAction::Run(op) | GuideAction::RunInPlace(op) | GuideAction::Drop { op, .. }) =
@@ -75,9 +80,8 @@ impl<'a> Choice<'a> {
                 *candidate = false;
             }
         }
-        let spans = spans(reads);
         let mut needs_others = vec![false; reads.ops.len()];
-        for (op, span) in reads.ops.iter().zip(&spans) {
+        for (op, span) in reads.ops.iter().zip(spans) {
             let same_step = op.readers.iter().map(|&reader| (reader, 0));
             let next_readers = op
                 .next_readers
@@ -266,13 +270,17 @@ mod tests {
         }
     }
 
-    /// The ops without records if the plan drops what one makes.
+    /// The ops without records if the plan drops what one makes, within a budget that all fit into.
     fn chosen(reads: &Reads, dropped: u32) -> Vec<u32> {
+        chosen_within(reads, dropped, 100)
+    }
+
+    fn chosen_within(reads: &Reads, dropped: u32, budget: u64) -> Vec<u32> {
         let drop = GuideAction::Drop {
             op: dropped,
             output: 0,
         };
-        unrecorded(reads, &[vec![drop]], Bytes(100))
+        unrecorded(reads, &[vec![drop]], Bytes(budget))
     }
 
     #[test]
@@ -297,6 +305,17 @@ mod tests {
         assert_eq!(chosen(&stays, 1), [2, 3]);
         stays.ops[0].results[0].as_mut().unwrap().until = EVENTS;
         assert_eq!(chosen(&stays, 1), [0, 2, 3]);
+    }
+
+    #[test]
+    fn results_that_records_read_take_a_sixth_of_the_budget_and_others_a_quarter() {
+        // Op 1 reads op 0, whose result is there beside that of op 2 or of op 3.
+        let mut reads = step(&[(0, Some(10)), (1, Some(7)), (2, Some(3)), (8, Some(9))]);
+        reads.ops[0].readers.push(1);
+        assert_eq!(chosen_within(&reads, 1, 12), [0, 2, 3]);
+        assert_eq!(chosen_within(&reads, 1, 11), [2, 3]);
+        assert_eq!(chosen_within(&reads, 1, 4), [2, 3]);
+        assert!(chosen_within(&reads, 1, 3).is_empty());
     }
 
     #[test]
