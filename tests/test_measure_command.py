@@ -75,12 +75,12 @@ CONVOLUTIONS = """
 def test_the_floor_is_true(tmp_path: Path, source: str) -> None:
     """A first run, which has seen no op, gets through the floor; in less than what is needed at once none does."""
     script = program(tmp_path, source)
-    ended = ran([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", "--json", script, "5"])
+    ended = ran_warm([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", "--json", script, "5"])
     losses, whole = ended.out.splitlines()[:5], json.loads(ended.out.splitlines()[5])
     assert whole["needed_bytes"] <= whole["floor_bytes"] < whole["peak_bytes"]
-    within = ran([*REMAT, "run", "--budget", str(whole["floor_bytes"]), script, "5"])
+    within = ran_warm([*REMAT, "run", "--budget", str(whole["floor_bytes"]), script, "5"])
     assert (within.code, within.out.splitlines()) == (0, losses), within.err
-    less = ran([*REMAT, "run", "--budget", str(whole["needed_bytes"] - 65536), script, "5"])
+    less = ran_warm([*REMAT, "run", "--budget", str(whole["needed_bytes"] - 65536), script, "5"])
     assert less.code == 1
     assert "BudgetError" in less.err
 
@@ -90,12 +90,12 @@ def test_a_share_of_the_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     script = program(tmp_path, TRAINING)
 
     def run(budget: str, steps: str) -> Ended:
-        return ran([*REMAT, "run", "--budget", budget, "--device", "cpu", script, steps])
+        return ran_warm([*REMAT, "run", "--budget", budget, "--device", "cpu", script, steps])
 
     unknown = run("60%peak", "5")
     assert (unknown.code, unknown.error_lines) == (2, unknown.error_lines[:1])
     assert f"no peak of {script} on cpu was measured: run `remat measure`" in unknown.err
-    measured = ran([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", "--json", script, "5"])
+    measured = ran_warm([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", "--json", script, "5"])
     whole = json.loads(measured.out.splitlines()[5])
     within = run("60%peak", "5")
     assert within.out.splitlines() == measured.out.splitlines()[:5], within.err
@@ -127,7 +127,7 @@ def test_what_does_not_repeat_has_no_table(tmp_path: Path, steps: str) -> None:
 
 
 def test_a_program_that_fails_fails(tmp_path: Path) -> None:
-    ended = ran([*MEASURE, program(tmp_path, TRAINING + "\n    raise KeyError('no data')\n"), "8"])
+    ended = ran_warm([*MEASURE, program(tmp_path, TRAINING + "\n    raise KeyError('no data')\n"), "8"])
     assert ended.code == 1
     assert ended.err.splitlines()[-1] == "KeyError: 'no data'"
     assert "measured.py" not in ended.err

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import remat
 from bits import bits, differences
-from process import PYTHON, REMAT, program, ran
+from process import PYTHON, REMAT, program, ran, ran_warm
 from repeated_steps import LOOP, Trainer, planned, until_planned
 
 STEPS = 8
@@ -148,7 +148,7 @@ SCRIPT = """
 def test_runs_that_follow_a_given_plan_decide_alike(tmp_path: Path) -> None:
     script = program(tmp_path, SCRIPT)
     budget, plan = str(budget_of(0.5)), str(tmp_path / "plan.json")
-    made = ran([*PYTHON, script, budget, str(tmp_path / "made.jsonl"), f"plan_out={plan}"])
+    made = ran_warm([*PYTHON, script, budget, str(tmp_path / "made.jsonl"), f"plan_out={plan}"])
     assert made.code == 0, made.err
     traces = []
     for number in range(2):
@@ -165,10 +165,10 @@ def test_the_command_writes_plans_and_follows_them(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     # Where costs are measured, a plan is given up whose ops take longer than when it was made.
     run = [*REMAT, "run", "--budget", "3MiB", "--costs", "bytes"]
-    made = ran([*run, "--plan-out", str(plan), script, str(plan)])
+    made = ran_warm([*run, "--plan-out", str(plan), script, str(plan)])
     assert made.code == 0, made.err
     assert json.loads(plan.read_text())["steps"]
-    followed = ran([*run, "--plan", str(plan), script])
+    followed = ran_warm([*run, "--plan", str(plan), script])
     assert followed.code == 0, followed.err
     assert followed.out == made.out
     counts = re.search(r"(\d+) steps as planned", followed.err)

@@ -10,7 +10,7 @@ import pytest
 import remat
 import torch
 from bits import bits, differences
-from process import PYTHON, REMAT, program, ran, ran_warm
+from process import PYTHON, REMAT, program, ran_warm
 from remat._torch_internals import eager
 from repeated_steps import LOOP, Trainer, planned, until_planned
 from sample import some
@@ -268,7 +268,7 @@ def test_a_forked_child_goes_on_without_plans() -> None:
 def test_the_command_plans_steps_of_a_script(tmp_path: Path) -> None:
     script = program(tmp_path, LOOP)
     plain = ran_warm([*PYTHON, script])
-    under = ran([*REMAT, "run", "--budget", "3MiB", "--plan", "auto", script])
+    under = ran_warm([*REMAT, "run", "--budget", "3MiB", "--plan", "auto", script])
     assert under.code == 0, under.err
     assert under.out == plain.out
     # How far the plan came in the meantime is decided by the clock.
