@@ -66,6 +66,13 @@ class Trainer:
         return [self.losses, list(self.model.parameters()), torch.get_rng_state()]
 
 
+def budget_of(fraction: float, made: Callable[[], Trainer] = Trainer) -> int:
+    """Bytes that leave this part of the span of a trainer's step."""
+    trainer = made()
+    trainer.train()
+    return remat.measure(trainer.train).fraction(fraction)
+
+
 def planned(run: remat.Run) -> remat.PlanStats:
     """Counters of plans, once none is being made. One that was made is adopted at the next op."""
     while True:

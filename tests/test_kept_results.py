@@ -12,7 +12,7 @@ import torch
 from bits import bits, differences
 from native import WATCHING, needed, needs
 from process import REMAT, ran
-from repeated_steps import Trainer, planned, until_planned
+from repeated_steps import Trainer, budget_of, planned, until_planned
 from torch import Tensor, nn
 from true_peak import true_peak
 
@@ -47,13 +47,6 @@ class OfFeatures(Trainer):
         return [self.losses, list(self.levels), torch.get_rng_state()]
 
 
-def budget_of(fraction: float) -> int:
-    trainer = OfFeatures()
-    trainer.train()
-    measured = remat.measure(trainer.train)
-    return measured.base + int((measured.peak - measured.base) * fraction)
-
-
 def kept_in(file: Path) -> int:
     return sum(len(step.get("kept", [])) for step in json.loads(file.read_text())["steps"])
 
@@ -82,7 +75,7 @@ def backward_twice(trainer: Trainer) -> None:
 
 @pytest.mark.parametrize("departure", [nothing, smaller_batch, exception_amid_a_step, backward_twice])
 def test_bits_and_bytes_stay_where_results_are_kept(departure: Callable[[Trainer], None], tmp_path: Path) -> None:
-    budget, plan = budget_of(0.5), tmp_path / "plan.json"
+    budget, plan = budget_of(0.5, OfFeatures), tmp_path / "plan.json"
     with true_peak() as peak:
         trainer = OfFeatures()
         with remat.budget(budget, plan="auto", plan_out=plan, costs="bytes") as run:
@@ -111,7 +104,7 @@ def test_bits_and_bytes_stay_where_results_are_kept(departure: Callable[[Trainer
 
 def test_kept_results_go_with_their_records(tmp_path: Path) -> None:
     trainer = OfFeatures()
-    with remat.budget(budget_of(0.5), plan="auto", plan_out=tmp_path / "plan.json", costs="bytes") as run:
+    with remat.budget(budget_of(0.5, OfFeatures), plan="auto", plan_out=tmp_path / "plan.json", costs="bytes") as run:
         list(until_planned(run, trainer.train))
         left = []
         for _ in range(4):
@@ -125,7 +118,7 @@ def test_kept_results_go_with_their_records(tmp_path: Path) -> None:
 
 def test_less_is_replayed_where_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through Python none are: a storage goes with the last reference to it."""
-    budget, replayed = budget_of(0.5), {}
+    budget, replayed = budget_of(0.5, OfFeatures), {}
     for way in ("native", "python"):
         monkeypatch.setenv("REMAT_DISPATCH", way)
         plan, trainer = tmp_path / f"{way}.json", OfFeatures()
@@ -151,7 +144,7 @@ def test_less_is_replayed_where_results_are_kept(tmp_path: Path, monkeypatch: py
 
 def test_kept_plans_are_for_runs_that_can_keep_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_CACHE", str(tmp_path))
-    budget = budget_of(0.5)
+    budget = budget_of(0.5, OfFeatures)
     loaded = []
     for way in ("native", "python", "native"):
         monkeypatch.setenv("REMAT_DISPATCH", way)
@@ -165,7 +158,7 @@ def test_kept_plans_are_for_runs_that_can_keep_results(tmp_path: Path, monkeypat
 
 def test_a_simulated_run_keeps_the_same_results(tmp_path: Path) -> None:
     trainer, trace = OfFeatures(), tmp_path / "run.trace"
-    with remat.budget(budget_of(0.5), plan="auto", costs="bytes", trace=trace) as run:
+    with remat.budget(budget_of(0.5, OfFeatures), plan="auto", costs="bytes", trace=trace) as run:
         list(until_planned(run, trainer.train))
         for _ in range(4):
             trainer.train()

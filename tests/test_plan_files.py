@@ -13,16 +13,9 @@ import pytest
 import remat
 from bits import bits, differences
 from process import PYTHON, REMAT, program, ran, ran_warm
-from repeated_steps import LOOP, Trainer, planned, until_planned
+from repeated_steps import LOOP, Trainer, budget_of, planned, until_planned
 
 STEPS = 8
-
-
-def budget_of(fraction: float) -> int:
-    trainer = Trainer()
-    trainer.train()
-    measured = remat.measure(trainer.train)
-    return measured.base + int((measured.peak - measured.base) * fraction)
 
 
 def train(budget: int, **settings: Any) -> tuple[remat.Run, list[object]]:

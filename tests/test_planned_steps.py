@@ -12,7 +12,7 @@ import torch
 from bits import bits, differences
 from process import PYTHON, REMAT, program, ran_warm
 from remat._torch_internals import eager
-from repeated_steps import LOOP, Trainer, planned, until_planned
+from repeated_steps import LOOP, Trainer, budget_of, planned, until_planned
 from sample import some
 from torch import Tensor, nn
 
@@ -75,22 +75,9 @@ def trained(trainer: Trainer, departure: Callable[[Trainer], None], steps: int) 
             trainer.train()
 
 
-def spans() -> tuple[int, int]:
-    """Bytes before a step and at its peak."""
-    trainer = Trainer()
-    trainer.train()
-    measured = remat.measure(trainer.train)
-    return measured.base, measured.peak
-
-
-def within(fraction: float) -> int:
-    base, peak = spans()
-    return base + int((peak - base) * fraction)
-
-
 @pytest.mark.parametrize("departure", some(DEPARTURES), ids=lambda departure: departure.__name__)
 def test_bits_and_bytes_stay_whatever_comes_in_between(departure: Callable[[Trainer], None]) -> None:
-    budget = within(0.6)
+    budget = budget_of(0.6)
     trainer = Trainer()
     with remat.budget(budget, plan="auto", costs="bytes") as run:
         warm = sum(2 for _ in until_planned(run, trainer.train))
@@ -152,7 +139,7 @@ def test_planned_steps_replay_no_more_than_online(way: str, tmp_path: Path, monk
         tmp_path,
         """
         import remat, test_planned_steps as t
-        budget = t.within(0.45)
+        budget = t.budget_of(0.45)
         trainer = t.Trainer()
         with remat.budget(budget, plan="auto", costs="bytes") as run:
             for _ in range(3):
@@ -177,7 +164,7 @@ def test_planned_steps_replay_no_more_than_online(way: str, tmp_path: Path, monk
 
 @pytest.mark.parametrize("marks", [False, True])
 def test_steps_that_gather_are_planned_where_the_program_marks_them(marks: bool) -> None:
-    budget = within(0.6)
+    budget = budget_of(0.6)
     trainer, gathered = Trainer(), []
 
     def step() -> None:
@@ -201,7 +188,7 @@ def test_steps_that_gather_are_planned_where_the_program_marks_them(marks: bool)
 
 
 def test_after_its_trial_a_plan_is_followed_or_given_up() -> None:
-    budget = within(0.6)
+    budget = budget_of(0.6)
     trainer = Trainer()
     steps = 0
     with remat.budget(budget) as run:
@@ -229,12 +216,11 @@ def test_after_its_trial_a_plan_is_followed_or_given_up() -> None:
 
 
 def test_a_changed_budget_is_planned_anew() -> None:
-    base, peak = spans()
+    budget, smaller = budget_of(0.6), budget_of(0.45)
     trainer = Trainer()
-    with remat.budget(base + (peak - base) * 6 // 10, plan="auto", costs="bytes") as run:
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
         list(until_planned(run, trainer.train))
         first = planned(run)
-        smaller = base + (peak - base) * 45 // 100
         run.set_budget(smaller)
         for _ in range(8):
             trainer.train()
@@ -251,7 +237,7 @@ def test_a_changed_budget_is_planned_anew() -> None:
 
 def test_a_forked_child_goes_on_without_plans() -> None:
     trainer = Trainer()
-    with remat.budget(within(0.6), plan="auto") as run:
+    with remat.budget(budget_of(0.6), plan="auto") as run:
         list(until_planned(run, trainer.train))
         child = os.fork()
         if child == 0:

@@ -10,17 +10,11 @@ import remat
 import torch
 from bits import bits, differences
 from native import REASON
-from repeated_steps import Trainer, planned, until_planned
+from repeated_steps import Trainer, budget_of, planned, until_planned
 from torch import Tensor, nn
 from true_peak import resident_bytes, true_peak
 
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.usefixtures("native")]
-
-
-def within(fraction: float) -> int:
-    trainer = Trainer()
-    trainer.train()
-    return remat.measure(trainer.train).fraction(fraction)
 
 
 class Interrupted(Trainer):
@@ -53,7 +47,7 @@ class Interrupted(Trainer):
 def test_most_ops_of_a_planned_step_leave_no_record(
     fraction: float, record: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    budget = within(fraction)
+    budget = budget_of(fraction)
     monkeypatch.setenv("REMAT_RECORD", record)
     trainer = Trainer()
     with remat.budget(budget, plan="auto", costs="bytes") as run:
@@ -119,7 +113,7 @@ def test_gradients_of_leaves_end_no_plan(heads: list[int]) -> None:
 @pytest.mark.parametrize("way", ["error", "other ops"])
 def test_a_step_that_goes_on_otherwise_is_met(way: str) -> None:
     """The program leaves the plan amid ops that left no record, and comes back to it."""
-    budget = within(0.6)
+    budget = budget_of(0.6)
 
     def depart(trainer: Interrupted) -> None:
         if way == "other ops":
@@ -159,7 +153,7 @@ def test_a_step_that_goes_on_otherwise_is_met(way: str) -> None:
 
 def test_results_without_records_are_there_for_all_that_asks() -> None:
     """Views, values read by Python, and in-place writes of what left no record."""
-    budget = within(0.6)
+    budget = budget_of(0.6)
 
     def train(trainer: Trainer, seen: list[object]) -> None:
         trainer.forward(torch.randn(256, 64)).backward()
