@@ -19,7 +19,7 @@ TRAINING = """
     from repeated_steps import Trainer, until_planned
 
     departure = getattr(t, sys.argv[1])
-    with remat.budget(t.within(float(sys.argv[2])), pool="arena", plan="auto", costs="bytes") as run:
+    with remat.budget(t.budget_of(float(sys.argv[2])), pool="arena", plan="auto", costs="bytes") as run:
         trainer = Trainer()
         warm = sum(2 for _ in until_planned(run, trainer.train))
         parts = []
