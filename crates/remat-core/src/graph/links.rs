@@ -25,9 +25,6 @@ pub(crate) struct Graph {
     stamp: u32,
     /// Blocks taken over in the op under construction: old storage, new storage, index of the output that takes it.
     taken: Vec<(StorageId, StorageId, usize)>,
-    /// Uses of lists of the storages next to one, to check some of them.
-    #[cfg(debug_assertions)]
-    pub(super) uses: u64,
 }
 
 /// Each id names its record.

@@ -47,12 +47,6 @@ impl Graph {
     /// The list is that of the ops.
     #[cfg(debug_assertions)]
     fn check_next(&mut self, s: StorageId, way: Way) {
-        // Every use in property tests, then one in sixteen: more would make debug runs crawl.
-        const ALWAYS: u64 = 1 << 16;
-        self.uses += 1;
-        if self.uses > ALWAYS && self.uses % 16 > 0 {
-            return;
-        }
         let list = self.next[s.index()][way as usize].list.clone();
         self.read_next(s, way);
         debug_assert_eq!(list, self.next[s.index()][way as usize].list, "{s:?}");
