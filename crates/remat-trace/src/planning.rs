@@ -1,7 +1,7 @@
 //! Events about plans of steps that repeat, as the recorded run's engine was told of them.
 
 use crate::guide_line::GuideLine;
-use remat_core::{Cost, DeviceId, Engine, Guide, StepCosts};
+use remat_core::{Bytes, Cost, DeviceId, Engine, Guide, StepCosts};
 use serde::{Deserialize, Serialize};
 
 /// The version of plans in traces that this crate writes and reads.
@@ -37,9 +37,9 @@ pub enum Planning {
     /// `{"follow":{"v":1,"s":"...","a":[[1,"drop",0,0],[2,"run",0]],"c":[90,30,90,20]}}`: a plan was adopted
     /// ([`Engine::follow`](remat_core::Engine::follow)). `v` is the [version](ADOPTED_PLAN_VERSION), `s` the signature
     /// of each op in 16 hexadecimal digits, `a` the actions, each with the op before which it happens, and `c` the
-    /// nanoseconds of ops and of replays, online and then as planned. `n` may list the ops that need no record, which a
-    /// run that is recorded makes no use of, and `k` the results that the plan [keeps](remat_core::Guide::kept), each
-    /// with the op before its number.
+    /// nanoseconds of ops and of replays, online and then as planned. `n` may list the ops that need no record, and `m`
+    /// may say how many bytes their results take at most: a run that is recorded makes no use of them. `k` may list the
+    /// results that the plan [keeps](remat_core::Guide::kept), each with the op before its number.
     #[serde(rename = "follow")]
     Follow(#[serde(with = "lines")] Box<Guide>),
     /// `{"took":{"h":"00000000000000a1","c":90}}`: a planned step ended, and took so long
@@ -96,6 +96,8 @@ struct Lists {
     costs: [u64; 4],
     #[serde(rename = "n", default, skip_serializing_if = "Vec::is_empty")]
     unrecorded: Vec<u32>,
+    #[serde(rename = "m", default, skip_serializing_if = "Option::is_none")]
+    unrecorded_bytes: Option<u64>,
     #[serde(rename = "k", default, skip_serializing_if = "Vec::is_empty")]
     kept: Vec<(u32, u32)>,
 }
@@ -125,6 +127,7 @@ impl From<&Guide> for Lists {
                 planned.replayed.0,
             ],
             unrecorded: guide.unrecorded().to_vec(),
+            unrecorded_bytes: guide.unrecorded_most().map(|most| most.0),
             kept: guide.kept().to_vec(),
         }
     }
@@ -164,7 +167,9 @@ impl TryFrom<Lists> for Guide {
             costs(planned, replayed),
         );
         guide
-            .and_then(|guide| guide.with_unrecorded(lists.unrecorded))
+            .and_then(|guide| {
+                guide.with_unrecorded(lists.unrecorded, lists.unrecorded_bytes.map(Bytes))
+            })
             .and_then(|guide| guide.with_kept(lists.kept))
             .map_err(|fault| fault.to_string())
     }

@@ -144,6 +144,13 @@ impl Engine {
         guides.is_some_and(|guides| guides.may_pass(form))
     }
 
+    /// The most bytes that results without records take at a time in the planned step that the program is in, but for
+    /// those that are constants anyway; `None` if its plan does not say, or outside of planned steps.
+    #[inline]
+    pub fn unrecorded_most(&self) -> Option<Bytes> {
+        self.guides.as_ref()?.unrecorded_most()
+    }
+
     /// An op that [may pass](Engine::may_pass) runs, in so much time, and makes so many results. All it reads is there,
     /// it overwrites nothing that a remembered op reads or makes, and there is room for it. Its results are constants,
     /// told by [`constant_of`](Engine::constant_of) before anything else is told while they are there. Returns its
@@ -217,7 +224,7 @@ impl Engine {
         }
     }
 
-    /// The program holds more than the plan has it, or reads otherwise: the rest of the planned step is recorded.
+    /// The program holds more than the plan has it: the rest of the planned step is recorded.
     pub fn record_rest(&mut self) {
         if let Some(guides) = &mut self.guides {
             guides.record_rest();

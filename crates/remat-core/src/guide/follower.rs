@@ -8,7 +8,7 @@ use super::signature::Signature;
 use super::trial::{Trial, Verdict};
 use super::unrecorded::Forms;
 use crate::graph::{Graph, Made, NONE};
-use crate::ids::{Cost, OpId, StorageId};
+use crate::ids::{Bytes, Cost, OpId, StorageId};
 
 /// Counts of planned steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -302,6 +302,13 @@ impl Follower {
             let own = &self.guides[guide];
             own.forms.pass(place, form) && !own.rests() && !self.records
         })
+    }
+
+    /// The most bytes that results without records take at a time in the step that is followed, if its plan says so.
+    #[inline]
+    pub(super) fn unrecorded_most(&self) -> Option<Bytes> {
+        let (guide, _) = self.at?;
+        self.guides[guide].guide.unrecorded_most()
     }
 
     /// That op runs, without a record, and has so many results. Returns whether a followed step ends with it.

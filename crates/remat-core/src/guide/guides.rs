@@ -377,6 +377,12 @@ impl Guides {
         self.forgoing && matches!(self.learning, Learning::Seeking) && self.follower.may_pass(form)
     }
 
+    /// The most bytes that results without records take at a time in the step that is followed, if its plan says so.
+    #[inline]
+    pub(crate) fn unrecorded_most(&self) -> Option<Bytes> {
+        self.follower.unrecorded_most()
+    }
+
     /// That op runs, and has so many results. Returns its number, whether a planned step ends with it, and whether no
     /// victim was sought then since the one before ended.
     pub(crate) fn pass(&mut self, outputs: usize, counters: &Counters) -> (u64, bool, bool) {

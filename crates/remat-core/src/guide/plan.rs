@@ -1,7 +1,7 @@
 //! A planned step, as a follower needs it.
 
 use super::places::Places;
-use crate::ids::Cost;
+use crate::ids::{Bytes, Cost};
 use crate::random::mix;
 use std::fmt;
 
@@ -53,6 +53,8 @@ pub struct Guide {
     places: Option<Box<Places>>,
     /// Places of ops that need no record, rising.
     unrecorded: Vec<u32>,
+    /// The most that their results take at a time, if the planner says so.
+    unrecorded_most: Option<Bytes>,
     /// Results that stay after the program let go of them: ops and outputs, rising.
     kept: Vec<(u32, u32)>,
     /// Of the ops up to each the most that, from the last ones on, are the first ones too, but not all of them (Knuth,
@@ -97,6 +99,7 @@ impl Guide {
             planned,
             places: None,
             unrecorded: Vec::new(),
+            unrecorded_most: None,
             kept: Vec::new(),
         };
         for (place, before) in (0..).zip(actions) {
@@ -129,17 +132,26 @@ impl Guide {
     }
 
     /// The same, with the places of ops that need no record, from the first on: the actions neither run them nor drop
-    /// what they make, and the engine forgets the records that read it by the time the program lets go of it.
+    /// what they make, and the engine forgets the records that read it by the time the program lets go of it. As
+    /// planned, their results that are no constants anyway take so many bytes at most at a time.
     ///
     /// # Errors
     /// [`InvalidGuide`] for places that do not rise or that the step does not have.
-    pub fn with_unrecorded(self, unrecorded: Vec<u32>) -> Result<Guide, InvalidGuide> {
+    pub fn with_unrecorded(
+        self,
+        unrecorded: Vec<u32>,
+        most: Option<Bytes>,
+    ) -> Result<Guide, InvalidGuide> {
         let rise = unrecorded.windows(2).all(|two| two[0] < two[1]);
         let last = unrecorded.last().copied();
         if !rise || last.is_some_and(|last| last as usize >= self.signatures.len()) {
             return Err(InvalidGuide);
         }
-        Ok(Guide { unrecorded, ..self })
+        Ok(Guide {
+            unrecorded,
+            unrecorded_most: most,
+            ..self
+        })
     }
 
     /// The same, with results that stay after the program let go of them, until an action drops them: the places of
@@ -172,6 +184,12 @@ impl Guide {
     /// The places of ops that need no record.
     pub fn unrecorded(&self) -> &[u32] {
         &self.unrecorded
+    }
+
+    /// The most bytes that their results take at a time as planned, but for those that are constants anyway; `None` if
+    /// the guide does not say.
+    pub fn unrecorded_most(&self) -> Option<Bytes> {
+        self.unrecorded_most
     }
 
     /// Where blocks lie, if that is planned.

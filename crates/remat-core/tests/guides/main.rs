@@ -414,7 +414,7 @@ fn guide_without_records(recorded: &Recorded) -> Guide {
     let replayed = |place: &u32| recorded.replays.iter().all(|(op, _)| op != place);
     let gradients = (LAYERS as u32..recorded.signatures.len() as u32).filter(replayed);
     guide(recorded, &actions)
-        .with_unrecorded(gradients.collect())
+        .with_unrecorded(gradients.collect(), None)
         .expect("places of the step")
 }
 
@@ -529,7 +529,7 @@ fn places_of_ops_without_records_rise_and_are_of_the_step() {
         (vec![1, 1], false),
         (vec![ops], false),
     ] {
-        let made = guide(&recorded, &[]).with_unrecorded(places);
+        let made = guide(&recorded, &[]).with_unrecorded(places, None);
         assert_eq!(made.is_ok(), sound);
     }
 }

@@ -10,7 +10,7 @@ use remat_core::{
 use remat_plan::step::{
     verify, Action, Learned, PlannedStep, PlannedSteps, Search, StepError, StepPlan,
 };
-use remat_trace::{open, Event, Replayer};
+use remat_trace::{open, Event, Planning, Replayer};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
@@ -541,6 +541,24 @@ fn a_plan_beyond_the_budget_forgoes_records_as_the_budget_allows() {
         assert_eq!(beyond, plan, "{case:?}");
         let (all, fewer) = (guide.unrecorded().len(), other.unrecorded().len());
         assert!(fewer < all, "{case:?}: {fewer} of {all}");
+    }
+}
+
+#[test]
+fn files_hold_all_of_a_guide() {
+    for case in CASES {
+        let (events, budget) = at(case);
+        let (_, plan, guide) = planned(&events, budget);
+        let most = guide.unrecorded_most().expect("ops without records");
+        assert!(0 < most.0 && most.0 <= budget / 4, "{case:?}: {most:?}");
+        let mut plans = PlannedSteps::new("cpu", budget);
+        plans.add(PlannedStep::new(&plan, guide.clone()));
+        let read = PlannedSteps::from_json(&plans.to_json()).expect("as written");
+        assert_eq!(read, plans, "{case:?}");
+        let adopted = Event::Plan(Planning::Follow(Box::new(guide)));
+        let line = serde_json::to_string(&adopted).expect("lists of numbers");
+        let read: Event = serde_json::from_str(&line).expect("as written");
+        assert_eq!(read, adopted, "{case:?}");
     }
 }
 

@@ -141,11 +141,7 @@ impl State {
             let Some(live) = self.executor.storages.live_mut(id) else {
                 return Ok(None);
             };
-            if !live.present {
-                self.executor.engine.record_rest();
-                return Ok(None);
-            }
-            if (live.outside.is_some() || live.freed) && written {
+            if !live.present || ((live.outside.is_some() || live.freed) && written) {
                 return Ok(None);
             }
             live.blank = false;

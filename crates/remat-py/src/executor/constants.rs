@@ -162,14 +162,22 @@ impl Executor {
         }
     }
 
-    /// Whether so many bytes more may be there of ops of planned steps that leave no record. The planner does not count
-    /// results that become constants in any case: a gradient, for example, between the op that makes it and the leaf
-    /// that takes it. So the results of one op may be there beside those that it counts.
+    /// Whether so many bytes more may be there of ops of planned steps that leave no record: no more than planned, as
+    /// they cannot be evicted once the program departs from the plan. The planner does not count results that become
+    /// constants in any case: a gradient, for example, between the op that makes it and the leaf that takes it. So the
+    /// results of one op may be there beside those that it counts.
     pub fn has_room_unrecorded(&self, bytes: u64) -> bool {
         let unrecorded = self.storages.unrecorded_bytes().saturating_add(bytes);
         let uncounted = self.storages.unrecorded_at_once().max(bytes);
-        let budget = self.engine.budget(self.budget_device);
-        budget.is_some_and(|b| unrecorded.saturating_sub(uncounted) <= b.0 / UNRECORDED_PART)
+        let Some(budget) = self.engine.budget(self.budget_device) else {
+            return false;
+        };
+        let most = budget.0 / UNRECORDED_PART;
+        let most = self
+            .engine
+            .unrecorded_most()
+            .map_or(most, |planned| most.min(planned.0));
+        unrecorded.saturating_sub(uncounted) <= most
     }
 
     #[cold]

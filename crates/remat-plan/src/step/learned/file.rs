@@ -1,7 +1,7 @@
 //! Plans of learned steps as a file holds them.
 
 use crate::step::plan::step_plan::StepPlan;
-use remat_core::{Cost, Guide, StepCosts};
+use remat_core::{Bytes, Cost, Guide, StepCosts};
 use remat_trace::GuideLine;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -167,6 +167,9 @@ struct Lists {
     /// The places of ops that need no record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     unrecorded: Vec<u32>,
+    /// The most that their results take at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unrecorded_bytes: Option<u64>,
     /// The results that stay after the program let go of them, each with the place of its op before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     kept: Vec<(u32, u32)>,
@@ -196,6 +199,7 @@ impl From<PlannedStep> for Lists {
                 .collect(),
             actions: actions.collect(),
             unrecorded: guide.unrecorded().to_vec(),
+            unrecorded_bytes: guide.unrecorded_most().map(|most| most.0),
             kept: guide.kept().to_vec(),
         }
     }
@@ -230,8 +234,9 @@ impl TryFrom<Lists> for PlannedStep {
             first: Cost(lists.cost_ns),
             replayed: Cost(lists.recompute_ns),
         };
+        let most = lists.unrecorded_bytes.map(Bytes);
         let guide = Guide::new(signatures, &before, online, planned);
-        let guide = guide.and_then(|guide| guide.with_unrecorded(lists.unrecorded));
+        let guide = guide.and_then(|guide| guide.with_unrecorded(lists.unrecorded, most));
         let guide = guide.and_then(|guide| guide.with_kept(lists.kept));
         Ok(PlannedStep {
             guide: guide.map_err(|fault| fault.to_string())?,

@@ -5,7 +5,7 @@ use super::events::{translate, Counted, Translated};
 use super::kept::kept;
 use super::places::{places, ArenaInUse, Order};
 use super::reads::Reads;
-use super::unrecorded::unrecorded;
+use super::unrecorded::{unrecorded, Unrecorded};
 use crate::step::model::error::StepError;
 use crate::step::model::step::Step;
 use crate::step::model::writer::Kept;
@@ -173,7 +173,8 @@ impl<'a> Learned<'a> {
         search.known.push(translated.reruns(&recorded.replays));
         let plan = Planner::new(&step).plan(bytes, &search, watch)?;
         let (mut actions, order) = before_each(&plan, translated, recorded.signatures.len());
-        let (mut unneeded, mut outlive) = (Vec::new(), Vec::new());
+        let mut without = Unrecorded::default();
+        let mut outlive = Vec::new();
         // In an arena each action has its places.
         if *counted == Counted::All {
             let reads = Reads::of(recorded);
@@ -181,7 +182,7 @@ impl<'a> Learned<'a> {
                 outlive = kept(&plan, translated, &reads);
             }
             leave_out_drops(&plan, translated, &order, &reads, &outlive, &mut actions);
-            unneeded = unrecorded(&reads, &actions, budget);
+            without = unrecorded(&reads, &actions, budget);
         }
         let times = StepCosts {
             first: Cost(plan.cost_ns),
@@ -193,7 +194,7 @@ impl<'a> Learned<'a> {
             recorded.costs(),
             times,
         );
-        let guide = guide.and_then(|guide| guide.with_unrecorded(unneeded));
+        let guide = guide.and_then(|guide| guide.with_unrecorded(without.ops, without.most));
         let guide = guide.and_then(|guide| guide.with_kept(outlive));
         let guide = guide.map_err(|_| StepError::Event {
             event: 0,

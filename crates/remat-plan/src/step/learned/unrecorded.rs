@@ -19,6 +19,15 @@ enum Readers {
     Forgotten,
 }
 
+/// The ops of a step that need no record.
+#[derive(Default)]
+pub(super) struct Unrecorded {
+    /// Their places, rising.
+    pub(super) ops: Vec<u32>,
+    /// The most that their results take at a time, but for those that are constants anyway; `None` without ops.
+    pub(super) most: Option<Bytes>,
+}
+
 /// The ops of a step as they are to be chosen from.
 struct Choice<'a> {
     reads: &'a Reads,
@@ -49,12 +58,12 @@ const EVER: usize = usize::MAX;
 ///
 /// Of two such choices it is the one of more ops: readers without records and results of a quarter of the budget, or
 /// readers that are forgotten in time and results of a sixth.
-pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: Bytes) -> Vec<u32> {
+pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: Bytes) -> Unrecorded {
     let spans = spans(reads);
     let choice = |readers| Choice::of(reads, &spans, actions, readers);
     let alike = choice(Readers::Alike).within(budget.0 / UNRECORDED_PART);
     let forgotten = choice(Readers::Forgotten).within(budget.0 / READ_PART);
-    if forgotten.len() > alike.len() {
+    if forgotten.ops.len() > alike.ops.len() {
         forgotten
     } else {
         alike
@@ -119,14 +128,20 @@ impl<'a> Choice<'a> {
     }
 
     /// Most of the ops whose results take so many bytes.
-    fn within(&self, bytes: u64) -> Vec<u32> {
+    fn within(&self, bytes: u64) -> Unrecorded {
         let counts: Vec<usize> = (0..self.candidates.len()).collect();
         // Fewer ops never take more.
         let fit = counts.partition_point(|&count| self.most(&self.but_for(count)) > bytes);
-        let places = (0..).zip(self.but_for(fit));
-        places
+        let chosen = self.but_for(fit);
+        let most = self.most(&chosen);
+        let places = (0..).zip(chosen);
+        let ops: Vec<u32> = places
             .filter_map(|(place, chosen)| chosen.then_some(place))
-            .collect()
+            .collect();
+        Unrecorded {
+            most: (!ops.is_empty()).then_some(Bytes(most)),
+            ops,
+        }
     }
 
     /// The ops that may go without a record if so many candidates have one.
@@ -280,7 +295,7 @@ mod tests {
             op: dropped,
             output: 0,
         };
-        unrecorded(reads, &[vec![drop]], Bytes(budget))
+        unrecorded(reads, &[vec![drop]], Bytes(budget)).ops
     }
 
     #[test]
@@ -316,6 +331,27 @@ mod tests {
         assert_eq!(chosen_within(&reads, 1, 11), [2, 3]);
         assert_eq!(chosen_within(&reads, 1, 4), [2, 3]);
         assert!(chosen_within(&reads, 1, 3).is_empty());
+    }
+
+    #[test]
+    fn the_most_that_they_take_is_told() {
+        // Ops 0 and 1 are read as they go, op 2 makes a constant, and op 3 stays.
+        let mut reads = step(&[(0, Some(4)), (2, Some(6)), (3, Some(6)), (5, None)]);
+        reads.ops[2].results[0].as_mut().unwrap().evictable = false;
+        let most = |reads: &Reads, dropped| {
+            let drop = GuideAction::Drop {
+                op: dropped,
+                output: 0,
+            };
+            unrecorded(reads, &[vec![drop]], Bytes(100)).most
+        };
+        assert_eq!(most(&reads, 3), Some(Bytes(2)));
+        // What stays is there as the next step begins.
+        assert_eq!(most(&reads, 2), Some(Bytes(3)));
+        for op in &mut reads.ops {
+            op.here = false;
+        }
+        assert_eq!(most(&reads, 0), None);
     }
 
     #[test]
