@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,12 +17,25 @@ from limits import limited
 from native import REASON
 from true_peak import true_peak
 
+_set_aside = 0
+
+
+def _collect() -> None:
+    """Collects garbage. Where modules were loaded since the last time, it sets aside all that is there: neither
+    collections nor scans for live tensors go through it again, and tests need thousands of them.
+    """
+    global _set_aside
+    gc.collect()
+    if len(sys.modules) > _set_aside:
+        _set_aside = len(sys.modules)
+        gc.freeze()
+
 
 @pytest.fixture(autouse=True)
 def _limited_and_seeded() -> Iterator[None]:
     torch.set_num_threads(2)
     torch.manual_seed(0)
-    gc.collect()
+    _collect()
     with limited():
         yield
 
@@ -66,7 +80,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionstart() -> None:
-    """Loads what torch loads lazily and sets it all aside: the scans for live tensors need not see it.
+    """Loads what torch loads lazily.
 
     A shell starts what it runs in the background with interrupts ignored, and so would be the programs under test.
     """
@@ -78,5 +92,4 @@ def pytest_sessionstart() -> None:
         assert opened == 0, f"no arena of {size} bytes: {os.strerror(opened)}"
     with true_peak():
         torch.zeros(1)
-    gc.collect()
-    gc.freeze()
+    _collect()
