@@ -375,6 +375,21 @@ impl Session {
         }
     }
 
+    /// Makes constants of storages that the session knows, but for those that the budget has no room for.
+    fn pin_if_possible(&self, py: Python<'_>, storages: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+        let Some(mut held) = self.lock.enter(py) else {
+            return Ok(());
+        };
+        let executor = &mut held.state.executor;
+        executor.drain_deaths(py)?;
+        for storage in &storages {
+            if let Some(id) = executor.storages.find(storage) {
+                executor.pin_if_possible(py, id)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Records steps that repeat from now on.
     fn measure_steps(&self, py: Python<'_>) {
         if let Some(mut held) = self.lock.enter(py) {

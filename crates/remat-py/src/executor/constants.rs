@@ -7,9 +7,10 @@ use remat_plan::step::UNRECORDED_PART;
 use super::placed::replaying;
 use super::state::Executor;
 use crate::call::arguments::{Registry, Resolved};
+use crate::ffi::errors::budget_error;
 use crate::ffi::layout::Impl;
 use crate::tracking::devices::PLACED;
-use crate::tracking::live::{Contents, LiveId};
+use crate::tracking::live::{Contents, LiveId, UNTOLD};
 use crate::tracking::outside::Place;
 
 impl Executor {
@@ -35,6 +36,22 @@ impl Executor {
         self.hold_if_pinned(py, id)?;
         self.collect();
         Ok(())
+    }
+
+    /// Pins a live storage, unless the budget has no room for it or the engine has not been told of it: then it is a
+    /// constant already. Returns whether it is one now.
+    pub fn pin_if_possible(&mut self, py: Python<'_>, id: LiveId) -> PyResult<bool> {
+        if self
+            .storages
+            .live(id)
+            .is_none_or(|live| live.tensor == UNTOLD)
+        {
+            return Ok(true);
+        }
+        match self.pin(py, id) {
+            Err(e) if e.is_instance(py, &budget_error(py)?) => Ok(false),
+            done => done.map(|()| true),
+        }
     }
 
     /// Pins a live storage and forbids moving it, because code out of the session's sight knows its address.

@@ -5,7 +5,6 @@ use remat_core::{OpId, TensorId};
 
 use super::state::Executor;
 use crate::call::record::{Hold, Record};
-use crate::ffi::errors::budget_error;
 use crate::ffi::gil::Attach;
 use crate::tracking::buffers::Buffer;
 use crate::tracking::lineage::LONG;
@@ -157,10 +156,7 @@ impl Executor {
             .map(|(id, _)| id)
             .collect();
         for id in carried {
-            match self.pin(py, id) {
-                Err(e) if e.is_instance(py, &budget_error(py)?) => {}
-                done => done?,
-            }
+            self.pin_if_possible(py, id)?;
         }
         Ok(())
     }

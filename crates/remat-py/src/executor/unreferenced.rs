@@ -7,7 +7,6 @@ use pyo3::prelude::*;
 use remat_core::TensorId;
 
 use super::state::Executor;
-use crate::ffi::errors::budget_error;
 use crate::ffi::gil::Attach;
 use crate::tracking::buffers::{Buffer, Scratch};
 use crate::tracking::live::LiveId;
@@ -57,9 +56,8 @@ impl Executor {
         for &tensor in &plan.tensors {
             let sid = self.storage_of(tensor);
             if let Buffer::Live(id) = *self.storages.buffer(sid) {
-                match self.pin(py, id) {
-                    Err(e) if e.is_instance(py, &budget_error(py)?) => return Ok(false),
-                    done => done?,
+                if !self.pin_if_possible(py, id)? {
+                    return Ok(false);
                 }
             }
         }

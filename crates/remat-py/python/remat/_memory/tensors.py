@@ -45,3 +45,15 @@ def allocated_bytes(tensor: torch.Tensor) -> int:
     """Bytes that the allocator gave out for a tensor's storage, in whole blocks: CUDA's are of 512 bytes."""
     size, block = int(eager.TensorBase.untyped_storage(tensor).nbytes()), eager.block_size(tensor.device)
     return -(-size // block) * block
+
+
+def state_of(optimizer: torch.optim.Optimizer) -> list[torch.UntypedStorage]:
+    """The storages of what an optimizer keeps from step to step."""
+    kept: list[Any] = [value for state in optimizer.state.values() for value in dict(state).values()]
+    return storages_of(value for value in kept if isinstance(value, torch.Tensor))
+
+
+def storages_of(tensors: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
+    """The storages of tensors that have one."""
+    strided = (tensor for tensor in tensors if tensor.layout == torch.strided and tensor.device.type != "meta")
+    return [eager.TensorBase.untyped_storage(tensor) for tensor in strided]

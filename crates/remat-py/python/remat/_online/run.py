@@ -23,6 +23,7 @@ from .choices import NO_PLANS, Costs, Plans
 from .dispatch import Dispatch, always_recorded, way_for
 from .endings import at_sigterm
 from .escape import Escapes
+from .optimizers import Optimizers
 
 if TYPE_CHECKING:
     from .._timeline.file import TimelineFile
@@ -236,6 +237,7 @@ class Run:
         self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena, way.name))
         self._dispatch: Dispatch = way(self._mode)
         self._escapes = Escapes(self._mode, self._in_thread, self._dispatch.name)
+        self._optimizers = Optimizers(self._mode)
         self._timeline = _timeline_of(settings.timeline, self._mode)
         self._pid = os.getpid()
         self._final: Stats | None = None
@@ -373,6 +375,7 @@ class Run:
             self._mode.restore()
             raise
         self._escapes.install()
+        self._optimizers.watch()
         if self._timeline is not None:
             self._terminated = at_sigterm(self._write_timeline)
 
@@ -384,6 +387,7 @@ class Run:
             return
         self._dispatch.leave()
         self._escapes.remove()
+        self._optimizers.leave()
         timeline = self._timeline
         told = timeline.stop() if timeline is not None else None
         stats = None
@@ -443,6 +447,7 @@ class Run:
             _active = None
             self._dispatch.leave()
             self._escapes.remove()
+            self._optimizers.leave()
             with eager.below_autograd():
                 self._mode.restore()
 

@@ -13,11 +13,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .. import _native
-from .._memory.tensors import live_tensors
+from .._memory.tensors import live_tensors, state_of, storages_of
 from .chrome import trace_events
 from .memory_viz import snapshot
 from .recording import Recording
-from .sites import Sites, has_optimizers, state_of, storages_of
+from .sites import Sites, has_optimizers
 from .target import claim_timeline
 
 

@@ -6,7 +6,6 @@ import gc
 import os
 import sys
 from types import CodeType, FrameType
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -95,15 +94,3 @@ def _is_programs(code: CodeType) -> bool:
 def has_optimizers() -> bool:
     """Whether the program has an optimizer."""
     return bool(_native.instances(gc.get_objects(), torch.optim.Optimizer))
-
-
-def state_of(optimizer: torch.optim.Optimizer) -> list[torch.UntypedStorage]:
-    """The storages of what an optimizer keeps from step to step."""
-    kept: list[Any] = [value for state in optimizer.state.values() for value in dict(state).values()]
-    return storages_of(value for value in kept if isinstance(value, torch.Tensor))
-
-
-def storages_of(tensors: Any) -> list[torch.UntypedStorage]:
-    """The storages of tensors that have one."""
-    strided = (tensor for tensor in tensors if tensor.layout == torch.strided and tensor.device.type != "meta")
-    return [eager.TensorBase.untyped_storage(tensor) for tensor in strided]

@@ -1,0 +1,42 @@
+"""What optimizers keep from step to step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.hooks import RemovableHandle
+
+from .. import _native
+from .._memory.tensors import state_of
+
+
+class Optimizers:
+    """Tells a session of the state that optimizers made in their first step.
+
+    The state is overwritten in each step, and a constant from the second on. In the first it was computed from
+    gradients, and to make it again they would have to stay after the program let go of them: as many bytes as the
+    parameters have. So it is a constant from the first step on, too.
+    """
+
+    def __init__(self, session: _native.Session) -> None:
+        self._session = session
+        #: Of each optimizer, by its id, the number of parameters that it had state for.
+        self._known: dict[int, int] = {}
+        self._hook: RemovableHandle | None = None
+
+    def watch(self) -> None:
+        """Looks at each optimizer after its steps, until ``leave``."""
+        self._hook = register_optimizer_step_post_hook(self._stepped)
+
+    def leave(self) -> None:
+        """Looks at none any more."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self._known.get(id(optimizer)) != len(optimizer.state):
+            self._known[id(optimizer)] = len(optimizer.state)
+            self._session.pin_if_possible(state_of(optimizer))
