@@ -121,7 +121,7 @@ def test_room_is_made_anew_for_memory_that_a_call_works_in(way: str) -> None:
 def test_first_gradients_go_when_the_program_lets_go_of_them(
     kind: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an optimizer keeps was computed from them in its first step. Where parameters are most of the memory, the
+    """The state of an optimizer was computed from them in its first step. Where parameters are most of the memory, the
     second step takes what it takes without Remat all the same, and a budget of little more does.
     """
     monkeypatch.setenv("REMAT_RECORD", "always")

@@ -62,7 +62,7 @@ impl Executor {
             }
         }
         for &id in &unreferenced[..plan.constants] {
-            // The last record that read it may have gone with a pin, and the constant with it. The engine is told below.
+            // The last record that read it may have gone with a pin, and the constant with it: that is a death below.
             let held = self.storages.live(id).is_some_and(|l| l.hold.is_some());
             if let Some(former) = held.then(|| self.storages.forget(id)).flatten() {
                 let sid = self.storage_of(former.tensor);

@@ -1,4 +1,4 @@
-"""What optimizers keep from step to step."""
+"""State that optimizers keep from step to step."""
 
 from __future__ import annotations
 
