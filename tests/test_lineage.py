@@ -13,6 +13,7 @@ import remat
 import torch
 from bits import bits, differences
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 from true_peak import room, true_peak
 
 N = 65536
@@ -150,6 +151,27 @@ def test_first_gradients_go_when_the_program_lets_go_of_them(
     assert not differences(expected, found)
     with remat.budget(room(needed + (1 << 20))):  # a quarter of the gradients
         assert not differences(expected, bits(train()))
+
+
+class Odd(torch.optim.SGD):
+    """An optimizer whose state is not all tensors by parameter."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step(closure)
+        self.state["steps"] = self.state.get("steps", 0) + 1
+        self.state["average"] = torch.ones(64)
+        self.state["sparse"] = {"of": torch.ones(4).to_sparse(), "two": TwoTensor(torch.ones(4), torch.ones(4))}
+
+
+def test_an_optimizer_may_keep_anything() -> None:
+    weight = torch.ones(64, 64, requires_grad=True)
+    with remat.budget("1GiB"):
+        optimizer = Odd([weight], 0.1, momentum=0.9)
+        for _ in range(3):
+            optimizer.zero_grad()
+            weight.square().sum().backward()
+            optimizer.step()
+        assert optimizer.state["steps"] == 3
 
 
 class Node:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -48,12 +49,16 @@ def allocated_bytes(tensor: torch.Tensor) -> int:
 
 
 def state_of(optimizer: torch.optim.Optimizer) -> list[torch.UntypedStorage]:
-    """The storages of what an optimizer keeps from step to step."""
-    kept: list[Any] = [value for state in optimizer.state.values() for value in dict(state).values()]
-    return storages_of(value for value in kept if isinstance(value, torch.Tensor))
+    """The storages of what an optimizer keeps from step to step, each by its parameter or otherwise."""
+    kept = [list(state.values()) if isinstance(state, Mapping) else [state] for state in optimizer.state.values()]
+    return storages_of(value for values in kept for value in values if isinstance(value, torch.Tensor))
 
 
 def storages_of(tensors: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
-    """The storages of tensors that have one."""
-    strided = (tensor for tensor in tensors if tensor.layout == torch.strided and tensor.device.type != "meta")
-    return [eager.TensorBase.untyped_storage(tensor) for tensor in strided]
+    """The storages of tensors that have one of their own, with memory."""
+    found = []
+    for tensor in tensors:
+        if tensor.layout == torch.strided and tensor.device.type != "meta":
+            with suppress(NotImplementedError, RuntimeError, TypeError):  # a subclass may have none
+                found.append(eager.TensorBase.untyped_storage(tensor))
+    return found
