@@ -359,24 +359,20 @@ impl Session {
         }
     }
 
-    /// Notes in the timeline that storages are parameters, or what an optimizer keeps.
-    fn note_kind(&self, py: Python<'_>, storages: Vec<Bound<'_, PyAny>>, parameters: bool) {
+    /// Notes in the timeline that storages are parameters.
+    fn note_parameters(&self, py: Python<'_>, storages: Vec<Bound<'_, PyAny>>) {
         let Some(held) = self.lock.enter(py) else {
             return;
         };
         let table = &held.state.executor.storages;
-        let kind = if parameters {
-            MemoryKind::Parameter
-        } else {
-            MemoryKind::OptimizerState
-        };
         for id in storages.iter().filter_map(|storage| table.find(storage)) {
-            table.note_kind(id, kind);
+            table.note_kind(id, MemoryKind::Parameter);
         }
     }
 
-    /// Makes constants of storages that the session knows, but for those that the budget has no room for.
-    fn pin_if_possible(&self, py: Python<'_>, storages: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
+    /// Makes constants of what an optimizer keeps, but for storages that the budget has no room for, and notes in the
+    /// timeline what they are.
+    fn keep_state(&self, py: Python<'_>, storages: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
         let Some(mut held) = self.lock.enter(py) else {
             return Ok(());
         };
@@ -384,6 +380,7 @@ impl Session {
         executor.drain_deaths(py)?;
         for storage in &storages {
             if let Some(id) = executor.storages.find(storage) {
+                executor.storages.note_kind(id, MemoryKind::OptimizerState);
                 executor.pin_if_possible(py, id)?;
             }
         }

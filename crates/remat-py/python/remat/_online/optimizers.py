@@ -39,4 +39,4 @@ class Optimizers:
     def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._known.get(id(optimizer)) != len(optimizer.state):
             self._known[id(optimizer)] = len(optimizer.state)
-            self._session.pin_if_possible(state_of(optimizer))
+            self._session.keep_state(state_of(optimizer))

@@ -13,7 +13,7 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from .. import _native
-from .._memory.tensors import live_tensors, state_of, storages_of
+from .._memory.tensors import live_tensors, storages_of
 from .chrome import trace_events
 from .memory_viz import snapshot
 from .recording import Recording
@@ -40,7 +40,8 @@ class TimelineFile:
         self._session = session
         self._recording: _native.Recording | None = None
         self._sites = Sites()
-        self._known: dict[int, int] = {}
+        #: Optimizers whose parameters were told, by their ids.
+        self._known: set[int] = set()
         self._undo: list[Callable[[], None]] = []
         self._pid = os.getpid()
 
@@ -55,7 +56,7 @@ class TimelineFile:
     def adopted(self) -> None:
         """Tells parameters among the tensors that existed before the run."""
         known = [tensor for tensor in live_tensors() if isinstance(tensor, torch.nn.Parameter)]
-        self._session.note_kind(storages_of(known), True)
+        self._session.note_parameters(storages_of(known))
 
     def stop(self) -> str | None:
         """Ends the recording and returns it, before tensors are brought back."""
@@ -80,7 +81,8 @@ class TimelineFile:
             return
         if id(optimizer) not in self._known:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            self._session.note_kind(storages_of(parameters), True)
+            self._session.note_parameters(storages_of(parameters))
+            self._known.add(id(optimizer))
         self._sites.optimizer = type(optimizer).__name__
         self._recording.updating(True)
 
@@ -89,7 +91,3 @@ class TimelineFile:
             return
         self._recording.updating(False)
         self._sites.optimizer = None
-        # What an optimizer keeps is made in its first step for each parameter.
-        if self._known.get(id(optimizer)) != len(optimizer.state):
-            self._known[id(optimizer)] = len(optimizer.state)
-            self._session.note_kind(state_of(optimizer), False)
