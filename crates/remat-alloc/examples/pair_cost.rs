@@ -16,7 +16,7 @@ const ROUNDS: usize = 9;
 const PAGE: usize = 4096;
 const SIZES: [usize; 6] = [1 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 
-extern "C" {
+unsafe extern "C" {
     fn posix_memalign(out: *mut *mut c_void, alignment: usize, bytes: usize) -> c_int;
     fn free(block: *mut c_void);
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::fmt;
-use std::ptr::{null, null_mut, NonNull};
+use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -10,7 +10,7 @@ use remat_core::pool::{Pool, PoolError};
 
 #[cfg(feature = "checker")]
 use crate::checker;
-use crate::evictor::{take_or_make_room, Evictor};
+use crate::evictor::{Evictor, take_or_make_room};
 use crate::expected::{self, Expected};
 use crate::mapping::Mapping;
 use crate::placement;

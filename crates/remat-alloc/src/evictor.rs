@@ -135,11 +135,7 @@ mod tests {
         let mut frees = 0;
         let taken = take_or_make_room(1, &evictor, || {
             frees += 1;
-            if frees == 5 {
-                Ok(frees)
-            } else {
-                Err(frees)
-            }
+            if frees == 5 { Ok(frees) } else { Err(frees) }
         });
         assert_eq!((taken, calls), (Some(5), 4));
     }

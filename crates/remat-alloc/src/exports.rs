@@ -9,10 +9,10 @@ use crate::caller;
 use crate::evictor::MakeRoom;
 use crate::placement::{self, Placement};
 use crate::region::{Block, Statistics};
-use crate::setting::{Setting, HOST_ALIGNMENT};
+use crate::setting::{HOST_ALIGNMENT, Setting};
 
 /// Opens the arena of this process; an alignment of 0 is the usual one. Returns 0 or a number of `errno.h`.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_open(bytes: u64, alignment: u64) -> c_int {
     let alignment = if alignment == 0 {
         HOST_ALIGNMENT
@@ -26,7 +26,7 @@ pub extern "C" fn remat_arena_open(bytes: u64, alignment: u64) -> c_int {
 }
 
 /// Leaves new blocks to the system from here on.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_close() {
     arena::close();
 }
@@ -35,7 +35,7 @@ pub extern "C" fn remat_arena_close() {
 ///
 /// # Safety
 /// Any thread may call the function with the context, until another one is registered and no call is under way.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_arena_on_exhausted(
     make_room: Option<MakeRoom>,
     context: *mut c_void,
@@ -44,25 +44,25 @@ pub unsafe extern "C" fn remat_arena_on_exhausted(
 }
 
 /// Whether a pointer lies in the arena.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_owns(block: *const c_void) -> bool {
     arena::owns(block)
 }
 
 /// Bytes of the block of the arena that begins there, 0 if none does.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_size_of(block: *const c_void) -> u64 {
     arena::size_of(block).map_or(0, |bytes| bytes as u64)
 }
 
 /// The arena's first address.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_base() -> *const c_void {
     arena::base()
 }
 
 /// Sets the place of the calling thread's next blocks. Returns 0 or `EINVAL`.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_place(end: c_int, fit: c_int) -> c_int {
     match placement_of(end, fit) {
         Some(wanted) => {
@@ -90,21 +90,21 @@ fn placement_of(end: c_int, fit: c_int) -> Option<Placement> {
 
 /// Keeps the block at an address for the calling thread's next allocation of so many bytes. Returns 0, `EBUSY`,
 /// `EINVAL` or `ENOENT`.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_expect(address: u64, bytes: u64) -> c_int {
     arena::expect(address, bytes, 0)
 }
 
 /// The same for the allocation of so many bytes that comes after `passes` others. Returns 0, `EBUSY`, `EINVAL` or
 /// `ENOENT`.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_expect_after(address: u64, bytes: u64, passes: u32) -> c_int {
     arena::expect(address, bytes, passes)
 }
 
 /// How many allocations of its size the calling thread made before the one at an address, since it expected blocks.
 /// Where none of the n that it made is there, -1 - n.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_passes(address: u64, bytes: u64) -> i64 {
     match arena::passes(address, bytes) {
         (passes, true) => i64::from(passes),
@@ -113,19 +113,19 @@ pub extern "C" fn remat_arena_passes(address: u64, bytes: u64) -> i64 {
 }
 
 /// Gives back the blocks that the calling thread expected in vain. Returns their number.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_expect_no_more() -> usize {
     arena::expect_no_more()
 }
 
 /// Leaves blocks below so many bytes to the system unless they are expected. Returns the limit before.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_small_block_limit(bytes: u64) -> u64 {
     arena::set_small_block_limit(bytes.min(usize::MAX as u64) as usize) as u64
 }
 
 /// Says whether the system serves the calling thread's allocations that find no room. Returns the answer before.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_spill(spill: bool) -> bool {
     caller::spill(spill)
 }
@@ -134,7 +134,7 @@ pub extern "C" fn remat_arena_spill(spill: bool) -> bool {
 ///
 /// # Safety
 /// `out` points to a `struct remat_arena_statistics`.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_arena_read(out: *mut Statistics) -> c_int {
     match arena::with(|arena| arena.region().statistics()) {
         Some(statistics) => {
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn remat_arena_read(out: *mut Statistics) -> c_int {
 ///
 /// # Safety
 /// `out` points to `places` structs, or `places` is 0.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_arena_blocks(out: *mut Block, places: usize) -> usize {
     let copied = arena::with(|arena| {
         let blocks = arena.region().blocks().enumerate();
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn remat_arena_blocks(out: *mut Block, places: usize) -> u
 }
 
 /// Starts the high-water mark anew from the bytes in use.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_restart_peak() {
     arena::with(|arena| arena.region().restart_peak());
 }
@@ -176,7 +176,7 @@ pub extern "C" fn remat_arena_restart_peak() {
 ///
 /// # Safety
 /// `message` points to `length` bytes, or `length` is 0.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_arena_check(message: *mut c_char, length: usize) -> c_int {
     // SAFETY: the caller promises `length` bytes at `message`, as `verdict` asks for.
     unsafe { verdict(arena::with(|arena| arena.region().check()), message, length) }

@@ -15,7 +15,7 @@ use crate::{arena, caller, system};
 ///
 /// # Safety
 /// As POSIX says.
-#[cfg_attr(not(test), no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn posix_memalign(
     out: *mut *mut c_void,
     alignment: usize,
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn posix_memalign(
 ///
 /// # Safety
 /// As C says.
-#[cfg_attr(not(test), no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c_void {
     if arena::wants(bytes, alignment) {
         return from_arena(alignment, bytes);
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> *mut c
 ///
 /// # Safety
 /// As the C library says.
-#[cfg_attr(not(test), no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn memalign(alignment: usize, bytes: usize) -> *mut c_void {
     if arena::wants(bytes, alignment) {
         return from_arena(alignment, bytes);
@@ -78,7 +78,7 @@ fn from_arena(alignment: usize, bytes: usize) -> *mut c_void {
 ///
 /// # Safety
 /// As C says, for pointers outside of the arena. Any pointer into the arena may be passed, be it a live block or not.
-#[cfg_attr(not(test), no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free(block: *mut c_void) {
     if arena::owns(block) {
         return arena::free(block);
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 ///
 /// # Safety
 /// As C says.
-#[cfg_attr(not(test), no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free_sized(block: *mut c_void, _bytes: usize) {
     // SAFETY: the caller's promise is that of `free`.
     unsafe { free(block) }
@@ -102,7 +102,7 @@ pub unsafe extern "C" fn free_sized(block: *mut c_void, _bytes: usize) {
 ///
 /// # Safety
 /// As C says.
-#[cfg_attr(not(test), no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn free_aligned_sized(block: *mut c_void, _alignment: usize, _bytes: usize) {
     // SAFETY: the caller's promise is that of `free`.
     unsafe { free(block) }
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn free_aligned_sized(block: *mut c_void, _alignment: usiz
 ///
 /// # Safety
 /// As C says.
-#[cfg_attr(not(test), no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_void {
     if arena::owns(block) {
         // SAFETY: the block lies in an arena, and the caller promises that it is its own.
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, bytes: usize) -> *mut c_voi
 ///
 /// # Safety
 /// As the C library says.
-#[cfg_attr(not(test), no_mangle)]
+#[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> usize {
     if arena::owns(block) {
         return arena::size_of(block).unwrap_or(0);

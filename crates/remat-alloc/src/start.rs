@@ -4,14 +4,14 @@ use std::env;
 
 use crate::arena::{self, OpenError};
 use crate::interpose::in_effect;
-use crate::setting::{Setting, HOST_ALIGNMENT};
+use crate::setting::{HOST_ALIGNMENT, Setting};
 use crate::{fork, report, system};
 
 /// The environment variable with the size of the arena, for a program that is started with this library preloaded.
 const VARIABLE: &str = "REMAT_ARENA";
 
 #[used]
-#[link_section = ".init_array"]
+#[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
 
 extern "C" fn start() {

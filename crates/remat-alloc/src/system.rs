@@ -1,7 +1,7 @@
 //! The allocator beneath: the next definition of each function in the dynamic linker's order, glibc's or that of
 //! another preloaded library.
 
-use std::ffi::{c_int, c_void, CStr};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};

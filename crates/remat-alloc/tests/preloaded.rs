@@ -4,11 +4,11 @@ mod abi;
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::mpsc::channel;
 use std::sync::Mutex;
+use std::sync::mpsc::channel;
 use std::thread;
 
-use abi::{aligned, free, in_arena, passes_in_arena, shown, tensor, Abi, Block, Random};
+use abi::{Abi, Block, Random, aligned, free, in_arena, passes_in_arena, shown, tensor};
 
 const MIB: usize = 1 << 20;
 

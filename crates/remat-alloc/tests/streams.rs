@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use abi::{Abi, Random};
-use fake::{device, stream, Device, FUNCTIONS, STREAMS};
+use fake::{Device, FUNCTIONS, STREAMS, device, stream};
 
 const KIB: isize = 1024;
 

@@ -5,7 +5,7 @@ use crate::progress::Shown;
 use indicatif::ProgressBar;
 use remat_core::Bytes;
 use remat_figures::runs::Step;
-use remat_sim::{in_order, Base, Program};
+use remat_sim::{Base, Program, in_order};
 use remat_trace::Event;
 use std::fmt::Display;
 use std::io::{self, Write};

@@ -5,7 +5,7 @@ mod desk;
 use desk::Desk;
 use remat_core::{Bytes, Config, DeviceId, Step};
 use remat_plan::step::{Learned, Search};
-use remat_trace::{open, Event, Planning, Replayer, TraceOutput, TraceWriter};
+use remat_trace::{Event, Planning, Replayer, TraceOutput, TraceWriter, open};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -161,9 +161,10 @@ fn commands_know_adopted_plans() {
     let info: Value =
         serde_json::from_str(&desk.told(&["trace", "info", "run.trace.zst", "--json"])).unwrap();
     assert_eq!(info["plans"], 1);
-    assert!(desk
-        .told(&["trace", "info", "run.trace.zst"])
-        .contains("plans adopted"));
+    assert!(
+        desk.told(&["trace", "info", "run.trace.zst"])
+            .contains("plans adopted")
+    );
     desk.told(&["trace", "check", "run.trace.zst"]);
     desk.told(&["trace", "convert", "run.trace.zst", "copy.trace"]);
     let copy: Value =

@@ -1,7 +1,7 @@
 //! The commands as they are called from a shell: output, errors, exit codes.
 
 use assert_cmd::Command;
-use remat_trace::{open, Event, Format};
+use remat_trace::{Event, Format, open};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 mod desk;
 
 use desk::Desk;
-use serde_json::{json, Value};
+use serde_json::{Value, json};
 
 fn node(name: &str, bytes: u64, inputs: &[&str]) -> Value {
     json!({"name": name, "bytes": bytes, "inputs": inputs, "fusible": true, "cost": 1000})
@@ -83,9 +83,10 @@ fn a_plan_is_told_and_verified() {
     }
     let table = desk.told(&["plan", "cut", "net.json"]);
     assert!(table.contains("6: x w v m b n"), "{table}");
-    assert!(desk
-        .told(&["verify", "cut", "net.json", "plan.json"])
-        .contains("yes"));
+    assert!(
+        desk.told(&["verify", "cut", "net.json", "plan.json"])
+            .contains("yes")
+    );
 }
 
 #[test]
@@ -216,9 +217,10 @@ fn groups_say_what_to_recompute_in_the_consumer() {
         (&handover["read"], &handover["recomputed"]),
         (&json!(["m"]), &json!(["a", "b"]))
     );
-    assert!(desk
-        .told(&["plan", "cut", "net.json", "--groups"])
-        .contains("group 1 -> 2"));
+    assert!(
+        desk.told(&["plan", "cut", "net.json", "--groups"])
+            .contains("group 1 -> 2")
+    );
 }
 
 #[test]
@@ -233,9 +235,10 @@ fn bad_graphs_are_refused_with_file_and_node() {
     }
     desk.refused(&["plan", "cut", "none.json"], 1);
     desk.file("deep.json", "[".repeat(100_000));
-    assert!(desk
-        .refused(&["plan", "cut", "deep.json"], 1)
-        .contains("no joint graph"));
+    assert!(
+        desk.refused(&["plan", "cut", "deep.json"], 1)
+            .contains("no joint graph")
+    );
     desk.remat(&["plan", "cut", "net.json", "--groups", "--budget", "5"])
         .assert()
         .code(2);

@@ -7,9 +7,9 @@ mod random_steps;
 #[allow(dead_code)]
 mod recordings;
 
-use random_steps::{check, steps, RECORDED};
+use random_steps::{RECORDED, check, steps};
 use remat_core::{Alignment, Bytes};
-use remat_plan::step::{place, Action, Planner, Search, Step, StepPlan};
+use remat_plan::step::{Action, Planner, Search, Step, StepPlan, place};
 use remat_sim::{Outcome, Plan, PlanAction, PlannedArena, Program, Status};
 use remat_trace::Event;
 use std::cell::Cell;

@@ -3,7 +3,7 @@
 use remat_core::{
     Bytes, Config, DeviceId, Engine, Lineage, Mutation, ReplayOrder, Step, ThrashLimit,
 };
-use remat_plan::step::{verify, Action, StepPlan, PLAN_VERSION};
+use remat_plan::step::{Action, PLAN_VERSION, StepPlan, verify};
 use remat_sim::Program;
 use remat_trace::{Event, Replayer, TraceOutput, TraceOutputKind};
 use std::path::Path;

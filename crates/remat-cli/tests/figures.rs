@@ -3,7 +3,7 @@
 
 use assert_cmd::Command;
 use remat_core::{Bytes, Dealloc, Policy};
-use remat_sim::{adversary, linear, Budget, Outcome, Program, Setting};
+use remat_sim::{Budget, Outcome, Program, Setting, adversary, linear};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
@@ -514,7 +514,7 @@ fn chains_are_told_from_logs_and_drawn_by_strategy() {
 }
 
 fn check_curves(out: &Path, short: &str, long: &str) {
-    use remat_plan::chain::{plan, Chain, Resolution, Strategy};
+    use remat_plan::chain::{Chain, Resolution, Strategy, plan};
     let parsed: Chain = chain(12).parse().unwrap();
     let go_on = &mut |_| std::ops::ControlFlow::Continue(());
     let rows = rows(&out.join("chains.csv"));
@@ -590,8 +590,9 @@ fn growth_is_timed_within_its_limit_and_says_where_it_stopped() {
             .filter(|row| row["strategy"] == strategy)
             .collect();
         assert!(mine.len() >= 3 && mine.len() % 3 == 0, "{strategy}");
-        assert!(mine
-            .iter()
-            .all(|row| row["seconds"].parse::<f64>().unwrap() > 0.0));
+        assert!(
+            mine.iter()
+                .all(|row| row["seconds"].parse::<f64>().unwrap() > 0.0)
+        );
     }
 }

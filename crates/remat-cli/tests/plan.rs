@@ -3,7 +3,7 @@
 mod desk;
 
 use desk::Desk;
-use serde_json::{json, Value};
+use serde_json::{Value, json};
 
 /// The paper's toy example (table 2), in bytes.
 fn toy() -> Value {
@@ -122,9 +122,11 @@ fn a_curve_falls_from_the_smallest_budget_to_no_overhead() {
     desk.told(&["plan", "chain", "toy.json", "--budget", &smallest]);
     let less = (points[0]["budget_bytes"].as_u64().unwrap() - 1).to_string();
     desk.refused(&["plan", "chain", "toy.json", "--budget", &less], 1);
-    assert!(points
-        .iter()
-        .all(|point| point["smallest_bytes"] == points[0]["budget_bytes"]));
+    assert!(
+        points
+            .iter()
+            .all(|point| point["smallest_bytes"] == points[0]["budget_bytes"])
+    );
     let table = desk.told(&["plan", "chain", "toy.json", "--curve"]);
     assert_eq!(table.matches("  smallest feasible\n").count(), 9, "{table}");
     for name in [

@@ -3,7 +3,7 @@
 mod desk;
 
 use desk::Desk;
-use serde_json::{json, Value};
+use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 

@@ -18,7 +18,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let largest: u64 = std::env::args()
         .nth(1)
         .map_or(Ok(1_000_000), |text| text.parse())?;
-    println!("| taken blocks | all blocks | first fit low, ns | first fit high, ns | best fit low, ns | best fit high, ns | mean / log2 n, ns |");
+    println!(
+        "| taken blocks | all blocks | first fit low, ns | first fit high, ns | best fit low, ns | best fit high, ns | mean / log2 n, ns |"
+    );
     println!("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     let mut blocks = 100;
     while blocks <= largest {

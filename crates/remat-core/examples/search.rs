@@ -37,7 +37,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let policies = arguments
         .next()
         .unwrap_or_else(|| "dtr-eq,dtr-local,lru".into());
-    println!("| policy | candidates | search, ns | scan, ns | ratio | eviction, ns | by scan, ns | ratio | in all, ns | by scan, ns | ratio |");
+    println!(
+        "| policy | candidates | search, ns | scan, ns | ratio | eviction, ns | by scan, ns | ratio | in all, ns | by scan, ns | ratio |"
+    );
     println!("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for policy in policies.split(',') {
         let mut candidates = 100;

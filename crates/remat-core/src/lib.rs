@@ -33,7 +33,7 @@ pub use config::{
 pub use counters::{Counters, Refused};
 pub use engine::{Collected, Engine};
 pub use error::Error;
-pub use eviction::policy::{names, Policy, UnknownPolicy};
+pub use eviction::policy::{Policy, UnknownPolicy, names};
 pub use graph::BanishPlan;
 pub use guide::{
     Guide, GuideAction, Guided, InvalidGuide, Lies, Origin, Places, Planned, Recorded, StepCosts,

@@ -4,10 +4,10 @@
 
 mod front;
 
-use front::program::{play, play_steps, Event, Setting};
+use front::program::{Event, Setting, play, play_steps};
 use front::{Call, Fate, Front};
 use proptest::prelude::*;
-use remat_core::{names, Bytes, Config, DeviceId, Draws, Error, Output, Replay, TensorId};
+use remat_core::{Bytes, Config, DeviceId, Draws, Error, Output, Replay, TensorId, names};
 
 fn settings() -> impl Strategy<Value = Setting> {
     (

@@ -179,7 +179,7 @@ impl<'a> Runs<'a> {
     pub(crate) fn performed<'s>(
         &'s self,
         ways: &[Way],
-    ) -> impl Iterator<Item = (Step<'a>, Way, f64, &'s Outcome)> {
+    ) -> impl Iterator<Item = (Step<'a>, Way, f64, &'s Outcome)> + use<'a, 's> {
         let place = |way: &Way| ways.iter().position(|other| other == way);
         let performed = self.runs.iter().zip(&self.outcomes);
         let mut runs: Vec<(&Run<'a>, &Outcome)> = performed

@@ -6,7 +6,7 @@
 
 use remat_plan::cut::Capacity::{Finite, Infinite};
 use remat_plan::cut::{
-    min_cut, partition, Budgets, Description, JointGraph, Network, Node, Quantity, Wishes,
+    Budgets, Description, JointGraph, Network, Node, Quantity, Wishes, min_cut, partition,
 };
 use std::time::Instant;
 
@@ -68,7 +68,9 @@ fn main() {
         );
     }
     println!();
-    println!("| nodes | search s | tradeoffs | peak of the cut MiB | budget MiB | recomputed ms | bound ms |");
+    println!(
+        "| nodes | search s | tradeoffs | peak of the cut MiB | budget MiB | recomputed ms | bound ms |"
+    );
     println!("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for size in [300, 1_000, 5_000]
         .into_iter()

@@ -7,7 +7,7 @@
 //! third of what keeping everything takes. Everything runs on one core; times are those that the processor spent on
 //! it, where the system tells, as shared machines let it wait.
 
-use remat_plan::chain::{curve, plan, Chain, Description, Resolution, Stage, Strategy};
+use remat_plan::chain::{Chain, Description, Resolution, Stage, Strategy, curve, plan};
 use std::ops::ControlFlow;
 use std::time::Instant;
 

@@ -7,7 +7,7 @@
 //! Ratios are of the peak of the step if every op runs once. Each plan is verified.
 
 use remat_core::Bytes;
-use remat_plan::step::{verify, Planner, Progress, Search, Step, StepPlan};
+use remat_plan::step::{Planner, Progress, Search, Step, StepPlan, verify};
 use remat_trace::Event;
 use std::error::Error;
 use std::ops::ControlFlow;

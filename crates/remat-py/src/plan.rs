@@ -4,10 +4,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use remat_core::Bytes;
 use remat_plan::chain::{
-    needed_later, peak_of_run, plan, verify, Chain, Op, Plan, PlanError, Resolution, Strategy,
+    Chain, Op, Plan, PlanError, Resolution, Strategy, needed_later, peak_of_run, plan, verify,
 };
-use remat_plan::cut::{self, partition, Budgets, CutError, JointGraph, Nearest, Wishes};
-use remat_plan::step::{verify as verify_step, Planner, Search, Step};
+use remat_plan::cut::{self, Budgets, CutError, JointGraph, Nearest, Wishes, partition};
+use remat_plan::step::{Planner, Search, Step, verify as verify_step};
 use remat_trace::{Event, Rerun};
 use serde::Serialize;
 use std::fmt;

@@ -61,7 +61,9 @@ const COPIED: Moves = Moves::Copied {
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("| log | policy | smallest | cutoff | overhead at 50% | at 70% | fragmentation | wanted | search, us |");
+    println!(
+        "| log | policy | smallest | cutoff | overhead at 50% | at 70% | fragmentation | wanted | search, us |"
+    );
     println!("| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |");
     for path in std::env::args().skip(1) {
         let program = Program::open(&path)?;

@@ -45,7 +45,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [policy, ratios, traces @ ..] = &arguments[..] else {
         return Err("give a policy, parts of the peak, and traces".into());
     };
-    println!("| trace | ratio | end | recomputed | evictions | replays | peak / budget | cost of a step, us | deciding, us |");
+    println!(
+        "| trace | ratio | end | recomputed | evictions | replays | peak / budget | cost of a step, us | deciding, us |"
+    );
     println!("| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |");
     for trace in traces {
         let reader = remat_trace::open(trace)?.with_mutations_in_place();

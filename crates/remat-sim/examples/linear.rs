@@ -8,7 +8,7 @@
 //! of the process's highest resident memory, which Linux tells.
 
 use remat_core::{Bytes, Dealloc, Policy};
-use remat_sim::{linear, Budget, Setting};
+use remat_sim::{Budget, Setting, linear};
 use std::error::Error;
 use std::fs;
 use std::time::Instant;

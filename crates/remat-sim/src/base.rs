@@ -1,7 +1,7 @@
 //! A step's run without a limit.
 
-use crate::drive::{self, Unsound};
 use crate::Program;
+use crate::drive::{self, Unsound};
 use remat_core::{Bytes, Cost, Dealloc, DeviceId, Policy, ThrashLimit};
 
 /// The step without a limit, under banishing (DTR appendix C.5). Ratios, overheads and thrash limits refer to this run.

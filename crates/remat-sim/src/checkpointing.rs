@@ -88,7 +88,7 @@ pub fn checkpoints_within(budget: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{linear, Budget, Setting, Status};
+    use crate::{Budget, Setting, Status, linear};
     use remat_core::{Bytes, Dealloc, Policy};
 
     /// The recurrence that the closed form solves: run to a checkpoint, reverse what is beyond, then what is before.

@@ -85,7 +85,7 @@ pub(crate) fn watched(
         match tell(&mut engine, step, instruction, telling, &mut watch) {
             Ok(()) => {}
             Err(error @ (Error::Budget { .. } | Error::Thrash { .. })) => {
-                return Ok((engine, Some((event, error))))
+                return Ok((engine, Some((event, error))));
             }
             Err(error) => return Err(Unsound { event, error }),
         }

@@ -156,7 +156,7 @@ fn runs(
         match told {
             Ok(()) => {}
             Err(Error::Budget { .. } | Error::Thrash { .. } | Error::PlanLimit) => {
-                return Ok(false)
+                return Ok(false);
             }
             Err(error) => return Err(unsound(error)),
         }
@@ -247,11 +247,7 @@ fn needed(step: &Recorded) -> Result<Bytes, Unsound> {
 }
 
 fn on_bounded(bytes: Bytes, device: DeviceId) -> u64 {
-    if device == BOUNDED {
-        bytes.0
-    } else {
-        0
-    }
+    if device == BOUNDED { bytes.0 } else { 0 }
 }
 
 /// The storages of a run as far as it was told.

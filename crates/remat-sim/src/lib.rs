@@ -106,7 +106,7 @@ pub use program::Program;
 pub use recorded::{Adopted, Mutations};
 pub use reruns::{Reruns, STARTING_POLICIES};
 pub use run::{Budget, Outcome, Setting, Status};
-pub use sweep::{in_order, sweep, Job};
+pub use sweep::{Job, in_order, sweep};
 
 /// The README's program, so that the compiler checks it.
 #[cfg(doctest)]

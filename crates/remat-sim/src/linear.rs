@@ -281,8 +281,10 @@ mod tests {
 
     #[test]
     fn a_budget_that_cannot_be_met_has_no_picture() {
-        assert!(Picture::take(10, Bytes(1), Policy::E_STAR)
-            .unwrap()
-            .is_none());
+        assert!(
+            Picture::take(10, Bytes(1), Policy::E_STAR)
+                .unwrap()
+                .is_none()
+        );
     }
 }

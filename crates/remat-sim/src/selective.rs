@@ -7,7 +7,7 @@
 //! PyTorch's `checkpoint` around a core does the same, except that the product with values is not repeated here, since
 //! no backward pass reads its result.
 
-use crate::attention::{cores, Core, Flow, NoAttention};
+use crate::attention::{Core, Flow, NoAttention, cores};
 use crate::recorded::{Instruction, Recorded};
 use remat_core::TensorId;
 

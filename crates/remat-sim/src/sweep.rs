@@ -76,10 +76,12 @@ pub fn in_order<T: Send, B>(
     thread::scope(|scope| {
         for _ in 0..threads.clamp(1, count.max(1)) {
             let (next, work, sender) = (&next, &work, sender.clone());
-            scope.spawn(move || loop {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                if index >= count || sender.send((index, work(index))).is_err() {
-                    break;
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count || sender.send((index, work(index))).is_err() {
+                        break;
+                    }
                 }
             });
         }

@@ -1,7 +1,7 @@
 //! The runs that show the DTR paper's two theorems: the linear network within budgets that grow with its layers (3.1),
 //! and graphs that an adversary draws (3.2).
 
-use crate::{checkpointing, linear, Base, Budget, Job, Program, Setting, UnknownEviction};
+use crate::{Base, Budget, Job, Program, Setting, UnknownEviction, checkpointing, linear};
 use remat_core::{Bytes, Dealloc, Policy, UnknownPolicy};
 
 const LAYERS: [u32; 9] = [16, 32, 64, 128, 256, 512, 1024, 2048, 4096];

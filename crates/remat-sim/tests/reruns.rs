@@ -51,9 +51,11 @@ fn played(events: &[Event], reruns: &Reruns) -> u64 {
                 panic!("op {} is a constant, or comes later", rerun.op);
             };
             assert!(*replay && inputs.iter().all(|input| made.contains_key(input)));
-            assert!(outputs
-                .iter()
-                .all(|output| made[&output.tensor] == rerun.op as usize));
+            assert!(
+                outputs
+                    .iter()
+                    .all(|output| made[&output.tensor] == rerun.op as usize)
+            );
             cost += one;
             next += 1;
         }

@@ -1,7 +1,7 @@
 //! Runs of small handmade steps, and of the recorded ones in `traces/`.
 
 use remat_core::{Bytes, Cost, Dealloc, Error, Policy};
-use remat_sim::{sweep, Base, Budget, Job, Outcome, Program, Setting, Status};
+use remat_sim::{Base, Budget, Job, Outcome, Program, Setting, Status, sweep};
 use remat_trace::{Event, TraceOutput, TraceOutputKind};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

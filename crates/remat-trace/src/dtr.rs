@@ -16,8 +16,8 @@
 //! {"INSTRUCTION":"RELEASE","NAME":"x2"}
 //! ```
 
-use crate::file::{Limits, Lines, Output};
 use crate::TraceError;
+use crate::file::{Limits, Lines, Output};
 use serde::{Deserialize, Serialize};
 use std::io::{self, Write};
 use std::path::Path;
@@ -216,7 +216,7 @@ impl LogWriter {
 }
 
 mod number_in_string {
-    use serde::{de::Error, Deserialize, Deserializer, Serializer};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(value)
@@ -231,7 +231,7 @@ mod number_in_string {
 }
 
 mod index_in_string {
-    use serde::{de::Error, Deserialize, Deserializer, Serializer};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(
         value: &Option<usize>,

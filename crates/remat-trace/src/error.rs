@@ -1,6 +1,6 @@
 //! Errors of readers: the file, the line, and the problem found there.
 
-use crate::{Violation, VERSION};
+use crate::{VERSION, Violation};
 use std::fmt;
 use std::io;
 
@@ -78,7 +78,10 @@ impl fmt::Display for Problem {
         match self {
             Problem::Open(error) => write!(f, "cannot be opened: {error}; check the path"),
             Problem::Read(error) => {
-                write!(f, "cannot be read: {error}; if it is compressed it may be damaged: copy or record it again")
+                write!(
+                    f,
+                    "cannot be read: {error}; if it is compressed it may be damaged: copy or record it again"
+                )
             }
             Problem::Empty => write!(f, "is empty; record the trace again"),
             Problem::UnknownFormat => write!(
@@ -92,28 +95,49 @@ impl fmt::Display for Problem {
                  upgrade remat or record it again",
                 VERSION
             ),
-            Problem::Syntax(what) => write!(f, "{}; mend the line or record the trace again", in_one_line(what)),
-            Problem::Truncated(how) => write!(f, "the file is cut off: {how}; copy or record it again"),
-            Problem::AfterEnd => write!(f, "a line follows the end record; remove it, or split the file there"),
+            Problem::Syntax(what) => write!(
+                f,
+                "{}; mend the line or record the trace again",
+                in_one_line(what)
+            ),
+            Problem::Truncated(how) => {
+                write!(f, "the file is cut off: {how}; copy or record it again")
+            }
+            Problem::AfterEnd => write!(
+                f,
+                "a line follows the end record; remove it, or split the file there"
+            ),
             Problem::EventCount { said, read } => write!(
                 f,
                 "the end record counts {said} events, {read} were read; lines were lost or added: \
                  copy or record it again"
             ),
             Problem::LineTooLong { limit } => {
-                write!(f, "the line is longer than {limit} bytes; if that is right, raise the line limit")
+                write!(
+                    f,
+                    "the line is longer than {limit} bytes; if that is right, raise the line limit"
+                )
             }
             Problem::TooLarge { limit } => {
-                write!(f, "the trace is longer than {limit} bytes unpacked; if that is right, raise the size limit")
+                write!(
+                    f,
+                    "the trace is longer than {limit} bytes unpacked; if that is right, raise the size limit"
+                )
             }
             Problem::TooManyEvents { limit } => write!(
                 f,
                 "there are more than {limit} events and tensors named by them; \
                  if that is right, raise the limit of events"
             ),
-            Problem::Invalid(violation) => write!(f, "{violation}; mend the line or record the trace again"),
+            Problem::Invalid(violation) => {
+                write!(f, "{violation}; mend the line or record the trace again")
+            }
             Problem::Instruction(what) => {
-                write!(f, "{}; mend the line or record the log again", in_one_line(what))
+                write!(
+                    f,
+                    "{}; mend the line or record the log again",
+                    in_one_line(what)
+                )
             }
         }
     }

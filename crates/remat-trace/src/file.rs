@@ -6,8 +6,8 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Limits on the size of a trace. A reader that meets one gives up, so the limits bound the memory of every reader.
 ///
@@ -96,7 +96,7 @@ impl Lines {
                     file: name,
                     line: 0,
                     problem: read_problem(error),
-                })
+                });
             }
         };
         Ok(Lines {

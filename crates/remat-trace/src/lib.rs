@@ -93,19 +93,19 @@ mod summary;
 mod validate;
 mod writer;
 
-pub use bytes::{parse_bytes, ParseBytesError, ParseBytesReason};
+pub use bytes::{ParseBytesError, ParseBytesReason, parse_bytes};
 pub use convert::convert;
 pub use error::{Problem, TraceError};
 pub use event::{Event, TraceOutput, TraceOutputKind};
 pub use file::Limits;
 pub use format::{Format, VERSION};
 pub use guide_line::GuideLine;
-pub use planning::{Planning, ADOPTED_PLAN_VERSION};
-pub use reader::{open, open_with, TraceReader};
+pub use planning::{ADOPTED_PLAN_VERSION, Planning};
+pub use reader::{TraceReader, open, open_with};
 pub use replay::Replayer;
 pub use rerun::Rerun;
 pub use summary::Summary;
-pub use validate::{Validator, Violation, LARGEST_NUMBER, LARGEST_SUM};
+pub use validate::{LARGEST_NUMBER, LARGEST_SUM, Validator, Violation};
 pub use writer::{Header, TraceWriter};
 
 /// The README's program, so that the compiler checks it.

@@ -178,7 +178,7 @@ impl TryFrom<Lists> for Guide {
 mod lines {
     use super::Lists;
     use remat_core::Guide;
-    use serde::{de, Deserialize, Deserializer, Serialize, Serializer};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
     pub(super) fn serialize<S: Serializer>(guide: &Guide, to: S) -> Result<S::Ok, S::Error> {
         Lists::from(guide).serialize(to)
@@ -192,7 +192,7 @@ mod lines {
 
 /// A number of 64 bits, more than many readers of JSON keep.
 mod hexadecimal {
-    use serde::{de, Deserialize, Deserializer, Serializer};
+    use serde::{Deserialize, Deserializer, Serializer, de};
 
     pub(super) fn serialize<S: Serializer>(word: &u64, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&format!("{word:016x}"))

@@ -3,7 +3,7 @@
 use crate::convert::FromDtr;
 use crate::file::{Limits, Lines};
 use crate::writer::EndRecord;
-use crate::{dtr, Event, Format, Header, Problem, TraceError, Validator, VERSION};
+use crate::{Event, Format, Header, Problem, TraceError, VERSION, Validator, dtr};
 use serde::Deserialize;
 use std::collections::VecDeque;
 use std::io::Read;

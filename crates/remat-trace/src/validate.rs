@@ -1,8 +1,8 @@
 //! A check that each event can follow those before it.
 
 use crate::{Event, TraceOutput, TraceOutputKind};
-use std::collections::hash_map::{Entry, HashMap};
 use std::collections::HashSet;
+use std::collections::hash_map::{Entry, HashMap};
 use std::fmt;
 
 /// The largest single size or cost, 2^53. A double holds it exactly, so that every JSON reader reads the same number.
@@ -233,7 +233,10 @@ impl fmt::Display for Violation {
                 )
             }
             Violation::NoSuchInput { output, of, inputs } => {
-                write!(f, "tensor {output} is made of input {of} (counted from 0), but the op has {inputs} inputs")
+                write!(
+                    f,
+                    "tensor {output} is made of input {of} (counted from 0), but the op has {inputs} inputs"
+                )
             }
             Violation::WrittenTwice(tensor) => write!(
                 f,

@@ -1,6 +1,6 @@
 //! Every fault is told with file, line, what is wrong and what to do.
 
-use remat_trace::{open, Limits, TraceReader};
+use remat_trace::{Limits, TraceReader, open};
 use std::io::{self, Cursor, Read, Write};
 
 const HEADER: &str = r#"{"remat-trace":1}"#;
@@ -28,8 +28,7 @@ fn fault_of_text(text: &str) -> String {
 
 #[test]
 fn faults_of_whole_files() {
-    let other_format =
-        "is neither a Remat trace (first line {\"remat-trace\":1,...}) nor a DTR log (lines with \
+    let other_format = "is neither a Remat trace (first line {\"remat-trace\":1,...}) nor a DTR log (lines with \
                         \"INSTRUCTION\"); check the path";
     for (text, message) in [
         ("", "f: is empty; record the trace again".to_owned()),
@@ -203,7 +202,12 @@ fn events_are_limited_by_what_they_name() {
     for (text, line) in [
         (marks, 12),
         (format!("{constant}\n{reads}"), 5),
-        (format!("{constant}\n{{\"op\":{{\"n\":\"f\",\"i\":[1,1,1,1,1,1],\"o\":[{{\"t\":2,\"b\":1}}]}}}}\n{reads}"), 4),
+        (
+            format!(
+                "{constant}\n{{\"op\":{{\"n\":\"f\",\"i\":[1,1,1,1,1,1],\"o\":[{{\"t\":2,\"b\":1}}]}}}}\n{reads}"
+            ),
+            4,
+        ),
     ] {
         assert_eq!(
             fault(Cursor::new(format!("{HEADER}\n{text}")), limits),

@@ -5,7 +5,7 @@ mod valid_traces;
 use proptest::prelude::*;
 use remat_trace::convert::{FromDtr, Lost, ToDtr};
 use remat_trace::dtr::{Instruction, LogReader, LogWriter};
-use remat_trace::{open, Event, Format, Limits, TraceOutput, TraceOutputKind, Validator};
+use remat_trace::{Event, Format, Limits, TraceOutput, TraceOutputKind, Validator, open};
 use std::collections::{HashSet, VecDeque};
 use valid_traces::valid_traces;
 

@@ -4,7 +4,7 @@ mod valid_traces;
 
 use proptest::prelude::*;
 use remat_core::{Bytes, Config, Counters, DeviceId, Engine, Error, Policy};
-use remat_trace::{open, Event, Replayer, TraceOutput, TraceOutputKind};
+use remat_trace::{Event, Replayer, TraceOutput, TraceOutputKind, open};
 use std::fs;
 use std::path::{Path, PathBuf};
 use valid_traces::valid_traces;

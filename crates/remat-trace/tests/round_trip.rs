@@ -3,7 +3,7 @@
 mod valid_traces;
 
 use proptest::prelude::*;
-use remat_trace::{open, Event, Format, Header, Limits, TraceReader, TraceWriter, Validator};
+use remat_trace::{Event, Format, Header, Limits, TraceReader, TraceWriter, Validator, open};
 use std::fs;
 use std::io::Cursor;
 use valid_traces::valid_traces;

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use super::functions::{succeeded, CudaFunctions, Event, Stream, WITHOUT_TIMING};
+use super::functions::{CudaFunctions, Event, Stream, WITHOUT_TIMING, succeeded};
 
 /// An event: its index in [`Events`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

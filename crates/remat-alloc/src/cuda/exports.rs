@@ -9,11 +9,11 @@ use crate::evictor::MakeRoom;
 use crate::exports::verdict;
 use crate::region::Statistics;
 use crate::report;
-use crate::setting::{Setting, DEVICE_ALIGNMENT};
+use crate::setting::{DEVICE_ALIGNMENT, Setting};
 
 /// Opens the arena of a device; an alignment of 0 is the usual one. Returns 0, or a number of `errno.h` after a line on
 /// stderr.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_cuda_open(device: c_int, bytes: u64, alignment: u64) -> c_int {
     let alignment = if alignment == 0 {
         DEVICE_ALIGNMENT
@@ -30,7 +30,7 @@ pub extern "C" fn remat_cuda_open(device: c_int, bytes: u64, alignment: u64) -> 
 }
 
 /// Takes a block for a stream. Returns a null pointer for 0 bytes, and where there is no room.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_cuda_try_malloc(
     bytes: isize,
     device: c_int,
@@ -43,7 +43,7 @@ pub extern "C" fn remat_cuda_try_malloc(
 }
 
 /// Takes a block for a stream, and throws `std::runtime_error` where there is no room: for `CUDAPluggableAllocator`.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C-unwind" fn remat_cuda_malloc(
     bytes: isize,
     device: c_int,
@@ -57,7 +57,7 @@ pub extern "C-unwind" fn remat_cuda_malloc(
 }
 
 /// Gives a block back that was last used on `stream`.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_cuda_free(
     block: *mut c_void,
     _bytes: isize,
@@ -72,7 +72,7 @@ pub extern "C" fn remat_cuda_free(
 }
 
 /// Notes that a block is used on a further stream: for `set_record_stream_fn`, which does not say whose the block is.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_cuda_record_stream(block: *mut c_void, stream: Stream) {
     spaces::used_on(block, stream);
 }
@@ -81,7 +81,7 @@ pub extern "C" fn remat_cuda_record_stream(block: *mut c_void, stream: Stream) {
 ///
 /// # Safety
 /// As for `remat_arena_on_exhausted`.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_cuda_on_exhausted(
     make_room: Option<MakeRoom>,
     context: *mut c_void,
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn remat_cuda_on_exhausted(
 ///
 /// # Safety
 /// `out` points to a `struct remat_arena_statistics`.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_cuda_read(device: c_int, out: *mut Statistics) -> c_int {
     match spaces::with(device, |space| space.region().statistics()) {
         Some(statistics) => {
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn remat_cuda_read(device: c_int, out: *mut Statistics) ->
 }
 
 /// Starts a device's high-water mark anew from the bytes in use.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub extern "C" fn remat_cuda_restart_peak(device: c_int) {
     spaces::with(device, |space| space.region().restart_peak());
 }
@@ -116,7 +116,7 @@ pub extern "C" fn remat_cuda_restart_peak(device: c_int) {
 ///
 /// # Safety
 /// `message` points to `length` bytes, or `length` is 0.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_cuda_check(
     device: c_int,
     message: *mut c_char,
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn remat_cuda_check(
 ///
 /// # Safety
 /// `functions` points to a table whose functions do what those of the runtime of the same names do.
-#[no_mangle]
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn remat_cuda_substitute(functions: *const CudaFunctions) {
     // SAFETY: the caller promises that `functions` points to a table of this layout.
     spaces::substitute(unsafe { *functions });

@@ -1,6 +1,6 @@
 //! The functions of the CUDA runtime that arenas need.
 
-use std::ffi::{c_int, c_uint, c_void, CStr};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::mem::transmute;
 
 /// `cudaStream_t`.

@@ -7,7 +7,7 @@ use remat_core::pool::Pool;
 
 use super::events::{EventId, Events};
 use super::fences::{Fence, Fences};
-use super::functions::{succeeded, CudaFunctions, Current, Stream};
+use super::functions::{CudaFunctions, Current, Stream, succeeded};
 use crate::placement::Placement;
 use crate::region::Region;
 use crate::report;
@@ -45,7 +45,9 @@ impl Space {
     pub fn open(cuda: CudaFunctions, device: c_int, pool: Pool) -> Result<Space, String> {
         let bytes = pool.capacity();
         let failed = |number: c_int| {
-            format!("device {device} has no {bytes} bytes for the arena (CUDA error {number}); make it smaller")
+            format!(
+                "device {device} has no {bytes} bytes for the arena (CUDA error {number}); make it smaller"
+            )
         };
         let _current = Current::on(cuda, device).map_err(failed)?;
         let mut memory = null_mut();

@@ -8,10 +8,10 @@ use remat_core::pool::Pool;
 
 use super::functions::{CudaFunctions, Stream};
 use super::space::Space;
-use crate::evictor::{take_or_make_room, Evictor};
+use crate::evictor::{Evictor, take_or_make_room};
 use crate::placement;
 use crate::report;
-use crate::setting::{Setting, DEVICE_ALIGNMENT};
+use crate::setting::{DEVICE_ALIGNMENT, Setting};
 
 /// The environment variable with the size of a device's arena, if none was opened before its first allocation.
 const VARIABLE: &str = "REMAT_CUDA_ARENA";

@@ -119,11 +119,7 @@ impl Device {
     }
 
     fn outcome(&self) -> c_int {
-        if self.broken {
-            BROKEN
-        } else {
-            0
-        }
+        if self.broken { BROKEN } else { 0 }
     }
 }
 

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test program uses its part
 
 use std::env;
-use std::ffi::{c_char, c_int, c_void, CStr};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::{transmute_copy, zeroed};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -2,8 +2,8 @@
 
 use super::ratios::Ratios;
 use super::replays::Replays;
-use clap::builder::ArgPredicate;
 use clap::Args;
+use clap::builder::ArgPredicate;
 use remat_core::Bytes;
 use remat_sim::Eviction;
 use std::path::PathBuf;

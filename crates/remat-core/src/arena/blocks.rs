@@ -4,7 +4,7 @@
 use super::partition::Partitioning;
 use crate::config::{self, Config, Memory, Moves};
 use crate::eviction::policy::Gaps;
-use crate::graph::{Graph, Storage, NONE, NOWHERE};
+use crate::graph::{Graph, NONE, NOWHERE, Storage};
 use crate::ids::{OpId, StorageId};
 use crate::pool::Pool;
 use std::fmt;

@@ -38,11 +38,7 @@ impl Partitioning {
             Partition::ByCost => self.is_cheap(graph, op),
             Partition::BySize => bytes >= capacity / LARGE,
         };
-        if high {
-            Side::High
-        } else {
-            Side::Low
-        }
+        if high { Side::High } else { Side::Low }
     }
 
     fn is_cheap(&self, graph: &Graph, op: OpId) -> bool {

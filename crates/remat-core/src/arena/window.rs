@@ -13,7 +13,7 @@
 
 use super::blocks::Arena;
 use crate::eviction::policy::{Form, Price};
-use crate::graph::{Graph, Storage, NONE};
+use crate::graph::{Graph, NONE, Storage};
 use crate::ids::StorageId;
 use crate::pool::NIL;
 

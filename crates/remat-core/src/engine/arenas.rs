@@ -4,7 +4,7 @@ use super::contract::Engine;
 use super::validity::{check_size, check_tensor};
 use crate::arena::{Observed, Placement};
 use crate::error::Error;
-use crate::graph::{Phase, NOWHERE};
+use crate::graph::{NOWHERE, Phase};
 use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::pool::Pool;
 

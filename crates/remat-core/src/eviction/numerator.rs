@@ -2,9 +2,9 @@
 
 use super::components::Components;
 use super::multi_source::{MultiSource, WIDTH};
-use super::neighbourhood::{sum_evicted, Announced, Sum, Until, Walk};
+use super::neighbourhood::{Announced, Sum, Until, Walk, sum_evicted};
 use super::policy::{Evicted, Numerator, Reach, Summed};
-use crate::graph::{Graph, Way, NONE};
+use crate::graph::{Graph, NONE, Way};
 use crate::ids::StorageId;
 
 /// A storage's numerator, and what it took to count it.

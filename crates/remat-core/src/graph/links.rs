@@ -1,7 +1,7 @@
 //! Storages, tensors, ops, and who reads what (DTR appendix C.1). Flat vectors with dense ids; slots and their buffers
 //! are reused, so that a steady state allocates nothing.
 
-use super::records::{Life, Made, Next, Op, Reader, Storage, Tensor, Way, NONE};
+use super::records::{Life, Made, NONE, Next, Op, Reader, Storage, Tensor, Way};
 use crate::error::Error;
 use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::op::{Expected, OpSpec, Output, Replay};
@@ -238,7 +238,7 @@ impl Graph {
     ) -> Result<(StorageId, Made), Error> {
         let of = match spec.outputs[index] {
             Output::Fresh { bytes, device } => {
-                return Ok((self.add_storage(bytes, device)?, Made::Fresh))
+                return Ok((self.add_storage(bytes, device)?, Made::Fresh));
             }
             Output::Alias { of } | Output::InPlace { of } => of,
         };

@@ -10,4 +10,4 @@ mod records;
 pub use banish_plan::BanishPlan;
 pub(crate) use collection::{Collection, Freed};
 pub(crate) use links::Graph;
-pub(crate) use records::{Life, Made, Phase, Precision, Storage, Way, NONE, NOWHERE};
+pub(crate) use records::{Life, Made, NONE, NOWHERE, Phase, Precision, Storage, Way};

@@ -1,7 +1,7 @@
 //! One step that repeats, written down for a planner.
 
 use super::places::Origin;
-use super::plan::{hash, StepCosts};
+use super::plan::{StepCosts, hash};
 use super::signature::OriginsAt;
 use crate::graph::{Graph, NOWHERE};
 use crate::ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};

@@ -390,9 +390,11 @@ mod tests {
             }
         }
         assert!(!found.is_empty());
-        assert!(found
-            .iter()
-            .all(|&(at, ops, replayed)| at >= 1199 && ops == 600 && replayed == 0));
+        assert!(
+            found
+                .iter()
+                .all(|&(at, ops, replayed)| at >= 1199 && ops == 600 && replayed == 0)
+        );
     }
 
     #[test]

@@ -56,21 +56,33 @@ impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             PoolError::Alignment { alignment } => {
-                write!(f, "alignment {alignment} is no power of two; take one, for example 64 or 512")
+                write!(
+                    f,
+                    "alignment {alignment} is no power of two; take one, for example 64 or 512"
+                )
             }
-            PoolError::Capacity { capacity, alignment } if capacity < alignment => write!(
+            PoolError::Capacity {
+                capacity,
+                alignment,
+            } if capacity < alignment => write!(
                 f,
                 "an arena of {capacity} bytes does not hold one block of its alignment, {alignment} bytes; enlarge it"
             ),
             PoolError::Capacity { capacity, .. } => {
-                write!(f, "an arena of {capacity} bytes is beyond 2^63 - 1; make it smaller")
+                write!(
+                    f,
+                    "an arena of {capacity} bytes is beyond 2^63 - 1; make it smaller"
+                )
             }
             PoolError::Outside { address, capacity } => write!(
                 f,
                 "address {address:#x} is not of this arena, which ends at {capacity:#x}; free it where it was allocated"
             ),
             PoolError::Misaligned { address, alignment } => {
-                write!(f, "address {address:#x} is no multiple of the alignment, {alignment}")
+                write!(
+                    f,
+                    "address {address:#x} is no multiple of the alignment, {alignment}"
+                )
             }
             PoolError::Free { address } => write!(
                 f,

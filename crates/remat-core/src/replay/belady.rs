@@ -8,7 +8,7 @@
 use super::goal::{Attempt, EarlyEviction, InputOrder};
 use super::memory_need::MemoryNeeds;
 use super::missing::Missing;
-use super::rerun::{rerun, Blocks, Rerun};
+use super::rerun::{Blocks, Rerun, rerun};
 use crate::ids::{OpId, TensorId};
 use crate::transaction::{State, Stop};
 

@@ -3,7 +3,7 @@
 
 use super::goal::{Attempt, EarlyEviction, Hold, InputOrder, Order, Strategy};
 use super::memory_need::MemoryNeeds;
-use super::rerun::{rerun, Blocks, Rerun};
+use super::rerun::{Blocks, Rerun, rerun};
 use crate::graph::Graph;
 use crate::ids::{OpId, TensorId};
 use crate::transaction::{State, Stop};

@@ -82,9 +82,5 @@ impl MemoryNeeds {
 /// The op that must run for a tensor that is not there.
 fn missing_source(graph: &Graph, tensor: TensorId) -> Option<OpId> {
     let tensor = &graph[tensor];
-    if tensor.defined {
-        None
-    } else {
-        tensor.op
-    }
+    if tensor.defined { None } else { tensor.op }
 }

@@ -4,7 +4,7 @@ use super::belady::Belady;
 use super::dtr::Dtr;
 use super::goal::{Attempt, Goal, Hold, Order, Strategy};
 use super::memory_need::MemoryNeeds;
-use super::refusal::{error, Excess};
+use super::refusal::{Excess, error};
 use super::sethi_ullman::SethiUllman;
 use crate::arena::Sides;
 use crate::config::{Config, ReplayOrder, ThrashLimit};

@@ -5,7 +5,7 @@
 use super::dtr::DTR;
 use super::goal::{EarlyEviction, Goal, Hold, InputOrder, Order, Strategy};
 use super::planner::Planner;
-use super::refusal::{error, needed, Excess};
+use super::refusal::{Excess, error, needed};
 use crate::config::ReplayOrder;
 use crate::error::Error;
 use crate::op::Step;

@@ -7,7 +7,7 @@
 use super::goal::{Attempt, EarlyEviction, InputOrder};
 use super::memory_need::MemoryNeeds;
 use super::missing::Missing;
-use super::rerun::{rerun, Blocks, Rerun};
+use super::rerun::{Blocks, Rerun, rerun};
 use crate::graph::{Graph, Made};
 use crate::ids::{OpId, StorageId, TensorId};
 use crate::transaction::{State, Stop};

@@ -6,7 +6,7 @@
 use super::state::State;
 use crate::config::Dealloc;
 use crate::eviction::Change;
-use crate::graph::{Phase, NONE};
+use crate::graph::{NONE, Phase};
 use crate::ids::{OpId, StorageId};
 
 impl State {

@@ -6,7 +6,7 @@
 
 use super::state::State;
 use crate::eviction::{Announced, Change};
-use crate::graph::{Life, Made, Phase, NONE};
+use crate::graph::{Life, Made, NONE, Phase};
 use crate::ids::{OpId, StorageId, TensorId};
 
 impl State {

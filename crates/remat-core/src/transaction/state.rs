@@ -1,15 +1,15 @@
 //! All that the engine knows.
 
 use super::accounts::Accounts;
+use crate::StorageId;
 use crate::arena::{Arenas, Demand};
 use crate::config::{Config, Dealloc, Lineage};
 use crate::counters::{Counters, Refused};
 use crate::eviction::{Eviction, Reference};
-use crate::graph::{Collection, Graph, Phase, NONE};
+use crate::graph::{Collection, Graph, NONE, Phase};
 use crate::ids::{Bytes, OpId, TensorId};
 use crate::journal::Journal;
 use crate::op::Step;
-use crate::StorageId;
 use std::fmt;
 
 /// Why a plan stops.
@@ -128,7 +128,16 @@ impl State {
                 f,
                 "storage {id} {}@{} resident {} pinned {} kept {} locks {} refs {} live {} access {} cost {} \
                  set {set:?}",
-                s.bytes, s.device, s.resident, s.pinned, s.kept, s.locks, s.refs, s.live_views, s.last_access, s.cost
+                s.bytes,
+                s.device,
+                s.resident,
+                s.pinned,
+                s.kept,
+                s.locks,
+                s.refs,
+                s.live_views,
+                s.last_access,
+                s.cost
             )?;
         }
         for (id, t) in graph.tensors.iter().enumerate().filter(|(_, t)| t.used) {

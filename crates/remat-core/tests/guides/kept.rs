@@ -1,7 +1,7 @@
 //! Results that a plan keeps after the program let go of them.
 
-use super::program::{fresh, guide, Program, DEVICE, LAYERS};
 use super::TIGHT;
+use super::program::{DEVICE, LAYERS, Program, fresh, guide};
 use remat_core::*;
 
 /// A step in which a value is read once and let go of. Its reader is read again after the layers.

@@ -3,7 +3,7 @@
 mod kept;
 mod program;
 
-use program::{fresh, guide, Program, DEVICE, LAYERS};
+use program::{DEVICE, LAYERS, Program, fresh, guide};
 use remat_core::*;
 
 /// Half of what the layers take.

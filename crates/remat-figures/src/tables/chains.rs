@@ -3,7 +3,7 @@
 
 use crate::csv::Csv;
 use crate::figure::Figure;
-use remat_plan::chain::{overhead, Chain, Growth, Point, Strategy, PARTS};
+use remat_plan::chain::{Chain, Growth, PARTS, Point, Strategy, overhead};
 
 /// A chain and its curves.
 pub struct Planned<'a> {

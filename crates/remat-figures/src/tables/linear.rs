@@ -4,8 +4,8 @@
 use crate::csv::Csv;
 use crate::figure::Figure;
 use remat_sim::linear::{self, Held, Picture};
-use remat_sim::theorems::{Case, Networks, GIVE_UP, THEOREM};
-use remat_sim::{checkpointing, Outcome};
+use remat_sim::theorems::{Case, GIVE_UP, Networks, THEOREM};
+use remat_sim::{Outcome, checkpointing};
 
 /// Ops by policy at the theorem's budget, and by budget under the theorem's policy: of the outcomes of all
 /// [cases](Networks::cases).

@@ -3,7 +3,7 @@
 use crate::csv::Csv;
 use crate::figure::Figure;
 use remat_sim::adversary::Forced;
-use remat_sim::theorems::{Duel, BUDGET, MANY};
+use remat_sim::theorems::{BUDGET, Duel, MANY};
 
 /// The figure of all duels and what came of them.
 pub fn figure(fought: &[(Duel, Forced)]) -> Figure {

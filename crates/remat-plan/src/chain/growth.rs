@@ -1,8 +1,8 @@
 //! Planning time against the length of the chain (Rotor, figure 5), on synthetic chains.
 
 use super::{
-    everything, plan, Chain, ChainError, Description, PlanError, Progress, Resolution, Stage,
-    Strategy,
+    Chain, ChainError, Description, PlanError, Progress, Resolution, Stage, Strategy, everything,
+    plan,
 };
 use std::time::Instant;
 

@@ -40,7 +40,7 @@ mod recurrences;
 mod tables;
 mod verify;
 
-pub use growth::{Growth, Stop, Timing, PARTS};
+pub use growth::{Growth, PARTS, Stop, Timing};
 pub use liveness::{needed_later, peak_of_run};
 pub use model::chain::{Chain, Description, Stage};
 pub use model::error::{ChainError, Fault, PlanError};
@@ -48,5 +48,5 @@ pub use model::progress::Progress;
 pub use model::sequence::{Action, Op, Plan};
 pub use model::strategy::{Resolution, Strategy};
 pub use octaves::{best_curve, everything};
-pub use planner::{curve, overhead, plan, Point};
-pub use verify::{verify, Verified};
+pub use planner::{Point, curve, overhead, plan};
+pub use verify::{Verified, verify};

@@ -2,7 +2,7 @@
 //! and so on.
 
 use super::planner::undominated;
-use super::{curve, plan, Chain, PlanError, Point, Progress, Resolution, Strategy};
+use super::{Chain, PlanError, Point, Progress, Resolution, Strategy, curve, plan};
 use std::ops::ControlFlow;
 
 /// Bytes of a step that keeps everything.

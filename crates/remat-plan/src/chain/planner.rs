@@ -2,7 +2,7 @@
 
 use crate::chain::baselines::candidates;
 use crate::chain::model::chain::Chain;
-use crate::chain::model::cost::{cost_of, Cost};
+use crate::chain::model::cost::{Cost, cost_of};
 use crate::chain::model::error::PlanError;
 use crate::chain::model::progress::Progress;
 use crate::chain::model::sequence::Plan;

@@ -22,7 +22,7 @@ mod graph;
 mod search;
 mod verify;
 
-pub use crate::flow::min_cut::{min_cut, min_cut_nearest_source, MinCut, NoMinCut};
+pub use crate::flow::min_cut::{MinCut, NoMinCut, min_cut, min_cut_nearest_source};
 pub use crate::flow::network::{Capacity, Edge, Network};
 pub use error::{CutError, GraphError};
 pub use graph::ban::Ban;
@@ -31,7 +31,7 @@ pub use graph::description::{Description, FusionRules, Node, Quantity};
 pub use graph::joint_graph::JointGraph;
 pub use search::budget::{Budgets, FrontierPlan, Planned, Tradeoff};
 pub use search::frontier_search::Progress;
-pub use search::groups::{between_groups, Handover};
-pub use search::partition::{partition, Cut};
+pub use search::groups::{Handover, between_groups};
+pub use search::partition::{Cut, partition};
 pub use verify::claim::{Claim, Fault, Verified};
 pub use verify::verifier::verify;

@@ -57,14 +57,14 @@ mod timeline;
 mod verify;
 
 pub use learned::{
-    ArenaInUse, Learned, PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION,
+    ArenaInUse, Learned, PLANNED_STEPS_VERSION, PlannedStep, PlannedSteps, PlannedStepsError,
     UNRECORDED_PART,
 };
 pub use model::error::StepError;
 pub use model::step::Step;
 pub use model::writer::Kept;
-pub use placement::{place, Addresses};
-pub use plan::step_plan::{Action, StepPlan, PLAN_VERSION};
+pub use placement::{Addresses, place};
+pub use plan::step_plan::{Action, PLAN_VERSION, StepPlan};
 pub use search::planner::{Planner, Search};
 pub use search::rounds::Progress;
 pub use verify::fault::{Fault, Reason, Undefined, Verified};

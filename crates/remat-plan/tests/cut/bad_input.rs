@@ -1,8 +1,8 @@
 //! Refusals of graphs that cannot be planned; they name the nodes.
 
 use crate::small_truths::graph;
-use remat_plan::cut::{partition, JointGraph, Wishes};
-use serde_json::{json, Value};
+use remat_plan::cut::{JointGraph, Wishes, partition};
+use serde_json::{Value, json};
 
 fn good() -> Value {
     let net = graph(
@@ -194,21 +194,27 @@ fn wishes_name_nodes_and_random_ones_stay_banned() {
     let graph: JointGraph = graph.to_string().parse().unwrap();
     let told = |wishes: Wishes| partition(&graph, &wishes).unwrap_err().to_string();
     let names = |name: &str| vec![name.to_owned()];
-    assert!(told(Wishes {
-        ban: names("q"),
-        ..Wishes::default()
-    })
-    .contains("ban names \"q\""));
-    assert!(told(Wishes {
-        allow: names("q"),
-        ..Wishes::default()
-    })
-    .contains("allow names \"q\""));
-    assert!(told(Wishes {
-        allow: names("a"),
-        ..Wishes::default()
-    })
-    .contains("\"a\" cannot be recomputed"));
+    assert!(
+        told(Wishes {
+            ban: names("q"),
+            ..Wishes::default()
+        })
+        .contains("ban names \"q\"")
+    );
+    assert!(
+        told(Wishes {
+            allow: names("q"),
+            ..Wishes::default()
+        })
+        .contains("allow names \"q\"")
+    );
+    assert!(
+        told(Wishes {
+            allow: names("a"),
+            ..Wishes::default()
+        })
+        .contains("\"a\" cannot be recomputed")
+    );
 }
 
 #[test]

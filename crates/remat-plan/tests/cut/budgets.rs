@@ -3,7 +3,7 @@
 use crate::random_graphs::joint_graphs;
 use proptest::prelude::*;
 use remat_plan::cut::{
-    partition, verify, Budgets, Claim, CutError, Description, JointGraph, Verified, Wishes,
+    Budgets, Claim, CutError, Description, JointGraph, Verified, Wishes, partition, verify,
 };
 use serde::Serialize;
 use std::ops::ControlFlow;

@@ -4,7 +4,7 @@ use crate::random_graphs::joint_graphs;
 use crate::small_truths::graph;
 use proptest::prelude::*;
 use remat_plan::cut::{
-    partition, verify, Ban, Claim, CutError, Description, FusionRules, JointGraph, Node, Wishes,
+    Ban, Claim, CutError, Description, FusionRules, JointGraph, Node, Wishes, partition, verify,
 };
 use std::collections::{BTreeMap, BTreeSet};
 

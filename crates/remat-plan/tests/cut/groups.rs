@@ -1,7 +1,7 @@
 //! Recomputing between fusion groups (section 3.7 of the paper).
 
 use crate::small_truths::graph;
-use remat_plan::cut::{between_groups, Description, Handover, JointGraph, Quantity};
+use remat_plan::cut::{Description, Handover, JointGraph, Quantity, between_groups};
 
 /// Nodes of the forward pass in groups: `names` of each.
 fn grouped(mut graph: Description, groups: &[&str]) -> Description {

@@ -5,11 +5,11 @@
 //! pass runs, and before which op what is recomputed; from these follows what kernels write, and what is there in
 //! each slot. Views and ops of several results are left out.
 
-use crate::by_definition::{whole, Meaning};
+use crate::by_definition::{Meaning, whole};
 use crate::random_graphs::joint_graphs;
 use good_lp::{
-    constraint, variable, Expression, ProblemVariables, ResolutionError, Solution, SolverModel,
-    Variable,
+    Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable, constraint,
+    variable,
 };
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;

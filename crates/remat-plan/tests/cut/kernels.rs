@@ -1,7 +1,7 @@
 //! Values that kernels never write: they take no memory, and hold the values that they are computed from.
 
 use crate::small_truths::graph;
-use remat_plan::cut::{partition, verify, Claim, Description, JointGraph, Node, Quantity, Wishes};
+use remat_plan::cut::{Claim, Description, JointGraph, Node, Quantity, Wishes, partition, verify};
 
 /// The peak of the minimum cut, on which planner and verifier agree.
 fn peak(description: &Description) -> u64 {

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use remat_plan::cut::Capacity::{Finite, Infinite};
-use remat_plan::cut::{min_cut, min_cut_nearest_source, Capacity, Network, NoMinCut};
+use remat_plan::cut::{Capacity, Network, NoMinCut, min_cut, min_cut_nearest_source};
 
 /// Vertices besides, and edges.
 type Drawing = (u32, Vec<(u32, u32, Capacity)>);

@@ -3,7 +3,7 @@
 use crate::by_definition::Meaning;
 use crate::random_graphs::joint_graphs;
 use proptest::prelude::*;
-use remat_plan::cut::{partition, Cut, CutError, Description, JointGraph, Nearest, Wishes};
+use remat_plan::cut::{Cut, CutError, Description, JointGraph, Nearest, Wishes, partition};
 use std::collections::BTreeSet;
 
 fn cut(graph: &Description, nearest: Nearest) -> Result<Cut, CutError> {

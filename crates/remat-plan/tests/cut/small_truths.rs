@@ -1,6 +1,6 @@
 //! The examples of the paper, as joint graphs.
 
-use remat_plan::cut::{partition, Ban, Cut, Description, JointGraph, Node, Wishes};
+use remat_plan::cut::{Ban, Cut, Description, JointGraph, Node, Wishes, partition};
 
 /// Nodes of four bytes that fuse, written `name = op read read`; a name alone is given.
 pub(crate) fn graph(lines: &str, lists: [&str; 4]) -> Description {
@@ -88,9 +88,11 @@ fn gelu_in_primitives_is_recomputed() {
         ["x", "g", "y", "dx"],
     ));
     assert_eq!(cut.saved, ["x"]);
-    assert!(["x2", "x3", "k", "t", "u", "e", "o"]
-        .iter()
-        .all(|&name| cut.recomputed.iter().any(|r| r == name)));
+    assert!(
+        ["x2", "x3", "k", "t", "u", "e", "o"]
+            .iter()
+            .all(|&name| cut.recomputed.iter().any(|r| r == name))
+    );
 }
 
 #[test]

@@ -8,9 +8,9 @@ use remat_core::{
     Recorded, StepCosts, StepMark,
 };
 use remat_plan::step::{
-    verify, Action, Learned, PlannedStep, PlannedSteps, Search, StepError, StepPlan,
+    Action, Learned, PlannedStep, PlannedSteps, Search, StepError, StepPlan, verify,
 };
-use remat_trace::{open, Event, Planning, Replayer};
+use remat_trace::{Event, Planning, Replayer, open};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 

@@ -1,6 +1,6 @@
 //! Ops without records: the records that read their results are forgotten in time.
 
-use super::{at, planned, CASES};
+use super::{CASES, at, planned};
 use remat_core::{GuideAction, Origin, Output, Recorded, Replay, Told};
 use std::collections::{HashMap, HashSet};
 

@@ -1,8 +1,8 @@
 //! Cases of the paper.
 
 use crate::chains::{chain, counterexample, partition, toy};
-use crate::exhaustive::{least, Rules};
-use remat_plan::chain::{plan, verify, Chain, Op, Plan, PlanError, Resolution, Strategy};
+use crate::exhaustive::{Rules, least};
+use remat_plan::chain::{Chain, Op, Plan, PlanError, Resolution, Strategy, plan, verify};
 use std::ops::ControlFlow;
 
 pub(crate) fn planned(

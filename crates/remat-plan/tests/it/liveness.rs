@@ -5,7 +5,7 @@ use crate::known::planned;
 use crate::random::chains;
 use proptest::prelude::*;
 use remat_plan::chain::{
-    needed_later, peak_of_run, verify, Action, Chain, Op, Resolution, Strategy as Kind,
+    Action, Chain, Op, Resolution, Strategy as Kind, needed_later, peak_of_run, verify,
 };
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
 //! Properties of all plans, on random chains.
 
-use crate::chains::{beyond, chain, Beyond, Row};
-use crate::exhaustive::{least, Rules};
+use crate::chains::{Beyond, Row, beyond, chain};
+use crate::exhaustive::{Rules, least};
 use crate::known::planned;
 use proptest::prelude::*;
-use remat_plan::chain::{curve, verify, Chain, PlanError, Resolution, Strategy as Kind};
+use remat_plan::chain::{Chain, PlanError, Resolution, Strategy as Kind, curve, verify};
 use std::ops::ControlFlow;
 
 /// Chains with whole times, sizes up to `largest`.

@@ -1,8 +1,8 @@
 //! A chain as long as those of real networks, no two of its sizes alike.
 
-use crate::chains::{chain, Row};
+use crate::chains::{Row, chain};
 use crate::known::planned;
-use remat_plan::chain::{verify, Chain, Plan, Resolution, Strategy};
+use remat_plan::chain::{Chain, Plan, Resolution, Strategy, verify};
 
 /// 60 stages of four widths, times and sizes up to a quarter more or less.
 fn residual() -> Chain {

@@ -4,9 +4,9 @@ use crate::recordings::{claimed, counts, recordings};
 use proptest::prelude::*;
 use remat_core::Bytes;
 use remat_plan::step::{
-    place, verify, Action, Addresses, Fault, Planner, Reason, Search, Step, StepPlan,
+    Action, Addresses, Fault, Planner, Reason, Search, Step, StepPlan, place, verify,
 };
-use remat_trace::{open, Event, TraceOutput, TraceOutputKind};
+use remat_trace::{Event, TraceOutput, TraceOutputKind, open};
 use std::ops::ControlFlow;
 
 /// Traces, and percentages of their peaks.

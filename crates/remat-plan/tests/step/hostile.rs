@@ -2,7 +2,7 @@
 
 use crate::recordings::{claimed, counts, recordings, unclaimed};
 use proptest::prelude::*;
-use remat_plan::step::{verify, Action, Addresses, StepPlan};
+use remat_plan::step::{Action, Addresses, StepPlan, verify};
 use remat_trace::{Event, TraceOutput, TraceOutputKind};
 
 /// A step about one of so many ops or storages, or about any number.

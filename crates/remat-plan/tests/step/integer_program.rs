@@ -11,8 +11,8 @@ use crate::recordings::{constant, fresh, op, release};
 use crate::sets_of_runs::Frontier;
 use crate::shortest_path::best_order;
 use good_lp::{
-    constraint, variable, Constraint, Expression, ProblemVariables, ResolutionError, Solution,
-    SolverModel, Variable,
+    Constraint, Expression, ProblemVariables, ResolutionError, Solution, SolverModel, Variable,
+    constraint, variable,
 };
 use proptest::prelude::*;
 use remat_core::Bytes;

@@ -49,7 +49,7 @@ fn thrifty(events: &[Event]) -> Vec<Action> {
             Event::Release { tensor } => {
                 *references.get_mut(tensor).unwrap() -= 1;
                 let storage = storage_of[tensor];
-                let mut held = references.iter().filter(|(_, &count)| count > 0);
+                let mut held = references.iter().filter(|&(_, &count)| count > 0);
                 if pinned.contains(&storage) && !held.any(|(held, _)| storage_of[held] == storage) {
                     last[storage] = last[storage].map(|_| ops - 1);
                 }
@@ -69,7 +69,7 @@ fn thrifty(events: &[Event]) -> Vec<Action> {
             Event::Mark { .. } | Event::Plan(_) => {}
         }
     }
-    for (tensor, _) in references.iter().filter(|(_, &count)| count > 0) {
+    for (tensor, _) in references.iter().filter(|&(_, &count)| count > 0) {
         last[storage_of[tensor]] = None;
     }
     let mut steps = Vec::new();

@@ -1,10 +1,10 @@
 //! Plans of random steps of some dozens of ops, within budgets from what the largest op takes to the step's peak.
 
 use crate::numbered::{Made, Numbered};
-use crate::random_steps::{check, steps, Trait, RECORDED};
+use crate::random_steps::{RECORDED, Trait, check, steps};
 use proptest::prelude::*;
 use remat_core::Bytes;
-use remat_plan::step::{verify, Action, Planner, Progress, Search, Step, StepError, StepPlan};
+use remat_plan::step::{Action, Planner, Progress, Search, Step, StepError, StepPlan, verify};
 use remat_trace::{Event, Rerun};
 use std::cell::Cell;
 use std::ops::ControlFlow;

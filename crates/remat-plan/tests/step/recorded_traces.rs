@@ -1,8 +1,8 @@
 //! Plans of recorded training steps.
 
 use remat_core::Bytes;
-use remat_plan::step::{verify, Planner, Search, Step, StepError};
-use remat_trace::{open, Event};
+use remat_plan::step::{Planner, Search, Step, StepError, verify};
+use remat_trace::{Event, open};
 use std::ops::ControlFlow;
 
 /// For each trace and percentage of its peak, how much more time the plan takes than the bound, in parts of 10,000.

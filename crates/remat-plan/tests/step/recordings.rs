@@ -1,7 +1,7 @@
 //! Small recordings, drawn and by hand, and plans of them.
 
 use proptest::prelude::*;
-use remat_plan::step::{verify, Action, Fault, StepPlan, Verified, PLAN_VERSION};
+use remat_plan::step::{Action, Fault, PLAN_VERSION, StepPlan, Verified, verify};
 use remat_trace::{Event, TraceOutput, TraceOutputKind};
 
 pub(crate) fn constant(tensor: u64, bytes: u64) -> Event {

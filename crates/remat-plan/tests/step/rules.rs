@@ -1,7 +1,7 @@
 //! Each rule of a valid plan, kept and broken.
 
-use crate::recordings::{claimed, constant, fresh, op, release, unclaimed, IN_PLACE, VIEW};
-use remat_plan::step::{verify, Action, Fault, Verified};
+use crate::recordings::{IN_PLACE, VIEW, claimed, constant, fresh, op, release, unclaimed};
+use remat_plan::step::{Action, Fault, Verified, verify};
 use remat_trace::Event;
 
 fn steps(text: &str) -> Vec<Action> {
@@ -110,7 +110,9 @@ fn only_what_is_there_is_dropped_and_constants_stay() {
     let of = |text: &str| refused(&chain(), text);
     assert!(of(r#"[["run",0],["free",0]]"#).ends_with("storage 0 is a constant, which stays"));
     assert!(of(r#"[["run",0],["free",1]]"#).ends_with("storage 1 is not in memory"));
-    assert!(of(r#"[["run",0],["run",1],["free",1],["free",1]]"#).contains("step 3 ([\"free\", 1])"));
+    assert!(
+        of(r#"[["run",0],["run",1],["free",1],["free",1]]"#).contains("step 3 ([\"free\", 1])")
+    );
     assert!(of(r#"[["free",4294967295]]"#).ends_with("the recording has 3 storages, from 0"));
 }
 
@@ -210,11 +212,13 @@ fn a_run_again_in_place_needs_an_old_block_and_no_new_one() {
         refused(&events, r#"[["run",0],["run",1],["run",1,"in place"]]"#)
             .ends_with("the op writes nothing in place")
     );
-    assert!(refused(
-        &events,
-        r#"[["run",0],["run",1],["run",2],["run",1],["run",2,"in place"]]"#
-    )
-    .ends_with("storage 2 is in memory already, and needs no other block"));
+    assert!(
+        refused(
+            &events,
+            r#"[["run",0],["run",1],["run",2],["run",1],["run",2,"in place"]]"#
+        )
+        .ends_with("storage 2 is in memory already, and needs no other block")
+    );
     assert!(
         refused(&events, r#"[["run",0],["run",1],["run",2],["run",2]]"#)
             .ends_with("the op reads storage 1, which is not in memory")
@@ -226,8 +230,10 @@ fn a_constant_that_was_written_into_is_gone() {
     let events = [constant(0, 10), op(&[0], &[(1, IN_PLACE)], 3), release(0)];
     assert_eq!(valid(&events, r#"[["run",0],["run",1]]"#).peak_bytes, 10);
     assert!(refused(&events, r#"[["run",0],["run",1],["free",0]]"#).ends_with("not in memory"));
-    assert!(refused(&events, r#"[["run",0],["run",1],["run",1]]"#)
-        .ends_with("reads storage 0, which is not in memory"));
+    assert!(
+        refused(&events, r#"[["run",0],["run",1],["run",1]]"#)
+            .ends_with("reads storage 0, which is not in memory")
+    );
 }
 
 /// A result that is pinned between two ops.
@@ -249,11 +255,13 @@ fn a_pinned_storage_goes_once_the_recording_refers_to_it_no_more() {
         r#"[["run",0],["run",1],["run",2],["free",1],["run",3]]"#,
     );
     events.swap(4, 5);
-    assert!(refused(
-        &events,
-        r#"[["run",0],["run",1],["run",2],["free",1],["run",3]]"#
-    )
-    .ends_with("storage 1 is pinned and must stay"));
+    assert!(
+        refused(
+            &events,
+            r#"[["run",0],["run",1],["run",2],["free",1],["run",3]]"#
+        )
+        .ends_with("storage 1 is pinned and must stay")
+    );
 }
 
 #[test]
@@ -310,11 +318,13 @@ fn a_run_again_does_not_write_into_a_pinned_storage() {
     ]);
     let begin = r#"[["run",0],["run",1],["run",2],["run",3],["free",2],["run",1],["run",4]"#;
     valid(&events, &format!(r#"{begin},["run",5]]"#));
-    assert!(refused(
-        &events,
-        &format!(r#"{begin},["run",2,"in place"],["run",5]]"#)
-    )
-    .ends_with("storage 1 is pinned and must stay"));
+    assert!(
+        refused(
+            &events,
+            &format!(r#"{begin},["run",2,"in place"],["run",5]]"#)
+        )
+        .ends_with("storage 1 is pinned and must stay")
+    );
 }
 
 /// Two results of which one is a view, read outside ops, both after the last reader.

@@ -7,7 +7,7 @@
 
 use crate::numbered::{Made, Numbered, Slot};
 use crate::recordings::unclaimed;
-use remat_plan::step::{verify, Action, Fault};
+use remat_plan::step::{Action, Fault, verify};
 use remat_trace::Event;
 
 /// The most bytes and the runs again of each schedule that is valid, in nanoseconds, those that others beat left out.

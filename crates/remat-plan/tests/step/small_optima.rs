@@ -5,13 +5,13 @@
 //! at which the first changes, and a byte below its smallest.
 
 use crate::numbered::Numbered;
-use crate::random_steps::{check, steps, Trait, RECORDED};
+use crate::random_steps::{RECORDED, Trait, check, steps};
 use crate::recordings::claimed;
 use crate::sets_of_runs::Frontier;
 use crate::shortest_path::best_order;
 use proptest::prelude::*;
 use remat_core::Bytes;
-use remat_plan::step::{verify, Planner, Search, Step, StepError, StepPlan};
+use remat_plan::step::{Planner, Search, Step, StepError, StepPlan, verify};
 use remat_trace::Event;
 use std::cell::RefCell;
 use std::ops::ControlFlow;

@@ -1,8 +1,8 @@
 //! Plans that can be checked by hand.
 
-use crate::recordings::{constant, fresh, op, release, IN_PLACE, VIEW};
+use crate::recordings::{IN_PLACE, VIEW, constant, fresh, op, release};
 use remat_core::Bytes;
-use remat_plan::step::{verify, Action, Kept, Planner, Search, Step, StepError, StepPlan};
+use remat_plan::step::{Action, Kept, Planner, Search, Step, StepError, StepPlan, verify};
 use remat_trace::{Event, TraceOutputKind};
 use std::ops::ControlFlow;
 

@@ -5,8 +5,8 @@
 //! settings that are cheap to read. For the rest, Python says when a function was called that changes them.
 
 use std::hint::black_box;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 

@@ -33,11 +33,7 @@ pub enum GradMode {
 impl GradMode {
     /// The mode, from Python's boolean.
     pub fn of(on: bool) -> GradMode {
-        if on {
-            GradMode::On
-        } else {
-            GradMode::Off
-        }
+        if on { GradMode::On } else { GradMode::Off }
     }
 }
 

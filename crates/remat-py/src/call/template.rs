@@ -10,7 +10,7 @@ use crate::ffi::caught::Exception;
 use crate::ffi::dispatcher::{Op, Torch};
 use crate::ffi::owned::{Owned, OwnedStack};
 use crate::ffi::shell::{self, Shell, Wrapper};
-use crate::ffi::watch::{is_sole, Strong};
+use crate::ffi::watch::{Strong, is_sole};
 
 /// A call that came to the fallback.
 #[derive(Clone, Copy)]

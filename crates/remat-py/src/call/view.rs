@@ -1,8 +1,8 @@
 //! Arguments with every tensor replaced by a description of its view, so that they keep no tensor alive.
 
+use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
-use pyo3::IntoPyObjectExt;
 
 use crate::ffi::gil::Object;
 

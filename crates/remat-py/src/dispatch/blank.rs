@@ -17,7 +17,7 @@ use crate::call::func::Func;
 use crate::call::invocation::Invocation;
 use crate::call::random::RandomState;
 use crate::call::record::{Context, Record};
-use crate::call::view::{View, BLANK};
+use crate::call::view::{BLANK, View};
 use crate::ffi::gil::Attach;
 use crate::tracking::buffers::Buffer;
 use crate::tracking::live::LiveId;

@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use pyo3::prelude::*;
 
 use super::raising::raise_by;
-use super::thread::{include_native, THREAD};
+use super::thread::{THREAD, include_native};
 use crate::call::template::Dispatched;
-use crate::ffi::boxed::{find_items, words, Stack, Value};
+use crate::ffi::boxed::{Stack, Value, find_items, words};
 use crate::ffi::dispatcher::{self, Op, Torch};
 
 /// A capture of the ops that the probe calls.

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use remat_core::{Bytes, Cost, Error, Finished, Output, TensorId};
 
 use super::costs::Completed;
-use super::op::{sizes_of, Announced, Prepared, Ran};
+use super::op::{Announced, Prepared, Ran, sizes_of};
 use super::sizes::Parts;
 use super::state::State;
 use crate::call::arguments::Registry;

@@ -1,7 +1,7 @@
 //! Forms of calls whose ops need no Python. Short lists lie within them, so that a call reads few lines of memory.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use remat_core::Output;
 use smallvec::SmallVec;
@@ -10,9 +10,9 @@ use crate::call::arguments::Walk;
 use crate::call::form::Form;
 use crate::call::func::Func;
 use crate::call::record::GradMode;
-use crate::call::signature::{is_due, Signature};
+use crate::call::signature::{Signature, is_due};
 use crate::call::stacked::{Arity, Place};
-use crate::call::view::{Arg, Number, BLANK};
+use crate::call::view::{Arg, BLANK, Number};
 
 /// The call that is on its way through Python, and may make its form known.
 pub(super) struct Candidate {

@@ -7,7 +7,7 @@ use super::forms::Known;
 use super::running::Inputs;
 use super::state::State;
 use crate::call::arguments::{Class, Registry, Resolved};
-use crate::call::stacked::{keeps_tensors, Stacked};
+use crate::call::stacked::{Stacked, keeps_tensors};
 use crate::ffi::boxed::{Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;

@@ -13,15 +13,15 @@ use smallvec::SmallVec;
 
 use super::buffers::{Fresh, FreshStorage};
 use super::forms::Known;
-use super::op::{sizes_of, Announced, Prepared, Ran};
-use super::running::{form_number, Begun, Inputs, Running};
+use super::op::{Announced, Prepared, Ran, sizes_of};
+use super::running::{Begun, Inputs, Running, form_number};
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::global_state::StateNumber;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::stacked::Stacked;
 use crate::call::template::Dispatched;
-use crate::ffi::boxed::{storage_bytes, Item, Value};
+use crate::ffi::boxed::{Item, Value, storage_bytes};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;

@@ -9,13 +9,13 @@ use remat_core::{Bytes, Output};
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::forms::{is_zero, Candidate, FormCost, Known, Roles};
+use super::forms::{Candidate, FormCost, Known, Roles, is_zero};
 use super::op::{Announced, Prepared};
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::form::Form;
 use crate::call::func::{Func, Kind};
-use crate::call::signature::{Signature, SAMPLES};
+use crate::call::signature::{SAMPLES, Signature};
 use crate::call::view::{Arg, Number};
 use crate::ffi::generator;
 

@@ -5,7 +5,7 @@ use remat_core::Bytes;
 
 use super::state::State;
 use crate::call::invocation::Invocation;
-use crate::call::signature::{is_due, Signature, SAMPLES};
+use crate::call::signature::{SAMPLES, Signature, is_due};
 use crate::ffi::errors::as_torch_raises;
 use crate::ffi::thread::CallClock;
 use crate::tracking::devices::PLACED;

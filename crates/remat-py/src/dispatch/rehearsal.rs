@@ -6,7 +6,7 @@ use std::rc::Rc;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use super::capture::{captured, Capture, Watcher};
+use super::capture::{Capture, Watcher, captured};
 use crate::call::stacked::{Arity, Stacked};
 use crate::call::template::{Differing, Dispatched, Template};
 use crate::call::view::Number;
@@ -15,7 +15,7 @@ use crate::ffi::dispatcher::{Op, Torch};
 use crate::ffi::gil::Gil;
 use crate::ffi::owned::{self, Owned};
 use crate::ffi::shell::{self, Makers};
-use crate::ffi::watch::{is_probed, Strong};
+use crate::ffi::watch::{Strong, is_probed};
 
 fn refused(reason: &str) -> PyErr {
     PyRuntimeError::new_err(reason.to_owned())

@@ -9,14 +9,14 @@ use super::op::{Announced, Prepared, Ran};
 use super::placed::repeatable;
 use super::state::{Outcome, State};
 use super::stats::Unseen;
-use crate::call::arguments::{walk, Walk};
+use crate::call::arguments::{Walk, walk};
 use crate::call::form::Form;
 use crate::call::func::Kind;
 use crate::call::invocation::Invocation;
 use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Predicted, Signature};
-use crate::executor::{fresh, Yield};
+use crate::executor::{Yield, fresh};
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::Guard;
@@ -328,7 +328,7 @@ impl State {
                         replay,
                         cost,
                         rng,
-                    })
+                    });
                 }
                 Err(error) => error,
             };

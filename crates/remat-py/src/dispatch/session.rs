@@ -403,7 +403,7 @@ impl Session {
             other => {
                 return Err(PyValueError::new_err(format!(
                     "rooms {other:?}: expected \"taken\" or \"announced\""
-                )))
+                )));
             }
         };
         if let Some(mut held) = self.lock.enter(py) {

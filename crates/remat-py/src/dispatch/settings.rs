@@ -11,7 +11,7 @@ use remat_core::{
     Alignment, Arena, Bytes, Config, Memory, Moves, Partition, Policy, ThrashLimit, UnknownPolicy,
 };
 
-use super::costs::{costs, Costs};
+use super::costs::{Costs, costs};
 use crate::executor::PlanFiles;
 use crate::ffi::arena::{ALIGNMENT, SMALLEST};
 use crate::tracking::devices::Follow;

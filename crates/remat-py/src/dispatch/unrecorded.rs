@@ -17,7 +17,7 @@ use super::state::State;
 use crate::call::arguments::Registry;
 use crate::call::record::GradMode;
 use crate::call::stacked::Stacked;
-use crate::ffi::boxed::{storage_bytes, Value};
+use crate::ffi::boxed::{Value, storage_bytes};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;

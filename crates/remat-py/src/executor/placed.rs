@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use remat_core::{Bytes, Observed, OpId, Placement, StorageId};
 
 use super::state::Executor;
-use crate::ffi::arena::{Arena, Fallback, ALIGNMENT};
+use crate::ffi::arena::{ALIGNMENT, Arena, Fallback};
 use crate::ffi::errors::{budget_error, raised};
 use crate::ffi::layout::{Guard, Impl};
 use crate::tracking::buffers::Buffer;

@@ -4,8 +4,8 @@
 //! of both kinds. Where nodes are owned by a `std::shared_ptr`, Python is asked within backward passes.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;

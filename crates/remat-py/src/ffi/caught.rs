@@ -11,7 +11,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::boxed::Stack;
-use super::dispatcher::{symbol, Kernel, Op};
+use super::dispatcher::{Kernel, Op, symbol};
 
 /// Functions of the C++ runtime and of torch that make a Python error of an exception.
 struct Runtime {
@@ -126,7 +126,7 @@ pub unsafe fn call(
 /// The frame that catches, by the System V ABI and the Itanium C++ ABI's unwinder.
 #[cfg(target_arch = "x86_64")]
 mod frame {
-    use super::{c_void, Kernel, Op, Stack};
+    use super::{Kernel, Op, Stack, c_void};
 
     std::arch::global_asm!(
         // remat_call_caught(kernel, op, keys, stack): kernel(null, op, keys, stack), then null or what it threw.
@@ -157,12 +157,12 @@ mod frame {
         personality = sym personality,
     );
 
-    extern "C-unwind" {
+    unsafe extern "C-unwind" {
         #[link_name = "remat_call_caught"]
         pub fn call(kernel: Kernel, op: *const Op, keys: u64, stack: *mut Stack) -> *mut c_void;
     }
 
-    extern "C" {
+    unsafe extern "C" {
         /// A place in the frame, not a function.
         fn remat_caught();
         fn _Unwind_SetGR(context: *mut c_void, register: i32, value: usize);
@@ -208,7 +208,7 @@ mod frame {
 /// No frame that catches: [`set_up`] refuses, so that nobody calls.
 #[cfg(not(target_arch = "x86_64"))]
 mod frame {
-    use super::{c_void, Kernel, Op, Stack};
+    use super::{Kernel, Op, Stack, c_void};
 
     pub unsafe fn call(_: Kernel, _: *const Op, _: u64, _: *mut Stack) -> *mut c_void {
         std::process::abort()

@@ -4,7 +4,7 @@
 //! Torch's functions are looked up by their C++ names in libraries that are loaded already; nothing is compiled or
 //! linked. The registration lasts as long as the process, but a thread comes here only while it includes the key.
 
-use std::ffi::{c_void, CString};
+use std::ffi::{CString, c_void};
 use std::sync::OnceLock;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -168,8 +168,7 @@ mod names {
     pub const IS_LEAF: &str = "_ZNK2at10TensorBase7is_leafEv";
     pub const WRAP: &str = "_Z16THPVariable_WrapRKN2at10TensorBaseE";
     pub const SINGLETON: &str = "_ZN3c1010Dispatcher13realSingletonEv";
-    pub const REGISTER: &str =
-        "_ZN3c1010Dispatcher16registerFallbackENS_11DispatchKeyENS_14KernelFunctionE\
+    pub const REGISTER: &str = "_ZN3c1010Dispatcher16registerFallbackENS_11DispatchKeyENS_14KernelFunctionE\
         NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
 }
 

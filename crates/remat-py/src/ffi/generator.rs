@@ -3,8 +3,8 @@
 //! The bytes are those of torch's own object. `random_state` of torch internals finds them, and makes of them the state
 //! that torch takes.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use super::boxed::{Boxed, Item, Stack, Tensor, Value};
 use super::caught::{self, Exception};
-use super::dispatcher::{symbol, Op, Torch};
+use super::dispatcher::{Op, Torch, symbol};
 use super::watch::Strong;
 
 /// C++'s memory, in which stacks and the items of lists lie.

@@ -5,15 +5,15 @@
 //! storage and the offset. A shell that an op changed or kept is given up, and with it the form's template.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 
 use super::boxed::{Boxed, Item, Tensor, Value};
 use super::dispatcher::{Op, Torch};
-use super::owned::{item_type, set_items, Owned, OwnedStack};
-use super::watch::{is_sole, Strong};
+use super::owned::{Owned, OwnedStack, item_type, set_items};
+use super::watch::{Strong, is_sole};
 
 /// The ops that make shells.
 pub struct Makers {

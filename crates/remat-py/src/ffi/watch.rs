@@ -12,7 +12,7 @@
 //! before the functions of Python objects. The table is taken from the library, which also tells its size;
 //! `probe_watch` of torch internals tries every function here on storages of its own before first use.
 
-use std::ffi::{c_void, CString};
+use std::ffi::{CString, c_void};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -2,7 +2,7 @@
 
 use remat_core::DeviceId;
 
-use super::blocks::{Block, BlockId, MemoryKind, KINDS};
+use super::blocks::{Block, BlockId, KINDS, MemoryKind};
 use super::event::{Detail, Event};
 
 /// Bytes of each kind at a moment, and the workspace of the op that runs.

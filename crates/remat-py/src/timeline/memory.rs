@@ -4,7 +4,7 @@ use remat_core::{DeviceId, StorageId};
 
 use super::blocks::{LiveId, MemoryKind};
 use super::event::Event;
-use super::places::{Phase, NOWHERE};
+use super::places::{NOWHERE, Phase};
 use super::recorder::Recorder;
 
 impl Recorder {

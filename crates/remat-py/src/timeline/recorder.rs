@@ -7,7 +7,7 @@ use remat_core::{DeviceId, OpId, OpSpec};
 use super::blocks::Blocks;
 use super::event::{Detail, Event, TICK};
 use super::level::sum;
-use super::places::{Phase, PlaceId, Places, Site, NOWHERE};
+use super::places::{NOWHERE, Phase, PlaceId, Places, Site};
 use super::steps::{Line, Steps};
 
 /// A step with more ops, or more events, is cut in parts.

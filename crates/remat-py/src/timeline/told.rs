@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::blocks::KINDS;
 use super::event::{Detail, Event};
 use super::level::Level;
-use super::places::{Cost, Places, Site, PHASES};
+use super::places::{Cost, PHASES, Places, Site};
 use super::recorder::Recorder;
 use super::steps::{Kept, Line, Role};
 

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use super::buffers::{Buffer, Buffers, Scratch};
 use super::held_constants::HeldConstants;
-use super::live::{Contents, Former, Live, LiveId, Watch, UNTOLD};
+use super::live::{Contents, Former, Live, LiveId, UNTOLD, Watch};
 use super::outside::overlap;
 use super::owner::Owner;
 use super::untold::{self, Untold};

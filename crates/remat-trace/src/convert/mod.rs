@@ -20,7 +20,7 @@ mod from_dtr;
 mod lost;
 mod to_dtr;
 
-pub use file::{convert, ConvertError};
+pub use file::{ConvertError, convert};
 pub use from_dtr::FromDtr;
 pub use lost::Lost;
 pub use to_dtr::ToDtr;

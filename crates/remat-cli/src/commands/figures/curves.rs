@@ -1,7 +1,7 @@
 //! Chains planned for all budgets by strategy, and planning timed.
 
 use crate::affordable::{self, LeftOut};
-use crate::failure::{complain, Failure};
+use crate::failure::{Failure, complain};
 use crate::progress;
 use remat_core::Bytes;
 use remat_figures::tables::chains::{Curve, Planned};
@@ -95,7 +95,11 @@ pub(super) fn growths(limit: f64) -> Result<Vec<Growth>, Failure> {
 
 fn told(stop: &Stop, limit: f64) -> String {
     match stop {
-        Stop::Late { stages, could, spent } => format!(
+        Stop::Late {
+            stages,
+            could,
+            spent,
+        } => format!(
             "{stages} could take {could:.1} s more than the {spent:.1} s spent, and the limit is {limit} s; \
              --growth={:.0} would do",
             (2.0 * (spent + could)).ceil()

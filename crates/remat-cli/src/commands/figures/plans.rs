@@ -2,14 +2,14 @@
 
 use crate::commands::plan::step::cheapest::cheapest;
 use crate::commands::plan::step::known::{places, runs_of};
-use crate::failure::{complain, Failure};
+use crate::failure::{Failure, complain};
 use crate::log::{self, Log};
 use crate::plan_file;
 use indicatif::ProgressBar;
 use remat_core::Bytes;
 use remat_figures::runs::THRASH_LIMIT;
 use remat_figures::tables::planned::{Found, Planned, Point};
-use remat_plan::step::{verify, Planner, Search, Step, StepError, StepPlan};
+use remat_plan::step::{Planner, Search, Step, StepError, StepPlan, verify};
 use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::Event;
 use std::fmt::Display;

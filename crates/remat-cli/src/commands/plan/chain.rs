@@ -6,7 +6,7 @@ use crate::arguments::PlanChain;
 use crate::failure::Failure;
 use crate::{plan_file, progress, table};
 use remat_core::Bytes;
-use remat_plan::chain::{plan, Action, Chain, Op, Plan, PlanError, Strategy};
+use remat_plan::chain::{Action, Chain, Op, Plan, PlanError, Strategy, plan};
 use std::io::{self, Write};
 
 pub(crate) fn run(wanted: &PlanChain) -> Result<(), Failure> {

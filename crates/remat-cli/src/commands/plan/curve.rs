@@ -5,7 +5,7 @@ use crate::arguments::PlanChain;
 use crate::failure::Failure;
 use crate::{affordable, progress, table};
 use remat_core::Bytes;
-use remat_plan::chain::{curve, overhead, Chain, PlanError, Point, Strategy};
+use remat_plan::chain::{Chain, PlanError, Point, Strategy, curve, overhead};
 use std::io::{self, Write};
 
 /// Points of a strategy that a table shows.

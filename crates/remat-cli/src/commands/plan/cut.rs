@@ -5,8 +5,8 @@ use crate::failure::Failure;
 use crate::{plan_file, progress, table};
 use remat_core::Bytes;
 use remat_plan::cut::{
-    between_groups, partition, Budgets, Cut, CutError, FrontierPlan, Handover, JointGraph, Nearest,
-    Planned, Tradeoff, Wishes,
+    Budgets, Cut, CutError, FrontierPlan, Handover, JointGraph, Nearest, Planned, Tradeoff, Wishes,
+    between_groups, partition,
 };
 use serde::Serialize;
 use std::io::{self, Write};

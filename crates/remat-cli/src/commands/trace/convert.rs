@@ -1,6 +1,6 @@
 //! `remat trace convert`.
 
-use crate::failure::{complain, Failure};
+use crate::failure::{Failure, complain};
 use crate::progress::Shown;
 use remat_trace::convert::ConvertError;
 use remat_trace::{Format, Header};

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::{plan_file, table};
 use remat_core::Bytes;
-use remat_plan::chain::{overhead, verify, Chain, Op, Verified};
+use remat_plan::chain::{Chain, Op, Verified, overhead, verify};
 use serde::Deserialize;
 use std::io::{self, Write};
 use std::path::Path;

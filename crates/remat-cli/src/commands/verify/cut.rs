@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::{plan_file, table};
 use remat_core::Bytes;
-use remat_plan::cut::{verify, Claim, Verified};
+use remat_plan::cut::{Claim, Verified, verify};
 use std::io::{self, Write};
 use std::path::Path;
 

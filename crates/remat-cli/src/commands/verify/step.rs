@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::{log, plan_file, table};
 use remat_core::Bytes;
-use remat_plan::step::{verify, StepPlan, Verified};
+use remat_plan::step::{StepPlan, Verified, verify};
 use std::io::{self, Write};
 use std::path::Path;
 

@@ -16,4 +16,4 @@ mod size;
 mod table;
 
 pub(crate) use rule::{Evicted, Form, Gaps, Numerator, Price, Reach, Rule, Summed};
-pub use table::{names, Policy, UnknownPolicy};
+pub use table::{Policy, UnknownPolicy, names};

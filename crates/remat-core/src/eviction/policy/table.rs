@@ -3,9 +3,9 @@
 use super::dtr::{self, Factor};
 use super::rule::{Form, Gaps, Price, Rule};
 use super::{coop, dte, e_star, formula, lru, msps, random, size};
+use Factor::{Ablated, Kept};
 use std::fmt;
 use std::str::FromStr;
-use Factor::{Ablated, Kept};
 
 /// An eviction policy: a rule that scores each storage; the smallest score goes first. Its name says which.
 ///

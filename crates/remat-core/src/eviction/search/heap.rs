@@ -106,7 +106,7 @@ impl LazyHeap {
             return;
         }
         let last = entries.len() / PART;
-        self.bound = Some(entries.select_nth_unstable(last).1 .0);
+        self.bound = Some(entries.select_nth_unstable(last).1.0);
         self.first.extend(entries.drain(..=last).map(Reverse));
     }
 }

@@ -4,8 +4,8 @@ use super::heap::LazyHeap;
 use super::horizon::Horizons;
 use super::order::{Ageless, Aging, Candidate, Draw, Entrant, LastAccess, Line, Order};
 use super::scan::scan;
-use crate::eviction::policy::Form;
 use crate::StorageId;
+use crate::eviction::policy::Form;
 
 /// Fewer candidates than this are scanned faster (`cargo run --release -p remat-core --example search`).
 pub(crate) const MANY: usize = 4096;

@@ -3,8 +3,8 @@
 //! and of these the first place.
 
 use super::quotient::quotient;
-use crate::random::mix;
 use crate::StorageId;
+use crate::random::mix;
 use std::cmp::Ordering;
 
 /// Values this close, as a share of the higher, are not told apart by their rounded quotients: more than three times
@@ -26,11 +26,7 @@ pub(crate) struct Candidate {
 impl Candidate {
     /// The size by which its score is divided.
     fn size(&self, by_size: bool) -> u64 {
-        if by_size {
-            self.bytes
-        } else {
-            1
-        }
+        if by_size { self.bytes } else { 1 }
     }
 }
 

@@ -3,9 +3,9 @@
 
 use super::quotient::quotient;
 use super::{Candidate, List};
+use crate::StorageId;
 use crate::eviction::policy::Form;
 use crate::random::mix;
-use crate::StorageId;
 use proptest::prelude::*;
 
 /// The ranges that candidates are drawn from.

@@ -2,10 +2,10 @@
 
 use crate::chain::baselines::{segments, treeverse};
 use crate::chain::model::chain::Chain;
-use crate::chain::model::cost::{cost_of, Cost, Costed};
+use crate::chain::model::cost::{Cost, Costed, cost_of};
 use crate::chain::model::error::PlanError;
 use crate::chain::model::progress::Progress;
-use crate::chain::model::sequence::{segmented, Op};
+use crate::chain::model::sequence::{Op, segmented};
 use crate::chain::model::strategy::Strategy;
 use std::ops::ControlFlow;
 

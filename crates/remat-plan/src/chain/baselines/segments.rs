@@ -56,7 +56,7 @@ pub(crate) fn allowances(chain: &Chain) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chain::model::sequence::{segmented, Op};
+    use crate::chain::model::sequence::{Op, segmented};
 
     #[test]
     fn segments_are_as_those_of_pytorch() {

@@ -2,7 +2,7 @@
 //! they were.
 
 use crate::chain::model::error::PlanError;
-use crate::chain::model::sequence::{Action, Op, LONGEST};
+use crate::chain::model::sequence::{Action, LONGEST, Op};
 
 /// `binomial(c + r, c)`: stages that `c` checkpoints reach when none is computed more than `r` times.
 fn reach(checkpoints: u64, repeats: u64) -> u64 {

@@ -1,7 +1,7 @@
 //! The dynamic programs by strategy.
 
 use crate::chain::model::chain::Chain;
-use crate::chain::model::sequence::{segmented, Op};
+use crate::chain::model::sequence::{Op, segmented};
 use crate::chain::model::sizes::Sizes;
 use crate::chain::model::strategy::Strategy;
 use crate::chain::recurrences::floating::{Floating, Inputs};

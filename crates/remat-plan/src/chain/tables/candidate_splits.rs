@@ -121,9 +121,5 @@ fn lowered(times: &Line, time: f32, first: &Line, second: &Line) -> Line {
 /// The lower of two times; unlike `f32::min` one instruction, as there are no NaNs.
 #[inline]
 fn lower(a: f32, b: f32) -> f32 {
-    if b < a {
-        b
-    } else {
-        a
-    }
+    if b < a { b } else { a }
 }

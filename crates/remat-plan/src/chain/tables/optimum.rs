@@ -1,7 +1,7 @@
 //! The optimum of a class of plans: tables filled, plans read off them and counted in bytes.
 
 use crate::chain::model::chain::Chain;
-use crate::chain::model::cost::{cost_of, Cost, Costed};
+use crate::chain::model::cost::{Cost, Costed, cost_of};
 use crate::chain::model::error::PlanError;
 use crate::chain::model::progress::{Pace, Progress};
 use crate::chain::model::sequence::Op;
@@ -12,7 +12,7 @@ use crate::chain::recurrences::recurrence::Recurrence;
 use crate::chain::tables::exact::Exact;
 use crate::chain::tables::slots::Slots;
 use crate::chain::tables::smallest::Smallest;
-use crate::chain::tables::table::{sequence, Table};
+use crate::chain::tables::table::{Table, sequence};
 
 /// Bytes that tables may take.
 const TABLE_BYTES: u64 = 4 << 30;

@@ -17,7 +17,7 @@
 use crate::chain::model::error::PlanError;
 use crate::chain::model::progress::Pace;
 use crate::chain::recurrences::recurrence::{Choice, Recurrence, Splits, State};
-use crate::chain::tables::bounds::{stretches, Grid, SplitBounds, STRETCH};
+use crate::chain::tables::bounds::{Grid, STRETCH, SplitBounds, stretches};
 use crate::chain::tables::candidate_splits::{Candidate, Lowest, Times};
 use crate::chain::tables::table::Table;
 use std::ops::Range;

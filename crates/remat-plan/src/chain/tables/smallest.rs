@@ -55,10 +55,6 @@ impl Smallest {
 impl Table for Smallest {
     fn time(&self, state: State, x: i64) -> f64 {
         let (least, time) = self.rows[state];
-        if x >= least {
-            time
-        } else {
-            f64::INFINITY
-        }
+        if x >= least { time } else { f64::INFINITY }
     }
 }

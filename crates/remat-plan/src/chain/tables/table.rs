@@ -1,7 +1,7 @@
 //! Tables of dynamic programs, and the plans read off them.
 
 use crate::chain::model::error::PlanError;
-use crate::chain::model::sequence::{Op, LONGEST};
+use crate::chain::model::sequence::{LONGEST, Op};
 use crate::chain::recurrences::recurrence::{Choice, Recurrence, State, Step};
 
 /// Least time by state and memory.

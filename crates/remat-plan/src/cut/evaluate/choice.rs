@@ -5,9 +5,9 @@ use crate::cut::evaluate::capacity::capacity;
 use crate::cut::evaluate::recompute::Recompute;
 use crate::cut::evaluate::timeline::Timeline;
 use crate::cut::graph::ban::Ban;
-use crate::cut::graph::ban_rules::{bans, lasting_ban, Wishes};
+use crate::cut::graph::ban_rules::{Wishes, bans, lasting_ban};
 use crate::cut::graph::joint_graph::JointGraph;
-use crate::cut::graph::phases::{forward_ancestors, Phases};
+use crate::cut::graph::phases::{Phases, forward_ancestors};
 use crate::flow::network::Capacity;
 
 /// A joint graph with everything that is known before anything is chosen.

@@ -4,9 +4,9 @@ use crate::adjacency::Adjacency;
 use crate::cut::error::GraphError;
 use crate::cut::graph::ban_rules::below_a_quarter;
 use crate::cut::graph::description::{
-    Description, Node, Quantity, MOST_SHARED_READS, SHARED_READS,
+    Description, MOST_SHARED_READS, Node, Quantity, SHARED_READS,
 };
-use crate::cut::graph::fusion_bans::{fusion_bans, Facts};
+use crate::cut::graph::fusion_bans::{Facts, fusion_bans};
 use crate::cut::graph::joint_graph::{JointGraph, Properties};
 use crate::cut::graph::topology;
 use std::collections::HashMap;
@@ -269,7 +269,7 @@ fn given(node: &Node, properties: &Properties) -> Result<(), GraphError> {
         (true, true) => {
             return Err(GraphError::TwoRoles {
                 node: node.name.clone(),
-            })
+            });
         }
         (true, false) => "inputs",
         (false, true) => "tangents",

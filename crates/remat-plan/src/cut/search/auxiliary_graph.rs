@@ -4,7 +4,7 @@ use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::Problem;
 use crate::cut::graph::ban::Ban;
 use crate::cut::graph::ban_rules::Nearest;
-use crate::flow::min_cut::{min_cut, min_cut_nearest_source, NoMinCut};
+use crate::flow::min_cut::{NoMinCut, min_cut, min_cut_nearest_source};
 use crate::flow::network::{Capacity, Network};
 
 /// The cost of saving a node and of recomputing it.

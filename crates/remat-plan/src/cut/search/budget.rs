@@ -5,7 +5,7 @@ use crate::cut::evaluate::choice::{Choice, Problem};
 use crate::cut::graph::ban_rules::Wishes;
 use crate::cut::graph::joint_graph::JointGraph;
 use crate::cut::search::bound::bound;
-use crate::cut::search::frontier_search::{search, Found, Progress};
+use crate::cut::search::frontier_search::{Found, Progress, search};
 use crate::cut::search::partition::Cut;
 use serde::Serialize;
 use std::time::Instant;

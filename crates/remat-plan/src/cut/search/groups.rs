@@ -6,7 +6,7 @@ use crate::cut::evaluate::choice::Problem;
 use crate::cut::graph::ban_rules::Wishes;
 use crate::cut::graph::joint_graph::{JointGraph, Properties};
 use crate::cut::graph::validate::assembled;
-use crate::cut::search::partition::{cheapest, Cut};
+use crate::cut::search::partition::{Cut, cheapest};
 use crate::flow::network::Capacity;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 
 use crate::cut::evaluate::choice::Problem;
 use crate::cut::search::bound::bound;
-use crate::cut::search::frontier_search::{search_all_below, Found};
+use crate::cut::search::frontier_search::{Found, search_all_below};
 use crate::cut::{JointGraph, Wishes};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;

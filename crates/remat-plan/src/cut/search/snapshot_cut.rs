@@ -8,9 +8,9 @@
 
 use crate::cut::error::CutError;
 use crate::cut::evaluate::choice::Problem;
-use crate::cut::search::lagrangian::{certain_ns, SUM};
+use crate::cut::search::lagrangian::{SUM, certain_ns};
 use crate::cut::search::snapshot::Snapshot;
-use crate::flow::min_cut::{min_cut, NoMinCut};
+use crate::flow::min_cut::{NoMinCut, min_cut};
 use crate::flow::network::{Capacity, Network};
 
 /// The error of sums of doubles.

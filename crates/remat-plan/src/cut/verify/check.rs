@@ -2,7 +2,7 @@
 
 use crate::cut::error::Short;
 use crate::cut::graph::joint_graph::JointGraph;
-use crate::cut::verify::claim::{fault, Claim, Fault};
+use crate::cut::verify::claim::{Claim, Fault, fault};
 
 /// The pass that a node belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,7 +128,7 @@ impl<'a> Check<'a> {
                     return fault(format!(
                         "{} is recomputed, which is banned: {reason}",
                         self.name(id)
-                    ))
+                    ));
                 }
                 _ => {}
             }

@@ -3,7 +3,7 @@
 
 use crate::cut::graph::joint_graph::JointGraph;
 use crate::cut::verify::check::Check;
-use crate::cut::verify::claim::{fault, Claim, Fault, Verified};
+use crate::cut::verify::claim::{Claim, Fault, Verified, fault};
 use crate::cut::verify::replay::peak;
 
 /// Recomputes cost, time and memory of a plan, and compares them with its claims. Takes time `O(size log size)`.
@@ -28,7 +28,7 @@ fn agree(claim: &Claim, verified: &Verified) -> Result<(), Fault> {
     for (field, said, found) in numbers {
         match said {
             Some(said) if said != found => {
-                return fault(format!("it says {field} {said}, found is {found}"))
+                return fault(format!("it says {field} {said}, found is {found}"));
             }
             _ => {}
         }

@@ -1,11 +1,11 @@
 //! A plan of a recorded step, as an engine follows it.
 
 use super::drops::leave_out_drops;
-use super::events::{translate, Counted, Translated};
+use super::events::{Counted, Translated, translate};
 use super::kept::kept;
-use super::places::{places, ArenaInUse, Order};
+use super::places::{ArenaInUse, Order, places};
 use super::reads::Reads;
-use super::unrecorded::{unrecorded, Unrecorded};
+use super::unrecorded::{Unrecorded, unrecorded};
 use crate::step::model::error::StepError;
 use crate::step::model::step::Step;
 use crate::step::model::writer::Kept;

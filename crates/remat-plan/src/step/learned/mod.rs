@@ -10,7 +10,7 @@ mod reads;
 mod releases;
 mod unrecorded;
 
-pub use file::{PlannedStep, PlannedSteps, PlannedStepsError, PLANNED_STEPS_VERSION};
+pub use file::{PLANNED_STEPS_VERSION, PlannedStep, PlannedSteps, PlannedStepsError};
 pub use guide::Learned;
 pub use places::ArenaInUse;
 pub use unrecorded::UNRECORDED_PART;

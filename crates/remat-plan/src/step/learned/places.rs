@@ -5,7 +5,7 @@
 
 use super::events::{There, Translated};
 use super::releases::releases;
-use crate::step::placement::{blocks, pack, Block, Blocks, Effort, Ties};
+use crate::step::placement::{Block, Blocks, Effort, Ties, blocks, pack};
 use crate::step::plan::step_plan::{Action, StepPlan};
 use remat_core::{Origin, Places};
 use std::collections::{HashMap, HashSet};

@@ -203,7 +203,7 @@ impl<'a> Choice<'a> {
         let mut changes = vec![(0u64, 0u64); self.reads.events + 1];
         let mut now = 0u64;
         let ops = self.reads.ops.iter().zip(chosen);
-        for (op, _) in ops.filter(|(_, &chosen)| chosen) {
+        for (op, _) in ops.filter(|&(_, &chosen)| chosen) {
             for result in evictable(&op.results) {
                 changes[op.event].0 += result.bytes;
                 changes[result.until].1 += result.bytes;

@@ -1,7 +1,7 @@
 //! A step being taken in, event by event.
 
 use super::error::StepError;
-use super::step::{Op, OpKind, Step, Storage, NONE};
+use super::step::{NONE, Op, OpKind, Step, Storage};
 use crate::adjacency::Adjacency;
 use remat_trace::{Event, TraceOutput, TraceOutputKind};
 use std::collections::HashMap;

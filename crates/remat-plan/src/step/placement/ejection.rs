@@ -6,7 +6,7 @@
 //! vehicles ("A powerful route minimization heuristic for the vehicle routing problem with time windows", Operations
 //! Research Letters 37, 2009).
 
-use super::occupancy::{lowest, tightest, Occupancy, Taken};
+use super::occupancy::{Occupancy, Taken, lowest, tightest};
 use crate::step::search::rng::Rng;
 
 /// So small a part of what the best packing takes beyond enough is to be saved next.
@@ -294,9 +294,5 @@ fn at(sums: &[Sum], meets: impl Fn(&Sum) -> bool) -> Sum {
         fixed: 0,
     };
     let all = sums.partition_point(meets);
-    if all == 0 {
-        none
-    } else {
-        sums[all - 1]
-    }
+    if all == 0 { none } else { sums[all - 1] }
 }

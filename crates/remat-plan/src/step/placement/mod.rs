@@ -10,6 +10,6 @@ mod placed;
 
 pub use addresses::Addresses;
 pub(super) use block::{Block, Ties};
-pub(super) use blocks::{blocks, Blocks};
-pub(super) use packing::{pack, Effort};
+pub(super) use blocks::{Blocks, blocks};
+pub(super) use packing::{Effort, pack};
 pub use placed::place;

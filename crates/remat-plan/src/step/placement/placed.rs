@@ -1,8 +1,8 @@
 //! Plans that are given addresses.
 
 use super::block::Ties;
-use super::blocks::{blocks, Blocks};
-use super::packing::{pack, Effort};
+use super::blocks::{Blocks, blocks};
+use super::packing::{Effort, pack};
 use crate::step::plan::step_plan::StepPlan;
 use crate::step::verify::fault::Fault;
 use crate::step::verify::verifier::verify;

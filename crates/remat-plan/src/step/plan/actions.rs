@@ -1,7 +1,7 @@
 //! A schedule as a list of what happens.
 
 use super::step_plan::Action;
-use crate::step::model::step::{OpKind, NONE};
+use crate::step::model::step::{NONE, OpKind};
 use crate::step::timeline::moment::Moment;
 use crate::step::timeline::schedule::Schedule;
 

@@ -79,7 +79,9 @@ impl TryFrom<Line> for Action {
         match line {
             Line::Plain(what, op) if what == "run" => Ok(Action::Run(op)),
             Line::Plain(what, storage) if what == "free" => Ok(Action::Free(storage)),
-            Line::How(what, op, how) if what == "run" && how == "in place" => Ok(Action::RunInPlace(op)),
+            Line::How(what, op, how) if what == "run" && how == "in place" => {
+                Ok(Action::RunInPlace(op))
+            }
             Line::Plain(what, _) | Line::How(what, ..) => Err(format!(
                 "{what:?} is no step; wanted is [\"run\", OP], [\"run\", OP, \"in place\"] or [\"free\", STORAGE]"
             )),

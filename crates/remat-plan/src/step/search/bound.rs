@@ -320,7 +320,7 @@ impl Tied {
         for at in 0..self.moments.len() {
             square += (slopes.bytes[at] * self.byte_scale(at)).powi(2);
             let storages = slopes.storages[at].iter().enumerate();
-            let scaled = storages.filter(|(_, &slope)| slope != 0.0);
+            let scaled = storages.filter(|&(_, &slope)| slope != 0.0);
             square += scaled
                 .map(|(place, slope)| (slope * self.scale(at, place)).powi(2))
                 .sum::<f64>();

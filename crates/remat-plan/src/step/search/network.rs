@@ -4,7 +4,7 @@
 //! it. Its op reads others, which are held or made again in turn. For a price, a minimum cut is the cheapest choice.
 
 use crate::flow::push_relabel::Flow;
-use crate::step::model::step::{Step, NONE};
+use crate::step::model::step::{NONE, Step};
 use crate::step::timeline::moment::Moment;
 use crate::step::timeline::schedule::Schedule;
 

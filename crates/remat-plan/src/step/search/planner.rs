@@ -1,12 +1,12 @@
 //! The planner of whole steps.
 
 use super::bound::Bounds;
-use super::cut::{mend, Weights};
-use super::rounds::{sweep, Progress, Rounds, FAR};
+use super::cut::{Weights, mend};
+use super::rounds::{FAR, Progress, Rounds, sweep};
 use crate::step::model::error::StepError;
 use crate::step::model::step::Step;
 use crate::step::plan::actions::actions;
-use crate::step::plan::step_plan::{StepPlan, PLAN_VERSION};
+use crate::step::plan::step_plan::{PLAN_VERSION, StepPlan};
 use crate::step::timeline::schedule::Schedule;
 use remat_core::Bytes;
 use remat_trace::Rerun;

@@ -1,7 +1,7 @@
 //! Rounds of a large neighbourhood search: a part of the runs is taken out, cuts bring the schedule back into the
 //! budget, and what it does without is pruned.
 
-use super::cut::{mend, Cutter, Weights};
+use super::cut::{Cutter, Weights, mend};
 use super::prune::{all_runs, is_useful, prune, take_out};
 use super::rng::Rng;
 use crate::step::timeline::moment::Moment;

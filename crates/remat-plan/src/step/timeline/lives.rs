@@ -2,7 +2,7 @@
 
 use super::moment::Moment;
 use super::runs::Runs;
-use crate::step::model::step::{OpKind, Step, NONE};
+use crate::step::model::step::{NONE, OpKind, Step};
 
 /// A stretch of a schedule in which a storage is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::lives::{Life, Lives, Reader};
 use super::moment::Moment;
 use super::profile::Profile;
 use super::runs::Runs;
-use crate::step::model::step::{Op, OpKind, Step, NONE};
+use crate::step::model::step::{NONE, Op, OpKind, Step};
 
 /// A change of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

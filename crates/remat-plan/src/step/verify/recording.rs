@@ -292,9 +292,5 @@ impl Reader {
 const NOT_THERE: &str = "names a tensor that is not there";
 
 fn on_device(bytes: u64, device: u8) -> u64 {
-    if device == DEVICE {
-        bytes
-    } else {
-        0
-    }
+    if device == DEVICE { bytes } else { 0 }
 }

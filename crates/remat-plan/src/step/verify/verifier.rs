@@ -3,7 +3,7 @@
 use super::fault::{Fault, Verified};
 use super::recording::Recording;
 use super::walk::Walk;
-use crate::step::plan::step_plan::{StepPlan, PLAN_VERSION};
+use crate::step::plan::step_plan::{PLAN_VERSION, StepPlan};
 use remat_trace::Event;
 
 /// Performs a plan on paper, and compares what it takes with its claims. Memory is that of device 0.

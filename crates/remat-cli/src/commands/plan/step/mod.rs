@@ -7,13 +7,13 @@ mod report;
 mod search;
 
 use crate::arguments::PlanStep;
-use crate::failure::{complain, Failure};
+use crate::failure::{Failure, complain};
 use crate::interrupt::Watch;
 use crate::plan_file;
 use cheapest::cheapest;
 use recorded::Recorded;
 use remat_core::Alignment;
-use remat_plan::step::{place, verify, Fault, Step, StepPlan};
+use remat_plan::step::{Fault, Step, StepPlan, place, verify};
 use report::Told;
 use search::{Found, Search};
 
@@ -111,17 +111,21 @@ fn tell(wanted: &PlanStep, recorded: &Recorded, told: &[Told]) -> Result<(), Fai
     }
     match told {
         _ if wanted.json => report::lines(recorded, told)?,
-        [Told {
-            plan: Some(plan), ..
-        }] => report::table(recorded, &told[0], plan)?,
+        [
+            Told {
+                plan: Some(plan), ..
+            },
+        ] => report::table(recorded, &told[0], plan)?,
         _ => report::curve(recorded, wanted.seed, told)?,
     }
     match (&wanted.out, told) {
         (
             Some(out),
-            [Told {
-                plan: Some(plan), ..
-            }],
+            [
+                Told {
+                    plan: Some(plan), ..
+                },
+            ],
         ) => plan_file::write_step_plan(out, plan),
         _ => Ok(()),
     }
