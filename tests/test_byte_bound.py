@@ -20,7 +20,7 @@ from bits import bits, differences
 from budgeted import Run, reference, under, under_feasible
 from process import PYTHON, program, ran_warm
 from remat._torch_internals import eager
-from remat._torch_internals.eager import workspace
+from remat._torch_internals.eager import copies
 from remat._torch_internals.eager.tensors import allocated
 from scenarios import DEPTH, ROWS, WIDTH, Scenario, deep
 from torch import Tensor, nn
@@ -368,7 +368,7 @@ def test_estimates_of_convolutions_are_safe(seed: int) -> None:
             del result
 
 
-ESTIMATED = workspace._READ_STRIDED | workspace._COPY_STRIDED | workspace._PRODUCTS
+ESTIMATED = copies._READ_STRIDED | copies._COPY_STRIDED | copies._PRODUCTS | copies._MOVE | copies._REDUCE
 ESTIMATED |= {"native_batch_norm", "native_batch_norm_backward", "native_layer_norm_backward"}
 ESTIMATED |= {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"}
 

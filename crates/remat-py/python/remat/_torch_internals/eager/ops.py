@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from .indexing import INDEX_GETS, INDEX_PUTS
+
 # Names that torch gives running statistics, and the flag that an op computes with those of the batch.
 _RUNNING = ("running_mean", "running_var")
 _TRAINING = ("training", "train", "update")
@@ -28,9 +30,11 @@ _READ_RAW = {
     *("_nested_tensor_size", "_nested_tensor_strides", "_nested_tensor_storage_offsets"),
     *("q_per_channel_scales", "q_per_channel_zero_points"),
 }
-# Sizes depend on data only where a mask is among the arguments.
-_TAKES_MASKS = {"index"}
+# Bytes depend on data only where a mask is among the arguments: those of the result, and those of the indices that
+# torch makes of the mask.
+_TAKES_MASKS = {*INDEX_GETS, *INDEX_PUTS}
 _DATA_DEPENDENT = {
+    *_TAKES_MASKS,
     "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
     "bincount", "unique_dim_consecutive", "_nested_tensor_size",
 }  # fmt: skip

@@ -13,6 +13,7 @@ import torch.fx.experimental.symbolic_shapes
 
 from ..._interrupts import raise_interrupt
 from .devices import device_name
+from .indexing import sized_by_data
 from .not_compiled import call_without_loading_dynamo
 from .ops import RESTRUCTURE
 from .tensors import allocated, flatten, home, nbytes, tensors_of, untyped_storage
@@ -61,13 +62,21 @@ def predict(
     if sparse is not None:
         workspace, leaves = sparse
         return [None], workspace, leaves, place, False
-    outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs)
+    by_data = sized_by_data(overload, args, kwargs)
+    made: set[torch.dtype] = set()
+    if by_data is not None:
+        outputs, exact_sizes = by_data[0], True
+    else:
+        outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs)
     leaves = _predict_leaves(overload, args, kwargs)
     out_bytes = sum(o for o in outputs if o is not None)
     in_bytes = sum(
         nbytes(t) if t.layout == torch.strided else allocated(t) for t in tensors_of(args) + tensors_of(kwargs)
     )
-    workspace, exact = estimate_workspace(overload, args, kwargs, in_bytes, out_bytes, made)
+    if by_data is not None and by_data[1] is not None:
+        workspace, exact = by_data[1], False
+    else:
+        workspace, exact = estimate_workspace(overload, args, kwargs, in_bytes, out_bytes, made)
     described = [None if o is None else (o, place) for o in outputs]
     return described, workspace, leaves, place, exact and exact_sizes
 
@@ -82,9 +91,6 @@ def _predict_outputs(
         return [None] * len(shared), True, set()
     if not schema.returns:
         return [], True, set()
-    bound = _data_dependent_bound(overload, args, kwargs)
-    if bound is not None:
-        return bound, True, set()
     table: dict[int, torch.Tensor] = {}
     try:
         meta_args = _to_meta(args, table)
@@ -158,28 +164,3 @@ def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     except Exception as error:
         raise_interrupt(error)
         return sum(allocated(t) for t in tensors)
-
-
-def _data_dependent_bound(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[int | None] | None:
-    """Upper bounds where a size depends on data."""
-    base = overload._schema.name.split("::")[-1]
-    tensors = tensors_of(args)
-    if base == "nonzero":
-        return [tensors[0].numel() * max(tensors[0].dim(), 1) * 8]
-    if base == "masked_select":
-        numel = torch.broadcast_shapes(tensors[0].shape, tensors[1].shape).numel()
-        return [numel * tensors[0].element_size()]
-    if base in ("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"):
-        n = tensors[0].numel()
-        bounds: list[int | None] = [nbytes(tensors[0]), 8 * n, 8 * n]
-        return bounds[: len(overload._schema.returns)]
-    if base == "index":
-        indices = args[1] if len(args) > 1 else kwargs.get("indices", [])
-        masks = [i for i in indices if isinstance(i, torch.Tensor) and i.dtype in (torch.bool, torch.uint8)]
-        if masks:
-            rest = tensors[0].numel()
-            for i in indices:
-                if isinstance(i, torch.Tensor) and i.dtype not in (torch.bool, torch.uint8):
-                    rest *= max(i.numel(), 1)
-            return [rest * tensors[0].element_size()]
-    return None
