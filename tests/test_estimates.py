@@ -215,6 +215,18 @@ def test_attention_copies_what_its_kernel_cannot_read(layout: str) -> None:
         assert taken <= given <= taken + 2 * q.nbytes + 4 * FEW, op
 
 
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch was built without oneDNN")
+@pytest.mark.parametrize(("side", "kernel", "dilation"), [(4, 3, 2), (4, 3, 4), (6, 3, 3), (8, 3, 4), (5, 3, 2)])
+def test_dilated_convolutions_of_small_inputs_get_their_columns(side: int, kernel: int, dilation: int) -> None:
+    """Those of DeepLab: oneDNN sums the gradient of the weight in columns where the kernel reaches beyond the input."""
+    x, weight, pad = torch.randn(4, 64, side, side), torch.randn(64, 64, kernel, kernel), dilation * (kernel // 2)
+    every = ([1, 1], [pad, pad], [dilation, dilation], False, [0, 0], 1)
+    y = aten.convolution.default(x, weight, None, *every)
+    args = (torch.ones_like(y), x, weight, [64], *every, [True] * 3)
+    given, taken = given_and_taken(aten.convolution_backward.default, args)
+    assert taken <= given <= 2 * taken + (1 << 18)
+
+
 def masked_loss(logits: Tensor, mask: Tensor) -> Tensor:
     """A loss of the tokens that are masked, as masked language models have it."""
     return logits[mask].logsumexp(1).mean()

@@ -109,7 +109,7 @@ class Usual:
 
     @property
     def _is_small(self) -> bool:
-        return is_small(self.x[2:], self.weight[2:])
+        return is_small(self.x[2:], self.weight[2:], self.dilation)
 
     @property
     def _result(self) -> int:
@@ -160,10 +160,11 @@ class Usual:
         return max(summed, in_columns) if self.groups > 1 or self._is_beyond or self._is_small else summed
 
 
-def is_small(sides: Sequence[int], extents: Sequence[int]) -> bool:
-    """Whether oneDNN leaves the gradient of the weight to columns, as the input is smaller than the kernel."""
-    both = zip(sides, extents, strict=True)
-    return any(side < extent and (extent > 3 or not _in_blocks_of_16()) for side, extent in both)
+def is_small(sides: Sequence[int], extents: Sequence[int], dilation: Sequence[int]) -> bool:
+    """Whether oneDNN leaves the gradient of the weight to columns, as the input is smaller than the kernel reaches."""
+    reaches = [spread * (extent - 1) + 1 for extent, spread in zip(extents, dilation, strict=True)]
+    both = zip(sides, reaches, strict=True)
+    return any(side < reach and (reach > 3 or not _in_blocks_of_16()) for side, reach in both)
 
 
 @functools.cache

@@ -53,7 +53,7 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     if backward:
         copies = 2 + low + strided + (threads - 1) + 2 * (1 < groups < read)
         copies += 4 * any(d > 1 for d in dilation) + 2 * (x.dim() == 5) + 2 * transposed
-        copies += 4 * threads * is_small(x.shape[2:], extents)
+        copies += 4 * threads * is_small(x.shape[2:], extents, _each(dilation, x.dim() - 2))
         whole = inputs + outputs + copies * weights
         if by_channels and not x.is_contiguous():
             whole += in_groups  # some kernels go by groups here, and then copy the weights once
