@@ -1,4 +1,4 @@
-"""What ops of the CPU copy beside their results.
+"""Bytes that ops of the CPU copy beside their results.
 
 `benchmarks/estimates.py` compares it with what the ops of programs and of torch's own tests take, and
 `test_estimates.py` with samples in all types of numbers and layouts.
