@@ -477,6 +477,9 @@ fn wrong_frees_are_told_and_change_nothing() {
 #[cfg(feature = "checker")]
 fn the_checker_ends_on_wrong_frees_and_writes() {
     use std::os::unix::process::ExitStatusExt;
+
+    use abi::{part, part_in_arena};
+
     let name = "the_checker_ends_on_wrong_frees_and_writes";
     type Deed = (&'static str, fn(*mut c_void), &'static str);
     let deeds: [Deed; 3] = [
@@ -502,16 +505,13 @@ fn the_checker_ends_on_wrong_frees_and_writes() {
         ),
     ];
     for (deed, act, told) in deeds {
-        if std::env::var("REMAT_TEST_DEED").is_ok_and(|wanted| wanted != deed) {
+        if part().is_some_and(|wanted| wanted != deed) {
             continue;
         }
-        if std::env::var_os("REMAT_TEST_INSIDE").is_none() {
-            std::env::set_var("REMAT_TEST_DEED", deed);
-        }
-        let Some(output) = in_arena(name, "1048576", |_| act(tensor(65536).unwrap())) else {
+        let act = |_: &Abi| act(tensor(65536).unwrap());
+        let Some(output) = part_in_arena(name, deed, "1048576", act) else {
             return;
         };
-        std::env::remove_var("REMAT_TEST_DEED");
         assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{deed}");
         assert!(shown(&output).contains(told), "{deed}: {}", shown(&output));
     }

@@ -139,13 +139,28 @@ impl Abi {
 /// Runs the body of the test of this name in a process of its own, with the library preloaded and `REMAT_ARENA` as
 /// given. `None` in that process, how it ended in the one that asked for it.
 pub fn in_arena(test: &str, arena: &str, body: impl FnOnce(&Abi)) -> Option<Output> {
+    part_in_arena(test, "all", arena, body)
+}
+
+/// The part of its test that runs in this process, if it is one inside an arena.
+pub fn part() -> Option<String> {
+    env::var(INSIDE).ok()
+}
+
+/// As [`in_arena`], for a part of a test: [`part`] names it there.
+pub fn part_in_arena(
+    test: &str,
+    part: &str,
+    arena: &str,
+    body: impl FnOnce(&Abi),
+) -> Option<Output> {
     if env::var_os(INSIDE).is_some() {
         body(&Abi::open());
         return None;
     }
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
-        .env(INSIDE, "1")
+        .env(INSIDE, part)
         .env("REMAT_ARENA", arena)
         .env("LD_PRELOAD", library())
         .output()
