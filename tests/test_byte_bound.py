@@ -368,7 +368,10 @@ def test_estimates_of_convolutions_are_safe(seed: int) -> None:
             del result
 
 
-ESTIMATED = copies._READ_STRIDED | copies._COPY_STRIDED | copies._PRODUCTS | copies._MOVE | copies._REDUCE
+ESTIMATED = (
+    copies._READ_STRIDED | copies._COPY_STRIDED | copies._PRODUCTS | copies._MOVE | copies._REDUCE | copies._FACTOR
+)
+ESTIMATED |= {"any", "all", "index", "index_add", "index_put", "isfinite", "where", "_cdist_forward", "_safe_softmax"}
 ESTIMATED |= {"native_batch_norm", "native_batch_norm_backward", "native_layer_norm_backward"}
 ESTIMATED |= {"_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"}
 

@@ -71,6 +71,10 @@ class Usual:
             result = 4 * prod(self.x)
             turned = 3 * self._inputs if self._steps else self._inputs + result
             first = max(copies + self._weights, dense + turned)
+            if self._is_of_images:
+                # Unlike the images themselves, their gradient may have blocks of channels.
+                in_blocks = 4 * self.x[0] * _blocked(self.x[1]) * prod(self.x[2:])
+                first = max(first, dense + self._outputs + in_blocks + self._weights)
         second = result + max(copies + self._gradients, dense + self._weights + weight)
         biases = 8 * _blocked(self.weight[0])
         return _with_margin(max(first, second) - result - weight + biases + _BACKWARD)

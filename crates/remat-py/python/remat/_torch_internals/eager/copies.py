@@ -13,11 +13,9 @@ from typing import Any
 
 import torch
 
-from .indexing import index_workspace
+from .indexing import FEW, index_workspace
 from .precision import products_are_exact
 
-#: Bytes of a few numbers beside.
-FEW = 4096
 #: Numbers of the block by which a matrix is copied into its transpose.
 TRANSPOSED = 60 * 60
 HALVES = {torch.bfloat16, torch.float16}
@@ -30,11 +28,11 @@ _COMPUTED_IN = {torch.float32, torch.float64}
 _READ_STRIDED = {
     "_foreach_add_", "_foreach_addcdiv_", "_foreach_addcmul_", "_foreach_div_", "_foreach_lerp_", "_foreach_mul_",
     "_foreach_norm", "_foreach_sqrt", "_foreach_sub_", "_fused_adam_", "_fused_adamw_", "_fused_sgd_",
-    "_prelu_kernel", "_prelu_kernel_backward", "amax", "amin", "cumprod", "cumsum", "diagonal_backward",
-    "elu_backward", "hardsigmoid_backward", "hardswish", "hardswish_", "hardswish_backward", "hardtanh_backward",
+    "_prelu_kernel", "_prelu_kernel_backward", "amax", "amin", "diagonal_backward", "elu_backward",
+    "hardsigmoid_backward", "hardswish", "hardswish_", "hardswish_backward", "hardtanh_backward",
     "huber_loss_backward", "index_add_", "index_fill_", "leaky_relu_backward", "linalg_vector_norm",
-    "log_sigmoid_backward", "mean", "mse_loss_backward", "smooth_l1_loss_backward", "softplus_backward", "std", "sum",
-    "var", "var_mean",
+    "log_sigmoid_backward", "mean", "mse_loss_backward", "smooth_l1_loss_backward", "softplus_backward", "std", "var",
+    "var_mean",
 }  # fmt: skip
 _COPY_STRIDED = {
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_log_softmax", "_log_softmax_backward_data", "_softmax",
@@ -49,8 +47,8 @@ _COPY_STRIDED = {
 # They move numbers of any one type, whatever these are.
 _MOVE = {
     "cat", "constant_pad_nd", "flip", "gather", "index_copy", "index_select", "masked_fill", "masked_fill_", "repeat",
-    "roll", "scatter", "scatter_", "scatter_add", "scatter_add_", "select_backward", "slice_backward", "stack", "tril",
-    "triu", "where",
+    "roll", "scatter", "scatter_", "scatter_add", "scatter_add_", "select_backward", "slice_backward", "stack",
+    "tril", "triu",
 }  # fmt: skip
 # They reduce numbers of any one type, and convert those that are summed in another.
 _REDUCE = {"count_nonzero", "cumprod", "cumsum", "max", "min", "prod", "sum"}
@@ -83,11 +81,8 @@ def copied_on_cpu(
         return FEW + sum(t.nbytes for t in tensors) + 2 * out_bytes  # of the absolute values, and two answers
     if base in ("any", "all"):
         return FEW + sum(t.numel() for t in tensors if t.dtype != torch.bool)
-    for copied in (_moved, _reduced):
-        found = copied(base, args, tensors, made)
-        if found is not None:
-            return found
-    return _computed(base, args, tensors, made, out_bytes)
+    found = _moved(base, args, tensors, made) if base in _MOVE else _reduced(base, tensors, made)
+    return _computed(base, args, tensors, made, out_bytes) if found is None else found
 
 
 def converted_on_cpu(args: Sequence[Any], tensors: list[torch.Tensor], made: set[torch.dtype], out_bytes: int) -> int:
@@ -122,17 +117,11 @@ def _kind(dtype: torch.dtype) -> int:
 
 
 def _moved(base: str, args: tuple[Any, ...], tensors: list[torch.Tensor], made: set[torch.dtype]) -> int | None:
-    if base not in _MOVE:
-        return None
     if base in ("cat", "stack"):
         data, indices = tensors, tensors[:0]
-    elif base == "where":
-        data, indices = tensors[1:], tensors[:0]
     else:
         data = [t for i, t in enumerate(tensors) if i == 0 or t.dtype == tensors[0].dtype]
         indices = [t for i, t in enumerate(tensors) if i > 0 and t.dtype != tensors[0].dtype and t.dtype != torch.bool]
-    if base == "where" and tensors[0].dtype != torch.bool:
-        return None
     if len({t.dtype for t in data} | made) > 1 or any(t.dtype != torch.int64 for t in indices):
         return None
     taken = _of_blocks(tensors)
@@ -143,7 +132,7 @@ def _moved(base: str, args: tuple[Any, ...], tensors: list[torch.Tensor], made: 
     return taken
 
 
-def _reduced(base: str, args: tuple[Any, ...], tensors: list[torch.Tensor], made: set[torch.dtype]) -> int | None:
+def _reduced(base: str, tensors: list[torch.Tensor], made: set[torch.dtype]) -> int | None:
     x = tensors[0]
     if base not in _REDUCE or len(tensors) > 1 or x.dtype in HALVES or len(made - {x.dtype, torch.int64}) > 0:
         return None

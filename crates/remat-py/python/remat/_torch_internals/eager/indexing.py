@@ -17,8 +17,8 @@ INDEX_GETS = {"index", "_unsafe_index"}
 #: Ops that write numbers by indices.
 INDEX_PUTS = {"index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"}
 _UNIQUE = {"_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"}
-# Numbers that ops make of threads' counts.
-_FEW = 4096
+#: Bytes of a few numbers beside, such as each thread's count.
+FEW = 4096
 
 
 def sized_by_data(
@@ -34,19 +34,19 @@ def sized_by_data(
     x = args[0]
     on_cpu = x.device.type == "cpu"
     if base == "nonzero":
-        return [8 * _entries(x) * x.dim()], _FEW if on_cpu else None
+        return [8 * _entries(x) * x.dim()], FEW if on_cpu else None
     if base == "masked_select":
         mask = args[1]
         numel = torch.broadcast_shapes(x.shape, mask.shape).numel()
         picked = _entries(mask) * (numel // max(1, mask.numel()))
         # Where each number goes, twice.
-        return [picked * x.element_size()], 16 * numel + _FEW if on_cpu else None
+        return [picked * x.element_size()], 16 * numel + FEW if on_cpu else None
     if base in INDEX_GETS:
         indices = args[1] if len(args) > 1 else kwargs["indices"]
         if not any(_is_mask(index) for index in indices):
             return None
         entries = {id(index): _entries(index) for index in indices if _is_mask(index)}
-        workspace = bytes_of_indices(indices, entries) if on_cpu else None
+        workspace = _bytes_of_indices(indices, entries) if on_cpu else None
         return [_picked(x, indices, entries) * x.element_size()], workspace
     if base in _UNIQUE:
         n = x.numel()
@@ -54,7 +54,7 @@ def sized_by_data(
         return bounds[: len(overload._schema.returns)], None
     if base == "repeat_interleave" and len(args) == 1:
         total = _read(x, lambda repeats: repeats.sum())
-        return None if total is None else ([max(0, total) * x.element_size()], 8 * x.numel() + _FEW)
+        return None if total is None else ([max(0, total) * x.element_size()], 8 * x.numel() + FEW)
     if base == "bincount":
         return _counts(*args, **kwargs)
     return None
@@ -65,12 +65,12 @@ def index_workspace(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if base not in INDEX_GETS and base not in INDEX_PUTS:
         return None
     indices = args[1] if len(args) > 1 else kwargs["indices"]
-    return bytes_of_indices(indices, {id(index): _entries(index) for index in indices if _is_mask(index)})
+    return _bytes_of_indices(indices, {id(index): _entries(index) for index in indices if _is_mask(index)})
 
 
-def bytes_of_indices(indices: Sequence[torch.Tensor | None], entries: dict[int, int]) -> int:
+def _bytes_of_indices(indices: Sequence[torch.Tensor | None], entries: dict[int, int]) -> int:
     """Bytes of the indices that torch makes of masks, by their entries, and of indices in other types."""
-    taken = _FEW
+    taken = FEW
     for index in indices:
         if index is None:
             continue
@@ -114,7 +114,7 @@ def _counts(
         return None
     wide = 4 if weights is not None and weights.dtype == torch.float32 else 8
     copied = sum(8 * tensor.numel() for tensor in (x, weights) if tensor is not None)
-    return [wide * max(minlength, highest + 1)], copied + _FEW
+    return [wide * max(minlength, highest + 1)], copied + FEW
 
 
 def _entries(tensor: torch.Tensor) -> int:

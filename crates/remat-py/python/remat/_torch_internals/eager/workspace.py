@@ -26,8 +26,6 @@ _WITH_COPIES = {
     "isinf", "isfinite", "mvlgamma", "mvlgamma_", "ldexp", "ldexp_", "gelu", "gelu_backward", "masked_fill",
     "native_dropout_backward",
 }  # fmt: skip
-# They read a mask as it is.
-_MASK_AT = {"where": 0, "masked_fill_": 1}
 # They copy what they read where it does not lie as they need it, and take nothing else of torch's allocator.
 _COPY_INPUTS = {"_fft_r2c", "_fft_c2r", "_fft_c2c", "embedding_dense_backward"}
 _HEAVY = (
@@ -55,8 +53,8 @@ def estimate_workspace(
     on_cpu = all(t.device.type == "cpu" for t in tensors) and kwargs.get("device") in (None, torch.device("cpu"))
     pointwise = torch.Tag.pointwise in overload.tags and not base.startswith("_foreach") and base not in _WITH_COPIES
     if pointwise and on_cpu:
-        mask = _MASK_AT.get(base)
-        operands = [t for i, t in enumerate(tensors) if i != mask or t.dtype != torch.bool]
+        # A mask by which `where` chooses is read as it is.
+        operands = tensors[1:] if base == "where" and tensors[0].dtype == torch.bool else tensors
         converted = converted_on_cpu([*args, *kwargs.values()], operands, made, out_bytes)
         return (converted + RNG_BYTES, False) if converted else (0, True)
     if pointwise and _in_one_dtype(dtypes, made):
