@@ -347,3 +347,43 @@ def test_a_mask_of_rows_is_made_one_of_numbers_within_the_budget(way: str, monke
             else:
                 assert fits and torch.equal(found, expected)
         assert peak.highest <= budget
+
+
+@pytest.mark.parametrize("way", ["native", "python"])
+@pytest.mark.parametrize("name", ["randn", "rand", "randint", "randperm", "normal", "bernoulli", "normal_"])
+def test_what_generators_of_the_program_draw_gets_its_room(
+    name: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data loaders and diffusion models draw from a generator that they make for each batch."""
+    monkeypatch.setenv("REMAT_DISPATCH", way)
+    n = MIB
+    chances = torch.full((n,), 0.3)
+
+    def drawn(seed: int) -> Tensor:
+        own = torch.Generator().manual_seed(seed)
+        calls = {
+            "randn": lambda: torch.randn(n, generator=own),
+            "rand": lambda: torch.rand(2, n // 2, generator=own),
+            "randint": lambda: torch.randint(0, 9, (n // 2,), generator=own),
+            "randperm": lambda: torch.randperm(n // 2, generator=own),
+            "normal": lambda: torch.normal(0.0, 1.0, (n,), generator=own),
+            "bernoulli": lambda: torch.bernoulli(chances, generator=own),
+            "normal_": lambda: torch.empty(n).normal_(generator=own),
+        }
+        return calls[name]()
+
+    expected = [drawn(seed) for seed in range(3)][-1]
+    made, refused = expected.nbytes, 0
+    for parts in (2, 3, 5, 16):
+        with true_peak() as peak:
+            budget = room(made * parts // 4)
+            try:
+                with remat.budget(budget):
+                    for seed in range(3):
+                        found = drawn(seed)
+            except remat.BudgetError:
+                refused += 1
+            else:
+                assert torch.equal(found, expected)
+        assert peak.highest <= budget
+    assert 2 <= refused <= 3

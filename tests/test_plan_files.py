@@ -50,8 +50,8 @@ def test_a_second_run_follows_the_plan_of_the_first(cache: Path, way: str) -> No
     assert plan is not None
     assert (plan.loaded, plan.found) == (1, 0)
     # The first step makes the optimizer's state. Autograd adds gradients in place once Python refers to none of them,
-    # which is so when each op was measured three times.
-    assert plan.steps >= STEPS - 3
+    # which is so from the second step on.
+    assert plan.steps >= STEPS - 2
     assert plan.planned_overhead == first.planned_overhead
     plain = Trainer()
     for _ in range(STEPS):

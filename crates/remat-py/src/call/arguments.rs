@@ -26,6 +26,8 @@ pub enum Class {
     Parameter,
     /// A tensor subclass that intercepts ops itself.
     Wrapper,
+    /// A random generator.
+    Generator,
     /// Anything else.
     Other,
 }
@@ -60,7 +62,7 @@ pub struct Torch {
     pub form: Py<PyAny>,
     /// Dtypes of tensors that carry a quantizer.
     pub quantized: Py<PyAny>,
-    /// `classify(type) -> int`: 0 tensor, 1 wrapper, 2 other, 3 parameter.
+    /// `classify(type) -> int`: 0 tensor, 1 wrapper, 2 other, 3 parameter, 4 generator.
     pub classify: Py<PyAny>,
     /// Types seen so far, by address. The entry keeps the type alive.
     pub classes: FxHashMap<usize, (Class, Py<PyAny>)>,
@@ -113,6 +115,7 @@ impl Torch {
             0 => Class::Tensor,
             1 => Class::Wrapper,
             3 => Class::Parameter,
+            4 => Class::Generator,
             _ => Class::Other,
         };
         self.classes
@@ -340,6 +343,8 @@ impl<R: Registry> Walker<'_, R> {
                     return self.tensor(value, access);
                 }
                 Class::Wrapper => self.out.wrapper = true,
+                // Programs make one for each batch, and what calls make of any takes the same bytes and time.
+                Class::Generator => self.hash.write_u8(6),
                 Class::Other => match value.hash() {
                     Ok(h) => self.hash.write_isize(h),
                     Err(_) => self.hash.write_usize(value.get_type().as_ptr() as usize),

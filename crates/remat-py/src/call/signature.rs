@@ -47,7 +47,7 @@ pub struct Signature {
     pub measured: bool,
     /// Calls so far, but for the one that measured the workspace.
     pub calls: u32,
-    /// Smallest time seen, in nanoseconds.
+    /// Smallest time of these, in nanoseconds; before the first of them, that of the call that measured the workspace.
     pub cost: u64,
 }
 

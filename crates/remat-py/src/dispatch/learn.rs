@@ -1,6 +1,7 @@
 //! A call that ran through Python makes its form known.
 //!
-//! A form is known once its calls settled: their workspace is measured, and their cost too.
+//! A form is known once its calls settled: their workspace is measured, and their cost too where later calls are not
+//! timed. So ops of main memory go through Python once.
 
 use std::sync::Arc;
 
@@ -73,27 +74,22 @@ impl State {
         if !rng.is_none_or(is_default) {
             return None;
         }
+        let Announced { outputs, results } = announced;
+        let cost = self.cost_of_form(signature, &outputs)?;
         // Torch hands a number that it wrapped in a tensor to Python as a number: the form would hold its value.
         let roles = Roles::of(walked, &candidate.tensors)?;
         if !place_numbers(walked, &candidate) {
             return None;
         }
-        let Announced { outputs, results } = announced;
         let form = Arc::new(Form::of(func, walked, results));
         let zeros = candidate.numbers.iter().map(is_zero);
-        let goes_on = self.costs == Costs::Measured
-            && self.is_main_memory(signature.workspace_device, &outputs);
         let known = Known {
             words: candidate.words,
             func: func.clone(),
             form: form.clone(),
             outputs: SmallVec::from_slice(&outputs),
             signature: signature.clone(),
-            cost: if goes_on {
-                FormCost::measured(signature)
-            } else {
-                FormCost::settled(signature)
-            },
+            cost,
             grad: prepared.grad,
             roles,
             zeros: func.stats.is_some().then(|| zeros.collect()),
@@ -108,14 +104,21 @@ impl State {
         table.insert(candidate.key, Arc::new(known));
         Some((form, candidate.numbers))
     }
+
+    /// The cost of the calls of a form with this signature. `None` until it is measured, where no later call is timed.
+    fn cost_of_form(&self, signature: &Signature, outputs: &[Output]) -> Option<FormCost> {
+        let here = self.is_main_memory(signature.workspace_device, outputs);
+        match self.costs {
+            Costs::Measured if here => Some(FormCost::measured(signature)),
+            Costs::Measured if signature.calls < SAMPLES => None,
+            Costs::Measured | Costs::OfBytes => Some(FormCost::settled(signature)),
+        }
+    }
 }
 
-/// Whether all measurements of a signature are made, and its calls leave nothing behind beside their results.
+/// Whether the bytes of a signature are measured, and its calls leave nothing behind beside their results.
 fn is_settled(signature: &Signature) -> bool {
-    signature.measured
-        && signature.left
-        && signature.leaves == Bytes(0)
-        && signature.calls >= SAMPLES
+    signature.measured && signature.left && signature.leaves == Bytes(0)
 }
 
 /// Whether a list of generators and their states is that of the default generator, whose state is read natively.

@@ -82,6 +82,7 @@ impl State {
         let workspace = self.workspace_since(in_use_before);
         signature.workspace = Bytes(workspace.max(self.rng_bytes(call)));
         signature.measured = true;
+        signature.cost = cost;
         Ok((result, cost))
     }
 
@@ -104,7 +105,8 @@ impl State {
             signature.workspace = Bytes(workspace + self.rng_bytes(call));
             signature.measured = true;
         }
-        Ok((result, started.elapsed(py)?))
+        signature.cost = started.elapsed(py)?;
+        Ok((result, signature.cost))
     }
 
     /// Runs the op, and times it if that is due. A device's own clock does not run on while other programs have the

@@ -39,6 +39,8 @@ def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
         return type(value)(_to_meta(v, table) for v in value) if type(value) in (list, tuple) else value
     if isinstance(value, torch.device):
         return torch.device("meta")
+    if isinstance(value, torch.Generator):
+        return None  # it belongs to another device; some overloads want the argument all the same
     return value
 
 
@@ -97,7 +99,6 @@ def _predict_outputs(
         meta_kwargs = {k: _to_meta(v, table) for k, v in kwargs.items()}
         if "device" in {a.name for a in schema.arguments} and "device" not in kwargs and not table:
             meta_kwargs["device"] = torch.device("meta")
-        meta_kwargs.pop("generator", None)
         meta_kwargs.pop("pin_memory", None)
         result = call_without_loading_dynamo(overload, meta_args, meta_kwargs)
     except Exception as error:
