@@ -308,3 +308,43 @@ def test_ops_of_a_planned_step_may_come_on_other_inputs(other: str) -> None:
     for _ in range(2):
         plain.step()
     assert chain.seen == plain.seen
+
+
+class Drawing(Trainer):
+    """A trainer whose batches come from a generator each, with two branches that meet: each form comes once a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 96), nn.Linear(64, 96)
+        self.optimizer.add_param_group({"params": [*self.first.parameters(), *self.second.parameters()]})
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss = super().forward(x)
+        y = x * self.model[0][0].weight[0]
+        return loss + (self.first(y).tanh() * self.second(y).sigmoid()).square().mean()
+
+    def draw(self, rows: int) -> Tensor:
+        return torch.randn(rows, 64, generator=torch.Generator().manual_seed(len(self.losses)))
+
+
+def test_the_second_step_is_the_one_that_repeats(tmp_path: Path) -> None:
+    """Nothing of it differs from those after it: autograd adds in place, and sizes are known whoever draws."""
+    budget = budget_of(0.6, Drawing)
+    trainer, trace = Drawing(), tmp_path / "trace"
+    with remat.budget(budget, plan="auto", costs="bytes", trace=str(trace)) as run:
+        steps = sum(2 for _ in until_planned(run, trainer.train))
+        for _ in range(4):
+            trainer.train()
+        plan = planned(run)
+    found, plain = bits(trainer.result()), Drawing()
+    for _ in range(steps + 4):
+        plain.train()
+    assert not differences(bits(plain.result()), found)
+    assert (plan.found, plan.departures) == (1, 0)
+    assert plan.steps >= 4
+    ops = [row["op"]["n"] for row in map(json.loads, trace.read_text().splitlines()) if "op" in row]
+    starts = [at for at, name in enumerate(ops) if name == "aten.randn.generator"]
+    each = [ops[start:end] for start, end in pairwise(starts)]
+    assert len(each) == steps + 3
+    assert all(names == each[1] for names in each[2:])
+    assert each[1].count("aten.add_.Tensor") > each[0].count("aten.add_.Tensor")
