@@ -7,8 +7,8 @@ ways, each in a process of its own: plain; with the package's own switch for gra
 budget of as many bytes as checkpointing took, and 1 MiB that budgets may keep back; and in an arena of so many bytes.
 Peaks are the allocator's, over three steps. The resident set is what the process held of main memory at most, torch's
 code and freed blocks that the C library keeps included. Times are those of the processors, for the median of the last
-three steps: a plan is followed by then. The exit code is 1 if a loss of Remat's differs from plain's in one bit, or the
-peak exceeds the budget.
+three steps: a plan is followed by then. *Left* counts how often the steps within the budget left their plan. The exit
+code is 1 if a loss of Remat's differs from plain's in one bit, a peak exceeds the budget, or one is refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -60,6 +60,8 @@ class Seen:
     seconds: list[float] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
     budget: int | None = None
+    departures: int | None = None
+    """How often the timed steps within the budget left their plan."""
     failure: str | None = None
     """The refusal of the budget."""
 
@@ -138,6 +140,11 @@ def main() -> int:
     if options.quick:
         options.models, options.steps = "quick", min(options.steps, LAST)
         MODELS["quick"] = QUICK
+    names = options.models.split(",")
+    if unknown := [name for name in names if name not in MODELS]:
+        parser.error(f"--models {unknown[0]}: expected some of {', '.join(MODELS)}")
+    if options.steps < 1:
+        parser.error(f"--steps {options.steps}: at least one step is needed")
     if options.one:
         name, way, budget = options.one
         seen = Seen(way, budget=int(budget) or None)
@@ -151,9 +158,9 @@ def main() -> int:
     titles = ["model", "plain: step, s", "peak, MiB", "between steps", "resident set"]
     for way in ("checkpointing", "budget"):
         titles += [f"{way}: time", "peak", "resident set"]
-    print(heading([*titles, "arena: time", "resident set"]), flush=True)
+    print(heading([*titles, "left", "arena: time", "resident set"]), flush=True)
     broken, rows = [], {}
-    for name in options.models.split(","):
+    for name in names:
         ways = rows[name] = all_ways(name, options)
         print(row(MODELS[name][0], ways), flush=True)
         broken += [f"{name}: {what}" for what in broken_promises(ways)]
@@ -200,42 +207,56 @@ def observe(seen: Seen, name: str, steps: int, seed: int) -> None:
         optimizer.zero_grad()  # what is there before the measurement counts to its end
         if measures_peak:
             seen.base = resident_bytes()
-            seen.peak = true_peak(partial(_run, seen, step, 3, False))
-        else:
-            _run(seen, step, steps, True)
-            seen.resident_set = 1024 * getrusage(RUSAGE_SELF).ru_maxrss
-            if seen.way == "arena":
-                return
+            seen.peak = true_peak(partial(within, seen.budget, lambda run=step: list(each(run, 3))))
+            return
+        seen.departures = within(seen.budget, partial(take_times, seen, step, steps))
+        seen.resident_set = 1024 * getrusage(RUSAGE_SELF).ru_maxrss
+        if seen.way == "arena":
+            return
 
 
-def _run(seen: Seen, step: Callable[[int], float], steps: int, is_timed: bool) -> None:
-    """Steps from the second on, within the budget if there is one."""
-    if seen.budget is None:
-        return _steps(seen, step, steps, is_timed)
-    with remat.budget(seen.budget):
-        _steps(seen, step, steps, is_timed)
-    return None
+def within(budget: int | None, steps: Callable[[], object]) -> int | None:
+    """Runs steps, within the budget if there is one. Returns how often they left their plan there."""
+    if budget is None:
+        steps()
+        return None
+    with remat.budget(budget) as run:
+        steps()
+    plan = run.stats().plan
+    return None if plan is None else plan.departures
 
 
-def _steps(seen: Seen, step: Callable[[int], float], steps: int, is_timed: bool) -> None:
-    for number in range(1, steps + 1):
+def each(step: Callable[[int], float], steps: int) -> Iterator[float]:
+    """The losses of steps from the second on."""
+    yield from map(step, range(1, steps + 1))
+
+
+def take_times(seen: Seen, step: Callable[[int], float], steps: int) -> None:
+    """Runs steps from the second on, and notes times and losses."""
+    began = process_time()
+    for loss in each(step, steps):
+        seen.seconds.append(process_time() - began)
+        seen.losses.append(loss.hex())
         began = process_time()
-        loss = step(number)
-        if is_timed:
-            seen.seconds.append(process_time() - began)
-            seen.losses.append(loss.hex())
 
 
 def row(title: str, seen: list[Seen]) -> str:
     """A line of the table."""
-    plain = seen[0]
-    cells = [title, cell(plain.step, ".2f")]
-    cells += [cell(held / MIB, ".0f") for held in (plain.peak, plain.base, plain.resident_set)]
-    for way in seen[1:]:
-        over = way.step / plain.step if way.step and plain.step else None
-        cells.append("refused" if way.failure else cell(over, ".2f"))
-        cells += [cell(held / MIB, ".0f") for held in (way.peak, way.resident_set) if held]
-    return line(cells)
+    plain, checkpointed, within_budget, arena = seen
+    cells = [title, cell(plain.step, ".2f"), *held(plain.peak, plain.base, plain.resident_set)]
+    for way in (checkpointed, within_budget):
+        cells += [over(way, plain), *held(way.peak, way.resident_set)]
+    return line([*cells, cell(within_budget.departures, "d"), over(arena, plain), *held(arena.resident_set)])
+
+
+def held(*sizes: int) -> list[str]:
+    """Sizes in MiB; nothing for one that is not known."""
+    return [cell(size / MIB if size else None, ".0f") for size in sizes]
+
+
+def over(way: Seen, plain: Seen) -> str:
+    """Times of a way over plain's."""
+    return "refused" if way.step is None or plain.step is None else f"{way.step / plain.step:.2f}"
 
 
 def broken_promises(seen: list[Seen]) -> list[str]:

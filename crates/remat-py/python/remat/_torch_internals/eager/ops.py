@@ -158,7 +158,7 @@ def accumulating() -> bool:
 
 
 def classify(kind: type) -> int:
-    """0 for a tensor, 1 for a subclass that intercepts ops, 3 for a module's parameter; 4 for a generator, 2 else."""
+    """0 for a tensor, 1 for a subclass that intercepts ops, 2 for others, 3 for a parameter, 4 for a generator."""
     if not issubclass(kind, torch.Tensor):
         return 4 if issubclass(kind, torch.Generator) else 2
     plain = kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl
