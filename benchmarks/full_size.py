@@ -203,9 +203,9 @@ def observe(seen: Seen, name: str, steps: int, seed: int) -> None:
             optimizer.step()
             return loss.item()
 
-        step(0)
-        optimizer.zero_grad()  # what is there before the measurement counts to its end
         if measures_peak:
+            step(0)
+            optimizer.zero_grad()  # what is there before the measurement counts to its end
             seen.base = resident_bytes()
             seen.peak = true_peak(partial(within, seen.budget, lambda run=step: list(each(run, 3))))
             return
@@ -232,7 +232,8 @@ def each(step: Callable[[int], float], steps: int) -> Iterator[float]:
 
 
 def take_times(seen: Seen, step: Callable[[int], float], steps: int) -> None:
-    """Runs steps from the second on, and notes times and losses."""
+    """Runs steps, and notes times and losses from the second on."""
+    step(0)
     began = process_time()
     for loss in each(step, steps):
         seen.seconds.append(process_time() - began)

@@ -1,6 +1,6 @@
-//! In the steady state the pool takes no memory from the heap.
+//! In the steady state pools take no memory from the heap.
 
-use remat_core::pool::{Fit, Pool, Side};
+use remat_core::pool::{CachingPool, Fit, Pool, Side};
 
 mod heap;
 
@@ -38,4 +38,30 @@ fn a_cycle_that_ran_before_allocates_nothing() {
     }
     assert_eq!(heap::allocations(), first);
     assert_eq!(pool.check(), Ok(()));
+}
+
+#[test]
+fn a_caching_pool_gives_back_and_takes_again_without_the_heap() {
+    let mut pool = CachingPool::new(1 << 40, 64, 4096).expect("a pool");
+    let mut addresses = Vec::with_capacity(1000);
+    let mut returned = 0;
+    let mut cycle = || {
+        let mut note = |_, bytes| returned += bytes;
+        for index in 0..1000u64 {
+            let bytes = 64 + index * 7919 % 65_536;
+            addresses.push(pool.allocate(bytes, 16 << 20, &mut note).expect("a block"));
+            if index % 3 == 2 {
+                let address = addresses.swap_remove((index * 31) as usize % addresses.len());
+                pool.free(address, 16 << 20, &mut note).expect("taken");
+            }
+        }
+        for address in addresses.drain(..) {
+            pool.free(address, 16 << 20, &mut note).expect("taken");
+        }
+    };
+    cycle();
+    let first = heap::allocations();
+    (0..3).for_each(|_| cycle());
+    assert_eq!(heap::allocations(), first);
+    assert!(returned > 0);
 }

@@ -9,7 +9,7 @@
 //! | [`call`] | one call of an op: description, arguments, signature, and the record to replay it by |
 //! | [`tracking`] | the program's memory: torch's storages, bytes, devices, chains of ops, the trace |
 //! | [`timeline`] | what took memory and time, op by op, from which lines of the program |
-//! | [`ffi`] | the edges: torch's storages and Python functions, the preloaded allocator, Python's errors |
+//! | [`ffi`] | the edges: torch's storages and Python functions, allocators, Python's errors |
 //!
 //! Apart from the rest, [`floor`] finds the smallest budget of a recorded run, and [`plan`] hands chains and joint
 //! graphs to the offline planners.
@@ -141,6 +141,10 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(dispatch::native::register_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::describe_boxed, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::instances::instances, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::caching::register_caching, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::caching::enter_caching, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::caching::leave_caching, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::caching::read_caching, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::watch::register_watch, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::settings::register_settings, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::settings::read_settings, m)?)?;

@@ -25,9 +25,11 @@
 //! # Ok::<(), remat_core::pool::PoolError>(())
 //! ```
 
+mod caching;
 mod error;
 mod tree;
 
+pub use caching::CachingPool;
 pub use error::PoolError;
 pub(crate) use tree::NIL;
 use tree::{Branch, Tree};

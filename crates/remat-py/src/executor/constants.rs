@@ -7,6 +7,7 @@ use remat_plan::step::UNRECORDED_PART;
 use super::placed::replaying;
 use super::state::Executor;
 use crate::call::arguments::{Registry, Resolved};
+use crate::ffi::caching;
 use crate::ffi::errors::budget_error;
 use crate::ffi::layout::Impl;
 use crate::tracking::devices::PLACED;
@@ -91,7 +92,7 @@ impl Executor {
         self.tell_untold(); // those before it come first
         let py = storage.py();
         let bytes: u64 = storage.call_method0("nbytes")?.extract()?;
-        let outside = self.place_outside(storage, bytes, device)?;
+        let (outside, elsewhere) = self.places_outside(storage, bytes, device)?;
         let counted = match outside {
             None => bytes,
             Some(place) => {
@@ -126,6 +127,10 @@ impl Executor {
         )?;
         if let Some(live) = self.storages.live_mut(id) {
             live.outside = outside;
+            live.elsewhere = elsewhere;
+        }
+        if elsewhere {
+            caching::add_elsewhere(bytes);
         }
         if let Some(timeline) = &self.storages.timeline {
             timeline.tell(|recorder| recorder.not_made(id, outside.is_some()));
@@ -133,30 +138,39 @@ impl Executor {
         Ok((id, tensor))
     }
 
-    /// Tells the timeline of memory that torch did not allocate: so many bytes more, or fewer.
+    /// Tells the timeline and the caching allocator of memory that torch did not allocate: so many bytes more, or
+    /// fewer.
     pub(super) fn tell_outside(&self, device: DeviceId, bytes: i64) {
+        match bytes {
+            0.. => caching::add_elsewhere(bytes as u64),
+            _ => caching::sub_elsewhere(bytes.unsigned_abs()),
+        }
         if let Some(timeline) = &self.storages.timeline {
             timeline.tell(|recorder| recorder.outside(device, bytes));
         }
     }
 
-    /// The region of a storage's bytes, if torch did not allocate them.
-    fn place_outside(
+    /// The region of a storage's bytes, if torch did not allocate them; and whether torch did, but not by the caching
+    /// allocator.
+    fn places_outside(
         &self,
         storage: &Bound<'_, PyAny>,
         bytes: u64,
         device: DeviceId,
-    ) -> PyResult<Option<Place>> {
+    ) -> PyResult<(Option<Place>, bool)> {
         if bytes == 0 || self.devices[device.0 as usize].name != "cpu" {
-            return Ok(None);
+            return Ok((None, false));
         }
         // SAFETY: `storage` is in scope and owns the storage.
         let origin = unsafe {
             let layout = &self.internals.layout;
             layout.origin(storage.py(), Impl::of(storage)?)
         };
-        let outside = origin.data != 0 && origin.deleter != self.own_deleter;
-        Ok(outside.then_some((origin.data, bytes)))
+        let own = [self.own_deleter, caching::own_deleter()];
+        if origin.data != 0 && !own.contains(&origin.deleter) {
+            return Ok((Some((origin.data, bytes)), false));
+        }
+        Ok((None, caching::is_entered() && !caching::holds(origin.data)))
     }
 
     /// Tells the engine of the storages that it was not told of: they are constants, and counted already. All but calls

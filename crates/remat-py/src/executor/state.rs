@@ -15,6 +15,7 @@ use crate::call::func::Func;
 use crate::call::global_state::GlobalState;
 use crate::call::record::Record;
 use crate::ffi::arena::Arena;
+use crate::ffi::caching;
 use crate::ffi::errors::{raised, remat_error};
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::Impl;
@@ -214,6 +215,9 @@ impl Executor {
             self.given.resize(i + 1, None);
         }
         self.given[i] = bytes;
+        if self.devices.get(i).is_some_and(|known| known.name == "cpu") {
+            caching::set_limit(bytes);
+        }
     }
 
     /// The storage that a tensor views.
@@ -292,6 +296,9 @@ impl Executor {
 
     /// Subtracts the bytes of a storage that left the table.
     pub fn uncount(&mut self, gil: impl Attach, former: &Former) -> PyResult<()> {
+        if former.elsewhere {
+            caching::sub_elsewhere(former.bytes);
+        }
         match former.outside {
             Some(place) => {
                 if let Some(region) = self.outside.leave(place) {

@@ -1,8 +1,9 @@
-//! The edges of the extension: torch's storages and Python functions, the preloaded allocator, Python's errors.
+//! The edges of the extension: torch's storages and Python functions, allocators, Python's errors.
 
 pub mod arena;
 pub mod autograd;
 pub mod boxed;
+pub mod caching;
 pub mod caught;
 pub mod deaths;
 pub mod dispatcher;

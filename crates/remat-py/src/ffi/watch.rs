@@ -389,7 +389,7 @@ unsafe fn try_incref_object(storage: *mut c_void) -> bool {
 }
 
 /// The address and the size in bytes of an object in a library that is loaded.
-fn sized_symbol(library: &str, name: &str) -> PyResult<(usize, u64)> {
+pub(super) fn sized_symbol(library: &str, name: &str) -> PyResult<(usize, u64)> {
     let missing = || PyRuntimeError::new_err(format!("{library} has no {name}"));
     let (path, text) = (CString::new(library), CString::new(name));
     let (Ok(path), Ok(text)) = (path, text) else {

@@ -68,6 +68,8 @@ pub struct Live {
     pub present: bool,
     /// The region of memory that torch did not allocate, if the storage lies over one. The region counts the bytes.
     pub outside: Option<Place>,
+    /// Whether the bytes are main memory that torch allocated itself, beside the caching allocator.
+    pub elsewhere: bool,
     /// Whether no op has written to it yet (it came from `empty`).
     pub blank: bool,
     /// Whether its bytes stay when it dies, for replays.
@@ -96,6 +98,8 @@ pub struct Former {
     pub present: bool,
     /// The region of memory that torch did not allocate, if it lay over one.
     pub outside: Option<Place>,
+    /// Whether the bytes were counted as lying beside the caching allocator.
+    pub elsewhere: bool,
     /// The reference that kept it alive for recorded ops, if there was one.
     pub hold: Option<Owner>,
     /// The weak reference, if the storage died and its bytes are there as long as this is.

@@ -172,6 +172,7 @@ impl Storages {
             device,
             present: true,
             outside: None,
+            elsewhere: false,
             blank: false,
             keeps: false,
             freed: false,
@@ -334,6 +335,7 @@ impl Storages {
             device: live.device,
             present: live.present,
             outside: live.outside,
+            elsewhere: live.elsewhere,
             hold: live.hold,
             remains: match live.watch {
                 Watch::Storage(watched) if keeps && !watched.is_alive() => Some(watched),

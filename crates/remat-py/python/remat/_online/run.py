@@ -19,6 +19,7 @@ from .._memory.budgets import DeviceBudget, bytes_of, device_of
 from .._memory.tensors import live_tensors
 from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
+from .caching import Caching
 from .choices import NO_PLANS, Costs, Plans
 from .dispatch import Dispatch, always_recorded, way_for
 from .endings import at_sigterm
@@ -130,6 +131,9 @@ class Stats:
     dispatch: str
     #: What native dispatch leaves to Python on this build of torch, each with the reason.
     left_to_python: tuple[str, ...] = ()
+    #: Most bytes of main memory at any moment that tensors took, or freed blocks that were kept for the next ones;
+    #: ``None`` where torch's own allocator served, which does not say.
+    reserved: int | None = None
     #: Counters of the arena; ``None`` unless ``pool="arena"``.
     arena: ArenaStats | None = None
     #: Counters of planned steps; ``None`` unless ``plan="auto"``.
@@ -239,6 +243,7 @@ class Run:
         self._escapes = Escapes(self._mode, self._in_thread, self._dispatch.name)
         self._optimizers = Optimizers(self._mode)
         self._timeline = _timeline_of(settings.timeline, self._mode)
+        self._caching = None if arena is not None else Caching(budgets)
         self._pid = os.getpid()
         self._final: Stats | None = None
         #: Bytes that were resident when the budget was entered.
@@ -266,7 +271,8 @@ class Run:
             # One op in so many stands for all; a pause amid it, in which another program ran, counts many times.
             rest = raw["seconds"] - raw["recompute_seconds"] - raw["decide_seconds"]
             counters["watch_seconds"] = min(raw["watch_seconds"], max(rest, 0.0))
-        return Stats(**counters, dispatch=way, left_to_python=left, arena=arena, plan=planned)
+        reserved = self._caching.most() if self._caching is not None else None
+        return Stats(**counters, dispatch=way, left_to_python=left, reserved=reserved, arena=arena, plan=planned)
 
     def set_budget(self, budget: Budget, device: str | torch.device | None = None) -> None:
         """Changes the budget of a device, in bytes, from here on; without ``device`` that of the first device.
@@ -364,11 +370,15 @@ class Run:
         try:
             if self._timeline is not None:
                 self._timeline.start()
+            if self._caching is not None:
+                self._caching.enter()
             with eager.below_autograd():
                 self._adopt()
             self._dispatch.enter()
         except BaseException:
             _active = None
+            if self._caching is not None:
+                self._caching.leave()
             if self._timeline is not None:
                 self._timeline.stop()
             self._close_arena()
@@ -400,6 +410,8 @@ class Run:
                 self._mode.restore()
         finally:
             self._dispatch.forget()
+            if self._caching is not None:
+                self._caching.leave()
             self._final = stats
             _active = None
             if timeline is not None:
@@ -450,6 +462,8 @@ class Run:
             self._optimizers.leave()
             with eager.below_autograd():
                 self._mode.restore()
+            if self._caching is not None:
+                self._caching.leave()
 
 
 def _after_fork() -> None:

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .allocations import Allocations, Segment, allocations, measured_call
 from .backward_passes import after_backward, prepare_backward
+from .caching import CACHING_PLATFORM, prepare_caching
 from .call_sites import BACKWARD_CALL, MODULE_CALL, node_leaf, node_number
 from .clocks import clock_of
 from .devices import (
@@ -66,6 +67,7 @@ from .workspace import estimate_workspace
 
 __all__ = [
     "BACKWARD_CALL",
+    "CACHING_PLATFORM",
     "GETTERS",
     "MODULE_CALL",
     "OWN_PREDICTIONS",
@@ -126,6 +128,7 @@ __all__ = [
     "pop_mode",
     "predict",
     "prepare_backward",
+    "prepare_caching",
     "prepare_native",
     "probe_layout",
     "push_mode",
