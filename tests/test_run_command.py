@@ -220,6 +220,25 @@ def test_a_process_that_was_forked_does_not_report(tmp_path: Path) -> None:
     assert ended.err.count("remat: peak") == 1
 
 
+def test_workers_of_a_data_loader_say_nothing(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import torch
+        from torch.utils.data import DataLoader, TensorDataset
+
+        torch.manual_seed(0)
+        data = TensorDataset(torch.randn(64, 3, 64, 64))
+        for _ in range(2):
+            batches = DataLoader(data, batch_size=16, num_workers=2)
+            print(sum(float(images.double().sum()) for (images,) in batches).hex())
+        """,
+    )
+    plain, ended = ran([*PYTHON, script]), ran([*RUN, "1GiB", script])
+    assert (ended.code, ended.out) == (0, plain.out), ended.err
+    assert "unknown size" not in ended.err and ended.err.count("remat: peak") == 1
+
+
 def on_a_terminal(command: list[str | Path], log: str | None, until: bytes) -> str:
     """The output of a command on a terminal. Its standard input ends once this was seen."""
     ours, theirs = pty.openpty()

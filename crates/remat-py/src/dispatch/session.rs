@@ -280,6 +280,7 @@ impl Session {
             return Ok(false);
         };
         let executor = &mut state.executor;
+        executor.forked = true;
         executor.tell_untold();
         // The file is the parent's: the bytes buffered here must not be written twice.
         std::mem::forget(executor.trace.take());

@@ -55,6 +55,8 @@ pub struct Executor {
     pub performing: bool,
     /// Whether no device has a budget, nor ever will: the run is only watched.
     pub unbounded: bool,
+    /// Whether this is the child of a fork, where nothing is bounded.
+    pub forked: bool,
     /// Whether the budget moves to the first accelerator seen.
     pub follow: Follow,
     /// Devices, by device id.
@@ -139,6 +141,7 @@ impl Executor {
             arena: None,
             performing: false,
             unbounded: false,
+            forked: false,
             follow: Follow::Fixed,
             ledger: Ledger::default(),
             lineage: Lineage::default(),

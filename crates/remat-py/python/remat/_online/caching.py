@@ -38,6 +38,7 @@ class Caching:
     def leave(self) -> None:
         """Has torch's own serve again, and gives back what is kept."""
         if self._entered:
+            self._entered = False
             _native.leave_caching()
 
     def most(self) -> int | None:

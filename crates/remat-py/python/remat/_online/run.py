@@ -446,6 +446,8 @@ class Run:
 
         Returns whether the child can do that: not if another thread of the parent was amid an op.
         """
+        if self._caching is not None:
+            self._caching.leave()
         if self._mode.forked():
             return True
         self._dispatch.drop()
@@ -462,8 +464,6 @@ class Run:
             self._optimizers.leave()
             with eager.below_autograd():
                 self._mode.restore()
-            if self._caching is not None:
-                self._caching.leave()
 
 
 def _after_fork() -> None:
