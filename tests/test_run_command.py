@@ -220,14 +220,15 @@ def test_a_process_that_was_forked_does_not_report(tmp_path: Path) -> None:
     assert ended.err.count("remat: peak") == 1
 
 
-def test_workers_of_a_data_loader_say_nothing(tmp_path: Path) -> None:
+def test_workers_of_a_data_loader_and_copies_of_models_say_nothing(tmp_path: Path) -> None:
     script = program(
         tmp_path,
         """
-        import torch
+        import copy, torch
         from torch.utils.data import DataLoader, TensorDataset
 
         torch.manual_seed(0)
+        print(copy.deepcopy(torch.nn.BatchNorm2d(64)).running_var.sum().item())
         data = TensorDataset(torch.randn(64, 3, 64, 64))
         for _ in range(2):
             batches = DataLoader(data, batch_size=16, num_workers=2)

@@ -18,6 +18,10 @@ from .tensors import home
 
 _T = TypeVar("_T")
 
+#: Ops that have a tensor take over other memory. They allocate none, and torch's profiler would complain of the block
+#: that the tensor lets go of, which it has not seen.
+_TAKING_OVER = frozenset(getattr(torch.ops.aten.set_, name)._op for name in torch.ops.aten.set_.overloads())
+
 
 def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> tuple[Any, int | None]:
     """Runs an op and measures its workspace: the most bytes that it allocated on top of those that it leaves.
@@ -26,6 +30,8 @@ def measured_call(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | Non
     accelerators whose allocators keep no statistics.
     """
     kwargs = kwargs or {}
+    if call in _TAKING_OVER:
+        return call(*args, **kwargs), 0
     device = home(args, kwargs)
     give_way()
     if not (statistics_of(device) if on_accelerator(device) else not torch.autograd._profiler_enabled()):
