@@ -466,6 +466,31 @@ def test_threads_and_their_backward_passes(way: str) -> None:
     assert found == plain
 
 
+@pytest.mark.parametrize(
+    "mode", ["torch.inference_mode()", "FakeTensorMode()", 'torch.device("meta")', "torch.no_grad()"]
+)
+def test_a_program_may_enter_its_first_budget_inside_of_a_mode(mode: str) -> None:
+    program = f"""
+import remat, torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+def seen():
+    with remat.budget("64MiB") as run:
+        total = torch.ones(100_000, device="cpu").mul(2).sum()
+    return total, run.stats()
+
+with {mode}:
+    first, run = seen()
+total, usual = seen()
+assert total.item() == 200_000
+assert type(first) is not torch.Tensor or first.item() == 200_000
+print(run.dispatch, run.left_to_python == usual.left_to_python)
+"""
+    done = ran_warm(["env", "REMAT_DISPATCH=native", *PYTHON, "-c", program])
+    assert done.code == 0, done.err
+    assert done.out.split() == ["native", "True"]
+
+
 def test_nothing_is_left_behind(way: str) -> None:
     with remat.budget("64MiB") as run:
         torch.ones(8) + 1

@@ -29,7 +29,8 @@ class Caching:
         """Has it serve from here on."""
         if self._limit is None:
             return
-        reason = eager.prepare_caching()
+        with eager.as_usual():
+            reason = eager.prepare_caching()
         if reason is None:
             self._entered = _native.enter_caching(self._limit)
         elif eager.CACHING_PLATFORM:

@@ -237,9 +237,10 @@ class Run:
     def __init__(self, budgets: list[DeviceBudget], settings: Settings, arena: Arena | None = None) -> None:
         self._budgets = budgets
         self._arena = arena
-        way = way_for(arena is not None)
-        self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena, way.name))
-        self._dispatch: Dispatch = way(self._mode)
+        with eager.as_usual():  # torch is probed
+            way = way_for(arena is not None)
+            self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena, way.name))
+            self._dispatch: Dispatch = way(self._mode)
         self._escapes = Escapes(self._mode, self._in_thread, self._dispatch.name)
         self._optimizers = Optimizers(self._mode)
         self._timeline = _timeline_of(settings.timeline, self._mode)

@@ -35,6 +35,7 @@ from .global_state import GETTERS, SETTERS, enter_state, state_number
 from .graph import generators, hooks_aside, leaves
 from .layout import probe_layout
 from .modes import (
+    as_usual,
     below_autograd,
     count_modes,
     drop_mode,
@@ -84,6 +85,7 @@ __all__ = [
     "after_backward",
     "allocations",
     "any_nested",
+    "as_usual",
     "below_autograd",
     "blank_like",
     "blank_storage",

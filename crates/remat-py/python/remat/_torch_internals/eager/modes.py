@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .ops import decomposes
 
@@ -57,6 +57,16 @@ def below_autograd() -> Iterator[None]:
             yield
     finally:
         del hidden, guard
+
+
+@contextmanager
+def as_usual() -> Iterator[None]:
+    """Tensors that are made here are ordinary ones: no mode of the program's own makes others of them.
+
+    Such are inference mode, fake tensors and default devices.
+    """
+    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.inference_mode(False):
+        yield
 
 
 def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
