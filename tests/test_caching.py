@@ -275,6 +275,24 @@ def test_a_torch_that_differs_keeps_its_allocator(monkeypatch: pytest.MonkeyPatc
     assert run.stats().reserved is None
 
 
+def test_where_addresses_are_limited_torchs_allocator_stays(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import resource
+        import remat, torch
+
+        resource.setrlimit(resource.RLIMIT_AS, (2**39, 2**39))
+        with remat.budget("64MiB") as run:
+            torch.ones(1_000_000).exp().sum()
+        print(run.stats().reserved)
+        """,
+    )
+    ended = ran_warm([sys.executable, script])
+    assert (ended.code, ended.out) == (0, "None\n"), ended.err
+    assert "the system does not reserve addresses (ulimit -v" in ended.err
+
+
 def test_the_allocator_can_be_left_to_torch(tmp_path: Path) -> None:
     script = program(
         tmp_path,

@@ -32,9 +32,9 @@ const SMALLEST: usize = 32 << 10;
 /// Torch's own alignment of tensors, in bytes.
 const ALIGNMENT: u64 = 64;
 
-/// Bytes of addresses that are asked for at most, and at least. Addresses take no memory.
-const MOST_ADDRESSES: u64 = 1 << 40;
-const LEAST_ADDRESSES: u64 = 1 << 32;
+/// Bytes of addresses. They take no memory. Where the system counts them as if they did, it refuses so many, and any
+/// number would be missing elsewhere.
+const ADDRESSES: u64 = 1 << 40;
 
 /// The table of virtual functions: two words in front of them, then these.
 const WORDS: usize = 8;
@@ -72,7 +72,6 @@ struct Caching {
     object: *const usize,
     /// The first address of the blocks.
     base: usize,
-    capacity: usize,
     pool: Mutex<CachingPool>,
 }
 
@@ -130,7 +129,7 @@ impl Caching {
     }
 
     fn holds(&self, block: *const c_void) -> bool {
-        (block as usize).wrapping_sub(self.base) < self.capacity
+        (block as usize).wrapping_sub(self.base) < ADDRESSES as usize
     }
 }
 
@@ -257,31 +256,29 @@ extern "C" fn after_fork() {
     drop(unsafe { (*FORKING.0.get()).take() });
 }
 
-/// Reserves addresses, on which memory comes as they are first written to: the first one, and their number.
-fn reserve() -> PyResult<(usize, u64)> {
-    let mut bytes = MOST_ADDRESSES;
-    while bytes >= LEAST_ADDRESSES {
-        // SAFETY: a new mapping at an address of the system's choice changes no mapping that exists.
-        let mapped = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if mapped != libc::MAP_FAILED {
-            // A huge page would take memory around a block, which nobody counts. Where the system has none, that is
-            // refused, and well.
-            // SAFETY: the range was just mapped, and nobody uses it.
-            unsafe { libc::madvise(mapped, bytes as usize, libc::MADV_NOHUGEPAGE) };
-            return Ok((mapped as usize, bytes));
-        }
-        bytes /= 2;
+/// Reserves addresses, on which memory comes as they are first written to; returns the first one.
+fn reserve() -> PyResult<usize> {
+    // SAFETY: a new mapping at an address of the system's choice changes no mapping that exists.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            ADDRESSES as usize,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        return Err(unsuited(
+            "the system does not reserve addresses (ulimit -v, or vm.overcommit_memory=2)",
+        ));
     }
-    Err(unsuited("the system lends no addresses"))
+    // A huge page would take memory around a block, which nobody counts. Where the system has none, that is refused,
+    // and well.
+    // SAFETY: the range was just mapped, and nobody uses it.
+    unsafe { libc::madvise(mapped, ADDRESSES as usize, libc::MADV_NOHUGEPAGE) };
+    Ok(mapped as usize)
 }
 
 fn unsuited(reason: &str) -> PyErr {
@@ -357,10 +354,11 @@ fn set_up(c10: &str) -> PyResult<Caching> {
             get,
         }
     };
-    let (base, capacity) = reserve()?;
+    let base = reserve()?;
     // SAFETY: the function takes any name of a parameter.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as u64;
-    let pool = CachingPool::new(capacity, ALIGNMENT, page).map_err(|e| unsuited(&e.to_string()))?;
+    let pool =
+        CachingPool::new(ADDRESSES, ALIGNMENT, page).map_err(|e| unsuited(&e.to_string()))?;
     // SAFETY: as above.
     let mut words = unsafe { (table as *const [usize; WORDS]).read() };
     words[ALLOCATE] = allocate as *const () as usize;
@@ -373,7 +371,6 @@ fn set_up(c10: &str) -> PyResult<Caching> {
         torch,
         object,
         base,
-        capacity: capacity as usize,
         pool: Mutex::new(pool),
     })
 }
