@@ -74,6 +74,7 @@ proptest! {
         for action in actions {
             let mut returned = Vec::new();
             let mut note = |address, bytes| returned.push((address, bytes));
+            let mut within = !matches!(action, Action::Limit(_));
             match action {
                 Action::Allocate(bytes) => {
                     let found = pool.allocate(bytes, limit, &mut note);
@@ -84,6 +85,7 @@ proptest! {
                         model.held[Model::pages(address, rounded)].fill(true);
                     } else {
                         prop_assert!(returned.is_empty());
+                        within = false;
                         let mut end = 0;
                         let blocks = model.taken.iter().map(|(&a, &b)| (a, b));
                         for (address, taken) in blocks.chain([(pages * PAGE, 0)]) {
@@ -104,18 +106,18 @@ proptest! {
                 Action::Trim => pool.trim(limit, &mut note),
                 Action::Limit(bytes) => limit = bytes,
             }
-            let trimmed = !matches!(action, Action::Limit(_)) && !returned.is_empty();
+            let gave_back = !returned.is_empty();
             returned.into_iter().for_each(|(address, bytes)| model.give_back(address, bytes));
             prop_assert_eq!(pool.check(), Ok(()));
             prop_assert_eq!(pool.held(), model.bytes());
             prop_assert_eq!(pool.taken(), model.taken.values().sum::<u64>());
-            let least = model.bytes_of_covered();
-            if trimmed {
-                // No more than has to be.
-                prop_assert!(pool.held() >= least.max(limit / PAGE * PAGE));
+            let least = model.bytes_of_covered().max(limit / PAGE * PAGE);
+            if within {
+                prop_assert!(pool.held() <= least);
             }
-            if matches!(action, Action::Trim) {
-                prop_assert!(pool.held() <= limit.max(least));
+            if gave_back {
+                // No more than has to be.
+                prop_assert_eq!(pool.held(), least);
             }
         }
         pool.trim(0, &mut |address, bytes| model.give_back(address, bytes));

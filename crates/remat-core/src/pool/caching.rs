@@ -135,11 +135,6 @@ impl CachingPool {
         self.pool.capacity() - self.pool.free_bytes()
     }
 
-    /// Bytes of addresses.
-    pub fn capacity(&self) -> u64 {
-        self.pool.capacity()
-    }
-
     /// Whether all that the pool relies on holds: what [`Pool::check`] checks, every page of a taken block is held, and
     /// the count of pages is right. Takes O(n log n), and a step for each page.
     ///
