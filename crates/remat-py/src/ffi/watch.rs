@@ -12,7 +12,7 @@
 //! before the functions of Python objects. The table is taken from the library, which also tells its size;
 //! `probe_watch` of torch internals tries every function here on storages of its own before first use.
 
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -22,6 +22,7 @@ use pyo3::ffi as python;
 use pyo3::prelude::*;
 
 use super::deaths::{self, Subscription};
+use super::dispatcher::symbol;
 
 /// The mangled name of the table of `c10::StorageImpl`.
 const TABLE: &str = "_ZTVN3c1011StorageImplE";
@@ -390,27 +391,18 @@ unsafe fn try_incref_object(storage: *mut c_void) -> bool {
 
 /// The address and the size in bytes of an object in a library that is loaded.
 pub(super) fn sized_symbol(library: &str, name: &str) -> PyResult<(usize, u64)> {
-    let missing = || PyRuntimeError::new_err(format!("{library} has no {name}"));
-    let (path, text) = (CString::new(library), CString::new(name));
-    let (Ok(path), Ok(text)) = (path, text) else {
-        return Err(missing());
-    };
-    // SAFETY: both texts end with null. `RTLD_NOLOAD` loads nothing; the handle is never closed, so the address stays
-    // valid. `dladdr1` fills in both structures if it returns other than 0, and the symbol belongs to the library.
+    let found = symbol(library, name)?;
+    // SAFETY: `dladdr1` fills in both structures if it returns other than 0, and the entry belongs to the library, which
+    // stays loaded.
     unsafe {
-        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW);
-        if handle.is_null() {
-            return Err(missing());
-        }
-        let found = libc::dlsym(handle, text.as_ptr());
         let mut info: libc::Dl_info = std::mem::zeroed();
-        let mut symbol: *mut libc::Elf64_Sym = std::ptr::null_mut();
-        let (extra, which) = ((&raw mut symbol).cast(), SYMBOL_ENTRY);
-        if found.is_null() || libc::dladdr1(found, &mut info, extra, which) == 0 || symbol.is_null()
-        {
-            return Err(missing());
+        let mut entry: *mut libc::Elf64_Sym = std::ptr::null_mut();
+        let (extra, which) = ((&raw mut entry).cast(), SYMBOL_ENTRY);
+        if libc::dladdr1(found, &mut info, extra, which) == 0 || entry.is_null() {
+            let missing = format!("{library} tells no size of {name}");
+            return Err(PyRuntimeError::new_err(missing));
         }
-        Ok((found as usize, (*symbol).st_size))
+        Ok((found as usize, (*entry).st_size))
     }
 }
 
