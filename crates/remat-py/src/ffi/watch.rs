@@ -392,8 +392,8 @@ unsafe fn try_incref_object(storage: *mut c_void) -> bool {
 /// The address and the size in bytes of an object in a library that is loaded.
 pub(super) fn sized_symbol(library: &str, name: &str) -> PyResult<(usize, u64)> {
     let found = symbol(library, name)?;
-    // SAFETY: `dladdr1` fills in both structures if it returns other than 0, and the entry belongs to the library, which
-    // stays loaded.
+    // SAFETY: `dladdr1` fills in both structures if it returns other than 0, and the entry belongs to the library,
+    // which stays loaded.
     unsafe {
         let mut info: libc::Dl_info = std::mem::zeroed();
         let mut entry: *mut libc::Elf64_Sym = std::ptr::null_mut();
