@@ -10,6 +10,7 @@ mod perform;
 mod placed;
 mod plan_files;
 mod plan_job;
+mod plan_search;
 mod planned;
 mod planning;
 mod records;

@@ -8,7 +8,7 @@ use remat_core::DeviceId;
 use remat_plan::step::ArenaInUse;
 use remat_trace::Planning;
 
-use super::plan_job::Memory;
+use super::plan_search::Memory;
 use super::planning::overhead;
 use super::state::Executor;
 use crate::ffi::arena::{ALIGNMENT, SMALLEST};

@@ -7,7 +7,8 @@ use remat_core::{Bytes, Guide, Recorded, StepMark};
 use remat_plan::step::{PlannedStep, PlannedSteps};
 
 use super::plan_files::PlanFiles;
-use super::plan_job::{Found, Job, Memory};
+use super::plan_job::{Found, Job};
+use super::plan_search::Memory;
 use super::step_clock::StepClock;
 
 /// The plans of a run.

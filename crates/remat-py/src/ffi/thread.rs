@@ -14,6 +14,18 @@ pub fn give_way() {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nicer) };
 }
 
+/// Has the thread run where no other would, and stop at once where another has to, from now on. There is no way back.
+/// Where the system knows nothing of this kind, the thread gives way as before.
+pub fn take_what_is_spare() {
+    #[cfg(target_os = "linux")]
+    {
+        let priority = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the pointer is to a `sched_param` of this frame, which is read. 0 means the calling thread; a refusal
+        // changes nothing.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &priority) };
+    }
+}
+
 /// How nice the calling thread is.
 fn niceness() -> libc::c_int {
     // SAFETY: no memory is passed. On Linux 0 means the calling thread.

@@ -112,7 +112,7 @@ impl<'a> Learned<'a> {
     /// The recording is one of an engine whose memory is an arena. What stays from step to step keeps its address, if
     /// all blocks then find room; else it is moved once.
     ///
-    /// Takes some tenths of a second at most, for steps of up to a few thousand ops.
+    /// Takes some tenths of a second at most, for steps of up to a few thousand ops; less where the blocks fit soon.
     pub fn place(&self, plan: &StepPlan, guide: Guide, arena: &ArenaInUse) -> Guide {
         let Learned {
             recorded,

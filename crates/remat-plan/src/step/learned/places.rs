@@ -10,8 +10,10 @@ use crate::step::plan::step_plan::{Action, StepPlan};
 use remat_core::{Origin, Places};
 use std::collections::{HashMap, HashSet};
 
-/// Overlaps that the search for addresses looks at, at most: some tenths of a second.
-const MOST_WORK: u64 = 40_000_000;
+/// Overlaps that the search for addresses looks at, at most: a fifth of a second. So many times fewer are looked at
+/// where all keeps its address that stays from step to step: mostly there is no room around it.
+const MOST_WORK: u64 = 5_000_000;
+const LESS_WORK: u64 = 5;
 
 /// Where a block is told to lie that no address was found for: nowhere.
 const NO_PLACE: u64 = u64::MAX;
@@ -239,9 +241,13 @@ impl Cycle {
         for &(first, left) in &self.fellows {
             (ties.fellows[first], ties.fellows[left]) = (left as u32, first as u32);
         }
+        let most_work = match fixed {
+            Fixed::All if arena.moves => MOST_WORK / LESS_WORK,
+            _ => MOST_WORK,
+        };
         let effort = Effort {
-            most_work: MOST_WORK,
-            enough: 0,
+            most_work,
+            enough: arena.bytes,
         };
         let packed = pack(&blocks, &ties, arena.alignment, seed, effort);
         Packed {

@@ -1,0 +1,425 @@
+//! The search for a plan of one step, part by part: what a part has found is followed while the next one goes on.
+
+use std::ops::ControlFlow;
+use std::panic::resume_unwind;
+use std::slice;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use remat_core::{Bytes, Guide, Places, Recorded};
+use remat_plan::step::{ArenaInUse, Learned, PlannedStep, Progress, Search, StepError, StepPlan};
+use remat_sim::{Budget, Program, STARTING_POLICIES};
+use remat_trace::{Event, Rerun};
+
+use crate::ffi::thread::{processor_time, take_what_is_spare};
+
+/// The most processor time that a step is planned, for each 3,000 of its ops or fewer, where the plan is not far from
+/// the bound by then; and in all.
+const PATIENCE: Duration = Duration::from_secs(1);
+const MOST_PATIENCE: Duration = Duration::from_secs(10);
+/// Where the parts of the search end, as parts of that time.
+const PARTS: [f64; 5] = [0.1, 0.3, 1.0, 3.0, 10.0];
+/// A plan is far from the bound that is more than this part of the time of the step from it.
+const FAR: f64 = 0.05;
+/// A plan is good enough that is this part of the time of the step from the bound, and a later one is followed that
+/// saves as much.
+const NEAR: f64 = 0.001;
+/// The part of the budget that a plan may take beyond it where none fits; the engine decides online what it evicts for
+/// that.
+const LACKING: u64 = 16;
+/// The part of an arena that a first plan leaves for gaps between blocks.
+const GAPS: u64 = 128;
+/// Plans made for an arena in one part of the search, until the blocks of one fit into it.
+const ARENA_PLANS: u32 = 4;
+/// One of so many seconds on a core is always the search's, once there is a plan.
+const SHARE: u32 = 20;
+/// How long the search may get less than that before it takes it.
+const GRACE: Duration = Duration::from_millis(500);
+/// The longest that the search does not look whether it was stopped.
+const NAP: Duration = Duration::from_millis(50);
+
+/// The memory that a step is planned for.
+pub(super) enum Memory {
+    /// So many bytes of the engine's. Plans may keep results after the program let go of them if `keeps`.
+    Counted { budget: Bytes, keeps: bool },
+    /// With addresses.
+    Arena(ArenaInUse),
+}
+
+impl Memory {
+    /// The bytes that there are for the step.
+    fn bytes(&self) -> Bytes {
+        match self {
+            Memory::Counted { budget, .. } => *budget,
+            Memory::Arena(arena) => Bytes(arena.free_bytes()),
+        }
+    }
+
+    /// The bytes within which a plan is sought first.
+    fn bytes_at_first(&self) -> Bytes {
+        match self {
+            Memory::Counted { budget, .. } => *budget,
+            Memory::Arena(arena) => Bytes(arena.free_bytes() - arena.free_bytes() / GAPS),
+        }
+    }
+
+    /// The bytes that the blocks of a plan take beyond an arena.
+    fn lacks(&self, guide: &Guide) -> u64 {
+        match (self, guide.places()) {
+            (Memory::Arena(arena), Some(places)) => places.bytes().saturating_sub(arena.bytes),
+            _ => 0,
+        }
+    }
+}
+
+type Found = Result<(StepPlan, Guide), StepError>;
+
+/// Plans of a step, each better than the one before. The first is sought in a hurry, on the thread that asks; later ones
+/// with what cores have to spare, so that the program is not slower for it.
+pub(super) struct PlanSearch<'a> {
+    learned: &'a Learned<'a>,
+    memory: &'a Memory,
+    seed: u64,
+    stopped: &'a AtomicBool,
+    patience: Duration,
+    /// Nanoseconds that are little, and that are much.
+    near: u64,
+    far: u64,
+    /// Schedules that the next part starts with.
+    known: Vec<Vec<Rerun>>,
+    parts: slice::Iter<'static, f64>,
+    /// Processor time of the parts so far.
+    spent: Duration,
+    /// The bytes within which the next plan is sought. In an arena they are fewer than there are, since blocks leave
+    /// gaps.
+    bytes: Bytes,
+    /// The bound for all the bytes that there are, once it is known.
+    least: Option<u64>,
+    best: Option<PlannedStep>,
+    /// Cores have hardly anything to spare.
+    starved: bool,
+}
+
+/// How fast a part of the search goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// As fast as the thread's priority allows.
+    Hurried,
+    /// The same, as long as that is no less than its share.
+    Spare,
+    /// Its share of a core.
+    Share,
+}
+
+/// A part of the search.
+struct Part {
+    /// Processor time of the thread when the part began.
+    began: Duration,
+    /// Processor time of the parts before, and at which this one ends.
+    spent: Duration,
+    until: Duration,
+    pace: Pace,
+    since: Instant,
+    /// The processor time of this thread of which the pace is kept.
+    paced: Duration,
+}
+
+impl Part {
+    fn begin(spent: Duration, until: Duration, pace: Pace) -> Part {
+        let began = processor_time();
+        Part {
+            began,
+            spent,
+            until,
+            pace,
+            since: Instant::now(),
+            paced: began,
+        }
+    }
+
+    /// Gives the search its whole time again.
+    fn again(&mut self) {
+        self.began = processor_time();
+    }
+
+    /// The processor time of the search so far.
+    fn elapsed(&self) -> Duration {
+        self.spent + processor_time().saturating_sub(self.began)
+    }
+
+    /// How much longer the part may take for the processor time that it used, and how much longer it took.
+    fn lead(&self) -> (Duration, Duration) {
+        let due = processor_time().saturating_sub(self.paced) * SHARE;
+        let passed = self.since.elapsed();
+        (due.saturating_sub(passed), passed.saturating_sub(due))
+    }
+
+    /// Whether the thread gets less than its share.
+    fn is_starved(&self) -> bool {
+        self.pace == Pace::Spare && self.lead().1 > GRACE
+    }
+
+    /// Waits until no more than its share was used.
+    fn wait(&self, stopped: &AtomicBool) {
+        while self.pace == Pace::Share && !stopped.load(Ordering::Relaxed) {
+            let ahead = self.lead().0;
+            if ahead.is_zero() {
+                break;
+            }
+            thread::sleep(ahead.min(NAP));
+        }
+    }
+}
+
+impl<'a> PlanSearch<'a> {
+    pub(super) fn new(
+        learned: &'a Learned<'a>,
+        recorded: &Recorded,
+        memory: &'a Memory,
+        seed: u64,
+        stopped: &'a AtomicBool,
+    ) -> PlanSearch<'a> {
+        let part = |part: f64| (recorded.cost().0 as f64 * part) as u64;
+        let ops = recorded.signatures.len() as u32;
+        PlanSearch {
+            learned,
+            memory,
+            seed,
+            stopped,
+            patience: (PATIENCE * ops.div_ceil(3000)).min(MOST_PATIENCE),
+            near: part(NEAR),
+            far: part(FAR),
+            // Near the smallest budget policies thrash, in the simulator as well: that takes none of the search's time.
+            known: online(learned.events(), memory.bytes()),
+            parts: PARTS.iter(),
+            spent: Duration::ZERO,
+            bytes: memory.bytes_at_first(),
+            least: None,
+            best: None,
+            starved: false,
+        }
+    }
+
+    /// The best plan, with the highest bound that was found.
+    pub(super) fn best(self) -> Option<PlannedStep> {
+        self.best
+    }
+
+    /// Goes on from the best plan, until so much processor time was spent in all.
+    fn improve(&mut self, until: Duration) -> Found {
+        if self.best.is_none() {
+            return self.part(until, Pace::Hurried);
+        }
+        let spare = match self.starved {
+            true => None,
+            false => self.with_what_is_spare(until),
+        };
+        match spare {
+            Some(found) if !self.starved => found,
+            _ => self.part(until, Pace::Share),
+        }
+    }
+
+    /// Searches on a thread that runs where no other would. `None` where there cannot be another thread.
+    fn with_what_is_spare(&mut self, until: Duration) -> Option<Found> {
+        thread::scope(|scope| {
+            let search = || {
+                take_what_is_spare();
+                self.part(until, Pace::Spare)
+            };
+            let thread = thread::Builder::new().name("remat-plan".into());
+            let searching = thread.spawn_scoped(scope, search).ok()?;
+            Some(searching.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        })
+    }
+
+    fn part(&mut self, until: Duration, pace: Pace) -> Found {
+        let mut part = Part::begin(self.spent, until, pace);
+        let found = match self.memory {
+            Memory::Counted { budget, .. } => self.nearly_within(*budget, &mut part),
+            Memory::Arena(arena) => self.in_arena(arena, &mut part),
+        };
+        part.wait(self.stopped);
+        found
+    }
+
+    /// Plans the step within a budget, or within the smallest one with a plan if that is little more. The engine can
+    /// evict what no plan drops: what was made in an earlier step, for example a batch that every step reads.
+    fn nearly_within(&mut self, budget: Bytes, part: &mut Part) -> Found {
+        match self.within(budget, budget, part) {
+            // A search that ended for want of time may find a plan yet.
+            Err(StepError::Budget { smallest, .. })
+                if smallest.0.saturating_sub(budget.0) <= budget.0 / LACKING
+                    && !self.is_over(part.elapsed(), part) =>
+            {
+                self.within(budget, smallest, part)
+            }
+            planned => planned,
+        }
+    }
+
+    /// Whether a part that has taken so long took all of its time, or was stopped.
+    fn is_over(&self, elapsed: Duration, part: &Part) -> bool {
+        elapsed >= part.until || self.is_stopped()
+    }
+
+    /// Plans the step within so many bytes of a budget, as long as that is worth the time.
+    fn within(&mut self, budget: Bytes, bytes: Bytes, part: &mut Part) -> Found {
+        let search = Search {
+            seed: self.seed,
+            known: self.known.clone(),
+            ..Search::default()
+        };
+        let mut starved = false;
+        let watch = &mut |progress: &Progress| {
+            part.wait(self.stopped);
+            starved = part.is_starved();
+            let elapsed = part.elapsed();
+            let is_within = |nanoseconds| {
+                let found = progress.recompute_ns;
+                found.is_some_and(|found| found.saturating_sub(progress.bound_ns) <= nanoseconds)
+            };
+            let over = starved
+                || self.is_over(elapsed, part)
+                || (elapsed >= self.patience && is_within(self.far))
+                || is_within(self.near);
+            if over {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        let found = self.learned.plan_beyond(budget, bytes, search, watch);
+        self.starved |= starved;
+        found
+    }
+
+    /// What a plan within so many bytes takes at least, in nanoseconds.
+    fn bound(&self, bytes: Bytes) -> Option<u64> {
+        let search = Search {
+            seed: self.seed,
+            known: self.known.clone(),
+            ..Search::default()
+        };
+        let watch = &mut |_: &Progress| ControlFlow::Break(());
+        let found = self.learned.plan_beyond(bytes, bytes, search, watch);
+        found.ok().map(|(plan, _)| plan.bound_ns)
+    }
+
+    /// Plans the step, and where its blocks lie. Where the arena does not hold them, the step is planned within fewer
+    /// bytes, by as much as is missing, for as long again. If that comes to nothing, the plan that misses the fewest
+    /// bytes is followed. Blocks that find no place are placed as they come.
+    fn in_arena(&mut self, arena: &ArenaInUse, part: &mut Part) -> Found {
+        if self.least.is_none() {
+            self.least = self.bound(Bytes(arena.free_bytes()));
+        }
+        let mut best: Option<(u64, (StepPlan, Guide))> = None;
+        for _ in 0..ARENA_PLANS {
+            let (mut plan, guide) = match self.within(self.bytes, self.bytes, part) {
+                Ok(planned) => planned,
+                Err(none) if best.is_none() => return Err(none),
+                Err(_) => break,
+            };
+            // What is the least within fewer bytes is not the least within all of them.
+            plan.bound_ns = self.least.map_or(plan.cost_ns, |least| least.min(plan.bound_ns));
+            if part.pace == Pace::Spare && self.starved {
+                return Ok((plan, guide));
+            }
+            let guide = self.learned.place(&plan, guide, arena);
+            let placed = guide.places().map_or(0, Places::bytes);
+            let lacks = self.memory.lacks(&guide);
+            let peak = plan.peak_bytes.min(self.bytes.0);
+            if lacks == 0 || self.is_stopped() {
+                // The next plan may take what this one leaves.
+                let left = arena.bytes.saturating_sub(placed);
+                self.bytes = Bytes((self.bytes.0 + left).min(arena.free_bytes()));
+                return Ok((plan, guide));
+            }
+            self.bytes = Bytes(peak.saturating_sub(lacks.max(peak / 200)));
+            if best.as_ref().is_none_or(|&(fewest, _)| lacks < fewest) {
+                best = Some((lacks, (plan, guide)));
+            }
+            part.again();
+        }
+        best.map(|(_, planned)| planned).ok_or(StepError::TooLarge)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Takes in what a part found. Returns it if it saves enough beside the best plan to be followed in its place.
+    fn take(&mut self, found: Found) -> Option<PlannedStep> {
+        let (plan, guide) = found.ok()?;
+        if let Some(best) = &mut self.best {
+            let lacking = self.memory.lacks(&best.guide);
+            let saved = planned_ns(best).saturating_sub(plan.recompute_ns);
+            let is_better = match self.memory.lacks(&guide) {
+                lacks if lacks == lacking => saved > self.near,
+                lacks => lacks < lacking,
+            };
+            if !is_better {
+                best.bound_ns = best.bound_ns.max(plan.bound_ns);
+                return None;
+            }
+        }
+        self.known = vec![self.learned.reruns(&plan)];
+        let step = PlannedStep::new(&plan, guide);
+        self.best = Some(step.clone());
+        Some(step)
+    }
+
+    /// Whether the best plan is good enough by now.
+    fn is_enough(&self) -> bool {
+        let enough = if self.spent < self.patience {
+            self.near
+        } else {
+            self.far
+        };
+        self.best.as_ref().is_some_and(|best| {
+            let least = best.bound_ns.saturating_sub(best.guide.planned().first.0);
+            planned_ns(best).saturating_sub(least) <= enough
+        })
+    }
+}
+
+impl Iterator for PlanSearch<'_> {
+    type Item = PlannedStep;
+
+    fn next(&mut self) -> Option<PlannedStep> {
+        while let Some(&part) = self.parts.next() {
+            let until = self.patience.mul_f64(part).min(MOST_PATIENCE);
+            let found = self.improve(until);
+            self.spent = until;
+            let better = self.take(found);
+            if self.is_enough() || until == MOST_PATIENCE || self.is_stopped() {
+                self.parts = [].iter();
+            }
+            if better.is_some() {
+                return better;
+            }
+        }
+        None
+    }
+}
+
+/// The time of a plan's replays, in nanoseconds.
+fn planned_ns(step: &PlannedStep) -> u64 {
+    step.guide.planned().replayed.0
+}
+
+/// The replays of policies that are known to do well, where they meet the budget.
+fn online(events: &[Event], budget: Bytes) -> Vec<Vec<Rerun>> {
+    let program: Program = events.iter().collect();
+    let Ok(base) = program.base() else {
+        return Vec::new();
+    };
+    // One without a schedule here is left out: the search has others to start with.
+    let runs = STARTING_POLICIES.iter().filter_map(|name| {
+        let policy = name.parse().ok()?;
+        let found = program.reruns(&base, policy, Budget::Bytes(budget));
+        Some(found.ok()??.runs)
+    });
+    runs.collect()
+}
