@@ -403,7 +403,7 @@ impl Guides {
 
     /// A constant is known by its size alone from now on, as if a record had made it and it had been pinned.
     pub(crate) fn note_constant(&mut self, tensor: TensorId) {
-        self.origins.note_constant(tensor);
+        self.origins.note_kept(tensor);
     }
 
     /// Whether an op without a record made a tensor.

@@ -64,6 +64,13 @@ impl Origins {
         maker.is_some_and(|maker| maker.unrecorded)
     }
 
+    /// Whoever made this one, it counts as a constant with a record from now on.
+    pub(super) fn note_kept(&mut self, tensor: TensorId) {
+        if let Some(maker) = self.made.get_mut(tensor.index()) {
+            maker.unrecorded = false;
+        }
+    }
+
     /// An op without a record made this one.
     pub(super) fn note_unrecorded(&mut self, op: u64, output: u32, tensor: TensorId) {
         let maker = Maker {
