@@ -30,7 +30,7 @@ impl State {
                 return;
             };
             aside.push(s);
-            self.move_aside(s);
+            self.move_aside(s, &left);
         }
     }
 
@@ -57,11 +57,42 @@ impl State {
         free
     }
 
-    fn move_aside(&mut self, s: StorageId) {
+    /// Moves a storage where none of these moves lead, or else anywhere.
+    fn move_aside(&mut self, s: StorageId, moves: &[(StorageId, u64)]) {
         let (device, bytes) = (self.graph[s].device, self.graph[s].bytes);
-        if let Some(to) = self.take_block(device, bytes, Side::High) {
+        let out_of_the_way = self.out_of_the_way(device, bytes, moves);
+        let taken = out_of_the_way.and_then(|to| self.take_block_at(device, to, bytes));
+        if let Some(to) = taken.or_else(|| self.take_block(device, bytes, Side::High)) {
             self.note_move(s, to);
         }
+    }
+
+    /// A high address of so many free bytes where none of these moves lead.
+    fn out_of_the_way(&self, device: u8, bytes: u64, moves: &[(StorageId, u64)]) -> Option<u64> {
+        let pool = &self.arenas.get(device)?.pool;
+        let here = moves
+            .iter()
+            .filter(|&&(s, _)| self.graph[s].device == device);
+        let mut wanted: Vec<(u64, u64)> = here
+            .map(|&(s, to)| (to, to.saturating_add(self.graph[s].bytes)))
+            .collect();
+        wanted.sort_unstable();
+        let free: Vec<(u64, u64)> = pool
+            .blocks()
+            .filter(|&(_, size, taken)| !taken && size >= bytes)
+            .map(|(address, size, _)| (address, address + size))
+            .collect();
+        free.iter().rev().find_map(|&(from, mut to)| {
+            // From the top down, below each place that is wanted.
+            for &(wanted_from, wanted_to) in wanted.iter().rev() {
+                let at = aligned_below(to, bytes, pool.alignment())?;
+                if wanted_to <= at || at < from {
+                    break;
+                }
+                to = to.min(wanted_from);
+            }
+            aligned_below(to, bytes, pool.alignment()).filter(|&at| at >= from)
+        })
     }
 
     /// The storage is copied into a block that was just taken.
@@ -74,4 +105,9 @@ impl State {
         self.set_address(storage, address);
         self.free_block(device, from);
     }
+}
+
+/// The last multiple of an alignment, a power of two, at which so many bytes end before an address.
+fn aligned_below(end: u64, bytes: u64, alignment: u64) -> Option<u64> {
+    Some(end.checked_sub(bytes)? & !(alignment - 1))
 }

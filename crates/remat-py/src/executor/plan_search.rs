@@ -211,14 +211,13 @@ impl<'a> PlanSearch<'a> {
         if self.best.is_none() {
             return self.part(until, Pace::Hurried);
         }
-        let spare = match self.starved {
-            true => None,
-            false => self.with_what_is_spare(until),
-        };
-        match spare {
-            Some(found) if !self.starved => found,
-            _ => self.part(until, Pace::Share),
+        if !self.starved
+            && let Some(found) = self.with_what_is_spare(until)
+            && !self.starved
+        {
+            return found;
         }
+        self.part(until, Pace::Share)
     }
 
     /// Searches on a thread that runs where no other would. `None` where there cannot be another thread.
@@ -230,7 +229,11 @@ impl<'a> PlanSearch<'a> {
             };
             let thread = thread::Builder::new().name("remat-plan".into());
             let searching = thread.spawn_scoped(scope, search).ok()?;
-            Some(searching.join().unwrap_or_else(|panic| resume_unwind(panic)))
+            Some(
+                searching
+                    .join()
+                    .unwrap_or_else(|panic| resume_unwind(panic)),
+            )
         })
     }
 
@@ -322,7 +325,9 @@ impl<'a> PlanSearch<'a> {
                 Err(_) => break,
             };
             // What is the least within fewer bytes is not the least within all of them.
-            plan.bound_ns = self.least.map_or(plan.cost_ns, |least| least.min(plan.bound_ns));
+            plan.bound_ns = self
+                .least
+                .map_or(plan.cost_ns, |least| least.min(plan.bound_ns));
             if part.pace == Pace::Spare && self.starved {
                 return Ok((plan, guide));
             }
