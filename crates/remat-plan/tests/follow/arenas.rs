@@ -116,6 +116,10 @@ impl Training {
 
     /// A step of so many layers.
     fn step(&mut self, layers: u64) -> Result<(), Error> {
+        // A front end says of constants again that they are, which changes nothing.
+        for &weights in &self.weights {
+            self.engine.note_constant(weights);
+        }
         let batch = Output::Fresh {
             bytes: Bytes(5000),
             device: DEVICE,

@@ -75,8 +75,8 @@ impl Memory {
 
 type Found = Result<(StepPlan, Guide), StepError>;
 
-/// Plans of a step, each better than the one before. The first is sought in a hurry, on the thread that asks; later ones
-/// with what cores have to spare, so that the program is not slower for it.
+/// Plans of a step, each better than the one before. The first is sought in a hurry, on the thread that asks; later
+/// ones with what cores have to spare, so that the program is not slower for it.
 pub(super) struct PlanSearch<'a> {
     learned: &'a Learned<'a>,
     memory: &'a Memory,
@@ -148,11 +148,10 @@ impl Part {
         self.spent + processor_time().saturating_sub(self.began)
     }
 
-    /// How much longer the part may take for the processor time that it used, and how much longer it took.
+    /// How much longer the part would have to take for its share to be what it used, and how much longer it took.
     fn lead(&self) -> (Duration, Duration) {
-        let due = processor_time().saturating_sub(self.paced) * SHARE;
-        let passed = self.since.elapsed();
-        (due.saturating_sub(passed), passed.saturating_sub(due))
+        let used = processor_time().saturating_sub(self.paced);
+        lead(used, self.since.elapsed())
     }
 
     /// Whether the thread gets less than its share.
@@ -298,7 +297,7 @@ impl<'a> PlanSearch<'a> {
         found
     }
 
-    /// What a plan within so many bytes takes at least, in nanoseconds.
+    /// The least that a plan within so many bytes takes, in nanoseconds.
     fn bound(&self, bytes: Bytes) -> Option<u64> {
         let search = Search {
             seed: self.seed,
@@ -409,6 +408,12 @@ impl Iterator for PlanSearch<'_> {
     }
 }
 
+/// How much longer than `passed` it takes until `used` is a share of a core and no more; and how much shorter.
+fn lead(used: Duration, passed: Duration) -> (Duration, Duration) {
+    let due = used * SHARE;
+    (due.saturating_sub(passed), passed.saturating_sub(due))
+}
+
 /// The time of a plan's replays, in nanoseconds.
 fn planned_ns(step: &PlannedStep) -> u64 {
     step.guide.planned().replayed.0
@@ -427,4 +432,17 @@ fn online(events: &[Event], budget: Bytes) -> Vec<Vec<Rerun>> {
         Some(found.ok()??.runs)
     });
     runs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_twentieth_of_a_core_is_the_share() {
+        let ms = Duration::from_millis;
+        assert_eq!(lead(ms(10), ms(50)), (ms(150), ms(0)), "too much: it waits");
+        assert_eq!(lead(ms(10), ms(200)), (ms(0), ms(0)));
+        assert_eq!(lead(ms(10), ms(900)), (ms(0), ms(700)), "too little");
+    }
 }

@@ -116,6 +116,20 @@ mod tests {
         assert_eq!(niceness(), before);
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_thread_takes_what_is_spare_alone() {
+        // SAFETY: no memory is passed. 0 means the calling thread.
+        let class = || unsafe { libc::sched_getscheduler(0) };
+        let before = class();
+        let spare = std::thread::spawn(move || {
+            take_what_is_spare();
+            class()
+        });
+        assert_eq!(spare.join().ok(), Some(libc::SCHED_IDLE));
+        assert_eq!(class(), before);
+    }
+
     #[test]
     fn waiting_for_the_processor_costs_nothing() {
         let ms = Duration::from_millis;
