@@ -1,12 +1,12 @@
-"""What the search for a plan takes from the steps that run meanwhile.
+"""Times of the steps that run while a plan is sought.
 
-    python benchmarks/meanwhile.py [--models NAMES] [--seed 0] [--quick]
+    python benchmarks/meanwhile.py [--models NAMES] [--share 0.5] [--seed 0] [--quick]
 
-The models are those of `full_size.py`. Each trains within a budget of 70% of its span, in a process of its own, on all
-of torch's threads, without plans of earlier runs. All times are by the clock: seconds from the end of the recorded step
-to the first plan, and to the end of the search; steps during the search without a plan, over steps before it; and
-planned steps during the search, over planned steps after it. Times of steps are medians, and a step counts where it
-both began and ended. The exit code is 1 if no plan was found for a model.
+The models are those of `full_size.py`. Each trains within a budget that leaves a share of its span, in a process of its
+own, on all of torch's threads, without plans of earlier runs. All times are by the clock: seconds from the end of the
+recorded step to the first plan, and to the end of the search; steps during the search without a plan, over steps before
+it; and planned steps during the search, over planned steps after it. Times of steps are medians, and a step counts
+where it both began and ended. The exit code is 1 if no plan was found for a model.
 """
 
 from __future__ import annotations
@@ -53,12 +53,13 @@ def main() -> int:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--models", default="resnet50,efficientnet,whisper", help="with commas between")
+    parser.add_argument("--share", type=float, default=0.5, help="of the span, within the budget (default 0.5)")
     parser.add_argument("--seed", type=int, default=0, help="of the weights (default 0)")
     parser.add_argument("--quick", action="store_true", help="a tiny model alone")
     parser.add_argument("--one", nargs=2, metavar=("MODEL", "BYTES"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
-        options.models = "quick"
+        options.models, options.share = "quick", 0.7
         MODELS["quick"] = QUICK
     names = options.models.split(",")
     if unknown := [name for name in names if name not in MODELS]:
@@ -82,9 +83,9 @@ def main() -> int:
 
 
 def in_a_process(options: argparse.Namespace, name: str, budget: int) -> dict[str, Any]:
-    """What a process says of a model within a budget, or of its budget if none is given."""
+    """Runs a model in a process of its own. Returns times within a budget, or a budget if none is given."""
     command = [sys.executable, __file__, "--one", name, str(budget), "--seed", str(options.seed)]
-    command += ["--quick"] if options.quick else []
+    command += ["--share", str(options.share), *(["--quick"] if options.quick else [])]
     environment = {**os.environ, "REMAT_CACHE": "off"}
     ended = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
@@ -104,7 +105,7 @@ def run_one(name: str, budget: int, options: argparse.Namespace) -> dict[str, ob
 
     if not budget:
         step(0)
-        return {"budget": remat.measure(lambda: step(1)).fraction(0.7)}
+        return {"budget": remat.measure(lambda: step(1)).fraction(options.share)}
     seen = Seen(budget)
     with remat.budget(budget) as run:
         watch(seen, step, run, 0 if options.quick else AFTERWARDS)

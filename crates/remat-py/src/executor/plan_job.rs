@@ -9,7 +9,7 @@ use remat_plan::step::{Learned, PlannedStep, PlannedSteps};
 
 use super::plan_files::PlanFiles;
 use super::plan_search::{Memory, PlanSearch};
-use crate::ffi::thread::give_way;
+use crate::ffi::thread::{NICE, give_way};
 
 /// A step that is being planned.
 pub(super) struct Job {
@@ -64,7 +64,7 @@ impl Job {
         };
         let end = ended.clone();
         let run = move || {
-            give_way();
+            give_way(NICE);
             thread.run(&recorded);
             end.store(true, Ordering::Release);
         };

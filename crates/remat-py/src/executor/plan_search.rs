@@ -12,7 +12,7 @@ use remat_plan::step::{ArenaInUse, Learned, PlannedStep, Progress, Search, StepE
 use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::{Event, Rerun};
 
-use crate::ffi::thread::{processor_time, take_what_is_spare};
+use crate::ffi::thread::{NICER, give_way, processor_time, take_what_is_spare};
 
 /// The most processor time that a step is planned, for each 3,000 of its ops or fewer, where the plan is not far from
 /// the bound by then; and in all.
@@ -32,12 +32,10 @@ const LACKING: u64 = 16;
 const GAPS: u64 = 128;
 /// Plans made for an arena in one part of the search, until the blocks of one fit into it.
 const ARENA_PLANS: u32 = 4;
-/// One of so many seconds on a core is always the search's, once there is a plan.
-const SHARE: u32 = 20;
-/// How long the search may get less than that before it takes it.
+/// A search that gets less than one of so many seconds on a core has nothing to spare,
+const SHARE: u32 = 25;
+/// if it lacks as much as this.
 const GRACE: Duration = Duration::from_millis(500);
-/// The longest that the search does not look whether it was stopped.
-const NAP: Duration = Duration::from_millis(50);
 
 /// The memory that a step is planned for.
 pub(super) enum Memory {
@@ -101,74 +99,34 @@ pub(super) struct PlanSearch<'a> {
     starved: bool,
 }
 
-/// How fast a part of the search goes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pace {
-    /// As fast as the thread's priority allows.
-    Hurried,
-    /// The same, as long as that is no less than its share.
-    Spare,
-    /// Its share of a core.
-    Share,
-}
-
 /// A part of the search.
 struct Part {
-    /// Processor time of the thread when the part began.
+    /// Processor time of the thread when the part began, or its time was given anew.
     began: Duration,
     /// Processor time of the parts before, and at which this one ends.
     spent: Duration,
     until: Duration,
-    pace: Pace,
-    since: Instant,
-    /// The processor time of this thread of which the pace is kept.
-    paced: Duration,
+    /// On what cores have to spare: when it began, and the processor time of the thread then.
+    spare: Option<(Instant, Duration)>,
 }
 
 impl Part {
-    fn begin(spent: Duration, until: Duration, pace: Pace) -> Part {
-        let began = processor_time();
-        Part {
-            began,
-            spent,
-            until,
-            pace,
-            since: Instant::now(),
-            paced: began,
-        }
-    }
-
-    /// Gives the search its whole time again.
-    fn again(&mut self) {
-        self.began = processor_time();
-    }
-
     /// The processor time of the search so far.
     fn elapsed(&self) -> Duration {
         self.spent + processor_time().saturating_sub(self.began)
     }
 
-    /// How much longer the part would have to take for its share to be what it used, and how much longer it took.
-    fn lead(&self) -> (Duration, Duration) {
-        let used = processor_time().saturating_sub(self.paced);
-        lead(used, self.since.elapsed())
-    }
-
-    /// Whether the thread gets less than its share.
+    /// Whether cores have hardly anything to spare.
     fn is_starved(&self) -> bool {
-        self.pace == Pace::Spare && self.lead().1 > GRACE
+        self.spare.is_some_and(|(since, before)| {
+            lacks_its_share(processor_time().saturating_sub(before), since.elapsed())
+        })
     }
+}
 
-    /// Waits until no more than its share was used.
-    fn wait(&self, stopped: &AtomicBool) {
-        while self.pace == Pace::Share && !stopped.load(Ordering::Relaxed) {
-            let ahead = self.lead().0;
-            if ahead.is_zero() {
-                break;
-            }
-            thread::sleep(ahead.min(NAP));
-        }
-    }
+/// Whether a thread that was to use a share of a core used much less for so long.
+fn lacks_its_share(used: Duration, passed: Duration) -> bool {
+    passed.saturating_sub(used * SHARE) > GRACE
 }
 
 impl<'a> PlanSearch<'a> {
@@ -208,7 +166,7 @@ impl<'a> PlanSearch<'a> {
     /// Goes on from the best plan, until so much processor time was spent in all.
     fn improve(&mut self, until: Duration) -> Found {
         if self.best.is_none() {
-            return self.part(until, Pace::Hurried);
+            return self.part(until, false);
         }
         if !self.starved
             && let Some(found) = self.with_what_is_spare(until)
@@ -216,7 +174,8 @@ impl<'a> PlanSearch<'a> {
         {
             return found;
         }
-        self.part(until, Pace::Share)
+        give_way(NICER);
+        self.part(until, false)
     }
 
     /// Searches on a thread that runs where no other would. `None` where there cannot be another thread.
@@ -224,7 +183,7 @@ impl<'a> PlanSearch<'a> {
         thread::scope(|scope| {
             let search = || {
                 take_what_is_spare();
-                self.part(until, Pace::Spare)
+                self.part(until, true)
             };
             let thread = thread::Builder::new().name("remat-plan".into());
             let searching = thread.spawn_scoped(scope, search).ok()?;
@@ -236,14 +195,18 @@ impl<'a> PlanSearch<'a> {
         })
     }
 
-    fn part(&mut self, until: Duration, pace: Pace) -> Found {
-        let mut part = Part::begin(self.spent, until, pace);
-        let found = match self.memory {
+    fn part(&mut self, until: Duration, spare: bool) -> Found {
+        let began = processor_time();
+        let mut part = Part {
+            began,
+            spent: self.spent,
+            until,
+            spare: spare.then(|| (Instant::now(), began)),
+        };
+        match self.memory {
             Memory::Counted { budget, .. } => self.nearly_within(*budget, &mut part),
             Memory::Arena(arena) => self.in_arena(arena, &mut part),
-        };
-        part.wait(self.stopped);
-        found
+        }
     }
 
     /// Plans the step within a budget, or within the smallest one with a plan if that is little more. The engine can
@@ -275,7 +238,6 @@ impl<'a> PlanSearch<'a> {
         };
         let mut starved = false;
         let watch = &mut |progress: &Progress| {
-            part.wait(self.stopped);
             starved = part.is_starved();
             let elapsed = part.elapsed();
             let is_within = |nanoseconds| {
@@ -327,7 +289,7 @@ impl<'a> PlanSearch<'a> {
             plan.bound_ns = self
                 .least
                 .map_or(plan.cost_ns, |least| least.min(plan.bound_ns));
-            if part.pace == Pace::Spare && self.starved {
+            if part.spare.is_some() && self.starved {
                 return Ok((plan, guide));
             }
             let guide = self.learned.place(&plan, guide, arena);
@@ -344,7 +306,7 @@ impl<'a> PlanSearch<'a> {
             if best.as_ref().is_none_or(|&(fewest, _)| lacks < fewest) {
                 best = Some((lacks, (plan, guide)));
             }
-            part.again();
+            part.began = processor_time();
         }
         best.map(|(_, planned)| planned).ok_or(StepError::TooLarge)
     }
@@ -408,12 +370,6 @@ impl Iterator for PlanSearch<'_> {
     }
 }
 
-/// How much longer than `passed` it takes until `used` is a share of a core and no more; and how much shorter.
-fn lead(used: Duration, passed: Duration) -> (Duration, Duration) {
-    let due = used * SHARE;
-    (due.saturating_sub(passed), passed.saturating_sub(due))
-}
-
 /// The time of a plan's replays, in nanoseconds.
 fn planned_ns(step: &PlannedStep) -> u64 {
     step.guide.planned().replayed.0
@@ -439,10 +395,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_twentieth_of_a_core_is_the_share() {
-        let ms = Duration::from_millis;
-        assert_eq!(lead(ms(10), ms(50)), (ms(150), ms(0)), "too much: it waits");
-        assert_eq!(lead(ms(10), ms(200)), (ms(0), ms(0)));
-        assert_eq!(lead(ms(10), ms(900)), (ms(0), ms(700)), "too little");
+    fn a_search_lacks_its_share_after_a_while() {
+        let seconds = Duration::from_secs;
+        assert!(!lacks_its_share(Duration::ZERO, GRACE));
+        assert!(!lacks_its_share(seconds(1), seconds(25)));
+        assert!(lacks_its_share(seconds(1), seconds(26)));
     }
 }

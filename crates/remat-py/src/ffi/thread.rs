@@ -4,12 +4,14 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much a thread that may wait is nicer than others: it gets a tenth of a core that another thread wants too.
-const NICE: libc::c_int = 10;
+/// How nice a thread is that may wait: it gets a tenth of a core that another thread wants too.
+pub const NICE: libc::c_int = 10;
+/// A twenty-fifth.
+pub const NICER: libc::c_int = 15;
 
-/// Lets other threads go first, from now on, where cores are short.
-pub fn give_way() {
-    let nicer = niceness().max(NICE);
+/// Lets other threads go first, from now on, where cores are short; no less than before.
+pub fn give_way(nice: libc::c_int) {
+    let nicer = niceness().max(nice);
     // SAFETY: no memory is passed. On Linux 0 means the calling thread; a refusal changes nothing.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nicer) };
 }
@@ -105,7 +107,7 @@ mod tests {
     fn a_thread_gives_way_alone_and_its_time_passes_with_work() {
         let before = niceness();
         let nicer = std::thread::spawn(move || {
-            give_way();
+            give_way(NICE);
             let start = processor_time();
             while processor_time() == start {
                 std::hint::spin_loop();
