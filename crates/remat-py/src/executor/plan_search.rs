@@ -275,13 +275,18 @@ impl<'a> PlanSearch<'a> {
     /// bytes, by as much as is missing, for as long again. If that comes to nothing, the plan that misses the fewest
     /// bytes is followed. Blocks that find no place are placed as they come.
     fn in_arena(&mut self, arena: &ArenaInUse, part: &mut Part) -> Found {
+        let all = Bytes(arena.free_bytes());
         if self.least.is_none() {
-            self.least = self.bound(Bytes(arena.free_bytes()));
+            self.least = self.bound(all);
         }
         let mut best: Option<(u64, (StepPlan, Guide))> = None;
         for _ in 0..ARENA_PLANS {
             let (mut plan, guide) = match self.within(self.bytes, self.bytes, part) {
                 Ok(planned) => planned,
+                Err(_) if best.is_none() && self.bytes < all => {
+                    self.bytes = all;
+                    continue;
+                }
                 Err(none) if best.is_none() => return Err(none),
                 Err(_) => break,
             };
@@ -299,7 +304,7 @@ impl<'a> PlanSearch<'a> {
             if lacks == 0 || self.is_stopped() {
                 // The next plan may take what this one leaves.
                 let left = arena.bytes.saturating_sub(placed);
-                self.bytes = Bytes((self.bytes.0 + left).min(arena.free_bytes()));
+                self.bytes = all.min(Bytes(self.bytes.0 + left));
                 return Ok((plan, guide));
             }
             self.bytes = Bytes(peak.saturating_sub(lacks.max(peak / 200)));
