@@ -17,15 +17,18 @@ pub fn give_way(nice: libc::c_int) {
 }
 
 /// Has the thread run where no other would, and stop at once where another has to, from now on. There is no way back.
-/// Where the system knows nothing of this kind, the thread gives way as before.
+/// Where the system does not allow that, the thread gives way more than before.
 pub fn take_what_is_spare() {
     #[cfg(target_os = "linux")]
     {
         let priority = libc::sched_param { sched_priority: 0 };
         // SAFETY: the pointer is to a `sched_param` of this frame, which is read. 0 means the calling thread; a refusal
         // changes nothing.
-        unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &priority) };
+        if unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &priority) } == 0 {
+            return;
+        }
     }
+    give_way(NICER);
 }
 
 /// How nice the calling thread is.
