@@ -8,7 +8,8 @@ use crate::transaction::State;
 
 impl State {
     /// Moves storages to these addresses, as far as they are free, or become so by these moves. What cannot be moved
-    /// stays. Takes time quadratic in the number of moves at worst.
+    /// stays. Takes time quadratic in the number of moves at worst, times the number of free blocks where all have to
+    /// step aside.
     pub(crate) fn move_to_places(&mut self, moves: &[(StorageId, u64)]) {
         if moves.is_empty() || !self.arenas.moves_blocks() {
             return;
