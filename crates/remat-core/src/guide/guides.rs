@@ -35,6 +35,8 @@ pub(crate) struct Guides {
     device: Option<DeviceId>,
     origins: Origins,
     repeats: Repeats,
+    /// Whether these took in the op announced last.
+    taken_in: bool,
     learning: Learning,
     follower: Follower,
     recorded: Option<Recorded>,
@@ -83,6 +85,7 @@ impl Guides {
             device: None,
             origins: Origins::default(),
             repeats: Repeats::default(),
+            taken_in: false,
             learning: Learning::Seeking,
             follower: Follower::default(),
             recorded: None,
@@ -151,6 +154,7 @@ impl Guides {
     /// An op is about to be announced: the step before it ends, and what a guide has happen is looked up.
     pub(crate) fn announce(&mut self, graph: &Graph, counters: &Counters, spec: &OpSpec<'_>) {
         self.announced += 1;
+        self.taken_in = false;
         self.signature = self.origins.signature(graph, self.announced, spec);
         self.before.clear();
         let now = self.tally(counters);
@@ -289,6 +293,7 @@ impl Guides {
             back: self.announced.saturating_sub(earliest),
         };
         let found = self.repeats.push(moment, &self.known);
+        self.taken_in = true;
         if let Some(period) = found.filter(|_| !self.marked) {
             self.wait_for(period);
         }
@@ -505,6 +510,13 @@ impl Guides {
         }
         self.follower.depart();
         self.tell(|_| Err(Departed));
+        // It may come again, as an op of an arena does that found no room.
+        if self.numbers.get(op.index()) == Some(&self.announced) {
+            self.announced -= 1;
+            if std::mem::take(&mut self.taken_in) {
+                self.repeats.take_back();
+            }
+        }
     }
 
     pub(crate) fn constant(&mut self, graph: &Graph, tensor: TensorId) {

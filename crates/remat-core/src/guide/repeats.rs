@@ -84,6 +84,8 @@ pub(super) struct Repeats {
     unreplayed: bool,
     /// Where so many ops in a row ended last, by their hash.
     ends: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
+    /// Where they ended before the last op, if they are the same as those that end with it.
+    ended: Option<u32>,
 }
 
 impl High {
@@ -120,7 +122,7 @@ impl Repeats {
             self.clear();
         }
         let last = self.moments.len();
-        if last == 0 {
+        if self.prefixes.is_empty() {
             self.prefixes.push(0);
             self.sums.push(0);
         }
@@ -142,9 +144,9 @@ impl Repeats {
         }
         self.starts.push(last as u32);
         let start = (last + 1).checked_sub(GRAM)?;
-        let before = self
-            .ends
-            .insert(mix(self.hash(start, last + 1)), last as u32)?;
+        let key = mix(self.hash(start, last + 1));
+        self.ended = self.ends.insert(key, last as u32);
+        let before = self.ended?;
         let period = last - before as usize;
         let earlier = (last + 1).checked_sub(2 * period)?;
         let then = self.moments[before as usize];
@@ -167,6 +169,26 @@ impl Repeats {
             self.lengthen(period);
         }
         None
+    }
+
+    /// The op that was taken in last did not run. Takes constant time.
+    pub(super) fn take_back(&mut self) {
+        let Some(last) = self.moments.len().checked_sub(1) else {
+            return;
+        };
+        if let Some(start) = (last + 1).checked_sub(GRAM) {
+            let key = mix(self.hash(start, last + 1));
+            match self.ended {
+                Some(before) => self.ends.insert(key, before),
+                None => self.ends.remove(&key),
+            };
+        }
+        self.moments.pop();
+        self.prefixes.pop();
+        self.sums.pop();
+        if self.starts.last() == Some(&(last as u32)) {
+            self.starts.pop();
+        }
     }
 
     /// A step of the program begins with the op that comes next. Returns the period of one or more steps that ends
@@ -340,6 +362,33 @@ mod tests {
             }
         }
         found
+    }
+
+    #[test]
+    fn ops_that_do_not_run_are_no_part_of_a_step() {
+        let step = hill(40);
+        let found = |tries: &dyn Fn(u64) -> bool| {
+            let mut repeats = Repeats::default();
+            (0..200).find(|&so_far| {
+                let (signature, referenced) = step[so_far as usize % step.len()];
+                let moment = Moment {
+                    signature,
+                    referenced,
+                    count: referenced,
+                    replayed: so_far,
+                    back: 0,
+                };
+                if tries(so_far) {
+                    assert_eq!(repeats.push(moment, &[]), None);
+                    repeats.take_back();
+                }
+                repeats.push(moment, &[]).is_some()
+            })
+        };
+        let at_once = found(&|_| false);
+        assert!(at_once.is_some());
+        assert_eq!(found(&|so_far| so_far % 7 == 3), at_once);
+        assert_eq!(found(&|so_far| so_far + 2 < 2 * 40), at_once);
     }
 
     /// Memory rises up to the middle, and falls again.
