@@ -516,6 +516,9 @@ impl Guides {
             if std::mem::take(&mut self.taken_in) {
                 self.repeats.take_back();
             }
+            if let Learning::Waiting(period) = &mut self.learning {
+                period.ahead += 1;
+            }
         }
     }
 

@@ -20,6 +20,24 @@ fn the_record_holds_the_ops_and_which_of_them_ran_again_before_which() {
     assert_eq!(recorded.replays, program.replays);
 }
 
+/// An op of an arena that finds no room is announced again.
+#[test]
+fn ops_that_did_not_run_keep_no_step_from_being_found() {
+    let found = |hesitant: usize| {
+        let mut program = Program::new(TIGHT);
+        (0..10).find(|&step| {
+            program.hesitates = step < hesitant;
+            program.step(Program::train).expect("room");
+            program.engine.recorded_step().is_some()
+        })
+    };
+    let at_once = found(0).expect("a step");
+    // In the last of them the step is recorded as its ops run.
+    for hesitant in 1..at_once {
+        assert_eq!(found(hesitant), Some(at_once), "{hesitant}");
+    }
+}
+
 #[test]
 fn sizes_that_are_known_late_do_not_add_up_from_step_to_step() {
     let others = Bytes(1 << 30);

@@ -9,6 +9,8 @@ pub const LAYERS: usize = 40;
 pub struct Program {
     pub engine: Engine,
     pub weights: TensorId,
+    /// Each op is announced once more before, and does not run then.
+    pub hesitates: bool,
     /// The time that each op takes.
     pub cost: Cost,
     /// The ops of this step, in order.
@@ -28,6 +30,7 @@ impl Program {
         Program {
             engine,
             weights,
+            hesitates: false,
             cost: Cost(10),
             ops: Vec::new(),
             replays: Vec::new(),
@@ -63,13 +66,18 @@ impl Program {
         output: Output,
         replay: Replay,
     ) -> Result<OpId, Error> {
-        let op = self.engine.begin(&OpSpec {
+        let spec = OpSpec {
             inputs,
             outputs: &[output],
             workspace: Bytes(0),
             workspace_device: DEVICE,
             replay,
-        })?;
+        };
+        if self.hesitates {
+            let op = self.engine.begin(&spec)?;
+            self.engine.cancel(op);
+        }
+        let op = self.engine.begin(&spec)?;
         let before = self.ops.len() as u32;
         for step in self.engine.steps() {
             if let Step::Recompute { op, .. } = *step {

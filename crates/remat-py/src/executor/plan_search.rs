@@ -166,7 +166,7 @@ impl<'a> PlanSearch<'a> {
     /// Goes on from the best plan, until so much processor time was spent in all.
     fn improve(&mut self, until: Duration) -> Found {
         if self.best.is_none() {
-            return self.part(until, false);
+            return self.part(until, None);
         }
         if !self.starved
             && let Some(found) = self.with_what_is_spare(until)
@@ -175,7 +175,7 @@ impl<'a> PlanSearch<'a> {
             return found;
         }
         give_way(NICER);
-        self.part(until, false)
+        self.part(until, None)
     }
 
     /// Searches on a thread that runs where no other would. `None` where there cannot be another thread.
@@ -183,7 +183,7 @@ impl<'a> PlanSearch<'a> {
         thread::scope(|scope| {
             let search = || {
                 take_what_is_spare();
-                self.part(until, true)
+                self.part(until, Some((Instant::now(), processor_time())))
             };
             let thread = thread::Builder::new().name("remat-plan".into());
             let searching = thread.spawn_scoped(scope, search).ok()?;
@@ -195,13 +195,14 @@ impl<'a> PlanSearch<'a> {
         })
     }
 
-    fn part(&mut self, until: Duration, spare: bool) -> Found {
-        let began = processor_time();
+    /// Searches until so much processor time was spent in all; on what cores have to spare since then, by the clock and
+    /// the processor time of the thread, if that is given.
+    fn part(&mut self, until: Duration, spare: Option<(Instant, Duration)>) -> Found {
         let mut part = Part {
-            began,
+            began: processor_time(),
             spent: self.spent,
             until,
-            spare: spare.then(|| (Instant::now(), began)),
+            spare,
         };
         match self.memory {
             Memory::Counted { budget, .. } => self.nearly_within(*budget, &mut part),
@@ -231,11 +232,6 @@ impl<'a> PlanSearch<'a> {
 
     /// Plans the step within so many bytes of a budget, as long as that is worth the time.
     fn within(&mut self, budget: Bytes, bytes: Bytes, part: &mut Part) -> Found {
-        let search = Search {
-            seed: self.seed,
-            known: self.known.clone(),
-            ..Search::default()
-        };
         let mut starved = false;
         let watch = &mut |progress: &Progress| {
             starved = part.is_starved();
@@ -254,20 +250,26 @@ impl<'a> PlanSearch<'a> {
                 ControlFlow::Continue(())
             }
         };
-        let found = self.learned.plan_beyond(budget, bytes, search, watch);
+        let found = self
+            .learned
+            .plan_beyond(budget, bytes, self.known_first(), watch);
         self.starved |= starved;
         found
     }
 
-    /// The least that a plan within so many bytes takes, in nanoseconds.
-    fn bound(&self, bytes: Bytes) -> Option<u64> {
-        let search = Search {
+    /// A search that starts with the schedules that are known.
+    fn known_first(&self) -> Search {
+        Search {
             seed: self.seed,
             known: self.known.clone(),
             ..Search::default()
-        };
+        }
+    }
+
+    /// The least that a plan within so many bytes takes, in nanoseconds.
+    fn bound(&self, bytes: Bytes) -> Option<u64> {
         let watch = &mut |_: &Progress| ControlFlow::Break(());
-        let found = self.learned.plan_beyond(bytes, bytes, search, watch);
+        let found = self.learned.plan(bytes, self.known_first(), watch);
         found.ok().map(|(plan, _)| plan.bound_ns)
     }
 
