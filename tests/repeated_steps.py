@@ -66,6 +66,28 @@ class Trainer:
         return [self.losses, list(self.model.parameters()), torch.get_rng_state()]
 
 
+class ConvTrainer(Trainer):
+    """Convolutions, and layer norms of two layouts: those of transposed tensors copy them first, into as many bytes as
+    their results take."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(3)
+        self.model = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1) for _ in range(6))
+        self.norms = nn.ModuleList(nn.LayerNorm(16) for _ in range(12))
+        self.optimizer = torch.optim.AdamW([*self.model.parameters(), *self.norms.parameters()], 1e-3)
+        self.losses: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.view(-1, 16, 16, 16)
+        for number, block in enumerate(self.model):
+            last = self.norms[2 * number](block(x).permute(0, 2, 3, 1))
+            x = x + self.norms[2 * number + 1](last).permute(0, 3, 1, 2).relu()
+        return x.square().mean()
+
+    def draw(self, rows: int) -> Tensor:
+        return torch.randn(rows // 32, 4096)
+
+
 def budget_of(fraction: float, made: Callable[[], Trainer] = Trainer) -> int:
     """Bytes that leave this part of the span of a trainer's step."""
     trainer = made()

@@ -16,10 +16,13 @@ TRAINING = """
     import dataclasses, json, sys
     import remat, test_planned_steps as t
     from bits import bits, differences
-    from repeated_steps import Trainer, until_planned
+    import repeated_steps
+    from repeated_steps import until_planned
 
     departure = getattr(t, sys.argv[1])
-    with remat.budget(t.budget_of(float(sys.argv[2])), pool="arena", plan="auto", costs="bytes") as run:
+    Trainer = getattr(repeated_steps, sys.argv[3])
+    budget = repeated_steps.budget_of(float(sys.argv[2]), Trainer)
+    with remat.budget(budget, pool="arena", plan="auto", costs="bytes") as run:
         trainer = Trainer()
         warm = sum(2 for _ in until_planned(run, trainer.train))
         parts = []
@@ -44,18 +47,18 @@ TRAINING = """
 """
 
 
-def trained(tmp_path: Path, departure: str, fraction: float = 0.7) -> dict[str, Any]:
+def trained(tmp_path: Path, departure: str, fraction: float = 0.7, trainer: str = "Trainer") -> dict[str, Any]:
     script = program(tmp_path, TRAINING)
-    ended = ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script, departure, str(fraction)])
+    ended = ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script, departure, str(fraction), trainer])
     assert ended.code == 0, ended.err
     told: dict[str, Any] = json.loads(ended.out)
     assert told["alike"] and told["within"] and told["spills"] == 0
     return told
 
 
-@pytest.mark.parametrize("fraction", [0.7, 0.5])
-def test_planned_steps_move_nothing_and_search_for_nothing(tmp_path: Path, fraction: float) -> None:
-    first, *_, last = trained(tmp_path, "nothing", fraction)["parts"]
+@pytest.mark.parametrize(("trainer", "fraction"), [("Trainer", 0.7), ("Trainer", 0.5), ("ConvTrainer", 0.7)])
+def test_planned_steps_move_nothing_and_search_for_nothing(tmp_path: Path, trainer: str, fraction: float) -> None:
+    first, *_, last = trained(tmp_path, "nothing", fraction, trainer)["parts"]
     assert last["steps"] - first["steps"] >= 6
     assert last["placed"] - first["placed"] > 100 * (last["steps"] - first["steps"])
     assert {last[name] - first[name] for name in ("displaced", "settled", "moves", "searches")} == {0}

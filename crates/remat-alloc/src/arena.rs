@@ -256,20 +256,21 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
     let Some(arena) = held.current.as_mut() else {
         return Err(0);
     };
-    let kept = if expected::any() {
-        arena
-            .expected
-            .claim(&arena.region, bytes as u64, alignment as u64)
+    let Arena {
+        region, expected, ..
+    } = arena;
+    let (bytes, alignment) = (bytes as u64, alignment as u64);
+    let taken = if expected::any() {
+        expected.take(region, bytes, alignment, placement)
     } else {
-        None
+        region.take(bytes, alignment, placement)
     };
-    let taken = kept.or_else(|| arena.region.take(bytes as u64, alignment as u64, placement));
     let Some(address) = taken else {
-        arena.region.exhausted();
-        return Err(arena.region.frees());
+        region.exhausted();
+        return Err(region.frees());
     };
     if expected::logs() {
-        arena.expected.note(&arena.region, address);
+        expected.note(region, address);
     }
     let block = address as *mut c_void;
     #[cfg(feature = "checker")]

@@ -5,6 +5,7 @@ use std::cell::Cell;
 
 use remat_core::pool::PoolError;
 
+use crate::placement::Placement;
 use crate::region::Region;
 
 /// A block that is taken in the pool and belongs to no caller yet.
@@ -95,25 +96,41 @@ impl Expected {
         of_size.is_some_and(|of_size| self.kept.iter().any(|kept| of_size.is(kept)))
     }
 
-    /// Takes the first block of so many bytes that is kept for the calling thread and that as many allocations passed
-    /// as were to. It belongs to the caller then.
-    pub fn claim(&mut self, region: &Region, bytes: u64, alignment: u64) -> Option<u64> {
+    /// Takes a block for the calling thread: the first of so many bytes that is kept for it and that as many
+    /// allocations passed as were to, or else any. `None` if there is none. Then nothing was passed: it may be asked
+    /// for again.
+    pub fn take(
+        &mut self,
+        region: &mut Region,
+        bytes: u64,
+        alignment: u64,
+        placement: Placement,
+    ) -> Option<u64> {
+        let kept = self.claim(region, bytes, alignment);
+        let taken = kept.or_else(|| region.take(bytes, alignment, placement))?;
+        self.pass(region, bytes, alignment);
+        Some(taken)
+    }
+
+    fn claim(&mut self, region: &Region, bytes: u64, alignment: u64) -> Option<u64> {
         let of_size = OfSize::new(region, bytes, alignment)?;
-        let mut claimed = None;
-        for (at, kept) in self.kept.iter_mut().enumerate() {
-            if of_size.is(kept) {
-                match kept.passes {
-                    0 => claimed = claimed.or(Some(at)),
-                    _ => kept.passes -= 1,
-                }
-            }
-        }
-        let at = claimed?;
+        let is_due = |kept: &Kept| of_size.is(kept) && kept.passes == 0;
+        let at = self.kept.iter().position(is_due)?;
         KEPT.with(|kept| kept.set(kept.get() - 1));
         let kept = self.kept.remove(at);
         let address = kept.address;
         self.lent.push(kept);
         Some(address)
+    }
+
+    /// The calling thread took a block of so many bytes, which passes those that are kept for later ones.
+    fn pass(&mut self, region: &Region, bytes: u64, alignment: u64) {
+        let Some(of_size) = OfSize::new(region, bytes, alignment) else {
+            return;
+        };
+        for kept in self.kept.iter_mut().filter(|kept| of_size.is(kept)) {
+            kept.passes = kept.passes.saturating_sub(1);
+        }
     }
 
     /// A block was freed: one that was handed out is kept again.
@@ -246,8 +263,23 @@ mod tests {
         let mut expected = Expected::default();
         expected.keep(&mut region, 0x1800, 128, 2).unwrap();
         expected.keep(&mut region, 0x1400, 128, 0).unwrap();
-        let claims = [0; 4].map(|_| expected.claim(&region, 128, 64));
-        assert_eq!(claims, [Some(0x1400), None, Some(0x1800), None]);
+        let mut take = || expected.take(&mut region, 128, 64, USUAL).unwrap();
+        let taken = [take(), take(), take(), take()];
+        assert_eq!((taken[0], taken[2]), (0x1400, 0x1800));
+    }
+
+    #[test]
+    fn an_allocation_that_finds_no_room_passes_nothing() {
+        let mut region = Region::new(0x1000, Pool::new(512, 64).unwrap());
+        let mut expected = Expected::default();
+        expected.keep(&mut region, 0x1000, 128, 1).unwrap();
+        region.take_at(0x1080, 384).unwrap();
+        let mut take = |region: &mut Region| expected.take(region, 128, 64, USUAL);
+        assert_eq!([take(&mut region), take(&mut region)], [None, None]);
+        // Somebody makes room.
+        region.give(0x1080).unwrap();
+        assert_eq!(take(&mut region), Some(0x1080));
+        assert_eq!(take(&mut region), Some(0x1000));
     }
 
     #[test]
@@ -256,8 +288,7 @@ mod tests {
         let mut expected = Expected::default();
         expected.keep(&mut region, 0x1800, 128, 1).unwrap();
         let mut take = |bytes| {
-            let kept = expected.claim(&region, bytes, 64);
-            let taken = kept.or_else(|| region.take(bytes, 64, USUAL)).unwrap();
+            let taken = expected.take(&mut region, bytes, 64, USUAL).unwrap();
             expected.note(&region, taken);
             taken
         };

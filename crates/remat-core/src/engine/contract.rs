@@ -4,7 +4,7 @@ use super::validity::{check_input, check_size, check_spec, check_tensor};
 use crate::config::{Config, Dealloc};
 use crate::error::Error;
 use crate::graph::{BanishPlan, Freed, Phase};
-use crate::guide::Guides;
+use crate::guide::{Actions, Guides};
 use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 use crate::op::{Expected, Finished, OpSpec, Replay, Step};
 use crate::replay::{Goal, Planner};
@@ -242,7 +242,7 @@ impl Engine {
         if record.is_some_and(|record| record.phase == Phase::Open) {
             self.state.open_call();
             if let Some(guides) = &mut self.guides {
-                guides.cancel(&self.state.graph, op);
+                guides.cancel(&self.state.graph, op, Actions::Performed);
             }
             self.state.give_up(op);
             self.state.cut_pinned();
@@ -254,7 +254,7 @@ impl Engine {
     pub fn abort(&mut self, performed: usize) {
         if let Some(guides) = &mut self.guides {
             match self.state.call {
-                Call::Begin(op) => guides.cancel(&self.state.graph, op),
+                Call::Begin(op) => guides.cancel(&self.state.graph, op, Actions::CutShort),
                 Call::Constant(tensor) => guides.release(&self.state.graph, tensor),
                 Call::Plain | Call::Plan | Call::Budget(..) => {}
             }

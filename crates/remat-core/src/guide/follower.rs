@@ -45,6 +45,15 @@ pub struct Guided {
     pub given_up: u64,
 }
 
+/// How far what a guide has happen before an op was performed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Actions {
+    /// All of it.
+    Performed,
+    /// Some of it, and the rest is not done.
+    CutShort,
+}
+
 /// Ops in a row that begin several kinds of step, or come elsewhere too.
 const FEW: usize = 32;
 
@@ -138,6 +147,8 @@ pub(super) struct Follower {
     kept_now: Vec<StorageId>,
     /// Results that a plan kept which the program has ended or left.
     unkept: Vec<StorageId>,
+    /// The actions before the op that comes next were performed: it was announced, and did not run.
+    acted: bool,
     /// Counts since the engine was made, when the step began.
     since: Tally,
     /// The places of what is there when a step begins are to be seen to.
@@ -217,6 +228,7 @@ impl Follower {
     /// An op of this signature is about to be announced. Appends to `before` what is to happen first. Returns
     /// whether a guide is followed.
     pub(super) fn meet(&mut self, signature: Signature, now: Tally, before: &mut Before) -> bool {
+        let from = self.at;
         self.at = match self.at {
             Some((guide, place)) if self.is_at(guide, place, signature) => Some((guide, place)),
             Some((guide, place)) => self.leave(guide, place, signature.whole),
@@ -231,6 +243,7 @@ impl Follower {
             let found = found.or_else(|| self.guides.iter().position(starts));
             self.at = found.map(|guide| (guide, 0));
         }
+        let acted = std::mem::take(&mut self.acted) && self.at == from;
         let Some((guide, place)) = self.at else {
             return false;
         };
@@ -246,7 +259,8 @@ impl Follower {
         }
         self.counts.ops += 1;
         let plan = &self.guides[guide].guide;
-        for (number, action) in plan.before(place).iter().enumerate() {
+        let actions = if acted { &[] } else { plan.before(place) };
+        for (number, action) in actions.iter().enumerate() {
             let found = match *action {
                 GuideAction::Drop { op, output } => {
                     let at = self.starts[op as usize] + output;
@@ -317,6 +331,7 @@ impl Follower {
             return false;
         };
         self.passed = true;
+        self.acted = false;
         self.kept_now.clear();
         self.counts.ops += 1;
         self.counts.unrecorded += 1;
@@ -544,6 +559,30 @@ impl Follower {
         let place = self.at.take().map_or(0, |(_, place)| place);
         self.mark = Some(StepMark::Left);
         self.counts.departures += u64::from(place >= FEW);
+    }
+
+    /// The op begun last did not run; it may come again. `actions` tells how far those before it were performed.
+    pub(super) fn take_back(&mut self, op: OpId, actions: Actions) {
+        let Some((guide, place)) = self.at.filter(|_| self.ops.last() == Some(&op.0)) else {
+            return self.depart();
+        };
+        self.at = Some((guide, place - 1));
+        self.acted = actions == Actions::Performed;
+        self.unsettled |= actions == Actions::CutShort;
+        self.counts.ops -= u64::from(!self.guides[guide].rests());
+        void(&mut self.ops, &mut self.op_places, op.index());
+        self.ops.pop();
+        self.starts.pop();
+        let from = self.starts.last().copied().unwrap_or(0);
+        for &id in self.storages[from as usize..]
+            .iter()
+            .filter(|&&id| id != NONE)
+        {
+            self.storage_places[id as usize] = NONE;
+        }
+        self.storages.truncate(from as usize);
+        self.kept.retain(|&place| place < from);
+        self.unkept.append(&mut self.kept_now);
     }
 
     /// An op of a planned step was refused.

@@ -1,7 +1,7 @@
 //! All that is known of steps that repeat, told what the engine is told.
 
 use super::before::Before;
-use super::follower::{Follower, Guided, StepMark, Tally};
+use super::follower::{Actions, Follower, Guided, StepMark, Tally};
 use super::places::Origin;
 use super::plan::{Guide, StepCosts};
 use super::recorder::{Departed, Recorded, Recorder};
@@ -503,23 +503,35 @@ impl Guides {
         std::mem::replace(&mut self.searches, counters.searches) == counters.searches
     }
 
-    /// An op was announced and did not run, or its steps were not performed: the place in the step is lost.
-    pub(crate) fn cancel(&mut self, graph: &Graph, op: OpId) {
+    /// An op was announced and did not run. It may come again, as one of an arena does that found no room: if it was
+    /// the latest, the step goes on from before it.
+    pub(crate) fn cancel(&mut self, graph: &Graph, op: OpId, actions: Actions) {
         for &output in &graph[op].outputs {
             self.refer(graph, graph.storage_of(output), Sign::Minus);
         }
-        self.follower.depart();
-        self.tell(|_| Err(Departed));
-        // It may come again, as an op of an arena does that found no room.
-        if self.numbers.get(op.index()) == Some(&self.announced) {
-            self.announced -= 1;
-            if std::mem::take(&mut self.taken_in) {
-                self.repeats.take_back();
-            }
-            if let Learning::Waiting(period) = &mut self.learning {
-                period.ahead += 1;
-            }
+        if self.numbers.get(op.index()) != Some(&self.announced) {
+            self.follower.depart();
+            self.tell(|_| Err(Departed));
+            return;
         }
+        self.follower.take_back(op, actions);
+        self.announced -= 1;
+        if std::mem::take(&mut self.taken_in) {
+            self.repeats.take_back();
+        }
+        self.learning = match std::mem::replace(&mut self.learning, Learning::Seeking) {
+            Learning::Seeking => Learning::Seeking,
+            Learning::Waiting(period) => Learning::Waiting(Period {
+                ahead: period.ahead + 1,
+                ..period
+            }),
+            // What is there when the step begins is listed anew.
+            Learning::Recording(recorder) if recorder.is_at_first() => {
+                Learning::Waiting(recorder.into_period())
+            }
+            recording => recording,
+        };
+        self.tell(|recorder| recorder.take_back(op));
     }
 
     pub(crate) fn constant(&mut self, graph: &Graph, tensor: TensorId) {

@@ -28,6 +28,7 @@ mod unrecorded;
 
 pub(crate) use before::Before;
 pub use before::Planned;
+pub(crate) use follower::Actions;
 pub use follower::{Guided, StepMark};
 pub(crate) use guides::Guides;
 pub use places::{Origin, Places};

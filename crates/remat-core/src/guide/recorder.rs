@@ -2,6 +2,7 @@
 
 use super::places::Origin;
 use super::plan::{StepCosts, hash};
+use super::repeats::Period;
 use super::signature::OriginsAt;
 use crate::graph::{Graph, NOWHERE};
 use crate::ids::{Bytes, Cost, DeviceId, OpId, StorageId, TensorId};
@@ -238,6 +239,35 @@ impl Recorder {
             cost: Cost(0),
             replay: spec.replay,
         });
+        Ok(())
+    }
+
+    /// Whether the step's first op was announced, and no other.
+    pub(super) fn is_at_first(&self) -> bool {
+        self.announced == 1
+    }
+
+    /// The step, which is to be recorded from the op on that is announced next.
+    pub(super) fn into_period(self) -> Period {
+        Period {
+            hash: self.hash(),
+            ahead: 0,
+            replayed: self.recorded.replayed.0,
+            signatures: self.recorded.signatures,
+        }
+    }
+
+    /// The op that was announced last did not run.
+    pub(super) fn take_back(&mut self, op: OpId) -> Result<(), Departed> {
+        let last = self.recorded.events.len().checked_sub(1);
+        let open = self.open.pop().ok_or(Departed)?;
+        if Some(open) != last.map(|last| (op, last)) {
+            return Err(Departed);
+        }
+        self.announced -= 1;
+        if let Some(Told::Op { outputs, .. }) = self.recorded.events.pop() {
+            self.next -= outputs.len() as u64;
+        }
         Ok(())
     }
 

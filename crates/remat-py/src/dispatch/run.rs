@@ -302,7 +302,8 @@ impl State {
             walked, signature, ..
         } = prepared;
         let mut attempts = 0;
-        self.executor.called = call.func.overload.as_ptr() as usize;
+        self.executor
+            .note_called(py, call.func.overload.as_ptr() as usize, &walked.views);
         loop {
             let op = self.begin(
                 py,

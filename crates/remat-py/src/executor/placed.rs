@@ -5,7 +5,9 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use remat_core::{Bytes, Observed, OpId, Placement, StorageId};
 
+use super::passes::call_of;
 use super::state::Executor;
+use crate::call::view::View;
 use crate::ffi::arena::{ALIGNMENT, Arena, Fallback};
 use crate::ffi::errors::{budget_error, raised};
 use crate::ffi::layout::{Guard, Impl};
@@ -125,9 +127,16 @@ impl Executor {
         Some(self.storage_of(*tensor))
     }
 
+    /// The program is about to call a function on these tensors.
+    pub fn note_called(&mut self, py: Python<'_>, func: usize, views: &[View]) {
+        if self.arena.is_some() {
+            self.called = call_of(py, func, views);
+        }
+    }
+
     /// Has the allocator keep the blocks that the engine placed for a step, which runs an op.
-    pub(super) fn expect(&mut self, op: OpId, func: usize, step: usize) {
-        let kind = self.kind_of(op, func);
+    pub(super) fn expect(&mut self, op: OpId, call: u64, step: usize) {
+        let kind = self.kind_of(op, call);
         let Some(arena) = &mut self.arena else { return };
         for placement in self
             .placements
@@ -139,10 +148,10 @@ impl Executor {
         }
     }
 
-    /// A hash of an op by its function and the sizes of what it reads and makes.
-    fn kind_of(&self, op: OpId, func: usize) -> u64 {
+    /// A hash of an op by its call and the sizes of what it reads and makes.
+    fn kind_of(&self, op: OpId, call: u64) -> u64 {
         let mut hasher = DefaultHasher::new();
-        func.hash(&mut hasher);
+        call.hash(&mut hasher);
         for tensors in [self.engine.inputs(op), self.engine.outputs(op)] {
             for &tensor in tensors {
                 self.engine
@@ -302,7 +311,7 @@ impl Executor {
     }
 
     /// Notes whether outputs of an op that just ran lie elsewhere than was planned.
-    pub(super) fn check_places(&mut self, py: Python<'_>, op: OpId, func: usize, step: usize) {
+    pub(super) fn check_places(&mut self, py: Python<'_>, op: OpId, call: u64, step: usize) {
         let Some(arena) = &self.arena else { return };
         let elsewhere = |placement: &Placement| {
             let place = self
@@ -317,7 +326,7 @@ impl Executor {
         if elsewhere.is_empty() {
             return;
         }
-        let kind = self.kind_of(op, func);
+        let kind = self.kind_of(op, call);
         for (output, seen) in elsewhere {
             self.passes.missed(kind, output, seen);
         }

@@ -7,6 +7,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use remat_core::{Bytes, DeviceId, Mutation, OpId, StorageId, TensorId};
 
+use super::passes::call_of;
 use super::state::Executor;
 use crate::call::record::{GradMode, Record};
 use crate::call::view::BLANK;
@@ -63,8 +64,11 @@ impl Executor {
         step: usize,
     ) -> PyResult<()> {
         let record = self.records.get(op.index()).and_then(Option::as_ref);
-        let func = record.map_or(0, |record| record.form.func);
-        self.expect(op, func, step);
+        let placed = record.filter(|_| self.arena.is_some());
+        let call = placed.map_or(0, |record| {
+            call_of(py, record.form.func, &record.form.views)
+        });
+        self.expect(op, call, step);
         // A value that is written over and then given up halfway would be lost.
         if mutation == Mutation::Consume && self.writes(op) {
             self.set_fallback(Fallback::System);
@@ -72,7 +76,7 @@ impl Executor {
         let done = self.replay_timed(py, op, mutation);
         self.set_fallback(Fallback::Nobody);
         self.expect_no_more();
-        self.check_places(py, op, func, step);
+        self.check_places(py, op, call, step);
         done
     }
 

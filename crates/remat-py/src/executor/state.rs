@@ -47,8 +47,8 @@ pub struct Executor {
     pub budget_device: DeviceId,
     /// Which allocations of an op, in the arena, are its results.
     pub passes: Passes,
-    /// The function of the op that the program called last through Python, by its address.
-    pub called: usize,
+    /// The call that the program made last through Python, as `passes` know it.
+    pub called: u64,
     /// The arena in which the CPU's tensors lie, if there is one.
     pub arena: Option<Arena>,
     /// Whether the engine's steps are being performed. Until they are, its account of storages is ahead of memory.
