@@ -137,6 +137,13 @@ size_t remat_arena_blocks(struct remat_arena_block *out, size_t places);
 void remat_arena_restart_peak(void);
 
 /*
+ * The bytes side by side that hold all blocks which were allocated and freed since remat_arena_restart_peak was called,
+ * were they alone. That is more than they take at any time where a large block does not fit into the gap that a small
+ * one left. 0 if this was asked already, or after more than 1,024 allocations and frees.
+ */
+uint64_t remat_arena_span_of_temporaries(void);
+
+/*
  * Checks all invariants of the pool, in time proportional to the number of blocks. EFAULT: one does not hold, which
  * message names, cut to length and ended by a zero; message may be NULL if length is 0. ENOENT: no arena was opened.
  */

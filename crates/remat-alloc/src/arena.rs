@@ -17,6 +17,7 @@ use crate::placement;
 use crate::region::Region;
 use crate::report;
 use crate::setting::Setting;
+use crate::temporaries::Temporaries;
 
 /// Smaller blocks are the system's, in bytes: scalars and the like need no place of their own.
 pub const SMALLEST: usize = 1024;
@@ -66,6 +67,7 @@ pub struct Arena {
     region: Region,
     /// Blocks kept for a thread that said where it wants them.
     expected: Expected,
+    temporaries: Temporaries,
     mapping: Mapping,
     /// Whether no block is taken from it any more.
     retired: bool,
@@ -171,6 +173,7 @@ pub fn open(setting: Setting) -> Result<(), OpenError> {
         arenas.current = Some(Arena {
             region: Region::new(mapping.start() as u64, pool),
             expected: Expected::default(),
+            temporaries: Temporaries::default(),
             mapping,
             retired: false,
         });
@@ -257,7 +260,10 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
         return Err(0);
     };
     let Arena {
-        region, expected, ..
+        region,
+        expected,
+        temporaries,
+        ..
     } = arena;
     let (bytes, alignment) = (bytes as u64, alignment as u64);
     let taken = if expected::any() {
@@ -272,6 +278,7 @@ fn take(bytes: usize, alignment: usize) -> Result<NonNull<c_void>, u64> {
     if expected::logs() {
         expected.note(region, address);
     }
+    temporaries.taken(address, bytes, placement);
     let block = address as *mut c_void;
     #[cfg(feature = "checker")]
     // SAFETY: the block lies in the mapping and was just taken, so no other thread writes to it.
@@ -307,6 +314,20 @@ pub fn passes(address: u64, bytes: u64) -> (u32, bool) {
     passes.unwrap_or((0, false))
 }
 
+/// Starts the high-water mark anew from the bytes in use, and the watch of temporaries.
+pub fn restart_peak() {
+    with(|arena| {
+        arena.region.restart_peak();
+        arena.temporaries.watch();
+    });
+}
+
+/// The bytes side by side that hold what was allocated and freed since the high-water mark was started anew; 0 if that
+/// was asked already.
+pub fn span_of_temporaries() -> u64 {
+    with(|arena| arena.temporaries.span(arena.region.alignment())).unwrap_or(0)
+}
+
 /// Gives back the blocks that the calling thread expected in vain. Returns their number.
 pub fn expect_no_more() -> usize {
     if !expected::logs() {
@@ -333,6 +354,7 @@ pub fn free(block: *mut c_void) {
             unsafe { checker::poison(block.cast(), bytes as usize) };
         }
         let given = arena.region.give(block as u64);
+        arena.temporaries.given(block as u64);
         if given.is_ok() && expected::logs() {
             arena.expected.freed(&mut arena.region, block as u64);
         }

@@ -168,7 +168,14 @@ pub unsafe extern "C" fn remat_arena_blocks(out: *mut Block, places: usize) -> u
 /// Starts the high-water mark anew from the bytes in use.
 #[unsafe(no_mangle)]
 pub extern "C" fn remat_arena_restart_peak() {
-    arena::with(|arena| arena.region().restart_peak());
+    arena::restart_peak();
+}
+
+/// The bytes side by side that hold all blocks which were allocated and freed since the high-water mark was started
+/// anew; 0 if that is not known.
+#[unsafe(no_mangle)]
+pub extern "C" fn remat_arena_span_of_temporaries() -> u64 {
+    arena::span_of_temporaries()
 }
 
 /// Checks all invariants. Returns 0, `ENOENT` if no arena was opened, or `EFAULT` with a message that names the

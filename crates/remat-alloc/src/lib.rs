@@ -52,6 +52,7 @@ mod report;
 mod setting;
 mod start;
 mod system;
+mod temporaries;
 
 pub use cuda::*;
 pub use exports::*;

@@ -104,8 +104,11 @@ int main(void) {
     if (seen.fragmentation_mean != seen.fragmentation_max || seen.capacity != 1 << 20) return 6;
     if (remat_arena_base() != block || remat_arena_check(message, sizeof message) != 0) return 7;
     remat_arena_restart_peak();
-    remat_arena_close();
     free(block);
+    if (posix_memalign(&block, 64, 600000) != 0) return 8;
+    free(block);
+    if (remat_arena_span_of_temporaries() != 600000 || remat_arena_span_of_temporaries() != 0) return 9;
+    remat_arena_close();
     return 0;
 }
 "#;

@@ -83,6 +83,7 @@ exported! {
     remat_arena_place(end: c_int, fit: c_int) -> c_int;
     remat_arena_read(out: *mut Statistics) -> c_int;
     remat_arena_restart_peak();
+    remat_arena_span_of_temporaries() -> u64;
     remat_arena_blocks(out: *mut Block, places: usize) -> usize;
     remat_arena_check(message: *mut c_char, length: usize) -> c_int;
     remat_cuda_substitute(functions: *const c_void);

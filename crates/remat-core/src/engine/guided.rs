@@ -92,10 +92,10 @@ impl Engine {
     /// Follows a plan from now on, whenever ops come as it expects. What it has happen is done beside what the policy
     /// decides, and only where it fits: bits, the budget and what is refused stay as they are without it.
     ///
-    /// A guide of the same ops is replaced. One that replays more than is replayed without it, as a part of the step's
-    /// time and three steps in a row, is given up. A step whose ops or replays take more than a tenth longer or shorter
-    /// than [planned](Guide::planned), eight times in a row, is recorded again while it is followed, if steps are
-    /// learned.
+    /// A guide of the same ops is replaced when its step begins the next time. One that replays more than is replayed
+    /// without it, as a part of the step's time and three steps in a row, is given up. A step whose ops or replays take
+    /// more than a tenth longer or shorter than [planned](Guide::planned), eight times in a row, is recorded again
+    /// while it is followed, if steps are learned.
     pub fn follow(&mut self, guide: Guide) {
         self.guides().follow(guide);
     }

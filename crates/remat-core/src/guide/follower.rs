@@ -74,6 +74,8 @@ pub enum StepMark {
 /// A guide in force, and how it did.
 struct InForce {
     guide: Guide,
+    /// A later plan of the same ops, from the next step on.
+    next: Option<Guide>,
     hash: u64,
     strikes: u32,
     /// Whether it pays is still open.
@@ -92,14 +94,18 @@ impl InForce {
             trial: Trial::of(&guide).filter(|_| guide.places().is_none()),
             drift: Drift::from(guide.planned()),
             guide,
+            next: None,
             proven: false,
             strikes: 0,
             forms: Forms::default(),
         }
     }
 
-    /// Takes the place of a guide of the same ops.
-    fn replace(&mut self, guide: Guide) {
+    /// A step begins: a later plan of the same ops takes the place of this one. Returns whether there is one.
+    fn turn(&mut self) -> bool {
+        let Some(guide) = self.next.take() else {
+            return false;
+        };
         let before = std::mem::replace(self, InForce::of(guide));
         self.drift.wait_like(&before.drift);
         let planned = self.guide.planned();
@@ -107,6 +113,7 @@ impl InForce {
         if self.proven {
             self.trial = None;
         }
+        true
     }
 
     /// Whether its actions are left out for now.
@@ -167,12 +174,13 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// Follows a guide too, in place of one of the same ops if there is one.
+    /// Follows a guide too. One of the same ops makes way when its step begins the next time: the rest of a step that
+    /// began by one plan is not as another one has it.
     pub(super) fn add(&mut self, guide: Guide) {
         self.unsettled = true;
         let same = |other: &InForce| other.guide.signatures() == guide.signatures();
         match self.guides.iter().position(same) {
-            Some(at) => self.guides[at].replace(guide),
+            Some(at) => self.guides[at].next = Some(guide),
             None => {
                 self.guides.push(InForce::of(guide));
                 self.counts.guides += 1;
@@ -198,7 +206,11 @@ impl Follower {
         }
     }
 
+    /// Gives a guide up, unless it makes way for another one anyway.
     fn remove(&mut self, at: usize) {
+        if self.guides[at].next.is_some() {
+            return;
+        }
         if self.at.is_some_and(|(guide, _)| guide == at) {
             self.stop_keeping();
         }
@@ -249,6 +261,7 @@ impl Follower {
         };
         if place == 0 {
             self.forget_step();
+            self.unsettled |= self.guides[guide].turn();
             self.passed = false;
             self.records = false;
             self.since = now;

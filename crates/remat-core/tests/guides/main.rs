@@ -384,6 +384,30 @@ fn ops_that_did_not_run_and_come_again_are_followed() {
     assert_eq!(counted(false), counted(true));
 }
 
+/// A step goes on by the plan that it began by, and the next one follows the later plan.
+#[test]
+fn a_later_plan_is_followed_from_the_next_step_on() {
+    let mut program = Program::new(TIGHT + 50);
+    let recorded = program.learn(Program::train).expect("a step");
+    program.engine.follow(guide(&recorded, &in_pairs()));
+    for _ in 0..2 {
+        program.step(Program::train).expect("room");
+    }
+    let planned = std::mem::take(&mut program.replays);
+    assert_eq!(planned.len(), 23);
+    let later = guide(&recorded, &[drop(20, 5), (20, GuideAction::Run(5))]);
+    let turning = |program: &mut Program| {
+        let layers = program.forward(program.weights)?;
+        program.engine.follow(later);
+        program.backward(layers)
+    };
+    program.step(turning).expect("room");
+    assert_eq!(program.replays, planned);
+    program.step(Program::train).expect("room");
+    assert_eq!(program.replays.first(), Some(&(5, 20)));
+    assert_eq!(program.engine.guided().steps, 4);
+}
+
 /// Whatever comes between the steps of such a plan searches for victims, by scores that are counted afresh (debug
 /// builds compare them).
 #[test]

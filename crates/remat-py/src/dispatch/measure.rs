@@ -95,7 +95,8 @@ impl State {
         let result = self.lending(call.py(), || call.call())?;
         self.in_use_before = None;
         let cost = started.nanoseconds();
-        let workspace = self.workspace_since(in_use_before);
+        let taken = self.workspace_since(in_use_before);
+        let workspace = taken.max(self.span_of_temporaries());
         signature.workspace = Bytes(workspace.max(self.rng_bytes(call)));
         signature.measured = true;
         signature.cost = cost;

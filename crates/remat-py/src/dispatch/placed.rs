@@ -89,6 +89,13 @@ impl State {
         now.high_water.saturating_sub(left)
     }
 
+    /// The bytes side by side that the temporaries of the op need which ran since the measurement started. The places
+    /// of its results are no room for them: the first run may have had some there, and the next ones do not.
+    pub(super) fn span_of_temporaries(&mut self) -> u64 {
+        let arena = self.executor.arena.as_mut();
+        arena.map_or(0, Arena::span_of_temporaries)
+    }
+
     /// Learns from an op that found no memory for a tensor: its workspace is larger than was known. Returns whether
     /// that was the reason of the error.
     pub(super) fn learn_from(

@@ -68,6 +68,7 @@ type ExpectNoMore = unsafe extern "C" fn() -> usize;
 type Spill = unsafe extern "C" fn(bool) -> bool;
 type SmallBlockLimit = unsafe extern "C" fn(u64) -> u64;
 type RestartPeak = unsafe extern "C" fn();
+type SpanOfTemporaries = unsafe extern "C" fn() -> u64;
 type OnExhausted = unsafe extern "C" fn(Option<MakeRoom>, *mut c_void);
 
 /// The functions of the library, from wherever it was loaded.
@@ -82,6 +83,7 @@ struct Functions {
     spill: Spill,
     small_block_limit: SmallBlockLimit,
     restart_peak: RestartPeak,
+    span_of_temporaries: SpanOfTemporaries,
     on_exhausted: OnExhausted,
 }
 
@@ -106,6 +108,9 @@ impl Functions {
                 )?),
                 restart_peak: transmute::<*mut c_void, RestartPeak>(symbol(
                     c"remat_arena_restart_peak",
+                )?),
+                span_of_temporaries: transmute::<*mut c_void, SpanOfTemporaries>(symbol(
+                    c"remat_arena_span_of_temporaries",
                 )?),
                 on_exhausted: transmute::<*mut c_void, OnExhausted>(symbol(
                     c"remat_arena_on_exhausted",
@@ -224,6 +229,13 @@ impl Arena {
     pub fn set_fallback(&self, fallback: Fallback) {
         // SAFETY: the function takes any boolean.
         unsafe { (self.functions.spill)(fallback == Fallback::System) };
+    }
+
+    /// The bytes side by side that hold all blocks which were allocated and freed since the mark was started anew; 0 if
+    /// that is not known.
+    pub fn span_of_temporaries(&mut self) -> u64 {
+        // SAFETY: the function takes nothing and may be called at any time.
+        unsafe { (self.functions.span_of_temporaries)() }
     }
 
     /// Starts the allocator's high-water mark anew from the bytes in use. [`high_water`](Self::high_water) keeps the
