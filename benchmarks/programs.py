@@ -1,6 +1,6 @@
 """Runs programs on packages of other people plain and within budgets, in one process each and by `remat run`.
 
-    python benchmarks/programs.py [--only REGEX] [--jobs N] [--steps N] [--quick] [--json]
+    python benchmarks/programs.py [--only REGEX] [--jobs N] [--steps N] [--pool arena] [--quick] [--json]
     python benchmarks/programs.py --list
     python benchmarks/programs.py --one NAME
 
@@ -9,6 +9,9 @@ gradients, state and what it computes with) and the peak. Each program runs with
 Remat having seen it before, within 45% after that, and cold by `remat run` within either. Compared are every bit of
 the results, the peak that the allocator saw with the budget, and processor time on one thread. *Planned* are the steps
 that ran as planned: few programs have any in the usual four steps, most in `--steps 40`.
+
+With `--pool arena` each program runs plain and cold by `remat run --pool arena` alone. The peak is the arena's own, and
+*spilled* are blocks that the system gave to a library for want of room.
 
 The exit code is 1 if bits differ where the program repeats its own, a true peak is above its budget, or a program
 fails in another way than by a refusal.
@@ -40,21 +43,16 @@ from timing import cell, heading, line
 #: Seconds that a process may take.
 LATEST = 900
 
-TITLES = (
-    "program",
-    "plain s",
-    "MiB",
-    "at rest",
-    "70%: peak",
-    "time",
-    "planned",
-    "45%: peak",
-    "time",
-    "planned",
-    "run 70%",
-    "run 45%",
-    "bits",
-)
+PLAIN = ("program", "plain s", "MiB", "at rest")
+
+TITLES = {
+    "fungible": (
+        *PLAIN,
+        *("70%: peak", "time", "planned", "45%: peak", "time", "planned"),
+        *("run 70%", "run 45%", "bits"),
+    ),
+    "arena": (*PLAIN, "arena 70%", "spilled", "arena 45%", "spilled", "bits"),
+}
 
 
 def main() -> int:
@@ -66,6 +64,7 @@ def main() -> int:
         "--quick", action="store_true", help="those that take a second or so and need no further packages"
     )
     parser.add_argument("--steps", type=int, default=catalogue.STEPS, help="steps of most programs (default 4)")
+    parser.add_argument("--pool", choices=list(TITLES), default="fungible", help="memory of budgets (default fungible)")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each program")
     parser.add_argument("--list", action="store_true", help="the programs' names")
     parser.add_argument("--one", metavar="NAME", help="run one program as its user would, and print its digest")
@@ -79,7 +78,7 @@ def main() -> int:
         if name not in PROGRAMS:
             parser.error(f"there is no program {name!r}; --list tells which there are")
     if options.one or options.observe:
-        return here(options.one, options.observe or [])
+        return here(options.one, options.observe or [], options.pool)
     chosen = [
         name
         for name, program in PROGRAMS.items()
@@ -90,10 +89,10 @@ def main() -> int:
     if options.list:
         print("\n".join(chosen))
         return 0
-    return run(chosen, options.jobs, options.json)
+    return run(chosen, options.jobs, options.pool, options.json)
 
 
-def here(one: str | None, observed: list[str]) -> int:
+def here(one: str | None, observed: list[str], pool: str) -> int:
     """Runs one program as its user would, or observes several, in this process."""
     import torch
     from third_party import observe
@@ -108,24 +107,25 @@ def here(one: str | None, observed: list[str]) -> int:
         program = PROGRAMS[name]
         with contextlib.redirect_stdout(io.StringIO()):
             usual = observe.plain(program)
-            within = {f"{share:.0%}": asdict(observe.budgeted(program, usual, share)) for share in observe.SHARES}
+            shares = observe.SHARES if pool == "fungible" else ()
+            within = {f"{share:.0%}": asdict(observe.budgeted(program, usual, share)) for share in shares}
         budgets = {f"{share:.0%}": usual.budget(share) for share in observe.SHARES}
         row = {"program": name, "package": program.package, "plain": asdict(usual), "within": within}
         print(json.dumps(row | {"budgets": budgets, "run": {}}), flush=True)
     return 0
 
 
-def run(names: list[str], jobs: int, as_json: bool) -> int:
+def run(names: list[str], jobs: int, pool: str, as_json: bool) -> int:
     """Runs programs in processes of their own and tells of each as soon as those before it are done."""
     if not as_json:
-        print(heading(TITLES), flush=True)
+        print(heading(TITLES[pool]), flush=True)
     wrong, rows = [], []
-    with ThreadPoolExecutor(jobs) as pool:
-        for name, row in zip(names, pool.map(observed, names), strict=True):
+    with ThreadPoolExecutor(jobs) as threads:
+        for name, row in zip(names, threads.map(lambda name: observed(name, pool), names), strict=True):
             rows.append(row)
             faults = list(faults_of(row))
             wrong += [f"{name}: {fault}" for fault in faults]
-            print(json.dumps(row) if as_json else table_row(row), flush=True)
+            print(json.dumps(row) if as_json else table_row(row, pool), flush=True)
             sys.stderr.write(f"{len(rows)} of {len(names)}: {name}{': ' if faults else ''}{'; '.join(faults)}\n")
     if not as_json:
         print("\n" + "\n".join(summary(rows)))
@@ -134,28 +134,29 @@ def run(names: list[str], jobs: int, as_json: bool) -> int:
     return 1 if wrong else 0
 
 
-def observed(name: str) -> dict[str, Any]:
+def observed(name: str, pool: str) -> dict[str, Any]:
     """A program's row: without Remat, inside budgets, and cold by `remat run`."""
-    done = _process([str(Path(__file__).resolve()), "--observe", name])
+    done = _process([str(Path(__file__).resolve()), "--pool", pool, "--observe", name])
     if done.returncode:
         return {"program": name, "package": PROGRAMS[name].package, "failure": _last(done.stderr)}
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    row["run"] = {share: _by_command(name, budget) for share, budget in row["budgets"].items()}
+    row["run"] = {share: _by_command(name, budget, pool) for share, budget in row["budgets"].items()}
     return row
 
 
-def _by_command(name: str, budget: int) -> dict[str, Any]:
+def _by_command(name: str, budget: int, pool: str) -> dict[str, Any]:
     """`remat run`, in a process that has seen nothing yet."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.json")
-        own = ["-m", "remat", "run", "--budget", str(budget), "--report", str(report)]
+        own = ["-m", "remat", "run", "--pool", pool, "--budget", str(budget), "--report", str(report)]
         done = _process([*own, str(Path(__file__).resolve()), "--one", name])
         told = json.loads(report.read_text()) if report.exists() else {}
-    lines = done.stdout.split()
+    lines, arena = done.stdout.split(), told.get("arena") or {}
     return {
         "digest": lines[-1] if lines and not done.returncode else None,
         "failure": _last(done.stderr) if done.returncode else None,
-        "peak": told.get("peak", 0) / budget,
+        "peak": arena.get("high_water", told.get("peak", 0)) / budget,
+        "spilled": arena.get("spills"),
     }
 
 
@@ -208,10 +209,10 @@ def faults_of(row: dict[str, Any]) -> Iterator[str]:
             yield f"remat run, {share}: a peak of {cold['peak']:.1%} of the budget"
 
 
-def table_row(row: dict[str, Any]) -> str:
+def table_row(row: dict[str, Any], pool: str) -> str:
     """A line of the table; a refused budget says at which share of the span the program runs instead."""
     if row.get("failure"):
-        return line([row["program"], row["failure"], *[""] * (len(TITLES) - 2)])
+        return line([row["program"], row["failure"], *[""] * (len(TITLES[pool]) - 2)])
     usual, mib = row["plain"], 1 << 20
     cells = [row["program"], f"{usual['seconds']:.2f}", f"{usual['peak'] / mib:.1f}", f"{usual['at_rest'] / mib:.1f}"]
     for within in row["within"].values():
@@ -223,6 +224,7 @@ def table_row(row: dict[str, Any]) -> str:
         cells.append(
             ("refused" if is_refusal(cold["failure"]) else "failed") if cold["failure"] else f"{cold['peak']:.3f}"
         )
+        cells += [cell(cold["spilled"], "d")] if pool == "arena" else []
     cells.append(
         ("same" if not any("bits" in fault for fault in faults_of(row)) else "differ") if usual["repeats"] else "vary"
     )
@@ -249,8 +251,9 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
             for offset, way in enumerate(ways.values()):
                 of[at + offset] += way["failure"] is None
         of[5] += any(True for _ in faults_of(row))
-        of[6] += (row["within"]["45%"]["failure"] is None) or row["within"]["45%"]["holds_once_seen"] is True
-        of[7] += (row["within"]["45%"]["needs"] or 0) > 1
+        tight = row["within"].get("45%", {"failure": "", "holds_once_seen": None, "needs": None})
+        of[6] += (tight["failure"] is None) or tight["holds_once_seen"] is True
+        of[7] += (tight["needs"] or 0) > 1
     titles = ("package", "programs", "70%", "45%", "remat run 70%", "remat run 45%", "broken promises")
     titles += ("45%, once seen", "45%: one op needs more")
     yield heading(titles)

@@ -1,13 +1,13 @@
 //! Where in a planned step the program is.
 
 use super::before::{Before, Planned};
-use super::drift::Drift;
+use super::in_force::InForce;
 use super::places::Places;
 use super::plan::{Guide, GuideAction, StepCosts};
 use super::signature::Signature;
-use super::trial::{Trial, Verdict};
-use super::unrecorded::Forms;
-use crate::graph::{Graph, Made, NONE};
+use super::so_far::SoFar;
+use super::trial::Verdict;
+use crate::graph::{Graph, Made};
 use crate::ids::{Bytes, Cost, OpId, StorageId};
 
 /// Counts of planned steps.
@@ -71,57 +71,6 @@ pub enum StepMark {
     Left,
 }
 
-/// A guide in force, and how it did.
-struct InForce {
-    guide: Guide,
-    /// A later plan of the same ops, from the next step on.
-    next: Option<Guide>,
-    hash: u64,
-    strikes: u32,
-    /// Whether it pays is still open.
-    trial: Option<Trial>,
-    /// It stayed after a trial, or one that replays as much did.
-    proven: bool,
-    drift: Drift,
-    forms: Forms,
-}
-
-impl InForce {
-    fn of(guide: Guide) -> InForce {
-        InForce {
-            hash: guide.hash(),
-            // In an arena a plan also spares searches and moves.
-            trial: Trial::of(&guide).filter(|_| guide.places().is_none()),
-            drift: Drift::from(guide.planned()),
-            guide,
-            next: None,
-            proven: false,
-            strikes: 0,
-            forms: Forms::default(),
-        }
-    }
-
-    /// A step begins: a later plan of the same ops takes the place of this one. Returns whether there is one.
-    fn turn(&mut self) -> bool {
-        let Some(guide) = self.next.take() else {
-            return false;
-        };
-        let before = std::mem::replace(self, InForce::of(guide));
-        self.drift.wait_like(&before.drift);
-        let planned = self.guide.planned();
-        self.proven = before.proven && planned.overhead() <= before.guide.planned().overhead();
-        if self.proven {
-            self.trial = None;
-        }
-        true
-    }
-
-    /// Whether its actions are left out for now.
-    fn rests(&self) -> bool {
-        self.trial.as_ref().is_some_and(Trial::rests)
-    }
-}
-
 /// Counts since the engine was made.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Tally {
@@ -138,17 +87,9 @@ pub(super) struct Follower {
     guides: Vec<InForce>,
     /// The guide that is followed, and the place of the op that comes next.
     at: Option<(usize, usize)>,
-    /// Of each op of the step so far its id, or `NONE` once that was freed.
-    ops: Vec<u32>,
-    /// Where the storages of each op of the step start.
-    starts: Vec<u32>,
-    /// The storage that each output made, or `NONE` for views and what was freed.
-    storages: Vec<u32>,
-    /// The place of each op in the step, by its id.
-    op_places: Vec<u32>,
-    /// The place of each storage among `storages`, by its id.
-    storage_places: Vec<u32>,
-    /// Of the results among `storages` those that the plan keeps.
+    /// The step so far.
+    so_far: SoFar,
+    /// Of its storages those that the plan keeps, by their places.
     kept: Vec<u32>,
     /// Those of the op announced last.
     kept_now: Vec<StorageId>,
@@ -276,14 +217,10 @@ impl Follower {
         for (number, action) in actions.iter().enumerate() {
             let found = match *action {
                 GuideAction::Drop { op, output } => {
-                    let at = self.starts[op as usize] + output;
-                    let storage = self.storages.get(at as usize).copied();
-                    storage
-                        .filter(|&id| id != NONE)
-                        .map(|id| Planned::Drop(StorageId(id)))
+                    self.so_far.storage(op, output).map(Planned::Drop)
                 }
-                GuideAction::Run(op) => self.op(op).map(Planned::Run),
-                GuideAction::RunInPlace(op) => self.op(op).map(Planned::RunInPlace),
+                GuideAction::Run(op) => self.so_far.op(op).map(Planned::Run),
+                GuideAction::RunInPlace(op) => self.so_far.op(op).map(Planned::RunInPlace),
             };
             if let Some(planned) = found {
                 let blocks = plan.blocks_of(place, Some(number));
@@ -348,9 +285,7 @@ impl Follower {
         self.kept_now.clear();
         self.counts.ops += 1;
         self.counts.unrecorded += 1;
-        self.ops.push(NONE);
-        self.storages.resize(self.storages.len() + outputs, NONE);
-        self.starts.push(self.storages.len() as u32);
+        self.so_far.push_unrecorded(outputs);
         self.at = Some((guide, place + 1));
         self.end_step(now)
     }
@@ -377,11 +312,6 @@ impl Follower {
         self.unsettled = true;
     }
 
-    fn op(&self, place: u32) -> Option<OpId> {
-        let id = self.ops.get(place as usize).copied();
-        id.filter(|&id| id != NONE).map(OpId)
-    }
-
     /// The program goes on otherwise than a guide. Returns the guide that it follows now, and the place in it.
     fn leave(&mut self, guide: usize, place: usize, signature: u64) -> Option<(usize, usize)> {
         self.stop_keeping();
@@ -393,36 +323,8 @@ impl Follower {
         self.mark = Some(StepMark::Left);
         self.unsettled = true;
         let back = self.guides[guide].guide.fall_back(place, signature)?;
-        self.forget_first(place - back);
+        self.so_far.drop_first(place - back);
         Some((guide, back))
-    }
-
-    /// The step began so many ops later.
-    fn forget_first(&mut self, ops: usize) {
-        for &id in self.ops[..ops].iter().filter(|&&id| id != NONE) {
-            self.op_places[id as usize] = NONE;
-        }
-        let from = self.starts[ops];
-        for &id in self.storages[..from as usize]
-            .iter()
-            .filter(|&&id| id != NONE)
-        {
-            self.storage_places[id as usize] = NONE;
-        }
-        self.ops.drain(..ops);
-        self.storages.drain(..from as usize);
-        self.starts.drain(..ops);
-        self.starts.iter_mut().for_each(|start| *start -= from);
-        for (place, &id) in (0..).zip(&self.ops) {
-            if id != NONE {
-                self.op_places[id as usize] = place;
-            }
-        }
-        for (place, &id) in (0..).zip(&self.storages) {
-            if id != NONE {
-                self.storage_places[id as usize] = place;
-            }
-        }
     }
 
     /// Another guide that starts as this one up to a place, and has an op of this signature there.
@@ -470,12 +372,10 @@ impl Follower {
             return;
         };
         self.guides[guide].forms.see(place, form, outputs);
-        put(&mut self.op_places, op.index(), self.ops.len() as u32);
-        self.ops.push(op.0);
         let record = &graph[op];
         let own = &self.guides[guide];
         if !own.rests() {
-            let first = self.storages.len() as u32;
+            let first = self.so_far.next_storage();
             for output in own.guide.kept_of(place) {
                 let is_fresh = record.made.get(output as usize) != Some(&Made::Alias);
                 let made = record.outputs.get(output as usize).filter(|_| is_fresh);
@@ -485,17 +385,7 @@ impl Follower {
                 }
             }
         }
-        for (&output, &made) in record.outputs.iter().zip(&record.made) {
-            let storage = graph.storage_of(output);
-            let place = self.storages.len() as u32;
-            self.storages.push(if made == Made::Alias {
-                NONE
-            } else {
-                put(&mut self.storage_places, storage.index(), place);
-                storage.0
-            });
-        }
-        self.starts.push(self.storages.len() as u32);
+        self.so_far.push(graph, op);
         self.at = Some((guide, place + 1));
     }
 
@@ -549,9 +439,7 @@ impl Follower {
     fn stop_keeping(&mut self) {
         self.kept_now.clear();
         for place in self.kept.drain(..) {
-            let id = self.storages.get(place as usize).copied();
-            let there = id.filter(|&id| id != NONE);
-            self.unkept.extend(there.map(StorageId));
+            self.unkept.extend(self.so_far.storage_at(place));
         }
     }
 
@@ -576,24 +464,14 @@ impl Follower {
 
     /// The op begun last did not run; it may come again. `actions` tells how far those before it were performed.
     pub(super) fn take_back(&mut self, op: OpId, actions: Actions) {
-        let Some((guide, place)) = self.at.filter(|_| self.ops.last() == Some(&op.0)) else {
+        let Some((guide, place)) = self.at.filter(|_| self.so_far.is_latest(op)) else {
             return self.depart();
         };
         self.at = Some((guide, place - 1));
         self.acted = actions == Actions::Performed;
         self.unsettled |= actions == Actions::CutShort;
         self.counts.ops -= u64::from(!self.guides[guide].rests());
-        void(&mut self.ops, &mut self.op_places, op.index());
-        self.ops.pop();
-        self.starts.pop();
-        let from = self.starts.last().copied().unwrap_or(0);
-        for &id in self.storages[from as usize..]
-            .iter()
-            .filter(|&&id| id != NONE)
-        {
-            self.storage_places[id as usize] = NONE;
-        }
-        self.storages.truncate(from as usize);
+        let from = self.so_far.pop();
         self.kept.retain(|&place| place < from);
         self.unkept.append(&mut self.kept_now);
     }
@@ -619,48 +497,11 @@ impl Follower {
 
     /// Ids were freed, and will be used again.
     pub(super) fn freed(&mut self, ops: &[OpId], storages: &[StorageId]) {
-        for op in ops {
-            void(&mut self.ops, &mut self.op_places, op.index());
-        }
-        for storage in storages {
-            void(
-                &mut self.storages,
-                &mut self.storage_places,
-                storage.index(),
-            );
-        }
+        self.so_far.freed(ops, storages);
     }
 
     fn forget_step(&mut self) {
         self.stop_keeping();
-        for &id in self.ops.iter().filter(|&&id| id != NONE) {
-            self.op_places[id as usize] = NONE;
-        }
-        for &id in self.storages.iter().filter(|&&id| id != NONE) {
-            self.storage_places[id as usize] = NONE;
-        }
-        self.ops.clear();
-        self.storages.clear();
-        self.starts.clear();
-        self.starts.push(0);
+        self.so_far.clear();
     }
-}
-
-fn known(places: &[u32], id: usize) -> Option<u32> {
-    places.get(id).copied().filter(|&place| place != NONE)
-}
-
-/// Takes an id out of a list and the table of its places.
-fn void(list: &mut [u32], places: &mut [u32], id: usize) {
-    if let Some(place) = known(places, id) {
-        list[place as usize] = NONE;
-        places[id] = NONE;
-    }
-}
-
-fn put(places: &mut Vec<u32>, id: usize, place: u32) {
-    if places.len() <= id {
-        places.resize(id + 1, NONE);
-    }
-    places[id] = place;
 }

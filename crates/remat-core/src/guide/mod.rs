@@ -10,6 +10,8 @@
 //! | `before` | the actions of a guide before an op |
 //! | `drift` | whether steps take as long as when they were planned |
 //! | `trial` | whether a plan pays by the clock |
+//! | `in_force` | a guide that is followed, and how it did |
+//! | `so_far` | the ids of a planned step's ops and storages so far |
 //! | `follower` | where in a planned step the program is |
 //! | `unrecorded` | ops of a planned step that leave no record |
 //! | `guides` | all of these, told what the engine is told |
@@ -18,11 +20,13 @@ mod before;
 mod drift;
 mod follower;
 mod guides;
+mod in_force;
 mod places;
 mod plan;
 mod recorder;
 mod repeats;
 mod signature;
+mod so_far;
 mod trial;
 mod unrecorded;
 
