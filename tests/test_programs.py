@@ -43,9 +43,17 @@ def test_small_programs_run_within_budgets(part: int) -> None:
         assert [within["failure"] for within in row["within"].values()] == [None, None], row
 
 
-@pytest.mark.parametrize("name", [BY_COMMAND[0], pytest.param(BY_COMMAND[1], marks=pytest.mark.full)])
-def test_small_programs_run_by_the_command(name: str) -> None:
-    row = programs.observed(name)
+@pytest.mark.parametrize(
+    ("name", "pool"),
+    [
+        (BY_COMMAND[0], "fungible"),
+        (BY_COMMAND[1], "arena"),
+        pytest.param(BY_COMMAND[0], "arena", marks=pytest.mark.full),
+        pytest.param(BY_COMMAND[1], "fungible", marks=pytest.mark.full),
+    ],
+)
+def test_small_programs_run_by_the_command(name: str, pool: str) -> None:
+    row = programs.observed(name, pool)
     assert not list(programs.faults_of(row)), row
     assert [cold["failure"] for cold in row["run"].values()] == [None, None], row
 

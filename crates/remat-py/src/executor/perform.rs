@@ -128,6 +128,13 @@ impl Executor {
         };
         let (imp, device, bytes) = (live.imp, live.device, live.bytes);
         let Some(kept) = live.keep(py)? else {
+            // It died since deaths were last seen to, as in another thread, and took its bytes along or left them.
+            if live.remains() {
+                // SAFETY: the table's weak reference keeps the memory of the storage. No strong one leads to it, and
+                // none will, so nobody reads or writes its bytes. Torch lets go of them only with the weak reference.
+                unsafe { self.internals.layout.free(py, imp) };
+            }
+            self.note_evicted(id, device, bytes);
             return Ok(());
         };
         if self.devices[device.0 as usize].name == "cpu" {
@@ -149,6 +156,12 @@ impl Executor {
             }
         }
         drop(kept);
+        self.note_evicted(id, device, bytes);
+        Ok(())
+    }
+
+    /// A live storage has lost its bytes.
+    fn note_evicted(&mut self, id: LiveId, device: DeviceId, bytes: u64) {
         if let Some(live) = self.storages.live_mut(id) {
             live.present = false;
         }
@@ -156,7 +169,6 @@ impl Executor {
             timeline.tell(|recorder| recorder.evicted(id));
         }
         self.ledger.sub(device, bytes);
-        Ok(())
     }
 
     fn empty_storage<'py>(&self, py: Python<'py>, device: DeviceId) -> PyResult<Bound<'py, PyAny>> {

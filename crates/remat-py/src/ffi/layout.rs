@@ -89,7 +89,8 @@ impl Layout {
     /// Frees a storage's bytes, as torch does once the storage dies.
     ///
     /// # Safety
-    /// - The storage is alive (see the module's documentation), and the layout is that of this build of torch.
+    /// - The storage is alive (see the module's documentation), or died and keeps its bytes for a weak reference; the
+    ///   layout is that of this build of torch.
     /// - No op reads or writes it meanwhile.
     /// - Whoever reaches for its bytes afterwards finds a size of none, or a raised guard.
     pub unsafe fn free(&self, _gil: Python<'_>, storage: Impl) {

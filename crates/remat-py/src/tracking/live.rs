@@ -128,6 +128,11 @@ impl Live {
         }
     }
 
+    /// Whether the storage died and its bytes are there until that is seen to.
+    pub fn remains(&self) -> bool {
+        self.keeps && matches!(&self.watch, Watch::Storage(watched) if !watched.is_alive())
+    }
+
     /// Keeps the storage alive, unless it died.
     pub fn keep(&self, gil: impl Attach) -> PyResult<Option<Owner>> {
         match &self.watch {
