@@ -291,6 +291,19 @@ def test_estimates_of_usual_convolutions_are_safe_in_any_layout(name: str) -> No
             assert taken <= given, (op, samples, of_x, of_gradient, of_input)
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_convolutions_are_estimated_without_copies_of_what_they_read(dims: int) -> None:
+    """Images of 8 MiB that no test has seen before: the prediction asks torch which kernel it chooses."""
+    sides = {1: (65_521,), 2: (331, 198), 3: (43, 39, 39)}[dims]
+    every = ([1] * dims, [1] * dims, [1] * dims, False, [0] * dims, 1)
+    x, weight = torch.randn(2, 16, *sides), torch.randn(16, 16, *[3] * dims)
+    before = resident_bytes()
+    with true_peak() as peak:
+        eager.predict(torch.ops.aten.convolution.default, (x, weight, None, *every), {})
+        eager.predict(torch.ops.aten.convolution_backward.default, (x, x, weight, [16], *every, [True] * 3), {})
+    assert peak.highest <= before + MIB
+
+
 def test_ops_that_take_nothing_beside_their_result_fit_at_first_sight() -> None:
     """Each with 1 MiB to spare, which is less than half of its result or input."""
     mask, x = torch.zeros(1031, 4096, dtype=torch.bool), torch.randn(1031, 1024)

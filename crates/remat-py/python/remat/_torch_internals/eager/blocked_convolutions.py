@@ -198,6 +198,10 @@ def _kernel(
     threads: int,
 ) -> str | None:
     """Torch's name of the kernel that it runs for contiguous tensors of such shapes, with so many threads."""
+    if len(x) == 3:
+        # Torch would copy the whole image before it takes it for one of a single row.
+        x, weight = ((*shape[:2], 1, shape[2]) for shape in (x, weight))
+        stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
     # It looks at shapes alone: these tensors are of one number.
     stand_ins = (torch.empty(()).expand(shape) for shape in (x, weight))
     choose = torch._C._select_conv_backend
