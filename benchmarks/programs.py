@@ -128,7 +128,7 @@ def run(names: list[str], jobs: int, pool: str, as_json: bool) -> int:
             print(json.dumps(row) if as_json else table_row(row, pool), flush=True)
             sys.stderr.write(f"{len(rows)} of {len(names)}: {name}{': ' if faults else ''}{'; '.join(faults)}\n")
     if not as_json:
-        print("\n" + "\n".join(summary(rows)))
+        print("\n" + "\n".join(summary(rows, pool)))
     for fault in wrong:
         print(fault, file=sys.stderr)
     return 1 if wrong else 0
@@ -238,9 +238,11 @@ def reason_of(within: dict[str, Any]) -> str:
     return f"one op needs {cell(within['needs'], '.0%')} of it" if (within["needs"] or 0) > 1 else ""
 
 
-def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
+def summary(rows: list[dict[str, Any]], pool: str) -> Iterator[str]:
     """A table by package, and the programs in all."""
-    counts: dict[str, list[int]] = defaultdict(lambda: [0] * 8)
+    titles = ["package", "programs", "70%", "45%", "remat run 70%", "remat run 45%", "broken promises"]
+    titles += ["45%, once seen", "45%: one op needs more"]
+    counts: dict[str, list[int]] = defaultdict(lambda: [0] * (len(titles) - 1))
     for row in rows:
         of = counts[row["package"]]
         of[0] += 1
@@ -251,17 +253,18 @@ def summary(rows: list[dict[str, Any]]) -> Iterator[str]:
             for offset, way in enumerate(ways.values()):
                 of[at + offset] += way["failure"] is None
         of[5] += any(True for _ in faults_of(row))
-        tight = row["within"].get("45%", {"failure": "", "holds_once_seen": None, "needs": None})
-        of[6] += (tight["failure"] is None) or tight["holds_once_seen"] is True
-        of[7] += (tight["needs"] or 0) > 1
-    titles = ("package", "programs", "70%", "45%", "remat run 70%", "remat run 45%", "broken promises")
-    titles += ("45%, once seen", "45%: one op needs more")
-    yield heading(titles)
+        if tight := row["within"].get("45%"):
+            of[6] += (tight["failure"] is None) or tight["holds_once_seen"] is True
+            of[7] += (tight["needs"] or 0) > 1
+    # In an arena programs run by the command alone.
+    shown = range(len(titles)) if pool == "fungible" else (0, 1, 4, 5, 6)
+    yield heading([titles[at] for at in shown])
     for package, of in [
         *sorted(counts.items()),
         ("all", [sum(column) for column in zip(*counts.values(), strict=True)]),
     ]:
-        yield line([package, *map(str, of)])
+        cells = [package, *map(str, of)]
+        yield line([cells[at] for at in shown])
 
 
 if __name__ == "__main__":
