@@ -39,6 +39,19 @@ impl Engine {
         bytes: Bytes,
         device: DeviceId,
     ) -> Result<TensorId, Error> {
+        let tensor = self.add_elsewhere(bytes, device)?;
+        if let Some(guides) = &mut self.guides {
+            guides.constant(&self.state.graph, tensor);
+        }
+        Ok(tensor)
+    }
+
+    /// A constant of which no guide is told yet.
+    pub(super) fn add_elsewhere(
+        &mut self,
+        bytes: Bytes,
+        device: DeviceId,
+    ) -> Result<TensorId, Error> {
         check_size(bytes.0)?;
         self.state.open_call();
         self.state.add_constant(bytes, device)

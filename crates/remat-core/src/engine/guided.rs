@@ -186,7 +186,7 @@ impl Engine {
         bytes: Bytes,
         device: DeviceId,
     ) -> Result<TensorId, Error> {
-        let tensor = self.constant_elsewhere(bytes, device)?;
+        let tensor = self.add_elsewhere(bytes, device)?;
         if let Some(guides) = &mut self.guides {
             guides.constant_of(&self.state.graph, tensor, op, output);
         }

@@ -55,6 +55,41 @@ fn sizes_that_are_known_late_do_not_add_up_from_step_to_step() {
     assert!(recorded.is_some());
 }
 
+/// A batch comes as a constant, with room sought for it or without.
+#[test]
+fn a_step_that_is_given_constants_is_recorded() {
+    for elsewhere in [false, true] {
+        let mut program = Program::new(TIGHT + 100);
+        let recorded = program.learn(|program| {
+            let started = program.op(&[program.weights], fresh(10))?;
+            let batch = match elsewhere {
+                true => program.engine.constant_elsewhere(Bytes(50), DEVICE)?,
+                false => program.engine.constant(Bytes(50), DEVICE)?,
+            };
+            let layers = program.forward(batch)?;
+            program.backward(layers)?;
+            program.engine.release(batch)?;
+            program.engine.release(started)
+        });
+        let recorded = recorded.expect("a step");
+        let is_batch = |event: &&Told| {
+            matches!(
+                event,
+                Told::There {
+                    origin: None,
+                    bytes: Bytes(50),
+                    ..
+                }
+            )
+        };
+        assert_eq!(
+            recorded.events.iter().filter(is_batch).count(),
+            1,
+            "{elsewhere}"
+        );
+    }
+}
+
 #[test]
 fn what_was_made_long_ago_is_known_by_its_size_wherever_it_was_made() {
     let mut program = Program::new(TIGHT + 100);
