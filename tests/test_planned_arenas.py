@@ -56,7 +56,9 @@ def trained(tmp_path: Path, departure: str, fraction: float = 0.7, trainer: str 
     return told
 
 
-@pytest.mark.parametrize(("trainer", "fraction"), [("Trainer", 0.7), ("Trainer", 0.5), ("ConvTrainer", 0.7)])
+@pytest.mark.parametrize(
+    ("trainer", "fraction"), [("Trainer", 0.7), ("Trainer", 0.5), ("ConvTrainer", 0.7), ("NumpyTrainer", 0.7)]
+)
 def test_planned_steps_move_nothing_and_search_for_nothing(tmp_path: Path, trainer: str, fraction: float) -> None:
     first, *_, last = trained(tmp_path, "nothing", fraction, trainer)["parts"]
     assert last["steps"] - first["steps"] >= 6

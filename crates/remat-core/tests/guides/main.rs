@@ -62,9 +62,10 @@ fn a_step_that_is_given_constants_is_recorded() {
         let mut program = Program::new(TIGHT + 100);
         let recorded = program.learn(|program| {
             let started = program.op(&[program.weights], fresh(10))?;
-            let batch = match elsewhere {
-                true => program.engine.constant_elsewhere(Bytes(50), DEVICE)?,
-                false => program.engine.constant(Bytes(50), DEVICE)?,
+            let batch = if elsewhere {
+                program.engine.constant_elsewhere(Bytes(50), DEVICE)?
+            } else {
+                program.engine.constant(Bytes(50), DEVICE)?
             };
             let layers = program.forward(batch)?;
             program.backward(layers)?;
