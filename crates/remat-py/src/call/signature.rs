@@ -45,6 +45,9 @@ pub struct Signature {
     pub workspace_device: DeviceId,
     /// Whether `workspace` was measured; until then it is a safe estimate.
     pub measured: bool,
+    /// Whether `workspace` holds the temporaries side by side, beside the places of the results: so it was measured in
+    /// an arena. Outside of one, results that do not exist yet leave their bytes to temporaries.
+    pub spans: bool,
     /// Calls so far, but for the one that measured the workspace.
     pub calls: u32,
     /// Smallest time of these, in nanoseconds; before the first of them, that of the call that measured the workspace.

@@ -54,12 +54,13 @@ impl State {
         call: &Invocation<'_, 'py>,
         signature: &mut Signature,
     ) -> PyResult<Timed<'py>> {
-        let called = if signature.measured {
+        let in_arena = signature.workspace_device == PLACED && self.executor.arena.is_some();
+        let forked = self.executor.forked;
+        let called = if signature.measured && (signature.spans || !in_arena || forked) {
             self.call_timed(call, signature)
-        } else if self.executor.forked {
+        } else if forked {
             self.call_unbounded(call, signature)
         } else {
-            let in_arena = signature.workspace_device == PLACED;
             match in_arena.then(|| self.start_measuring()).flatten() {
                 Some(in_use_before) => self.call_in_arena(call, signature, in_use_before),
                 None => self.call_profiled(call, signature),
@@ -83,7 +84,7 @@ impl State {
         Ok((result, signature.cost))
     }
 
-    /// Runs the op for the first time, with its workspace read off the arena.
+    /// Runs the op for the first time in an arena, with its workspace read off it.
     fn call_in_arena<'py>(
         &mut self,
         call: &Invocation<'_, 'py>,
@@ -97,9 +98,14 @@ impl State {
         let cost = started.nanoseconds();
         let taken = self.workspace_since(in_use_before);
         let workspace = taken.max(self.span_of_temporaries());
-        signature.workspace = Bytes(workspace.max(self.rng_bytes(call)));
-        signature.measured = true;
-        signature.cost = cost;
+        let workspace = workspace.max(self.rng_bytes(call));
+        if signature.measured {
+            signature.workspace.0 = signature.workspace.0.max(workspace);
+        } else {
+            signature.workspace = Bytes(workspace);
+            signature.cost = cost;
+        }
+        (signature.measured, signature.spans) = (true, true);
         Ok((result, cost))
     }
 

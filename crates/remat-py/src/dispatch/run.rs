@@ -195,6 +195,7 @@ impl State {
             left: false,
             workspace_device,
             measured: exact,
+            spans: exact && workspace == 0,
             calls: 0,
             cost: 0,
         })
