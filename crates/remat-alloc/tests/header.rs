@@ -142,7 +142,8 @@ int main() {
         remat_cuda_malloc(1 << 20, 0, nullptr);
         return 3;
     } catch (const std::runtime_error &error) {
-        if (!std::strstr(error.what(), "CUDA out of memory: no room for 1048576 bytes in the arena of device 0: 1047552 of 1048576")) return 4;
+        const char *told = "CUDA out of memory: no room for 1048576 bytes in the arena of device 0: 1047552 of 1048576";
+        if (!std::strstr(error.what(), told)) return 4;
     }
     remat_cuda_record_stream(block, nullptr);
     remat_cuda_free(block, 1000, 0, nullptr);
