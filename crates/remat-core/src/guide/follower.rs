@@ -95,8 +95,8 @@ pub(super) struct Follower {
     kept_now: Vec<StorageId>,
     /// Results that a plan kept which the program has ended or left.
     unkept: Vec<StorageId>,
-    /// The actions before the op that comes next were performed: it was announced, and did not run.
-    acted: bool,
+    /// The guide and the place of an op that was announced and did not run, after the actions before it were performed.
+    acted: Option<(usize, usize)>,
     /// Counts since the engine was made, when the step began.
     since: Tally,
     /// The places of what is there when a step begins are to be seen to.
@@ -118,13 +118,13 @@ impl Follower {
     /// Follows a guide too. One of the same ops makes way when its step begins the next time: the rest of a step that
     /// began by one plan is not as another one has it.
     pub(super) fn add(&mut self, guide: Guide) {
-        self.unsettled = true;
         let same = |other: &InForce| other.guide.signatures() == guide.signatures();
         match self.guides.iter().position(same) {
             Some(at) => self.guides[at].next = Some(guide),
             None => {
                 self.guides.push(InForce::of(guide));
                 self.counts.guides += 1;
+                self.unsettled = true;
             }
         }
     }
@@ -170,7 +170,7 @@ impl Follower {
     pub(super) fn forget(&mut self) {
         self.forget_step();
         self.guides.clear();
-        self.at = None;
+        (self.at, self.acted) = (None, None);
         self.counts.guides = 0;
     }
 
@@ -181,7 +181,6 @@ impl Follower {
     /// An op of this signature is about to be announced. Appends to `before` what is to happen first. Returns
     /// whether a guide is followed.
     pub(super) fn meet(&mut self, signature: Signature, now: Tally, before: &mut Before) -> bool {
-        let from = self.at;
         self.at = match self.at {
             Some((guide, place)) if self.is_at(guide, place, signature) => Some((guide, place)),
             Some((guide, place)) => self.leave(guide, place, signature.whole),
@@ -196,7 +195,7 @@ impl Follower {
             let found = found.or_else(|| self.guides.iter().position(starts));
             self.at = found.map(|guide| (guide, 0));
         }
-        let acted = std::mem::take(&mut self.acted) && self.at == from;
+        self.acted = self.acted.filter(|_| self.acted == self.at);
         let Some((guide, place)) = self.at else {
             return false;
         };
@@ -213,7 +212,10 @@ impl Follower {
         }
         self.counts.ops += 1;
         let plan = &self.guides[guide].guide;
-        let actions = if acted { &[] } else { plan.before(place) };
+        let actions = match self.acted {
+            Some(_) => &[],
+            None => plan.before(place),
+        };
         for (number, action) in actions.iter().enumerate() {
             let found = match *action {
                 GuideAction::Drop { op, output } => {
@@ -281,7 +283,6 @@ impl Follower {
             return false;
         };
         self.passed = true;
-        self.acted = false;
         self.kept_now.clear();
         self.counts.ops += 1;
         self.counts.unrecorded += 1;
@@ -398,7 +399,7 @@ impl Follower {
         if place < own.guide.len() {
             return false;
         }
-        self.at = None;
+        (self.at, self.acted) = (None, None);
         self.left = 0;
         self.latest = Some(own.hash);
         self.mark = Some(StepMark::Ended(own.hash));
@@ -457,6 +458,7 @@ impl Follower {
     pub(super) fn depart(&mut self) {
         self.stop_keeping();
         self.unsettled = true;
+        self.acted = None;
         let place = self.at.take().map_or(0, |(_, place)| place);
         self.mark = Some(StepMark::Left);
         self.counts.departures += u64::from(place >= FEW);
@@ -468,7 +470,9 @@ impl Follower {
             return self.depart();
         };
         self.at = Some((guide, place - 1));
-        self.acted = actions == Actions::Performed;
+        if actions == Actions::Performed {
+            self.acted = self.at;
+        }
         self.unsettled |= actions == Actions::CutShort;
         self.counts.ops -= u64::from(!self.guides[guide].rests());
         let from = self.so_far.pop();

@@ -9,7 +9,7 @@ pub const LAYERS: usize = 40;
 pub struct Program {
     pub engine: Engine,
     pub weights: TensorId,
-    /// Each op is announced once more before, and does not run then.
+    /// Each op is announced twice before: it does not run then, and then its steps are not performed.
     pub hesitates: bool,
     /// The time that each op takes.
     pub cost: Cost,
@@ -76,6 +76,8 @@ impl Program {
         if self.hesitates {
             let op = self.engine.begin(&spec)?;
             self.engine.cancel(op);
+            self.engine.begin(&spec)?;
+            self.engine.abort(0);
         }
         let op = self.engine.begin(&spec)?;
         let before = self.ops.len() as u32;
