@@ -72,7 +72,7 @@ def copied_on_cpu(
     """Bytes that an op copies where it computes in the memory of its results; ``None`` for ops that may take more."""
     if not tensors or any(t.layout != torch.strided for t in tensors):
         return None
-    if base in ("copy_", "_to_copy", "_unsafe_view"):
+    if base in ("copy_", "_to_copy"):
         return TRANSPOSED * max(t.element_size() for t in tensors)
     by_indices = index_workspace(base, args, kwargs)
     if by_indices is not None:
@@ -156,7 +156,7 @@ def _computed(
     if base in _PRODUCTS:
         if not products_are_exact():
             return None
-        return FEW + sum(t.nbytes for t in tensors if not _is_read_by_blas(t))
+        return FEW + sum(t.nbytes for t in tensors if not is_read_by_blas(t))
     if base in _READ_STRIDED:
         return FEW
     if base == "index_add":
@@ -205,7 +205,7 @@ def _block_of_attention(queries: int, keys: int, width: int) -> int:
     return 4 * rows * (2 * min(keys, 512) + 2 + width)
 
 
-def _is_read_by_blas(t: torch.Tensor) -> bool:
+def is_read_by_blas(t: torch.Tensor) -> bool:
     """Whether rows or columns of a matrix, or of each in a batch, lie one after the other."""
     if t.dim() < 2:
         return t.is_contiguous()

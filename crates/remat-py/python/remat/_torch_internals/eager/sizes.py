@@ -13,6 +13,7 @@ import torch.fx.experimental.symbolic_shapes
 
 from ..._interrupts import raise_interrupt
 from .devices import device_name
+from .families import Families
 from .indexing import sized_by_data
 from .not_compiled import call_without_loading_dynamo
 from .ops import RESTRUCTURE
@@ -21,6 +22,8 @@ from .workspace import estimate_workspace
 
 #: For ops of Remat's own, by name: the bytes that a call makes, and its workspace; ``None`` if that cannot be told.
 OWN_PREDICTIONS: dict[str, Callable[[tuple[Any, ...]], tuple[int, int] | None]] = {}
+
+_FAMILIES = Families()
 
 
 def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
@@ -53,6 +56,12 @@ def predict(
     that it leaves behind, the device of both, and whether the workspace is exact.
     """
     kwargs = kwargs or {}
+    family = _FAMILIES.find(overload, args, kwargs)
+    by_rule = None if family is None else family.sizes(overload, args)
+    if family is not None and by_rule is not None:
+        settled = family.settled()
+        if settled is not None:
+            return [None if size is None else (size, family.place) for size in by_rule], settled, 0, family.place, True
     device = home(args, kwargs)
     place = (device_name(device), device)
     own = OWN_PREDICTIONS.get(overload._schema.name)
@@ -66,10 +75,13 @@ def predict(
         return [None], workspace, leaves, place, False
     by_data = sized_by_data(overload, args, kwargs)
     made: set[torch.dtype] = set()
-    if by_data is not None:
+    if family is not None and by_rule is not None:
+        outputs, exact_sizes = by_rule, True
+        made = {dtype for dtype in family.dtypes if dtype is not None}
+    elif by_data is not None:
         outputs, exact_sizes = by_data[0], True
     else:
-        outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs)
+        outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs, place)
     leaves = _predict_leaves(overload, args, kwargs)
     out_bytes = sum(o for o in outputs if o is not None)
     in_bytes = sum(
@@ -78,21 +90,24 @@ def predict(
     if by_data is not None and by_data[1] is not None:
         workspace, exact = by_data[1], False
     else:
-        workspace, exact = estimate_workspace(overload, args, kwargs, in_bytes, out_bytes, made)
+        estimate = estimate_workspace(overload, args, kwargs, in_bytes, out_bytes, made)
+        workspace, exact = estimate.bytes, estimate.exact
+        if family is not None:
+            family.settle(estimate)
     described = [None if o is None else (o, place) for o in outputs]
     return described, workspace, leaves, place, exact and exact_sizes
 
 
 def _predict_outputs(
-    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], place: tuple[str, torch.device]
 ) -> tuple[list[int | None], bool, set[torch.dtype]]:
     """Bytes of the outputs, whether they are exact, and the dtypes of outputs with storages of their own."""
     schema = overload._schema
     shared = [r.alias_info is not None for r in schema.returns]
-    if shared and all(shared):
+    if all(shared):
+        without = [None] * len(shared)
+        _FAMILIES.learn(overload, args, kwargs, without, without, place)
         return [None] * len(shared), True, set()
-    if not schema.returns:
-        return [], True, set()
     table: dict[int, torch.Tensor] = {}
     try:
         meta_args = _to_meta(args, table)
@@ -109,16 +124,21 @@ def _predict_outputs(
     known = {untyped_storage(t)._cdata for t in table.values()}
     seen: set[int] = set()
     sizes: list[int | None] = []
+    dtypes: list[torch.dtype | None] = []
     made: set[torch.dtype] = set()
     for tensor in flatten(result):
         if tensor is None or tensor.layout != torch.strided:
             sizes.append(None)
+            dtypes.append(None)
             continue
         storage = untyped_storage(tensor)
         key = storage._cdata
-        sizes.append(None if key in known or key in seen else int(storage.nbytes()))
+        own = key not in known and key not in seen
+        sizes.append(int(storage.nbytes()) if own else None)
+        dtypes.append(tensor.dtype if own else None)
         seen.add(key)
         made.add(tensor.dtype)
+    _FAMILIES.learn(overload, args, kwargs, sizes, dtypes, place)
     return sizes, True, made
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from .convolutions import convolution
 from .copies import HALVES, TRANSPOSED, converted_on_cpu, copied_on_cpu
+from .indexing import FEW
 from .replays import RNG_BYTES
 from .tensors import tensors_of
 
@@ -19,6 +20,7 @@ _NO_WORKSPACE = {
     "bernoulli_", "normal_", "uniform_", "exponential_", "rand", "rand_like", "randn",
     "randn_like", "randint", "randint_like",
     "_local_scalar_dense", "lift_fresh", "is_same_size", "scalar_tensor", "detach",
+    "_unsafe_view",
 }  # fmt: skip
 # Torch tags them as pointwise, and they make tensors on the way: `isinf` that of absolute values, `ldexp` the powers.
 # `masked_fill` copies first.
@@ -34,6 +36,17 @@ _HEAVY = (
 )
 
 
+class Workspace(NamedTuple):
+    """An estimate of a call's workspace."""
+
+    #: Enough for the call.
+    bytes: int
+    #: Whether the call takes just as many.
+    exact: bool
+    #: Enough for all calls that differ from this one in sizes alone; ``None`` if that depends on the sizes.
+    of_family: int | None = None
+
+
 def estimate_workspace(
     overload: Any,
     args: tuple[Any, ...],
@@ -41,59 +54,65 @@ def estimate_workspace(
     in_bytes: int,
     out_bytes: int,
     made: set[torch.dtype],
-) -> tuple[int, bool]:
-    """A safe number of bytes for an op never measured, and whether it is exact."""
+) -> Workspace:
+    """The workspace of a call that was never measured."""
     base = overload._schema.name.split("::")[-1]
-    if base in _NO_WORKSPACE:
-        return (RNG_BYTES, True) if torch.Tag.nondeterministic_seeded in overload.tags else (0, True)
     tensors = tensors_of(args) + tensors_of(kwargs)
-    dtypes = {t.dtype for t in tensors if t.dim() > 0}
+    # Without numbers there is nothing to copy, whatever the op copies otherwise.
+    filled = all(t.numel() > 0 for t in tensors)
+    none = Workspace(0, exact=True, of_family=0 if filled else None)
+    if base in _NO_WORKSPACE:
+        draws = torch.Tag.nondeterministic_seeded in overload.tags
+        return Workspace(RNG_BYTES, exact=True, of_family=RNG_BYTES) if draws else none
     if base == "clone":
-        return (0, True) if args[0].is_contiguous() else (TRANSPOSED * args[0].element_size(), False)
+        block = TRANSPOSED * args[0].element_size()
+        return none if args[0].is_contiguous() else Workspace(block, exact=False, of_family=block)
+    dtypes = {t.dtype for t in tensors if t.dim() > 0}
     on_cpu = all(t.device.type == "cpu" for t in tensors) and kwargs.get("device") in (None, torch.device("cpu"))
     pointwise = torch.Tag.pointwise in overload.tags and not base.startswith("_foreach") and base not in _WITH_COPIES
     if pointwise and on_cpu:
         # A mask by which `where` chooses is read as it is.
         operands = tensors[1:] if base == "where" and tensors[0].dtype == torch.bool else tensors
         converted = converted_on_cpu([*args, *kwargs.values()], operands, made, out_bytes)
-        return (converted + RNG_BYTES, False) if converted else (0, True)
+        return Workspace(converted + RNG_BYTES, exact=False) if converted else none
     if pointwise and _in_one_dtype(dtypes, made):
-        return 0, True
+        return none
     if base in _COPY_INPUTS:
-        return in_bytes * (2 if base == "_fft_c2r" else 1) + RNG_BYTES, False
+        return Workspace(in_bytes * (2 if base == "_fft_c2r" else 1) + RNG_BYTES, exact=False)
     if base == "embedding":
         table = args[0]
         copied = 0 if table.is_contiguous() else table.nbytes
-        return copied + in_bytes - min(table.nbytes, in_bytes) + RNG_BYTES, False
+        return Workspace(copied + in_bytes - min(table.nbytes, in_bytes) + RNG_BYTES, exact=False)
     both = in_bytes + out_bytes
     if base in ("convolution", "convolution_backward"):
         packed = convolution(args, base == "convolution_backward")
         if packed is not None:
-            return packed, False
+            return Workspace(packed, exact=False)
     if on_cpu:
         copied = copied_on_cpu(base, args, kwargs, tensors, made, out_bytes)
         if copied is not None:
-            return copied + RNG_BYTES, False
+            few = filled and copied == (2 * FEW if base.startswith("gelu") else FEW)
+            return Workspace(copied + RNG_BYTES, exact=False, of_family=copied if few else None)
     if base == "sort" and on_cpu:
-        return both + RNG_BYTES, False  # over many shapes it took 0.8 of it
+        return Workspace(both + RNG_BYTES, exact=False)  # over many shapes it took 0.8 of it
     if any(word in base for word in _HEAVY):
         if base == "mkldnn_rnn_layer":
-            return _recurrent_layer(args, in_bytes), False
+            return Workspace(_recurrent_layer(args, in_bytes), exact=False)
         if base == "mkldnn_rnn_layer_backward":
             # All sizes are known here; over many shapes it took 0.84 of both at most.
-            return both + both // 8 + RNG_BYTES, False
+            return Workspace(both + both // 8 + RNG_BYTES, exact=False)
         factor = 8 if "rnn" in base or "lstm" in base else 3
         by_onednn = (torch.float32, torch.bfloat16)
         if "convolution" in base and any(t.dtype not in by_onednn for t in tensors) and len(tensors) > 1:
             # Without oneDNN: columns of kernel size times the input.
             weight = args[2] if "backward" in base else args[1]
             factor += weight[0, 0].numel() if weight.dim() > 2 else 1
-        return factor * both + RNG_BYTES, False
+        return Workspace(factor * both + RNG_BYTES, exact=False)
     if made and any(dtype not in made for dtype in dtypes):
         # Numbers are read as others, in a copy: those of masks that are counted, for example.
         widest = max(4, *(dtype.itemsize for dtype in made))
         both += widest * sum(t.numel() for t in tensors if t.dtype not in made)
-    return both * (3 if dtypes & HALVES else 1) + RNG_BYTES, False
+    return Workspace(both * (3 if dtypes & HALVES else 1) + RNG_BYTES, exact=False)
 
 
 #: From this release of oneDNN on, a layer's states for a backward pass take less, and are not made twice.

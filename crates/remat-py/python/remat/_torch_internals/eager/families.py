@@ -1,0 +1,122 @@
+"""Families of calls: calls that differ in sizes and other numbers alone.
+
+Programs whose batches differ in length call the same ops with ever new shapes. Once torch's own rule has agreed with
+the short one of `shapes.py` about a call, the results of its family go by that. Where an op needs next to no workspace,
+whatever the sizes, its family's calls are no longer measured either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .copies import is_read_by_blas
+from .precision import products_are_exact
+from .shapes import numels_by_rule, rule_of
+from .tensors import tensors_of
+from .workspace import Workspace
+
+#: Calls of new shapes that are measured before a family's small workspace is taken as it is estimated. Programs whose
+#: shapes repeat stay below it mostly, and so keep to the byte what was measured.
+MEASURED = 8
+
+
+@dataclass
+class Family:
+    """What the calls of a family have in common."""
+
+    #: The dtype of each result, ``None`` for one without bytes of its own.
+    dtypes: tuple[torch.dtype | None, ...]
+    #: The name of their device, and the device.
+    place: tuple[str, torch.device]
+    #: Workspace of each call; ``None`` where it depends on sizes.
+    workspace: int | None = None
+    #: Calls that are measured before that is used.
+    to_measure: int = 0
+
+    def sizes(self, overload: Any, args: tuple[Any, ...]) -> list[int | None] | None:
+        """Bytes of a call's results."""
+        numels = numels_by_rule(overload, args)
+        if numels is None or len(numels) != len(self.dtypes):
+            return None
+        sizes: list[int | None] = []
+        for numel, dtype in zip(numels, self.dtypes, strict=True):
+            if (numel is None) != (dtype is None):
+                return None
+            sizes.append(None if numel is None or dtype is None else numel * dtype.itemsize)
+        return sizes
+
+    def settle(self, workspace: Workspace) -> None:
+        """Takes the estimate of one call's workspace for all, if it is the same for all."""
+        if workspace.of_family is not None and self.workspace is None:
+            self.workspace = workspace.of_family
+            self.to_measure = 0 if workspace.exact else MEASURED
+
+    def settled(self) -> int | None:
+        """The workspace of the next call, if it need not be measured."""
+        if self.to_measure > 0:
+            self.to_measure -= 1
+            return None
+        return self.workspace
+
+
+class Families:
+    """The families of calls whose results the short rules tell."""
+
+    def __init__(self) -> None:
+        # `None` for a family of whose results torch's own rule says something else.
+        self._known: dict[Hashable, Family | None] = {}
+
+    def find(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Family | None:
+        """The family of a call, if the short rule holds for it."""
+        return None if rule_of(overload) is None else self._known.get(_outlines(overload, args, kwargs))
+
+    def learn(
+        self,
+        overload: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        sizes: Sequence[int | None],
+        dtypes: Sequence[torch.dtype | None],
+        place: tuple[str, torch.device],
+    ) -> None:
+        """Compares the short rule with what torch's own said of a call: its family goes by the rule from now on, or
+        never.
+
+        `dtypes` are of the results, ``None`` for those without bytes of their own.
+        """
+        tensors = tensors_of(args) + tensors_of(kwargs)
+        if rule_of(overload) is None or any(t.layout != torch.strided or t.is_nested for t in tensors):
+            return
+        key = _outlines(overload, args, kwargs)
+        if key in self._known and self._known[key] is None:
+            return
+        family = Family(tuple(dtypes), place)
+        agreed = family.sizes(overload, args) == list(sizes)
+        self._known[key] = family if agreed else None
+
+
+def _outlines(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+    """All of a call but sizes and other numbers: what decides dtypes, which results there are, and what is copied."""
+    named = tuple((name, _outline(value)) for name, value in kwargs.items()) if kwargs else ()
+    settings = torch.get_default_dtype(), products_are_exact()
+    return overload, settings, tuple(map(_outline, args)), named
+
+
+def _outline(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_nested:
+            return value.layout, value.is_nested
+        lies = 2 if value.is_contiguous() else int(is_read_by_blas(value))
+        # Among tensors with dimensions, those without decide a dtype as numbers do.
+        return value.dtype, value.dim() == 0, lies, value.device
+    if isinstance(value, (list, tuple)):
+        return tuple(value) if value and isinstance(value[0], bool) else frozenset(map(_outline, value))
+    return value if isinstance(value, _DECIDING) else type(value)
+
+
+#: Values that decide a dtype, or which results there are.
+_DECIDING = (bool, str, torch.dtype, torch.layout, torch.memory_format, torch.device)
