@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -85,37 +85,49 @@ def matrices(rows: int, columns: int = 24) -> tuple[Tensor, Tensor]:
     return torch.randn(rows, columns), torch.randn(columns, 16)
 
 
-def settled(op: Any, calls: Iterator[tuple[Any, ...]]) -> list[tuple[int, bool]]:
-    """The workspace of each call, and whether it need not be measured."""
-    return [(predicted[1], predicted[4]) for predicted in (eager.predict(op, args, {}) for args in calls)]
+def settled(op: Any, calls: Iterable[tuple[Any, ...]]) -> list[tuple[int, bool]]:
+    """The workspace of each call, and whether it need not be measured. Those that need be are."""
+    found = []
+    for args in calls:
+        _, workspace, _, _, exact, told = eager.predict(op, args, {})
+        if told is not None and not exact:
+            _, taken = eager.measured_call(op, args, {})
+            assert taken is not None
+            told(taken)
+        found.append((workspace, exact))
+    return found
 
 
 @pytest.mark.usefixtures("fresh")
 class TestWorkspaceOfAFamily:
     def test_is_measured_for_some_sizes(self) -> None:
         told = settled(aten.mm.default, (matrices(rows) for rows in range(100, 120)))
-        measured = [exact for _, exact in told]
-        # The first call makes the family known, and the second its workspace.
-        assert measured == [False] * 10 + [True] * 10
+        # The first call makes the family known, the second what is enough, and eight are measured.
+        assert [exact for _, exact in told] == [False] * 9 + [True] * 11
         for rows in (3, 1000, 5000):
-            args = matrices(rows)
-            _, taken = eager.measured_call(aten.mm.default, args, {})
-            assert taken is not None
-            assert taken <= told[-1][0]
+            _, taken = eager.measured_call(aten.mm.default, matrices(rows), {})
+            assert taken == told[-1][0] == 0
+
+    def test_is_measured_for_ever_where_the_estimate_was_not_enough(self) -> None:
+        for rows in range(100, 120):
+            *_, exact, told = eager.predict(aten.mm.default, matrices(rows), {})
+            assert not exact
+            if told is not None:
+                told(1 << 20)
 
     def test_is_of_tensors_that_lie_alike(self) -> None:
         settled(aten.mm.default, (matrices(rows) for rows in range(100, 120)))
         a, b = matrices(100)
         copied = a.repeat(1, 2)[:, ::2]
-        ((workspace, exact),) = settled(aten.mm.default, iter([(copied, b)]))
+        ((workspace, exact),) = settled(aten.mm.default, [(copied, b)])
         assert not exact
         assert workspace >= copied.nbytes
 
     def test_follows_from_no_empty_tensor(self) -> None:
         """An op that copies copies nothing of those."""
         empty, other = torch.randn(0, 24).t(), torch.randn(0, 16)
-        settled(aten.cat.default, iter([([empty, empty], 0)] * 20))
-        told = settled(aten._softmax.default, iter([(torch.randn(24, 0).t(), 1, False)] * 20))
+        settled(aten.cat.default, [([empty, empty], 0)] * 20)
+        told = settled(aten._softmax.default, [(torch.randn(24, 0).t(), 1, False)] * 20)
         assert not any(exact for _, exact in told)
         assert other.numel() == 0
 
@@ -124,7 +136,7 @@ class TestWorkspaceOfAFamily:
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("medium")
         try:
-            ((_, exact),) = settled(aten.mm.default, iter([matrices(200)]))
+            ((_, exact),) = settled(aten.mm.default, [matrices(200)])
         finally:
             torch.set_float32_matmul_precision(before)
         assert not exact
@@ -134,7 +146,7 @@ class TestWorkspaceOfAFamily:
         dense = torch.eye(64)
         sparse = dense.to_sparse(layout=layout)
         told = [eager.predict(aten.add_.Tensor, (dense, sparse), {}) for _ in range(20)]
-        assert all(leaves > 0 or not exact for _, _, leaves, _, exact in told)
+        assert all(leaves > 0 or not exact for _, _, leaves, _, exact, _ in told)
 
 
 def test_results_follow_the_default_type(fresh: families.Families) -> None:
@@ -164,8 +176,8 @@ def test_a_rule_that_torch_contradicts_is_never_followed(
 def train(lengths: list[int]) -> list[Tensor]:
     """Steps of an encoder on batches of these lengths."""
     torch.manual_seed(3)
-    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-    model = nn.Sequential(nn.Linear(16, 32), layer, nn.Linear(32, 16))
+    layers = [nn.TransformerEncoderLayer(32, 4, 64, batch_first=True) for _ in range(4)]
+    model = nn.Sequential(nn.Linear(16, 32), *layers, nn.Linear(32, 16))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     losses = []
     for length in lengths:
@@ -177,10 +189,10 @@ def train(lengths: list[int]) -> list[Tensor]:
     return losses
 
 
-@pytest.mark.parametrize("share", [0.7, 0.85])
+@pytest.mark.parametrize("share", [0.5, 0.8])
 def test_batches_of_ever_new_lengths_stay_within_the_budget(share: float) -> None:
     draw = random.Random(5)
-    lengths = [draw.randint(40, 160) for _ in range(24)]
+    lengths = [draw.randint(20, 80) for _ in range(24)]
     with true_peak() as eager_peak:
         plain = train(lengths)
     budget = room(int(share * (eager_peak.highest - eager_peak.base)))

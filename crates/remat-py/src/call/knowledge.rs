@@ -31,7 +31,7 @@ pub struct Knowledge {
 /// Knowledge of earlier sessions, each with its list of devices: device ids in signatures are positions in that list.
 static KEPT: Mutex<Vec<(Knowledge, Vec<Device>)>> = Mutex::new(Vec::new());
 
-/// More signatures than this are not kept: a program whose shapes never repeat must not grow for ever.
+/// Signatures that are known at once: a program whose shapes never repeat must not grow for ever.
 const LIMIT: usize = 200_000;
 
 /// As many lists of devices are kept. Of more, the one left first goes.
@@ -54,12 +54,17 @@ impl Knowledge {
         knowledge
     }
 
+    /// Keeps a signature by the hash of its call. All others are forgotten where there are too many.
+    pub fn remember(&mut self, key: u64, signature: Signature) {
+        if self.signatures.len() >= LIMIT {
+            self.signatures.clear();
+        }
+        self.signatures.insert(key, signature);
+    }
+
     /// Leaves the knowledge for the next session.
     pub fn put_back(&mut self, py: Python<'_>, devices: &[Device]) {
-        let mut mine = std::mem::take(self);
-        if mine.signatures.len() > LIMIT {
-            mine.signatures.clear();
-        }
+        let mine = std::mem::take(self);
         let devices = devices
             .iter()
             .map(|p| Device {

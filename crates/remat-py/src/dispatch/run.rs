@@ -79,8 +79,8 @@ impl State {
             Kind::Foreign => self.list_writing(&walked),
             _ => {}
         }
-        let signature = match self.knowledge.signatures.remove(&walked.signature) {
-            Some(known) => known,
+        let (signature, told) = match self.knowledge.signatures.remove(&walked.signature) {
+            Some(known) => (known, None),
             None => self.predict(call)?,
         };
         let replay = if pinning || func.blank {
@@ -102,10 +102,11 @@ impl State {
         let Prepared {
             walked, signature, ..
         } = prepared;
+        if let (Some(told), true) = (told, signature.measured) {
+            told.call1(py, (signature.workspace.0,))?;
+        }
         if !data_dependent {
-            self.knowledge
-                .signatures
-                .insert(walked.signature, signature);
+            self.knowledge.remember(walked.signature, signature);
         }
         if func.kind == Kind::Foreign {
             self.check_foreign(py, func, &walked, result.as_ref().ok())?;
@@ -170,13 +171,16 @@ impl State {
         writing.extend(lives.map(|live| live.imp.address()));
     }
 
-    /// The signature of a call that was not seen before, with estimates in place of measurements.
-    fn predict(&mut self, call: &Invocation<'_, '_>) -> PyResult<Signature> {
+    /// The signature of a call that was not seen before, with estimates in place of measurements. Python wants to be
+    /// told of the workspace once it is measured, by the function that is returned.
+    fn predict(&mut self, call: &Invocation<'_, '_>) -> PyResult<(Signature, Option<Py<PyAny>>)> {
         type Device<'py> = (String, Bound<'py, PyAny>);
-        type Prediction<'py> = (Vec<Option<(u64, Device<'py>)>>, u64, u64, Device<'py>, bool);
+        type Outputs<'py> = Vec<Option<(u64, Device<'py>)>>;
+        type Told = Option<Py<PyAny>>;
+        type Prediction<'py> = (Outputs<'py>, u64, u64, Device<'py>, bool, Told);
         let predict = self.executor.internals.predict.bind(call.py());
         let found = predict.call1((&call.func.overload, call.args, call.kwargs))?;
-        let (outputs, workspace, leaves, device, exact): Prediction<'_> = found.extract()?;
+        let (outputs, workspace, leaves, device, exact, told): Prediction<'_> = found.extract()?;
         let mut predicted = Vec::with_capacity(outputs.len());
         for output in outputs {
             predicted.push(match output {
@@ -188,7 +192,7 @@ impl State {
             });
         }
         let workspace_device = self.executor.device_id(&device.0, &device.1)?;
-        Ok(Signature {
+        let signature = Signature {
             outputs: predicted,
             workspace: Bytes(workspace),
             leaves: Bytes(leaves),
@@ -198,7 +202,8 @@ impl State {
             spans: exact && workspace == 0,
             calls: 0,
             cost: 0,
-        })
+        };
+        Ok((signature, told))
     }
 
     /// Runs a call whose signature is known, and keeps its record.

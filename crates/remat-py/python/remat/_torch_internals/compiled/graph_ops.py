@@ -114,7 +114,8 @@ def _workspace(call: Call) -> int:
     """Bytes that an op outside of kernels needs beyond its arguments and results, at most."""
     tensors = [leaf for leaf in pytree.tree_leaves((call.args, call.kwargs)) if isinstance(leaf, torch.Tensor)]
     read = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
-    return estimate_workspace(call.op, call.args, call.kwargs, read, 0, {tensor.dtype for tensor in tensors})[0]
+    made = {tensor.dtype for tensor in tensors}
+    return estimate_workspace(call.op, call.args, call.kwargs, tensors, read, 0, made).bytes
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .copies import is_read_by_blas
+from .indexing import FEW
 from .precision import products_are_exact
 from .shapes import numels_by_rule, rule_of
 from .tensors import tensors_of
@@ -26,16 +27,18 @@ MEASURED = 8
 
 @dataclass
 class Family:
-    """What the calls of a family have in common."""
+    """A family, and what is known of its calls."""
 
     #: The dtype of each result, ``None`` for one without bytes of its own.
     dtypes: tuple[torch.dtype | None, ...]
     #: The name of their device, and the device.
     place: tuple[str, torch.device]
-    #: Workspace of each call; ``None`` where it depends on sizes.
-    workspace: int | None = None
-    #: Calls that are measured before that is used.
+    #: Enough workspace for each call; ``None`` where that depends on sizes.
+    enough: int | None = None
+    #: Calls that are measured before that is made use of.
     to_measure: int = 0
+    #: The most that any of them took.
+    taken: int = 0
 
     def sizes(self, overload: Any, args: tuple[Any, ...]) -> list[int | None] | None:
         """Bytes of a call's results."""
@@ -51,16 +54,25 @@ class Family:
 
     def settle(self, workspace: Workspace) -> None:
         """Takes the estimate of one call's workspace for all, if it is the same for all."""
-        if workspace.of_family is not None and self.workspace is None:
-            self.workspace = workspace.of_family
+        if workspace.of_family is not None and self.enough is None:
+            self.enough = workspace.of_family
             self.to_measure = 0 if workspace.exact else MEASURED
 
+    def measured(self, workspace: int) -> None:
+        """Takes in what a call took. If that is more than was enough by the estimate, all calls are measured."""
+        if self.enough is not None and self.to_measure > 0:
+            self.taken = max(self.taken, workspace)
+            self.to_measure = MEASURED if self.taken > self.enough else self.to_measure - 1
+
     def settled(self) -> int | None:
-        """The workspace of the next call, if it need not be measured."""
-        if self.to_measure > 0:
-            self.to_measure -= 1
+        """The workspace of the next call, if it need not be measured.
+
+        Where it is little, that is what the calls took that were measured. Others may take up to `FEW` bytes more,
+        which is less than what is kept back of each budget.
+        """
+        if self.enough is None or self.to_measure > 0:
             return None
-        return self.workspace
+        return self.taken if self.enough <= 2 * FEW else self.enough
 
 
 class Families:

@@ -117,7 +117,28 @@ def _batch_norm_backward(_: Any, x: torch.Tensor, *others: Any) -> Numels:
     return [size if wants else None for size, wants in zip(sizes, others[-1], strict=True)]
 
 
-def _nll_loss(x: torch.Tensor, target: torch.Tensor, _: Any, reduction: int, *__: Any) -> Numels:
+def _group_norm(
+    x: torch.Tensor, _: Any, __: Any, samples: int, ___: int, ____: int, groups: int, *_____: Any
+) -> Numels:
+    return [x.numel(), samples * groups, samples * groups]
+
+
+def _group_norm_backward(_: Any, x: torch.Tensor, *others: Any) -> Numels:
+    channels = others[4]
+    sizes = (x.numel(), channels, channels)
+    return [size if wants else None for size, wants in zip(sizes, others[-1], strict=True)]
+
+
+def _loss(reduction: int) -> Rule:
+    """Number by number for two tensors where the argument at `reduction` is zero, else one number."""
+    return lambda *args: _one() if len(args) <= reduction or args[reduction] else _elementwise(*args[:2])
+
+
+def _loss_backward(_: Any, x: torch.Tensor, target: torch.Tensor, *__: Any) -> Numels:
+    return _elementwise(x, target)
+
+
+def _nll_loss(_: Any, target: torch.Tensor, __: Any, reduction: int, *___: Any) -> Numels:
     return [1 if reduction else target.numel(), 1]
 
 
@@ -182,6 +203,8 @@ _RULES: dict[str, Rule] = {
     "_unsafe_view": _shared,
     "addmm": _addmm,
     "baddbmm": _baddbmm,
+    "binary_cross_entropy": _loss(3),
+    "binary_cross_entropy_backward": _loss_backward,
     "bmm": _bmm,
     "cat": _joined,
     "clone": _like(0),
@@ -190,20 +213,28 @@ _RULES: dict[str, Rule] = {
     "cumsum": _like(0),
     "embedding": _embedding,
     "embedding_dense_backward": _embedding_backward,
+    "empty.memory_format": _sized(0),
     "empty_like": _like(0),
+    "full.default": _sized(0),
     "full_like": _like(0),
     "gather": _like(2),
     "gelu": _like(0),
     "gelu_backward": _like(1),
+    "huber_loss": _loss(2),
+    "huber_loss_backward": _loss_backward,
     "index_select": _index_select,
     "max_pool2d_with_indices_backward": _like(1),
     "mean.default": _one,
     "mean.dim": _reduced,
     "mm": _mm,
+    "mse_loss": _loss(2),
+    "mse_loss_backward": _loss_backward,
     "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_norm_backward,
     "native_dropout": _like(0, results=2),
     "native_dropout_backward": _like(0),
+    "native_group_norm": _group_norm,
+    "native_group_norm_backward": _group_norm_backward,
     "native_layer_norm": _layer_norm,
     "native_layer_norm_backward": _layer_norm_backward,
     "new_empty": _sized(1),
@@ -214,13 +245,20 @@ _RULES: dict[str, Rule] = {
     "nll_loss2d_forward": _nll_loss,
     "nll_loss_backward": _like(1),
     "nll_loss_forward": _nll_loss,
+    "ones.default": _sized(0),
     "ones_like": _like(0),
+    "rand.default": _sized(0),
     "rand_like": _like(0),
+    "randint.default": _sized(1),
+    "randint.low": _sized(2),
+    "randn.default": _sized(0),
     "randn_like": _like(0),
     "scatter": _like(0),
     "scatter_add": _like(0),
     "select_backward": _sized(1),
     "slice_backward": _sized(1),
+    "smooth_l1_loss": _loss(2),
+    "smooth_l1_loss_backward": _loss_backward,
     "stack": _joined,
     "sum.default": _one,
     "sum.dim_IntList": _reduced,
@@ -230,6 +268,7 @@ _RULES: dict[str, Rule] = {
     "upsample_bilinear2d_backward": _sized(2),
     "upsample_nearest2d": _resized,
     "upsample_nearest2d_backward": _sized(2),
+    "zeros.default": _sized(0),
     "zeros_like": _like(0),
 }
 
@@ -254,7 +293,7 @@ def rule_of(overload: Any) -> Rule | None:
 
 
 def numels_by_rule(overload: Any, args: tuple[Any, ...]) -> Numels | None:
-    """What the rule of an op says of a call; ``None`` of calls that it was not written for, which torch may refuse."""
+    """Numbers in a call's results by the op's rule; ``None`` if it was not written for such a call."""
     rule = rule_of(overload)
     if rule is None:
         return None

@@ -25,6 +25,9 @@ OWN_PREDICTIONS: dict[str, Callable[[tuple[Any, ...]], tuple[int, int] | None]] 
 
 _FAMILIES = Families()
 
+_Place = tuple[str, torch.device]
+Prediction = tuple[list[tuple[int, _Place] | None], int, int, _Place, bool, Callable[[int], None] | None]
+
 
 def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
@@ -47,13 +50,12 @@ def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
     return value
 
 
-def predict(
-    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None
-) -> tuple[list[tuple[int, tuple[str, torch.device]] | None], int, int, tuple[str, torch.device], bool]:
+def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Prediction:
     """Predicts the bytes of a call.
 
     Returns its outputs (bytes and device, ``None`` for an output that shares a storage), its workspace, other bytes
-    that it leaves behind, the device of both, and whether the workspace is exact.
+    that it leaves behind, the device of both, whether the workspace is exact, and a function that is to be told the
+    workspace that the call took.
     """
     kwargs = kwargs or {}
     family = _FAMILIES.find(overload, args, kwargs)
@@ -61,18 +63,19 @@ def predict(
     if family is not None and by_rule is not None:
         settled = family.settled()
         if settled is not None:
-            return [None if size is None else (size, family.place) for size in by_rule], settled, 0, family.place, True
-    device = home(args, kwargs)
-    place = (device_name(device), device)
+            described = [None if size is None else (size, family.place) for size in by_rule]
+            return described, settled, 0, family.place, True, None
+    tensors = tensors_of(args) + tensors_of(kwargs)
+    place = _place(args, kwargs) if family is None else family.place
     own = OWN_PREDICTIONS.get(overload._schema.name)
     predicted = None if own is None else own(args)
     if predicted is not None:
         makes, workspace = predicted
-        return [(makes, place)], workspace, 0, place, False
+        return [(makes, place)], workspace, 0, place, False, None
     sparse = _predict_sparse(overload, args)
     if sparse is not None:
         workspace, leaves = sparse
-        return [None], workspace, leaves, place, False
+        return [None], workspace, leaves, place, False, None
     by_data = sized_by_data(overload, args, kwargs)
     made: set[torch.dtype] = set()
     if family is not None and by_rule is not None:
@@ -82,24 +85,28 @@ def predict(
         outputs, exact_sizes = by_data[0], True
     else:
         outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs, place)
-    leaves = _predict_leaves(overload, args, kwargs)
+    leaves = _predict_leaves(overload, args, kwargs, tensors)
     out_bytes = sum(o for o in outputs if o is not None)
-    in_bytes = sum(
-        nbytes(t) if t.layout == torch.strided else allocated(t) for t in tensors_of(args) + tensors_of(kwargs)
-    )
+    in_bytes = sum(nbytes(t) if t.layout == torch.strided else allocated(t) for t in tensors)
     if by_data is not None and by_data[1] is not None:
         workspace, exact = by_data[1], False
     else:
-        estimate = estimate_workspace(overload, args, kwargs, in_bytes, out_bytes, made)
+        estimate = estimate_workspace(overload, args, kwargs, tensors, in_bytes, out_bytes, made)
         workspace, exact = estimate.bytes, estimate.exact
         if family is not None:
             family.settle(estimate)
     described = [None if o is None else (o, place) for o in outputs]
-    return described, workspace, leaves, place, exact and exact_sizes
+    told = None if family is None else family.measured
+    return described, workspace, leaves, place, exact and exact_sizes, told
+
+
+def _place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Place:
+    device = home(args, kwargs)
+    return device_name(device), device
 
 
 def _predict_outputs(
-    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], place: tuple[str, torch.device]
+    overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], place: _Place
 ) -> tuple[list[int | None], bool, set[torch.dtype]]:
     """Bytes of the outputs, whether they are exact, and the dtypes of outputs with storages of their own."""
     schema = overload._schema
@@ -168,9 +175,8 @@ def _predict_sparse(overload: Any, args: tuple[Any, ...]) -> tuple[int, int] | N
 _SPARSE_ARGUMENT = {"_coalesce": 0, "sparse_mask": 1, "add_": 1}
 
 
-def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+def _predict_leaves(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> int:
     """Bytes that an op adds to storages that existed before, or keeps in sparse results."""
-    tensors = tensors_of(args) + tensors_of(kwargs)
     if any(t.layout != torch.strided for t in tensors) or "sparse" in overload._schema.name:
         return 2 * sum(allocated(t) for t in tensors) + 4096
     base = overload._schema.name.split("::")[-1]

@@ -12,7 +12,6 @@ from .convolutions import convolution
 from .copies import HALVES, TRANSPOSED, converted_on_cpu, copied_on_cpu
 from .indexing import FEW
 from .replays import RNG_BYTES
-from .tensors import tensors_of
 
 _NO_WORKSPACE = {
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
@@ -51,13 +50,13 @@ def estimate_workspace(
     overload: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    tensors: list[torch.Tensor],
     in_bytes: int,
     out_bytes: int,
     made: set[torch.dtype],
 ) -> Workspace:
     """The workspace of a call that was never measured."""
     base = overload._schema.name.split("::")[-1]
-    tensors = tensors_of(args) + tensors_of(kwargs)
     # Without numbers there is nothing to copy, whatever the op copies otherwise.
     filled = all(t.numel() > 0 for t in tensors)
     none = Workspace(0, exact=True, of_family=0 if filled else None)
