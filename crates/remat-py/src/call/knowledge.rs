@@ -85,3 +85,32 @@ impl Knowledge {
         kept.push((mine, devices));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use remat_core::{Bytes, DeviceId};
+
+    use super::{Knowledge, LIMIT};
+    use crate::call::signature::Signature;
+
+    #[test]
+    fn signatures_that_never_repeat_are_forgotten() {
+        let signature = Signature {
+            outputs: Vec::new(),
+            workspace: Bytes(0),
+            leaves: Bytes(0),
+            left: true,
+            workspace_device: DeviceId(0),
+            measured: true,
+            spans: true,
+            calls: 0,
+            cost: 0,
+        };
+        let mut knowledge = Knowledge::default();
+        for key in 0..2 * LIMIT as u64 + 1 {
+            knowledge.remember(key, signature.clone());
+            assert!(knowledge.signatures.len() <= LIMIT);
+            assert!(knowledge.signatures.contains_key(&key), "the latest stays");
+        }
+    }
+}

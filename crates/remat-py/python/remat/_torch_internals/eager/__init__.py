@@ -30,6 +30,7 @@ from .devices import (
     synchronizer,
     usual_device,
 )
+from .families import Family
 from .forms import QUANTIZED, any_nested, form
 from .global_state import GETTERS, SETTERS, enter_state, state_number
 from .graph import generators, hooks_aside, leaves
@@ -152,3 +153,4 @@ __all__ = [
 ]
 
 keep_from_dynamo(value for name, value in list(globals().items()) if name in __all__)
+keep_from_dynamo([Family.measured])  # the session calls it

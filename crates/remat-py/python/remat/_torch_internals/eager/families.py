@@ -20,8 +20,7 @@ from .shapes import numels_by_rule, rule_of
 from .tensors import tensors_of
 from .workspace import Workspace
 
-#: Calls of new shapes that are measured before a family's small workspace is taken as it is estimated. Programs whose
-#: shapes repeat stay below it mostly, and so keep to the byte what was measured.
+#: Calls of new shapes that are measured before a family's others are not.
 MEASURED = 8
 
 
