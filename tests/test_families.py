@@ -131,6 +131,13 @@ class TestWorkspaceOfAFamily:
         assert not any(exact for _, exact in told)
         assert other.numel() == 0
 
+    def test_is_of_no_mask_that_picked_nothing(self) -> None:
+        x, nothing = torch.zeros(5000), torch.zeros(5000, dtype=torch.bool)
+        settled(aten.index_put_.default, [(x, [nothing], torch.tensor(1.0))] * 20)
+        ((workspace, exact),) = settled(aten.index_put_.default, [(x, [~nothing], torch.tensor(1.0))])
+        assert not exact
+        assert workspace >= 8 * 5000
+
     def test_depends_on_the_precision_of_products(self) -> None:
         settled(aten.mm.default, (matrices(rows) for rows in range(100, 120)))
         before = torch.get_float32_matmul_precision()

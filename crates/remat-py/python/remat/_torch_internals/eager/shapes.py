@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .indexing import INDEX_GETS, INDEX_PUTS
 from .ops import RESTRUCTURE
 
 #: Numbers in each result; ``None`` for one that shares a storage or is not there.
@@ -273,13 +274,17 @@ _RULES: dict[str, Rule] = {
 }
 
 
+#: Ops that change sizes, and those whose bytes may depend on masks.
+_BY_DATA = RESTRUCTURE | INDEX_GETS | INDEX_PUTS
+
+
 @functools.cache
 def rule_of(overload: Any) -> Rule | None:
     """The rule of an op, if it has one."""
     schema = overload._schema
     aliased = [result.alias_info is not None for result in schema.returns]
     namespace, base = schema.name.split("::")
-    if namespace != "aten" or base in RESTRUCTURE or any(argument.is_out for argument in schema.arguments):
+    if namespace != "aten" or base in _BY_DATA or any(argument.is_out for argument in schema.arguments):
         return None
     if all(aliased):
         return lambda *_: [None] * len(aliased)
