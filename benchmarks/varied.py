@@ -1,11 +1,12 @@
 """Time of training on batches of ever new shapes: sentences, series, graphs and images as they come.
 
-    python benchmarks/varied.py [--models NAMES] [--steps 80] [--seed 0] [--threads 1] [--quick]
+    python benchmarks/varied.py [--models NAMES] [--rounds 3] [--steps 80] [--seed 0] [--threads 1] [--quick]
 
 Each program draws the sizes of each batch, so that most are new to Remat. It runs plainly, in an ample budget (twice
 the peak), and in budgets of base + 70% and 45% of (peak - base): base is what is there between two steps, peak is plain
-eager's true peak. Each runs in a process of its own, without plans of earlier runs. Times are the thread's processor
-time in the second half of the steps, over that of plain eager on the same batches. The exit code is 1 if losses differ
+eager's true peak. Each runs in a process of its own, without plans of earlier runs, in turn for some rounds. Times are
+the thread's processor time in the second half of the steps, over that of plain eager on the same batches, and medians
+of the rounds. The exit code is 1 if losses differ
 or a peak exceeds its budget.
 """
 
@@ -20,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from statistics import median
 from time import thread_time
 from typing import Any
 
@@ -222,6 +224,7 @@ def main() -> int:
     """Prints a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--models", default=",".join(PROGRAMS), help="with commas between")
+    parser.add_argument("--rounds", type=int, default=3, help="of each way (default 3)")
     parser.add_argument("--steps", type=int, default=80, help="of each run (default 80)")
     parser.add_argument("--seed", type=int, default=0, help="of weights and sizes (default 0)")
     parser.add_argument("--threads", type=int, default=1, help="of torch (default 1)")
@@ -235,11 +238,13 @@ def main() -> int:
         return 0
     names = options.models.split(",")
     if options.quick:
-        names, options.steps = ["graphs"], 10
-    unknown = set(names) - set(PROGRAMS)
-    if unknown or options.steps < 2:
-        parser.error(f"{min(unknown)!r} is no model" if unknown else f"--steps {options.steps}: at least 2")
-    print(f"seed {options.seed}, {options.steps} steps, torch {torch.__version__}, {options.threads} threads\n")
+        names, options.steps, options.rounds = ["graphs"], 10, 1
+    if unknown := set(names) - set(PROGRAMS):
+        parser.error(f"{min(unknown)!r} is no model: expected {', '.join(PROGRAMS)}")
+    if options.steps < 2 or options.rounds < 1:
+        parser.error(f"--steps {options.steps} --rounds {options.rounds}: at least 2 steps and a round")
+    run_as = f"seed {options.seed}, {options.rounds} rounds of {options.steps} steps, {options.threads} threads"
+    print(f"{run_as}, torch {torch.__version__}\n")
     columns = ["program", "base MiB", "peak MiB", "ms / step", *list(WAYS)[1:], "calls through Python / step, ample"]
     print(heading(columns))
     return max([row(name, options) for name in names])
@@ -247,27 +252,33 @@ def main() -> int:
 
 def row(name: str, options: argparse.Namespace) -> int:
     """Prints the row of a program; returns 1 if it broke a promise."""
-    plain = run_apart(name, options, None)
     half = options.steps // 2
-    broken = 0
-    cells = []
-    through_python = 0.0
-    for way, share in WAYS.items():
-        if share is None:
-            continue
-        budget = plain.base + int(share * (plain.peak - plain.base))
-        seen = run_apart(name, options, budget)
-        if way == "ample":
-            through_python = seen.through_python / options.steps
-        if seen.refusal:
-            print(f"{name} {way}: {seen.refusal}", file=sys.stderr)
-            cells.append("refused")
-        else:
-            cells.append(f"{sum(seen.seconds[half:]) / sum(plain.seconds[half:]):.2f}")
-        if seen.peak > budget or seen.losses != plain.losses[: len(seen.losses)]:
-            print(f"{name} {way}: other losses, or a peak above the budget", file=sys.stderr)
-            broken = 1
-    milliseconds = 1e3 * sum(plain.seconds[half:]) / (options.steps - half)
+    plain = Seen()
+    times: dict[str, list[float]] = {way: [] for way in WAYS}
+    refused: dict[str, str] = {}
+    broken, through_python = 0, 0.0
+    for _ in range(options.rounds):
+        for way, share in WAYS.items():
+            if share is None:
+                plain = run_apart(name, options, None)
+                times[way].append(sum(plain.seconds[half:]))
+                continue
+            if way in refused:
+                continue
+            budget = plain.base + int(share * (plain.peak - plain.base))
+            seen = run_apart(name, options, budget)
+            if seen.peak > budget or seen.losses != plain.losses[: len(seen.losses)]:
+                print(f"{name} {way}: other losses, or a peak above the budget", file=sys.stderr)
+                broken = 1
+            if seen.refusal:
+                print(f"{name} {way}: {seen.refusal}", file=sys.stderr)
+                refused[way] = seen.refusal
+            else:
+                times[way].append(sum(seen.seconds[half:]) / times["plain"][-1])
+            if way == "ample":
+                through_python = seen.through_python / options.steps
+    milliseconds = 1e3 * median(times["plain"]) / (options.steps - half)
+    cells = ["refused" if way in refused else f"{median(times[way]):.2f}" for way in list(WAYS)[1:]]
     of_plain = [f"{plain.base / MIB:.1f}", f"{plain.peak / MIB:.1f}", f"{milliseconds:.1f}"]
     print(line([name, *of_plain, *cells, f"{through_python:.0f}"]), flush=True)
     return broken
