@@ -63,7 +63,7 @@ def run_samples(op: Any, dtype: torch.dtype, most: int) -> None:
 
 
 @pytest.mark.usefixtures("fresh")
-@pytest.mark.parametrize("most", [2, pytest.param(30, marks=pytest.mark.full)], ids="{} samples an op".format)
+@pytest.mark.parametrize("most", [1, pytest.param(30, marks=pytest.mark.full)], ids="{} samples an op".format)
 def test_short_rules_say_what_torchs_own_say(most: int) -> None:
     """On samples of torch's own of every op, forward and backward."""
     dtypes = [torch.float32, torch.int64] + [torch.complex64] * (most > 2)
