@@ -124,12 +124,17 @@ class TestWorkspaceOfAFamily:
         assert workspace >= copied.nbytes
 
     def test_follows_from_no_empty_tensor(self) -> None:
-        """An op that copies copies nothing of those."""
-        empty, other = torch.randn(0, 24).t(), torch.randn(0, 16)
-        settled(aten.cat.default, [([empty, empty], 0)] * 20)
-        told = settled(aten._softmax.default, [(torch.randn(24, 0).t(), 1, False)] * 20)
-        assert not any(exact for _, exact in told)
-        assert other.numel() == 0
+        """Which rows have no number is noted beside the result: nothing, of no rows."""
+        settled(aten._safe_softmax.default, [(torch.randn(0, 9), 1)] * 20)
+        ((workspace, exact),) = settled(aten._safe_softmax.default, [(torch.randn(3000, 9), 1)])
+        assert not exact
+        assert workspace >= 3000 * 9
+
+    def test_is_told_by_runs(self) -> None:
+        with remat.budget("1GiB"):
+            for rows in range(100, 120):
+                torch.mm(*matrices(rows))
+        assert settled(aten.mm.default, [matrices(200)]) == [(0, True)]
 
     def test_is_of_no_mask_that_picked_nothing(self) -> None:
         x, nothing = torch.zeros(5000), torch.zeros(5000, dtype=torch.bool)

@@ -30,7 +30,7 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     if backward:
         outside = prod(args[0].shape[2:])
     else:
-        outside = prod(_outside(x.shape[2:], extents, stride, padding, dilation, beyond if transposed else None))
+        outside = prod(outside_of(x.shape[2:], extents, stride, padding, dilation, beyond if transposed else None))
     kernel, low = prod(extents), x.dtype != torch.float32
     strided = not x.is_contiguous() or (backward and not args[0].is_contiguous())
     threads = torch.get_num_threads()
@@ -91,7 +91,7 @@ def _each(numbers: Sequence[int], dims: int) -> list[int]:
     return [numbers[i % len(numbers)] for i in range(dims)]
 
 
-def _outside(
+def outside_of(
     sizes: Sequence[int],
     extents: Sequence[int],
     stride: Sequence[int],

@@ -66,8 +66,8 @@ class Family:
     def settled(self) -> int | None:
         """The workspace of the next call, if it need not be measured.
 
-        Where it is little, that is what the calls took that were measured. Others may take up to `FEW` bytes more,
-        which is less than what is kept back of each budget.
+        Where little is enough, that is what the calls took that were measured. Others may take as much more as is
+        enough, twice `FEW` at most, which is less than what is kept back of each budget.
         """
         if self.enough is None or self.to_measure > 0:
             return None

@@ -112,8 +112,7 @@ def _predict_outputs(
     schema = overload._schema
     shared = [r.alias_info is not None for r in schema.returns]
     if all(shared):
-        without = [None] * len(shared)
-        _FAMILIES.learn(overload, args, kwargs, without, without, place)
+        _FAMILIES.learn(overload, args, kwargs, [None] * len(shared), [None] * len(shared), place)
         return [None] * len(shared), True, set()
     table: dict[int, torch.Tensor] = {}
     try:
