@@ -60,6 +60,15 @@ impl Signature {
         Bytes(self.workspace.0 + self.leaves.0)
     }
 
+    /// Bytes of the results that a call allocates, and those that it needs beside them.
+    pub fn taken(&self) -> u64 {
+        let made = self.outputs.iter().map(|output| match *output {
+            Predicted::Fresh { bytes, .. } => bytes.0,
+            Predicted::Shared => 0,
+        });
+        made.fold(self.room().0, u64::saturating_add)
+    }
+
     /// Takes into account how many bytes a call left behind.
     pub fn leave(&mut self, bytes: u64) {
         self.leaves = if self.left {

@@ -1,6 +1,7 @@
 //! One pass over the arguments of an op on torch's stack: the storages, and what tells the call's form apart.
 
 use std::hash::Hasher;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
@@ -23,6 +24,67 @@ pub struct Arity {
     pub defaults: Vec<Option<f64>>,
     /// Names of the arguments.
     pub names: Vec<String>,
+    /// Whether calls may run while nobody watches: nothing has to be done for them but to count what they take.
+    pub unwatched: bool,
+    /// The calls that were watched.
+    pub seen: Seen,
+}
+
+/// The memory of the calls of an op that were watched.
+#[derive(Debug)]
+pub struct Seen {
+    /// The most bytes that storages among the arguments of one had.
+    read: AtomicU64,
+    /// The most bytes that one took beside them; the largest number there is before the first one.
+    taken: AtomicU64,
+}
+
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen {
+            read: AtomicU64::new(0),
+            taken: AtomicU64::new(u64::MAX),
+        }
+    }
+}
+
+impl Seen {
+    /// Takes in how much a call reads.
+    #[inline]
+    pub fn note_read(&self, bytes: u64) {
+        if bytes > self.read() {
+            self.read.fetch_max(bytes, Relaxed);
+        }
+    }
+
+    /// Takes in how much a call takes.
+    #[inline]
+    pub fn note_taken(&self, bytes: u64) {
+        match self.taken() {
+            // Two threads that come first at once lose one of the two.
+            u64::MAX => self.taken.store(bytes, Relaxed),
+            known if known < bytes => drop(self.taken.fetch_max(bytes, Relaxed)),
+            _ => {}
+        }
+    }
+
+    /// The most that a call read, in bytes.
+    #[inline]
+    pub fn read(&self) -> u64 {
+        self.read.load(Relaxed)
+    }
+
+    /// The most that a call took.
+    #[inline]
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Relaxed)
+    }
+
+    /// Forgets it all.
+    pub fn forget(&self) {
+        self.read.store(0, Relaxed);
+        self.taken.store(u64::MAX, Relaxed);
+    }
 }
 
 /// The place of a tensor among the arguments of a call.

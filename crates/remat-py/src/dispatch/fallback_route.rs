@@ -4,7 +4,7 @@ use std::sync::{PoisonError, RwLock};
 
 use rustc_hash::FxHashMap;
 
-use crate::call::stacked::Arity;
+use crate::call::stacked::{Arity, Seen};
 use crate::ffi::dispatcher::Op;
 
 /// The fallback's treatment of an op. It never changes.
@@ -20,8 +20,17 @@ pub(super) enum Route {
     Session(&'static Arity),
 }
 
-/// A way by its name, and the schema: arguments, results, scalars among the arguments, defaults and names.
-pub(super) type Described = (String, usize, usize, u64, Vec<Option<f64>>, Vec<String>);
+/// A way by its name, the schema (arguments, results, scalars among the arguments, defaults and names), and whether
+/// calls may run while nobody watches.
+pub(super) type Described = (
+    String,
+    usize,
+    usize,
+    u64,
+    Vec<Option<f64>>,
+    Vec<String>,
+    bool,
+);
 
 static ROUTES: RwLock<Option<FxHashMap<usize, Route>>> = RwLock::new(None);
 
@@ -33,9 +42,19 @@ impl Route {
         known.get(&op.id()).copied()
     }
 
+    /// Forgets all calls that were watched.
+    pub(super) fn forget_calls() {
+        let routes = ROUTES.read().unwrap_or_else(PoisonError::into_inner);
+        for route in routes.iter().flat_map(FxHashMap::values) {
+            if let Route::Session(arity) = route {
+                arity.seen.forget();
+            }
+        }
+    }
+
     /// Keeps the route of an op, as Python described it.
     pub(super) fn learn(op: Op, described: Described) -> Route {
-        let (way, arguments, results, scalars, defaults, names) = described;
+        let (way, arguments, results, scalars, defaults, names, unwatched) = described;
         let route = match way.as_str() {
             "run" => Route::Run,
             "detach" => Route::Detach,
@@ -47,6 +66,8 @@ impl Route {
                 scalars,
                 defaults,
                 names,
+                unwatched,
+                seen: Seen::default(),
             }))),
         };
         let mut routes = ROUTES.write().unwrap_or_else(PoisonError::into_inner);

@@ -33,6 +33,8 @@ pub(super) struct Known {
     pub(super) func: Arc<Func>,
     pub(super) form: Arc<Form>,
     pub(super) outputs: SmallVec<[Output; 1]>,
+    /// Bytes of the results that a call allocates, and those that it needs beside them.
+    pub(super) taken: u64,
     pub(super) signature: Signature,
     pub(super) cost: FormCost,
     pub(super) grad: GradMode,

@@ -23,6 +23,8 @@ pub(super) struct SessionLock {
     lent: Arc<Lent<State>>,
     /// Ops that ran natively without entering the session, as in the state.
     pub(super) passed: Arc<AtomicU64>,
+    /// Ops that ran unwatched, as in the state.
+    pub(super) unwatched: Arc<AtomicU64>,
     /// Time that watching ops takes natively, as in the state.
     pub(super) watch: Arc<WatchClock>,
 }
@@ -56,6 +58,7 @@ impl SessionLock {
             settings_changed: state.executor.global_state.changed(),
             lent: state.lent.clone(),
             passed: state.passed.clone(),
+            unwatched: state.unwatched.clone(),
             watch: state.watch.clone(),
             state: Mutex::new(state),
         }
@@ -66,6 +69,7 @@ impl SessionLock {
     pub(super) fn enter(&self, py: Python<'_>) -> Option<Held<'_>> {
         let mut entered = self.enter_as_it_is(py);
         if let Some(held) = &mut entered {
+            held.state.executor.count_unwatched();
             held.state.executor.tell_untold();
         }
         entered
@@ -87,7 +91,10 @@ impl SessionLock {
     /// `RuntimeError` where the interpreter has ended.
     pub(super) fn enter_anyhow(&self, gil: impl Attach) -> PyResult<Option<Held<'_>>> {
         loop {
-            if let Some(entered) = self.try_enter() {
+            if let Some(mut entered) = self.try_enter() {
+                if let Some(held) = &mut entered {
+                    held.state.executor.count_unwatched();
+                }
                 return Ok(entered);
             }
             gil.attach(|py| {

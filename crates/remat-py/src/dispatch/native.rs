@@ -18,11 +18,13 @@ use super::modes::Modes;
 use super::raising::raise;
 use super::running::Begun;
 use super::thread::{THREAD, Thread};
+use super::unwatched;
 use super::watch_clock::Watch;
 use crate::call::stacked::{Arity, Stacked, keeps_tensors};
 use crate::call::template::Dispatched;
 use crate::ffi::autograd;
 use crate::ffi::boxed::{Boxed, Stack, Value};
+use crate::ffi::counted;
 use crate::ffi::dispatcher::{self, Dispatcher, Keys, Libraries, Op, Torch};
 use crate::ffi::gil::{Attach, Gil, OnDemand};
 use crate::ffi::thread::CallClock;
@@ -55,6 +57,11 @@ fn active() -> Option<Arc<Native>> {
         .read()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
+}
+
+/// The lock of the session in force.
+pub(super) fn active_lock() -> Option<Arc<SessionLock>> {
+    Some(active()?.lock.clone())
 }
 
 /// Enters the session: ops of threads that include the key come to it.
@@ -180,6 +187,13 @@ impl Underway<'_> {
         known.cost.is_due().then(CallClock::start)
     }
 
+    /// Takes in how much the call takes.
+    fn note_taken(&self, arity: &Arity) {
+        if let Some(begun) = &self.begun {
+            arity.seen.note_taken(begun.known().taken);
+        }
+    }
+
     /// The call has run.
     fn measure(&self, clock: &CallClock) {
         if let Some(begun) = &self.begun {
@@ -256,7 +270,7 @@ pub(super) unsafe extern "C-unwind" fn fallback(
             Ok(Route::Detach) => {
                 let _excluded = dispatcher.exclude();
                 dispatcher.next(op, keys, stack);
-                if autograd::accumulating() == Some(false) {
+                if counted::is_on() || autograd::accumulating() == Some(false) {
                     native.lock.passed.fetch_add(1, Ordering::Relaxed);
                     return;
                 }
@@ -297,8 +311,28 @@ unsafe fn pin_result(
     held.state.pin_accumulated(py, torch, results)
 }
 
+/// Runs an op unwatched.
+///
+/// # Safety
+/// The dispatcher's own arguments; the key is excluded.
+#[inline]
+unsafe fn run_unwatched(
+    native: &Native,
+    torch: &Torch,
+    op: *const Op,
+    keys: u64,
+    stack: *mut Stack,
+) {
+    native.lock.unwatched.fetch_add(1, Ordering::Relaxed);
+    let _running = counted::Running::op(op as usize);
+    // SAFETY: as the caller promises.
+    unsafe { torch.dispatcher.next(op, keys, stack) }
+}
+
 /// The way of a call whose form was looked up.
 enum Way<'a> {
+    /// To be run unwatched.
+    Unwatched,
     /// Announced, and still to run.
     Announced(Underway<'a>),
     /// Its form is not known.
@@ -319,6 +353,16 @@ unsafe fn session(
     keys: u64,
     stack: *mut Stack,
 ) {
+    // SAFETY: the arguments are the last values on the stack.
+    let inputs = unsafe { unwatched::look(torch, (*stack).last(arity.arguments).unwrap_or(&[])) };
+    let usual = arity.unwatched && inputs.are_usual(arity);
+    let expected = unwatched::expected(arity);
+    if usual && inputs.counted && counted::is_on() && counted::has_room(expected) {
+        // SAFETY: as the caller promises.
+        return unsafe { run_unwatched(native, torch, op, keys, stack) };
+    }
+    arity.seen.note_read(inputs.bytes);
+    let expected = if usual { expected } else { u64::MAX };
     let mut watch = native.lock.watch.start();
     let mut stacked = STACKED.take().unwrap_or_default();
     // SAFETY: the arguments are the last values on the stack, which nobody changes before the kernel runs.
@@ -342,9 +386,11 @@ unsafe fn session(
             let op = *op;
             let call = Dispatched { op, keys, values };
             if keeps {
-                announce(native, torch, OnDemand, &call, &stacked, &mut watch)
+                announce(
+                    native, torch, OnDemand, &call, &stacked, expected, &mut watch,
+                )
             } else {
-                Gil::with(|py| announce(native, torch, py, &call, &stacked, &mut watch))
+                Gil::with(|py| announce(native, torch, py, &call, &stacked, expected, &mut watch))
                     .unwrap_or(Ok(Way::Inside))
             }
         }
@@ -357,6 +403,7 @@ unsafe fn session(
                 // SAFETY: the arguments are alive until the kernel runs.
                 unsafe { stacked.keep(torch) };
             }
+            underway.note_taken(arity);
             watch.pause();
             let clock = underway.start_measuring();
             // SAFETY: as the caller promises. An error unwinds: `underway` takes the op back.
@@ -399,6 +446,12 @@ unsafe fn session(
             // SAFETY: as the caller promises.
             unsafe { native.through_python(torch, op, keys, stack) }
         }
+        Ok(Way::Unwatched) => {
+            STACKED.set(Some(stacked));
+            drop(watch);
+            // SAFETY: as the caller promises.
+            unsafe { run_unwatched(native, torch, op, keys, stack) }
+        }
         Ok(Way::Inside) => {
             STACKED.set(Some(stacked));
             drop(watch);
@@ -414,7 +467,7 @@ unsafe fn session(
     }
 }
 
-/// Announces a call if its form is known.
+/// Announces a call if its form is known. It may run unwatched if so many bytes are `expected` that there is room.
 ///
 /// # Safety
 /// The call is in progress, and `stacked` was passed over its arguments.
@@ -424,11 +477,19 @@ unsafe fn announce<'a>(
     gil: impl Attach,
     call: &Dispatched<'_>,
     stacked: &Stacked,
+    expected: u64,
     watch: &mut Watch<'_>,
 ) -> PyResult<Way<'a>> {
     let Some(mut held) = native.lock.enter_anyhow(gil)? else {
         return Ok(Way::Inside);
     };
+    // SAFETY: as the caller promises.
+    if unsafe {
+        held.state
+            .let_run_unwatched(gil, torch, stacked, expected)?
+    } {
+        return Ok(Way::Unwatched);
+    }
     let acted = watch.is_timed().then(|| held.state.acted());
     // SAFETY: as the caller promises.
     let begun = unsafe { held.state.begin_known(gil, torch, call, stacked)? };

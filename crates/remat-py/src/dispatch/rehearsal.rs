@@ -7,7 +7,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::capture::{Capture, Watcher, captured};
-use crate::call::stacked::{Arity, Stacked};
+use crate::call::stacked::{Arity, Seen, Stacked};
 use crate::call::template::{Differing, Dispatched, Template};
 use crate::call::view::Number;
 use crate::ffi::boxed::{Item, Value};
@@ -99,6 +99,8 @@ fn pass(torch: &Torch, call: &Dispatched<'_>) -> Option<Stacked> {
         scalars: 0,
         defaults: Vec::new(),
         names: Vec::new(),
+        unwatched: false,
+        seen: Seen::default(),
     };
     let mut stacked = Stacked::default();
     // SAFETY: the call is in progress.

@@ -17,6 +17,7 @@ use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Predicted, Signature};
 use crate::executor::{Yield, fresh};
+use crate::ffi::counted;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::Guard;
@@ -98,10 +99,14 @@ impl State {
             unseen,
             data_dependent,
         };
+        let arity = self.candidate.as_ref().map(|candidate| candidate.arity);
         let result = self.run_signed(call, &mut prepared);
         let Prepared {
             walked, signature, ..
         } = prepared;
+        if let (Some(arity), true) = (arity, signature.measured) {
+            arity.seen.note_taken(signature.taken());
+        }
         if let (Some(told), true) = (told, signature.measured) {
             told.call1(py, (signature.workspace.0,))?;
         }
@@ -385,6 +390,7 @@ impl State {
         if self.executor.storages.timeline.is_some() {
             gil.attach(|py| self.look(py, spec))?;
         }
+        counted::end(); // an op with a record may be evicted: others have to be watched
         self.executor.drop_unreferenced_if_many(gil)?;
         let op = loop {
             match self.begin_once(gil, spec) {

@@ -11,14 +11,17 @@ use remat_core::{DeviceId, Engine};
 
 use super::costs::Costs;
 use super::evictor;
+use super::fallback_route::Route;
 use super::lock::{Held, SessionLock};
 use super::native::{self, Native};
+use super::refusing;
 use super::settings::{Budget, Plan, Settings};
 use super::state::{Outcome, State};
 use crate::call::arguments::{Registry, Torch};
 use crate::call::global_state::GlobalState;
 use crate::call::knowledge::Knowledge;
 use crate::executor::{Executor, Planning};
+use crate::ffi::counted;
 use crate::ffi::errors::{as_torch_raises, remat_error};
 use crate::ffi::layout::{Impl, Layout};
 use crate::ffi::torch_internals::TorchInternals;
@@ -157,6 +160,9 @@ impl Session {
     /// Has ops of this thread come to the session natively from here on.
     fn enter_native(slf: &Bound<'_, Self>, torch_internals: &Bound<'_, PyAny>) -> PyResult<()> {
         let mode = slf.clone().into_any().unbind();
+        counted::end();
+        Route::forget_calls();
+        refusing::set_up();
         native::enter(Native::new(slf.get().lock.clone(), mode, torch_internals)?);
         Ok(())
     }
@@ -195,7 +201,8 @@ impl Session {
         let executor = &mut held.state.executor;
         executor.current = "sharing a tensor's memory".into();
         executor.drain_deaths(storage.py())?;
-        match executor.storages.find(storage) {
+        let found = executor.storages.find(storage);
+        match found.map_or_else(|| executor.known_if_counted(storage), |id| Ok(Some(id)))? {
             Some(id) => executor.pin_in_place(storage.py(), id),
             None => Ok(()),
         }
@@ -281,6 +288,7 @@ impl Session {
         };
         let executor = &mut state.executor;
         executor.forked = true;
+        counted::end();
         executor.tell_untold();
         // The file is the parent's: the bytes buffered here must not be written twice.
         std::mem::forget(executor.trace.take());
@@ -310,6 +318,7 @@ impl Session {
                 "a run that was started without a budget cannot be given one",
             ));
         }
+        counted::end();
         executor.drain_deaths(py)?;
         executor.set_given(DeviceId(device), bytes);
         let left = bytes.map(|bytes| executor.left_of(bytes, DeviceId(device)));
@@ -329,7 +338,9 @@ impl Session {
     /// # Errors
     /// `RematError` from within an op, while the counters change.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.enter_outside_ops(py, "stats")?.state.stats(py)
+        let mut held = self.enter_outside_ops(py, "stats")?;
+        held.state.executor.drain_deaths(py)?;
+        held.state.stats(py)
     }
 
     /// Tells the engine that a step of the program begins.

@@ -15,6 +15,7 @@ use super::buffers::Buffers;
 use super::costs::Costs;
 use super::forms::{Candidate, Known};
 use super::lent::Lent;
+use super::steady::Steady;
 use super::thrashing::Thrashing;
 use super::watch_clock::WatchClock;
 use crate::call::arguments::Torch;
@@ -51,9 +52,12 @@ pub(super) struct State {
     pub(super) through_python: u64,
     /// Ops that ran natively without entering the session: they make views.
     pub(super) passed: Arc<AtomicU64>,
+    /// Ops that ran while nobody watched, because memory was plentiful.
+    pub(super) unwatched: Arc<AtomicU64>,
     /// Time that watching ops takes natively.
     pub(super) watch: Arc<WatchClock>,
     pub(super) thrashing: Thrashing,
+    pub(super) steady: Steady,
     pub(super) started: Instant,
     /// The engine's counters when the budget was left.
     pub(super) counters_at_end: Option<Counters>,
@@ -97,8 +101,10 @@ impl State {
             candidate: None,
             ops: 0,
             passed: Arc::new(AtomicU64::new(0)),
+            unwatched: Arc::new(AtomicU64::new(0)),
             watch: Arc::new(WatchClock::default()),
             thrashing: Thrashing::new(),
+            steady: Steady::default(),
             started: Instant::now(),
             counters_at_end: None,
             in_use_before: None,
@@ -162,7 +168,10 @@ impl State {
         d.set_item("engine_memory", engine.memory(budget_device).0)?;
         d.set_item("evictions", c.evictions)?;
         d.set_item("recomputed", c.replays)?;
-        d.set_item("ops", self.ops + self.passed.load(Ordering::Relaxed))?;
+        let unwatched = self.unwatched.load(Ordering::Relaxed);
+        let passed = self.passed.load(Ordering::Relaxed);
+        d.set_item("ops", self.ops + passed + unwatched)?;
+        d.set_item("unwatched", unwatched)?;
         d.set_item("through_python", self.through_python)?;
         d.set_item("seconds", self.started.elapsed().as_secs_f64())?;
         d.set_item("recompute_seconds", executor.replay_ns as f64 / 1e9)?;

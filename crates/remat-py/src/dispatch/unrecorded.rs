@@ -12,6 +12,7 @@ use smallvec::SmallVec;
 
 use super::forms::Known;
 use super::known::{for_each_result, wrap_result};
+use super::op::fresh;
 use super::running::form_number;
 use super::state::State;
 use crate::call::arguments::Registry;
@@ -26,13 +27,14 @@ use crate::tracking::live::{Contents, LiveId, UNTOLD};
 /// A run is recorded once it needs more than so many fifths of the budget.
 const FIFTHS: u64 = 3;
 
+/// The most bytes of a budget that a run without records may need.
+pub(super) fn fifths(budget: u64) -> u64 {
+    budget / 5 * FIFTHS
+}
+
 /// Bytes of the results of a form that it allocates.
 fn made(known: &Known) -> u64 {
-    let fresh = known.outputs.iter().map(|output| match *output {
-        Output::Fresh { bytes, .. } => bytes.0,
-        _ => 0,
-    });
-    fresh.sum()
+    fresh(&known.outputs)
 }
 
 impl State {
@@ -52,7 +54,7 @@ impl State {
         let most = ledger
             .peak(device)
             .max(ledger.used(device).saturating_add(taken));
-        most <= budget.0 / 5 * FIFTHS
+        most <= fifths(budget.0)
     }
 
     /// Whether a call of a known form comes next in a planned step, needs no record there, and finds room.
@@ -88,7 +90,7 @@ impl State {
         if !unseen || !here || !self.is_main_memory(device, &known.outputs) {
             return None;
         }
-        Some(made(known).saturating_add(signature.room().0))
+        Some(known.taken)
     }
 
     /// Tells the engine that a call goes as planned, and leaves no record. It reads so many bytes. Returns its number.

@@ -90,6 +90,7 @@ impl Executor {
         device: DeviceId,
     ) -> PyResult<(LiveId, TensorId)> {
         self.tell_untold(); // those before it come first
+        self.take_over(storage)?;
         let py = storage.py();
         let bytes: u64 = storage.call_method0("nbytes")?.extract()?;
         let (outside, elsewhere) = self.places_outside(storage, bytes, device)?;

@@ -18,6 +18,7 @@ mod replay;
 mod state;
 mod step_clock;
 mod unreferenced;
+mod unwatched;
 
 pub use accelerators::fresh;
 pub use measured::STEP_KNOWN;

@@ -32,6 +32,7 @@ use crate::tracking::owner::Owner;
 use crate::tracking::slack::{with_headroom, with_slack};
 use crate::tracking::storages::Storages;
 use crate::tracking::trace::Trace;
+use crate::tracking::unwatched::Unwatched;
 
 /// The engine and everything that performing its steps needs.
 pub struct Executor {
@@ -88,6 +89,7 @@ pub struct Executor {
     /// The op begun last, until the engine forgets it.
     pub running: Option<OpId>,
     pub(super) outside: Outside,
+    pub(super) unwatched: Unwatched,
     /// Address of the function that frees memory which torch allocated for the CPU.
     pub(super) own_deleter: usize,
     /// Budgets as the user gave them, by device id.
@@ -128,6 +130,7 @@ impl Executor {
         let own_deleter = unsafe { internals.layout.origin(py, Impl::of(&own)?) }.deleter;
         Ok(Executor {
             outside: Outside::default(),
+            unwatched: Unwatched::default(),
             own_deleter,
             engine,
             storages: Storages::new(py)?,

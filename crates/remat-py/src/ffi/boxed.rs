@@ -388,6 +388,18 @@ pub unsafe fn words(value: &Value) -> [u64; PROBED_WORDS] {
     unsafe { (value.payload as *const [u64; PROBED_WORDS]).read() }
 }
 
+impl Boxed {
+    /// The function that frees a storage's bytes, as a number.
+    ///
+    /// # Safety
+    /// The storage is alive, and `self` describes this build of torch.
+    #[inline]
+    pub unsafe fn deleter(&self, storage: usize) -> usize {
+        // SAFETY: the probe found the offset of the three words that a `DataPtr` begins with, and this is the second.
+        unsafe { ((storage + self.data + 8) as *const usize).read() }
+    }
+}
+
 /// The offset, in a list at this address, of the vector of its items, which are the integers expected.
 ///
 /// # Safety

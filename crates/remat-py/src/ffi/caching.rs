@@ -22,8 +22,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use remat_core::pool::CachingPool;
+use rustc_hash::FxHashMap;
 
+use super::counted::{self, Kept};
 use super::dispatcher::symbol;
+use super::marked;
 use super::watch::sized_symbol;
 
 /// Smaller blocks are torch's own, in bytes. The C library keeps them without giving pages back.
@@ -44,7 +47,7 @@ const IS_SIMPLE: usize = FIRST + 3;
 const RAW_DELETER: usize = FIRST + 4;
 
 /// `c10::DataPtr`: the place of the bytes, the function that frees them, its argument, and the device.
-type DataPtr = [usize; 4];
+pub type DataPtr = [usize; 4];
 /// `c10::DeleterFnPtr`.
 type Deleter = unsafe extern "C-unwind" fn(*mut c_void);
 /// `c10::Allocator::allocate`, with the hidden pointer to the result in front.
@@ -70,9 +73,18 @@ struct Caching {
     torch: Torch,
     /// The C++ object: the address of its functions in the table.
     object: *const usize,
+    /// Whether blocks of torch's own lie in memory of the C library, which tells their sizes.
+    sizes_told: bool,
     /// The first address of the blocks.
     base: usize,
-    pool: Mutex<CachingPool>,
+    pool: Mutex<Blocks>,
+}
+
+/// The blocks in pages of this allocator.
+struct Blocks {
+    pool: CachingPool,
+    /// Those that are [counted](counted), and the bytes that were asked for.
+    counted: FxHashMap<u64, u64>,
 }
 
 // SAFETY: the pointers are to objects of torch and of this module that live as long as the process. Torch's functions
@@ -94,25 +106,44 @@ static ELSEWHERE: AtomicU64 = AtomicU64::new(0);
 static MOST: AtomicU64 = AtomicU64::new(0);
 
 impl Caching {
-    fn lock(&self) -> MutexGuard<'_, CachingPool> {
+    fn lock(&self) -> MutexGuard<'_, Blocks> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A block of so many bytes; `None` where no addresses are left.
     fn take(&self, bytes: usize) -> Option<*mut c_void> {
-        let mut pool = self.lock();
+        let pool = &mut self.lock().pool;
         let address = pool.allocate(bytes as u64, limit(), &mut |at, of| self.forget(at, of))?;
-        let reserved = pool.held() + ELSEWHERE.load(Ordering::Relaxed);
+        let reserved = pool.held() + elsewhere();
         MOST.fetch_max(reserved, Ordering::Relaxed);
         Some((self.base + address as usize) as *mut c_void)
     }
 
     fn give(&self, block: *mut c_void) {
         let address = (block as usize - self.base) as u64;
-        let freed = self
-            .lock()
-            .free(address, limit(), &mut |at, of| self.forget(at, of));
+        let mut blocks = self.lock();
+        let was_counted = blocks.counted.remove(&address);
+        let pool = &mut blocks.pool;
+        let freed = pool.free(address, limit(), &mut |at, of| self.forget(at, of));
         debug_assert!(freed.is_ok(), "torch freed what it has not got: {freed:?}");
+        if let Some(bytes) = was_counted {
+            counted::gave(bytes, Kept::Pages);
+        }
+    }
+
+    /// Counts a block of so many bytes.
+    fn count(&self, block: *mut c_void, bytes: usize) {
+        let address = (block as usize - self.base) as u64;
+        self.lock().counted.insert(address, bytes as u64);
+        counted::took(bytes as u64, Kept::Pages);
+    }
+
+    /// Counts it no more.
+    fn count_no_more(&self, block: *mut c_void) {
+        let address = (block as usize - self.base) as u64;
+        if let Some(bytes) = self.lock().counted.remove(&address) {
+            counted::gave(bytes, Kept::Pages);
+        }
     }
 
     /// Has the system take pages back.
@@ -124,7 +155,7 @@ impl Caching {
 
     /// Gives pages back beyond the limit.
     fn trim(&self) {
-        let mut pool = self.lock();
+        let pool = &mut self.lock().pool;
         pool.trim(limit(), &mut |at, of| self.forget(at, of));
     }
 
@@ -133,10 +164,14 @@ impl Caching {
     }
 }
 
+/// Bytes that tensors have elsewhere.
+fn elsewhere() -> u64 {
+    ELSEWHERE.load(Ordering::Relaxed) + counted::small()
+}
+
 /// Bytes that pages here may take.
 fn limit() -> u64 {
-    let elsewhere = ELSEWHERE.load(Ordering::Relaxed);
-    LIMIT.load(Ordering::Relaxed).saturating_sub(elsewhere)
+    LIMIT.load(Ordering::Relaxed).saturating_sub(elsewhere())
 }
 
 /// `allocate` of the table.
@@ -152,25 +187,35 @@ unsafe extern "C-unwind" fn allocate(
     let Some(caching) = CACHING.get() else {
         std::process::abort()
     };
-    let torch = &caching.torch;
+    let unwatched = counted::running();
+    if let Some(op) = unwatched {
+        // SAFETY: nothing is in use.
+        unsafe { counted::ask(op, bytes as u64) };
+    }
     let block = if bytes >= SMALLEST && ACTIVE.load(Ordering::Relaxed) {
         caching.take(bytes)
+    } else if unwatched.is_some() {
+        marked::allocate(bytes)
     } else {
         None
     };
+    let torch = &caching.torch;
     // SAFETY: torch's functions, called as torch calls them. An exception of theirs passes this frame, which has
     // nothing to drop then. `set_up` found these four words in a result of torch's own.
     unsafe {
         let Some(block) = block else {
             return (torch.allocate)(result, torch.allocator, bytes);
         };
+        if unwatched.is_some() && caching.holds(block) {
+            caching.count(block, bytes);
+        }
+        let deleter = if unwatched.is_some() {
+            counted_deleter()
+        } else {
+            own_deleter()
+        };
         (torch.allocated)(torch.reporter, block, bytes);
-        result.write([
-            block as usize,
-            deleter as *const () as usize,
-            block as usize,
-            torch.device,
-        ]);
+        result.write([block as usize, deleter, block as usize, torch.device]);
     }
     result
 }
@@ -186,6 +231,9 @@ unsafe extern "C-unwind" fn deleter(block: *mut c_void) {
     // SAFETY: torch's functions, called as torch calls them.
     unsafe {
         if !caching.holds(block) {
+            if caching.sizes_told {
+                marked::unmark(block);
+            }
             return (caching.torch.deleter)(block);
         }
         (caching.torch.freed)(caching.torch.reporter, block);
@@ -193,14 +241,56 @@ unsafe extern "C-unwind" fn deleter(block: *mut c_void) {
     caching.give(block);
 }
 
+/// The same for storages whose bytes are [counted](counted). Torch frees some blocks by [`raw_deleter`] instead:
+/// [`deleter`] finds out by itself whether they are.
+///
+/// # Safety
+/// As for [`deleter`].
+unsafe extern "C-unwind" fn delete_counted(block: *mut c_void) {
+    // SAFETY: as the caller promises.
+    unsafe { deleter(block) }
+}
+
 /// `raw_deleter` of the table.
 unsafe extern "C-unwind" fn raw_deleter(_this: *const c_void) -> usize {
-    deleter as *const () as usize
+    own_deleter()
 }
 
 /// The function that frees blocks of this allocator, as a number.
 pub fn own_deleter() -> usize {
     deleter as *const () as usize
+}
+
+/// The function that frees blocks of storages whose bytes are [counted](counted), as a number.
+pub fn counted_deleter() -> usize {
+    delete_counted as *const () as usize
+}
+
+/// Counts a storage's bytes no more, which the session counts from now on.
+///
+/// # Safety
+/// The words are the `DataPtr` of a storage that is kept alive, and that nobody changes meanwhile.
+pub unsafe fn count_no_more(data_ptr: *mut DataPtr) {
+    let Some(caching) = CACHING.get() else { return };
+    // SAFETY: as the caller promises; blocks with this deleter are those that `allocate` counted.
+    unsafe {
+        if (*data_ptr)[1] != counted_deleter() {
+            return;
+        }
+        (*data_ptr)[1] = own_deleter();
+        let block = (*data_ptr)[0] as *mut c_void;
+        if caching.holds(block) {
+            caching.count_no_more(block);
+        } else {
+            marked::unmark(block);
+        }
+    }
+}
+
+/// Whether the bytes that ops take can be counted: tensors of main memory get them here.
+pub fn counts() -> bool {
+    let ready = || CACHING.get().is_some_and(|caching| caching.sizes_told);
+    ENTERED.load(Ordering::Relaxed) && ACTIVE.load(Ordering::Relaxed) && ready()
 }
 
 /// Counts bytes of main memory that tensors have outside of this allocator.
@@ -235,7 +325,7 @@ pub fn set_limit(bytes: Option<u64>) {
 }
 
 /// The pool's lock while the process forks, so that the child finds the pool whole.
-struct Forking(UnsafeCell<Option<MutexGuard<'static, CachingPool>>>);
+struct Forking(UnsafeCell<Option<MutexGuard<'static, Blocks>>>);
 
 // SAFETY: only the thread that forks touches the cell, and only while it holds the pool's lock. Another thread that
 // forks at the same time waits for that lock before it touches the cell.
@@ -309,7 +399,7 @@ fn set_up(c10: &str) -> PyResult<Caching> {
     // were compared. An object of a class with virtual functions begins with the address of the first one in its
     // table. By `is_simple_data_ptr` being where it is declared, the function before it is `allocate`, and the one
     // after it `raw_deleter`, which is called first: it takes nothing but the object.
-    let torch = unsafe {
+    let (torch, sizes_told) = unsafe {
         let words = (table as *const [usize; WORDS]).read();
         let get_default: unsafe extern "C" fn() -> *const c_void = transmute(default);
         let allocator = get_default();
@@ -337,7 +427,15 @@ fn set_up(c10: &str) -> PyResult<Caching> {
         }
         let deleter = transmute::<usize, Deleter>(deleter);
         deleter(context as *mut c_void);
-        Torch {
+        let own = |bytes: usize| {
+            allocate(returned.as_mut_ptr(), allocator, bytes);
+            let told = marked::usable(returned[0][0] as *mut c_void);
+            deleter(returned[0][2] as *mut c_void);
+            // C libraries round up by less.
+            (bytes..bytes + bytes / 4 + 128).contains(&told)
+        };
+        let sizes_told = [40, 200, 4000, 20_000].map(own) == [true; 4];
+        let torch = Torch {
             allocator,
             allocate,
             deleter,
@@ -352,7 +450,8 @@ fn set_up(c10: &str) -> PyResult<Caching> {
             ),
             set: transmute::<*mut c_void, unsafe extern "C" fn(*const c_void, u8)>(set),
             get,
-        }
+        };
+        (torch, sizes_told)
     };
     let base = reserve()?;
     // SAFETY: the function takes any name of a parameter.
@@ -370,8 +469,12 @@ fn set_up(c10: &str) -> PyResult<Caching> {
     Ok(Caching {
         torch,
         object,
+        sizes_told,
         base,
-        pool: Mutex::new(pool),
+        pool: Mutex::new(Blocks {
+            pool,
+            counted: FxHashMap::default(),
+        }),
     })
 }
 
@@ -407,7 +510,7 @@ pub fn enter_caching(limit: u64) -> bool {
     };
     if entered {
         ELSEWHERE.store(0, Ordering::Relaxed);
-        MOST.store(caching.lock().held(), Ordering::Relaxed);
+        MOST.store(caching.lock().pool.held(), Ordering::Relaxed);
         ENTERED.store(true, Ordering::Relaxed);
         set_limit(Some(limit));
         // What the program freed before is kept by the C library: it goes back, since tensors use it no more.
@@ -442,6 +545,6 @@ pub fn leave_caching() {
 /// since the allocator was entered; `None` where there is none.
 #[pyfunction]
 pub fn read_caching() -> Option<(u64, u64, u64)> {
-    let pool = CACHING.get()?.lock();
+    let pool = &CACHING.get()?.lock().pool;
     Some((pool.taken(), pool.held(), MOST.load(Ordering::Relaxed)))
 }

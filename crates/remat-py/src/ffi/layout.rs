@@ -20,6 +20,8 @@ use std::ffi::c_void;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
+use super::caching;
+
 /// `c10::DeleterFnPtr`.
 type Deleter = unsafe extern "C" fn(*mut c_void);
 
@@ -106,6 +108,15 @@ impl Layout {
                 deleter(context as *mut c_void);
             }
         }
+    }
+
+    /// Has a storage's bytes [counted](super::counted) no more.
+    ///
+    /// # Safety
+    /// The storage is alive, the layout is that of this build of torch, and nobody changes its bytes' place meanwhile.
+    pub unsafe fn count_no_more(&self, _gil: Python<'_>, storage: Impl) {
+        // SAFETY: the caller promises that the address points into a `StorageImpl` whose `DataPtr` is at this offset.
+        unsafe { caching::count_no_more((storage.0 + self.data_ptr) as *mut caching::DataPtr) }
     }
 
     /// Copies bytes from one storage to another; nothing is copied where either has none.

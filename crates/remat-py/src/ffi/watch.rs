@@ -21,8 +21,10 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi as python;
 use pyo3::prelude::*;
 
+use super::boxed::storage_bytes;
+use super::counted;
 use super::deaths::{self, Subscription};
-use super::dispatcher::symbol;
+use super::dispatcher::{self, symbol};
 
 /// The mangled name of the table of `c10::StorageImpl`.
 const TABLE: &str = "_ZTVN3c1011StorageImplE";
@@ -72,6 +74,12 @@ static PROBED: AtomicBool = AtomicBool::new(false);
 
 /// Torch calls it when the last strong reference to a watched storage went.
 unsafe extern "C" fn on_release(storage: *mut c_void) {
+    if counted::is_on() {
+        if let Some(boxed) = dispatcher::boxed() {
+            // SAFETY: torch's own argument: the storage's memory is there.
+            counted::others_died(unsafe { storage_bytes(boxed, storage as usize) });
+        }
+    }
     if let Some(watching) = WATCHING.get() {
         // SAFETY: torch's own function, with torch's own argument.
         unsafe { (watching.release)(storage) };
@@ -91,6 +99,20 @@ unsafe extern "C" fn on_release_keeping(storage: *mut c_void) {
 unsafe fn counts<'a>(storage: usize) -> &'a AtomicU64 {
     // SAFETY: the caller promises the memory; the second word is torch's atomic count.
     unsafe { &*((storage + 8) as *const AtomicU64) }
+}
+
+/// Whether a storage is or was watched.
+///
+/// # Safety
+/// The storage is alive.
+#[inline]
+pub unsafe fn tells(storage: usize) -> bool {
+    let Some(watching) = WATCHING.get() else {
+        return false;
+    };
+    // SAFETY: the caller promises a storage, whose first word is the pointer to its table.
+    let class = unsafe { &*(storage as *const AtomicUsize) }.load(Ordering::Relaxed);
+    class == watching.copy || class == watching.keeping
 }
 
 /// A weak reference to a storage that tells of its death.

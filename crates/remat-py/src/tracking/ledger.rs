@@ -32,6 +32,18 @@ impl Ledger {
         self.used[i] = self.used[i].saturating_sub(bytes);
     }
 
+    /// Notes that a part of the bytes in use is another one now. The highest use is told apart.
+    pub fn change(&mut self, device: DeviceId, before: u64, now: u64) {
+        let i = self.entry(device);
+        self.used[i] = self.used[i].saturating_sub(before) + now;
+    }
+
+    /// Notes how many bytes were in use at a time.
+    pub fn note_peak(&mut self, device: DeviceId, bytes: u64) {
+        let i = self.entry(device);
+        self.peak[i] = self.peak[i].max(bytes);
+    }
+
     /// Counts bytes that were allocated for a while, beside all in use now.
     pub fn spike(&mut self, device: DeviceId, bytes: u64) {
         let i = self.entry(device);

@@ -13,4 +13,5 @@ pub mod slack;
 pub mod storages;
 pub mod trace;
 mod untold;
+pub mod unwatched;
 pub mod weak_deaths;

@@ -114,6 +114,8 @@ class Stats:
     ops: int
     #: Calls among them that reached the session through Python; with ``dispatch="native"`` those of new forms.
     through_python: int
+    #: Ops that ran unwatched, because memory was plentiful: only what they took was counted.
+    unwatched: int
     #: Seconds since the budget was entered.
     seconds: float
     #: Seconds of them spent recomputing.

@@ -103,8 +103,9 @@ def objects_race() -> bool:
     return tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10)
 
 
-def route(name: str, overload: str) -> tuple[str, int, int, int, list[float | None], list[str]]:
-    """An op's way through the session, its numbers of arguments and results, and its arguments that are numbers."""
+def route(name: str, overload: str) -> tuple[str, int, int, int, list[float | None], list[str], bool]:
+    """An op's way through the session, its numbers of arguments and results, its arguments that are numbers, and
+    whether its calls may run while nobody watches."""
     space, base = name.split("::")
     op = getattr(getattr(getattr(torch.ops, space), base), overload or "default")
     described, schema = describe(op), op._schema
@@ -118,7 +119,12 @@ def route(name: str, overload: str) -> tuple[str, int, int, int, list[float | No
         for argument in schema.arguments
     ]
     names = [argument.name for argument in schema.arguments]
-    return way, len(schema.arguments), len(schema.returns), described["scalars"], defaults, names
+    unwatched = (
+        described["kind"] in ("plain", "read")
+        and not (described["pins"] or described["pins_results"])
+        and not any(argument.is_out for argument in schema.arguments)  # they may be resized
+    )
+    return way, len(schema.arguments), len(schema.returns), described["scalars"], defaults, names, unwatched
 
 
 def _set_up() -> None:

@@ -1,0 +1,99 @@
+//! The bytes that ops took while nobody watched them: one constant, as large as they are now.
+
+use pyo3::prelude::*;
+use remat_core::{Bytes, DeviceId};
+
+use super::state::Executor;
+use crate::call::arguments::{Registry, Resolved};
+use crate::ffi::gil::Attach;
+use crate::ffi::layout::Impl;
+use crate::ffi::{caching, counted};
+use crate::tracking::live::LiveId;
+
+impl Executor {
+    /// Tells the engine and the ledger how many bytes are counted now. Ops are watched from here on: what the session
+    /// counts may change.
+    #[inline]
+    pub fn count_unwatched(&mut self) {
+        counted::end();
+        if counted::bytes() != self.unwatched.bytes || counted::has_most() {
+            self.count_unwatched_anew();
+        }
+    }
+
+    #[cold]
+    fn count_unwatched_anew(&mut self) {
+        let main_memory = self.devices.iter().position(|known| known.name == "cpu");
+        // Such runs watch all ops. What another run left behind is none of theirs.
+        let watches =
+            self.trace.is_some() || self.storages.timeline.is_some() || self.arena.is_some();
+        let (Some(device), false) = (main_memory, watches) else {
+            return;
+        };
+        let device = DeviceId(device as u8);
+        let (before, now) = (self.unwatched.bytes, counted::bytes());
+        self.ledger.change(device, before, now);
+        self.ledger.note_peak(device, counted::take_most());
+        if let Some(constant) = self.unwatched.constant.take() {
+            // The engine gave the constant out, and is told once that it is gone.
+            let _ = self.engine.release(constant);
+            self.collect();
+        }
+        if now > 0 {
+            let constant = self.engine.constant_elsewhere(Bytes(now), device);
+            self.unwatched.constant = constant.ok(); // ids have run out: the run ends for that reason
+        }
+        self.unwatched.bytes = now;
+    }
+
+    /// Makes constants of all storages, of which none is evicted.
+    pub fn make_all_constant(&mut self, gil: impl Attach) -> PyResult<()> {
+        self.tell_untold();
+        let lives: Vec<LiveId> = self.storages.all().map(|(id, _)| id).collect();
+        for id in lives {
+            let Some(live) = self.storages.live(id) else {
+                continue;
+            };
+            let pinned = self.engine.pin(live.tensor);
+            pinned.map_err(|e| self.refusal(gil, &e))?;
+            self.perform(gil)?;
+            self.hold_if_pinned(gil, id)?;
+        }
+        self.collect();
+        Ok(())
+    }
+
+    /// Bytes that the session counts by itself: all but those that were taken unwatched.
+    pub fn counted_by_itself(&self) -> u64 {
+        let used = self.ledger.used(self.budget_device);
+        used.saturating_sub(self.unwatched.bytes)
+    }
+
+    /// Makes a storage known that was made unwatched. An op that writes to it later makes a value that can be evicted.
+    pub fn known_if_counted(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<LiveId>> {
+        // SAFETY: `storage` is in scope and owns the storage.
+        let origin = unsafe {
+            let layout = &self.internals.layout;
+            layout.origin(storage.py(), Impl::of(storage)?)
+        };
+        if origin.deleter != caching::counted_deleter() {
+            return Ok(None);
+        }
+        match self.resolve(storage)? {
+            Resolved::Live(id, _) => Ok(Some(id)),
+            Resolved::Hollow | Resolved::Elsewhere => Ok(None),
+        }
+    }
+
+    /// Counts a storage's bytes no more as taken unwatched: they are about to be those of a storage that is known.
+    pub(super) fn take_over(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
+        // SAFETY: `storage` is in scope and owns the storage. Only ops of the program that write to a tensor and resize
+        // it change the place of its bytes, and none runs beside one that reads it.
+        unsafe {
+            let layout = &self.internals.layout;
+            layout.count_no_more(storage.py(), Impl::of(storage)?);
+        }
+        self.count_unwatched();
+        Ok(())
+    }
+}
