@@ -140,9 +140,23 @@ def test_a_larger_step_is_watched_from_its_first_op_on() -> None:
         grown = chain(60, large)
         stats = run.stats()
     assert before.unwatched > 0
+    assert stats.unwatched == before.unwatched
     assert torch.equal(grown, expected)
     assert stats.evictions > 20
     assert peak.highest - peak.base <= budget
+
+
+def test_an_op_that_may_take_a_run_too_far_is_watched_before() -> None:
+    budget = 100 * BYTES
+    rows, columns = torch.ones(20, 1), torch.ones(1, BYTES // 4)  # twenty times as many bytes in their sum
+    with remat.budget(budget, policy="dtr-eq", plan="off") as run:
+        for _ in range(5):
+            rows + columns
+        before = run.stats().unwatched
+        sums = [rows * float(i) + columns for i in range(6)]  # the first two are not dropped any more
+        assert before > 0
+        assert run.stats().evictions > 0
+        assert all((total == i + 1.0).all() for i, total in enumerate(sums))
 
 
 def test_an_op_that_exceeds_the_budget_is_refused_before_it_takes_memory() -> None:
@@ -194,21 +208,6 @@ def test_memory_that_somebody_looks_into_stays_where_it_is() -> None:
         assert run.stats().evictions > 20
         assert (numbers == seen.numpy()).all()
         assert numbers.ctypes.data == seen.data_ptr()
-
-
-def test_what_was_written_unwatched_is_not_taken_for_blank() -> None:
-    weight, halves = weight_of(), BYTES // 8
-    with remat.budget("1GiB", policy="lru", plan="off") as run:
-        blank = torch.empty(BYTES // 4)  # watched, as the first of its kind
-        for _ in range(4):
-            chain(20, weight)
-        blank[:halves].fill_(3.0)
-        assert run.stats().unwatched > 0
-        run.set_budget(20 * BYTES)
-        blank[halves:].fill_(4.0)
-        chain(60, weight)
-        assert (blank[:halves] == 3.0).all()
-        assert (blank[halves:] == 4.0).all()
 
 
 def test_threads_run_unwatched() -> None:

@@ -175,7 +175,6 @@ impl State {
             return Ok(false);
         }
         let others = self.executor.counted_by_itself();
-        self.executor.storages.let_go_of_blanks();
         FEW.store(budget / SMALL_PART, Ordering::Relaxed);
         counted::begin(others, stop, budget);
         Ok(true)

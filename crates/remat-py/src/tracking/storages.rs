@@ -154,14 +154,6 @@ impl Storages {
         self.add(Watch::Storage(watched), imp, contents)
     }
 
-    /// Something may have been written to all storages that are blank.
-    pub fn let_go_of_blanks(&mut self) {
-        self.lives
-            .iter_mut()
-            .flatten()
-            .for_each(|live| live.blank = false);
-    }
-
     fn add(&mut self, watch: Watch, imp: Impl, contents: Contents) -> LiveId {
         let Contents {
             tensor,
