@@ -353,16 +353,21 @@ unsafe fn session(
     keys: u64,
     stack: *mut Stack,
 ) {
-    // SAFETY: the arguments are the last values on the stack.
-    let inputs = unsafe { unwatched::look(torch, (*stack).last(arity.arguments).unwrap_or(&[])) };
-    let usual = arity.unwatched && inputs.are_usual(arity);
-    let expected = unwatched::expected(arity);
-    if usual && inputs.counted && counted::is_on() && counted::has_room(expected) {
-        // SAFETY: as the caller promises.
-        return unsafe { run_unwatched(native, torch, op, keys, stack) };
+    let mut expected = u64::MAX;
+    if arity.unwatched && unwatched::is_possible() {
+        // SAFETY: the arguments are the last values on the stack.
+        let values = unsafe { (*stack).last(arity.arguments).unwrap_or(&[]) };
+        // SAFETY: as above.
+        let inputs = unsafe { unwatched::look(torch, values) };
+        if inputs.are_usual(arity) {
+            expected = unwatched::expected(arity);
+            if inputs.counted && counted::is_on() && counted::has_room(expected) {
+                // SAFETY: as the caller promises.
+                return unsafe { run_unwatched(native, torch, op, keys, stack) };
+            }
+        }
+        arity.seen.note_read(inputs.bytes);
     }
-    arity.seen.note_read(inputs.bytes);
-    let expected = if usual { expected } else { u64::MAX };
     let mut watch = native.lock.watch.start();
     let mut stacked = STACKED.take().unwrap_or_default();
     // SAFETY: the arguments are the last values on the stack, which nobody changes before the kernel runs.

@@ -17,6 +17,7 @@ use super::native::{self, Native};
 use super::refusing;
 use super::settings::{Budget, Plan, Settings};
 use super::state::{Outcome, State};
+use super::unwatched;
 use crate::call::arguments::{Registry, Torch};
 use crate::call::global_state::GlobalState;
 use crate::call::knowledge::Knowledge;
@@ -162,6 +163,7 @@ impl Session {
         let mode = slf.clone().into_any().unbind();
         counted::end();
         Route::forget_calls();
+        unwatched::hope();
         refusing::set_up();
         native::enter(Native::new(slf.get().lock.clone(), mode, torch_internals)?);
         Ok(())
@@ -201,8 +203,7 @@ impl Session {
         let executor = &mut held.state.executor;
         executor.current = "sharing a tensor's memory".into();
         executor.drain_deaths(storage.py())?;
-        let found = executor.storages.find(storage);
-        match found.map_or_else(|| executor.known_if_counted(storage), |id| Ok(Some(id)))? {
+        match executor.storages.find(storage) {
             Some(id) => executor.pin_in_place(storage.py(), id),
             None => Ok(()),
         }
@@ -319,6 +320,7 @@ impl Session {
             ));
         }
         counted::end();
+        unwatched::hope();
         executor.drain_deaths(py)?;
         executor.set_given(DeviceId(device), bytes);
         let left = bytes.map(|bytes| executor.left_of(bytes, DeviceId(device)));

@@ -4,7 +4,7 @@
 //! counted block by block ([`counted`]), and is one constant to the engine. Ops are watched again from the first one on
 //! whose block takes the run above three fifths of its budget, and that one may not exceed the budget.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
 use remat_core::DeviceId;
@@ -96,6 +96,20 @@ pub(super) fn expected(arity: &Arity) -> u64 {
     and_a_quarter(arity.seen.taken())
 }
 
+/// Whether ops of this run may come to run unwatched.
+static POSSIBLE: AtomicBool = AtomicBool::new(false);
+
+/// Whether the inputs of ops are to be looked at: memory may be plentiful.
+#[inline]
+pub(super) fn is_possible() -> bool {
+    POSSIBLE.load(Ordering::Relaxed)
+}
+
+/// A run begins, or has another budget.
+pub(super) fn hope() {
+    POSSIBLE.store(true, Ordering::Relaxed);
+}
+
 /// So many bytes of inputs are always usual.
 static FEW: AtomicU64 = AtomicU64::new(0);
 
@@ -149,7 +163,11 @@ impl State {
         stacked: &Stacked,
         expected: u64,
     ) -> PyResult<bool> {
-        if expected == u64::MAX || self.ops < self.always_recorded || self.plenty().is_none() {
+        if expected == u64::MAX || self.ops < self.always_recorded {
+            return Ok(false);
+        }
+        if self.plenty().is_none() {
+            POSSIBLE.store(false, Ordering::Relaxed); // no reason for that ever goes, but with a larger budget
             return Ok(false);
         }
         self.executor.drain_deaths(gil)?;

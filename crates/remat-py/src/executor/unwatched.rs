@@ -4,10 +4,9 @@ use pyo3::prelude::*;
 use remat_core::{Bytes, DeviceId};
 
 use super::state::Executor;
-use crate::call::arguments::{Registry, Resolved};
+use crate::ffi::counted;
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::Impl;
-use crate::ffi::{caching, counted};
 use crate::tracking::live::LiveId;
 
 impl Executor {
@@ -67,22 +66,6 @@ impl Executor {
     pub fn counted_by_itself(&self) -> u64 {
         let used = self.ledger.used(self.budget_device);
         used.saturating_sub(self.unwatched.bytes)
-    }
-
-    /// Makes a storage known that was made unwatched. An op that writes to it later makes a value that can be evicted.
-    pub fn known_if_counted(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Option<LiveId>> {
-        // SAFETY: `storage` is in scope and owns the storage.
-        let origin = unsafe {
-            let layout = &self.internals.layout;
-            layout.origin(storage.py(), Impl::of(storage)?)
-        };
-        if origin.deleter != caching::counted_deleter() {
-            return Ok(None);
-        }
-        match self.resolve(storage)? {
-            Resolved::Live(id, _) => Ok(Some(id)),
-            Resolved::Hollow | Resolved::Elsewhere => Ok(None),
-        }
     }
 
     /// Counts a storage's bytes no more as taken unwatched: they are about to be those of a storage that is known.
