@@ -129,8 +129,8 @@ unsafe fn is_counted(torch: &Torch, storage: usize) -> bool {
 }
 
 impl State {
-    /// Whether a run needs so little that its ops may run unwatched: all that is there is constant, in main memory, and
-    /// it never needed more than three fifths of its budget. Returns these and the budget.
+    /// Three fifths of the budget and all of it, if the run never needed more than the former, in main memory alone,
+    /// and nothing else wants to see its ops.
     fn plenty(&self) -> Option<(u64, u64)> {
         let executor = &self.executor;
         let device = executor.budget_device;

@@ -11,7 +11,8 @@
 //! before anything is called by it, and `caching.py` of torch internals tries the rest. A `c10::DataPtr` is returned by
 //! a hidden pointer, which is an ordinary first argument on x86-64 alone; elsewhere torch's allocator stays.
 //!
-//! Torch's functions that report to its profiler are told of each block, as by torch's own allocator.
+//! Torch's functions that report to its profiler are told of each block, as by torch's own allocator. Blocks of ops
+//! that nobody watches are [counted] here, small ones too, which the C library has ([`marked`]).
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
