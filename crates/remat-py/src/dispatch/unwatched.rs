@@ -2,8 +2,7 @@
 //!
 //! A run that needs far less than its budget evicts nothing, so nothing needs to be known of its ops. What they take is
 //! counted block by block ([`counted`]), and is one constant to the engine. Ops are watched again from the first one on
-//! whose block takes the run above three fifths of its budget, and that one may not exceed the budget. A run that needs
-//! more than that is watched until it needed no more memory for long.
+//! whose block takes the run above three fifths of its budget, and that one may not exceed the budget.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,9 +21,6 @@ use crate::ffi::watch;
 
 /// Inputs that are so small a part of the budget make no step larger than those before it.
 const SMALL_PART: u64 = 256;
-
-/// Tenths of a budget. A run that needs more is watched.
-const TENTHS: u64 = 9;
 
 /// The storages that an op reads.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,28 +81,20 @@ impl Inputs {
     /// Whether they are no reason to expect that the op takes more memory than others before it.
     pub(super) fn are_usual(self, arity: &Arity) -> bool {
         let few = FEW.load(Ordering::Relaxed);
-        self.bytes <= few.max(and_some(arity.seen.read()))
+        self.bytes <= few.max(and_a_quarter(arity.seen.read()))
     }
 }
 
-/// A quarter more, or nothing once the run needs more than three fifths of its budget. Where memory grows by the square
-/// of the inputs, a step whose inputs are a quarter larger fits still in what three fifths leave.
-fn and_some(bytes: u64) -> u64 {
-    let more = if TIGHT.load(Ordering::Relaxed) {
-        0
-    } else {
-        bytes / 4
-    };
-    bytes.saturating_add(more)
+/// A quarter more. Where memory grows by the square of the inputs, a step whose inputs are that much larger fits still,
+/// for it needed three fifths of the budget at most.
+fn and_a_quarter(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / 4)
 }
 
 /// Bytes that a usual call of an op may take; the largest number there is for an op that was never watched.
 pub(super) fn expected(arity: &Arity) -> u64 {
-    and_some(arity.seen.taken())
+    and_a_quarter(arity.seen.taken())
 }
-
-/// Whether the run needs more than three fifths of its budget.
-static TIGHT: AtomicBool = AtomicBool::new(false);
 
 /// Whether ops of this run may come to run unwatched.
 static POSSIBLE: AtomicBool = AtomicBool::new(false);
@@ -120,7 +108,6 @@ pub(super) fn is_possible() -> bool {
 /// A run begins, or has another budget.
 pub(super) fn hope() {
     POSSIBLE.store(true, Ordering::Relaxed);
-    TIGHT.store(false, Ordering::Relaxed);
 }
 
 /// So many bytes of inputs are always usual.
@@ -142,8 +129,8 @@ unsafe fn is_counted(torch: &Torch, storage: usize) -> bool {
 }
 
 impl State {
-    /// The memory that ops may take unwatched, and the budget: if the run never needed more than nine tenths of it, in
-    /// main memory alone, evicted nothing, and nothing else wants to see its ops.
+    /// Three fifths of the budget and all of it, if the run never needed more than the former, in main memory alone,
+    /// and nothing else wants to see its ops.
     fn plenty(&self) -> Option<(u64, u64)> {
         let executor = &self.executor;
         let device = executor.budget_device;
@@ -160,30 +147,8 @@ impl State {
             return None;
         }
         let budget = executor.engine.budget(device)?.0;
-        let (peak, stop) = (executor.ledger.peak(device), fifths(budget));
-        if peak <= stop {
-            return Some((stop, budget));
-        }
-        if peak > budget / 10 * TENTHS || executor.engine.counters().evictions > 0 {
-            return None;
-        }
-        // Halfway from what was needed to the budget: room is left for a step that grows.
-        Some((peak + (budget - peak) / 2, budget))
-    }
-
-    /// Whether the run needed no more memory for long.
-    fn is_steady(&mut self) -> bool {
-        let peak = self.executor.ledger.peak(self.executor.budget_device);
-        let ops = self.ops + self.unwatched.load(Ordering::Relaxed);
-        self.steady.look(peak, ops, self.always_recorded)
-    }
-
-    /// Whether the run needs more than three fifths of its budget.
-    fn is_tight(&self) -> bool {
-        let executor = &self.executor;
-        let device = executor.budget_device;
-        let budget = executor.engine.budget(device);
-        budget.is_some_and(|budget| executor.ledger.peak(device) > fifths(budget.0))
+        let stop = fifths(budget);
+        (executor.ledger.peak(device) <= stop).then_some((stop, budget))
     }
 
     /// Lets ops run unwatched from this one on, if memory is plentiful: this one may take so many bytes. Its arguments
@@ -206,9 +171,7 @@ impl State {
             return Ok(false);
         }
         self.executor.drain_deaths(gil)?;
-        let tight = self.is_tight();
-        TIGHT.store(tight, Ordering::Relaxed);
-        if (tight && !self.is_steady()) || !self.forgets_all(gil)? {
+        if !self.forgets_all(gil)? {
             return Ok(false);
         }
         for at in 0..stacked.storages.len() {
@@ -243,12 +206,13 @@ impl State {
         if self.executor.engine.is_idle() {
             return Ok(true);
         }
-        let ops = self.ops + self.unwatched.load(Ordering::Relaxed);
-        let evicted = self.executor.engine.counters().evictions > 0;
-        if evicted || !self.is_steady() || !self.steady.attempts(ops) {
+        let peak = self.executor.ledger.peak(self.executor.budget_device);
+        let steady = self.steady.look(peak, self.ops, self.always_recorded);
+        if !steady || self.executor.engine.counters().evictions > 0 {
             return Ok(false);
         }
         self.executor.make_all_constant(gil)?;
+        self.steady.begin_anew(self.ops); // where there is more to it, the next attempt is far off
         Ok(self.executor.engine.is_idle())
     }
 }
