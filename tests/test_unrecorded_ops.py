@@ -7,15 +7,12 @@ import gc
 import pytest
 import remat
 import torch
+from kept_chain import BYTES, chain, weight_of
 from native import REASON
 from torch import nn
 from true_peak import true_peak
 
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.usefixtures("native")]
-
-KIB = 1 << 10
-#: Of each result of a `chain`.
-BYTES = 64 * KIB
 
 
 class Training:
@@ -75,21 +72,10 @@ def test_ops_leave_no_record_where_memory_is_plentiful(monkeypatch: pytest.Monke
     assert always[-1].peak - sparing[-1].peak == 4 * 4 * 8
 
 
-def chain(length: int, weight: torch.Tensor) -> torch.Tensor:
-    """The gradient of a chain of ops of one form, whose results are all kept for the backward pass."""
-    state = torch.ones(BYTES // 4, requires_grad=True)
-    kept = state
-    for _ in range(length):
-        kept = torch.tanh(kept * weight)
-    kept.sum().backward()
-    assert state.grad is not None
-    return state.grad
-
-
 @pytest.mark.parametrize("record", ["0", "always"])
 def test_a_run_that_grows_stays_within_its_budget(monkeypatch: pytest.MonkeyPatch, record: str) -> None:
     """Nothing tells the long chain from the short ones before it takes more than three fifths of the budget."""
-    weight = torch.full((BYTES // 4,), 1.01)
+    weight = weight_of()
     expected = chain(200, weight)
     monkeypatch.setenv("REMAT_RECORD", record)
     budget = 110 * BYTES  # plain, the long chain takes nearly twice as much
@@ -107,7 +93,7 @@ def test_a_run_that_grows_stays_within_its_budget(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_budget_that_is_lowered_between_steps_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = torch.full((BYTES // 4,), 1.01)
+    weight = weight_of()
     expected = chain(100, weight)
     monkeypatch.setenv("REMAT_RECORD", "0")
     with true_peak() as peak, remat.budget("1GiB", policy="dtr-eq", plan="off") as run:
@@ -173,7 +159,7 @@ def test_what_is_recorded_is_not_recomputed_from_overwritten_values(monkeypatch:
 
 def test_the_same_run_decides_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_RECORD", "100")
-    weight = torch.full((BYTES // 4,), 1.01)
+    weight = weight_of()
 
     def counters() -> tuple[int, int, int]:
         with remat.budget(80 * BYTES, costs="bytes", plan="off") as run:

@@ -9,6 +9,7 @@ import threading
 import pytest
 import remat
 import torch
+from kept_chain import BYTES, chain, weight_of
 from native import REASON
 from remat._torch_internals.eager.caching import CACHING_PLATFORM
 from torch import nn
@@ -21,8 +22,6 @@ pytestmark = [
 ]
 
 KIB = 1 << 10
-#: Of each result of a `chain`.
-BYTES = 64 * KIB
 
 
 @pytest.fixture
@@ -30,21 +29,6 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ops run unwatched as soon as their inputs are no larger than those before."""
     monkeypatch.setenv("REMAT_RECORD", "0")
     gc.collect()
-
-
-def chain(length: int, weight: torch.Tensor) -> torch.Tensor:
-    """The gradient of a chain of ops whose results are all kept for the backward pass."""
-    state = torch.ones_like(weight, requires_grad=True)
-    kept = state
-    for _ in range(length):
-        kept = torch.tanh(kept * weight)
-    kept.sum().backward()
-    assert state.grad is not None
-    return state.grad
-
-
-def weight_of(numbers: int = BYTES // 4) -> torch.Tensor:
-    return torch.full((numbers,), 1.01)
 
 
 class Training:

@@ -33,8 +33,6 @@ pub(super) struct Known {
     pub(super) func: Arc<Func>,
     pub(super) form: Arc<Form>,
     pub(super) outputs: SmallVec<[Output; 1]>,
-    /// Bytes of the results that a call allocates, and those that it needs beside them.
-    pub(super) taken: u64,
     pub(super) signature: Signature,
     pub(super) cost: FormCost,
     pub(super) grad: GradMode,
@@ -105,6 +103,20 @@ pub(super) struct Roles {
 }
 
 impl Known {
+    /// Bytes of the results that a call allocates.
+    pub(super) fn made(&self) -> u64 {
+        let fresh = self.outputs.iter().map(|output| match *output {
+            Output::Fresh { bytes, .. } => bytes.0,
+            _ => 0,
+        });
+        fresh.sum()
+    }
+
+    /// These, and those that it needs beside them.
+    pub(super) fn taken(&self) -> u64 {
+        self.made().saturating_add(self.signature.room().0)
+    }
+
     /// Whether the numbers that differ from call to call leave the use of running statistics as it was.
     pub(super) fn uses_statistics_alike(&self, numbers: &[Number]) -> bool {
         match &self.zeros {

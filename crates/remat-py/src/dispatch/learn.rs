@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::costs::Costs;
 use super::forms::{Candidate, FormCost, Known, Roles, is_zero};
-use super::op::{Announced, Prepared, fresh};
+use super::op::{Announced, Prepared};
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::form::Form;
@@ -88,7 +88,6 @@ impl State {
             func: func.clone(),
             form: form.clone(),
             outputs: SmallVec::from_slice(&outputs),
-            taken: fresh(&outputs).saturating_add(signature.room().0),
             signature: signature.clone(),
             cost,
             grad: prepared.grad,

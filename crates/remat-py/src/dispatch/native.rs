@@ -190,7 +190,7 @@ impl Underway<'_> {
     /// Takes in how much the call takes.
     fn note_taken(&self, arity: &Arity) {
         if let Some(begun) = &self.begun {
-            arity.seen.note_taken(begun.known().taken);
+            arity.seen.note_taken(begun.known().taken());
         }
     }
 

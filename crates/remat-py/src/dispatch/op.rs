@@ -77,11 +77,6 @@ pub(super) fn sizes_of(outputs: &[Output]) -> impl Iterator<Item = Bytes> + '_ {
     })
 }
 
-/// Bytes of the outputs that a call allocates.
-pub(super) fn fresh(outputs: &[Output]) -> u64 {
-    sizes_of(outputs).fold(0, |all, bytes| all.saturating_add(bytes.0))
-}
-
 /// An op that ran, before the engine is told so.
 pub(super) struct Ran<'py> {
     pub(super) op: OpId,

@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 use remat_core::DeviceId;
 
 use super::state::State;
-use crate::ffi::counted;
 use crate::ffi::layout::Guard;
 use crate::tracking::live::LiveId;
 
@@ -14,7 +13,6 @@ impl State {
         self.counters_at_end
             .get_or_insert(self.executor.engine.counters());
         self.set_current("leaving the budget");
-        counted::end();
         if self.executor.storages.all().any(|(_, live)| !live.present) {
             // Cyclic garbage is not worth being brought back.
             py.import("gc")?.call_method0("collect")?;

@@ -12,7 +12,6 @@ use smallvec::SmallVec;
 
 use super::forms::Known;
 use super::known::{for_each_result, wrap_result};
-use super::op::fresh;
 use super::running::form_number;
 use super::state::State;
 use crate::call::arguments::Registry;
@@ -30,11 +29,6 @@ const FIFTHS: u64 = 3;
 /// The most bytes of a budget that a run without records may need.
 pub(super) fn fifths(budget: u64) -> u64 {
     budget / 5 * FIFTHS
-}
-
-/// Bytes of the results of a form that it allocates.
-fn made(known: &Known) -> u64 {
-    fresh(&known.outputs)
 }
 
 impl State {
@@ -72,7 +66,7 @@ impl State {
         let told = executor.engine.memory(device).0;
         let used = told.saturating_add(executor.storages.untold_bytes());
         let used = used.max(executor.ledger.used(device));
-        if !executor.has_room_unrecorded(made(known)) {
+        if !executor.has_room_unrecorded(known.made()) {
             self.executor.engine.record_rest();
             return false;
         }
@@ -90,12 +84,12 @@ impl State {
         if !unseen || !here || !self.is_main_memory(device, &known.outputs) {
             return None;
         }
-        Some(known.taken)
+        Some(known.taken())
     }
 
     /// Tells the engine that a call goes as planned, and leaves no record. It reads so many bytes. Returns its number.
     pub(super) fn pass(&mut self, gil: impl Attach, known: &Known, read: u64) -> PyResult<u64> {
-        let bytes = read.saturating_add(made(known));
+        let bytes = read.saturating_add(known.made());
         let cost = self.costs.of_form(known.cost.nanoseconds(), bytes);
         let passed = self.executor.engine.pass(Cost(cost), known.outputs.len());
         let (number, ends) = passed.map_err(|e| self.executor.refusal(gil, &e))?;
@@ -218,7 +212,7 @@ impl State {
         }
         self.buffers.fresh = fresh;
         if number > 0 {
-            self.executor.storages.note_unrecorded_at_once(made(known));
+            self.executor.storages.note_unrecorded_at_once(known.made());
         }
         let signature = &known.signature;
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);
