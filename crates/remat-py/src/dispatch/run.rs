@@ -17,7 +17,6 @@ use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Predicted, Signature};
 use crate::executor::{Yield, fresh};
-use crate::ffi::counted;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::Guard;
@@ -390,7 +389,6 @@ impl State {
         if self.executor.storages.timeline.is_some() {
             gil.attach(|py| self.look(py, spec))?;
         }
-        counted::end(); // an op with a record may be evicted: others have to be watched
         self.executor.drop_unreferenced_if_many(gil)?;
         let op = loop {
             match self.begin_once(gil, spec) {

@@ -319,7 +319,6 @@ impl Session {
                 "a run that was started without a budget cannot be given one",
             ));
         }
-        counted::end();
         unwatched::hope();
         executor.drain_deaths(py)?;
         executor.set_given(DeviceId(device), bytes);

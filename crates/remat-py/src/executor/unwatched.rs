@@ -10,8 +10,8 @@ use crate::ffi::layout::Impl;
 use crate::tracking::live::LiveId;
 
 impl Executor {
-    /// Tells the engine and the ledger how many bytes are counted now. Ops are watched from here on: what the session
-    /// counts may change.
+    /// Tells the engine and the ledger how many bytes are counted now. Whoever enters the session does so, and has
+    /// ops watched from there on: the bytes that the session counts may change, and records be made.
     #[inline]
     pub fn count_unwatched(&mut self) {
         counted::end();
