@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+import numpy
 import pytest
 import remat
 import torch
@@ -348,3 +349,41 @@ def test_the_second_step_is_the_one_that_repeats(tmp_path: Path) -> None:
     assert len(each) == steps + 3
     assert all(names == each[1] for names in each[2:])
     assert each[1].count("aten.add_.Tensor") > each[0].count("aten.add_.Tensor")
+
+
+def test_a_step_that_evicts_nothing_is_planned_too() -> None:
+    """Within a budget a quarter above the peak. What takes more is met all the same: a larger batch, and then the steps
+    beside memory that stays, which are planned anew."""
+    budget = budget_of(1.25)
+    trainer, rows = Trainer(), []
+
+    def train(batch: int = 256) -> None:
+        rows.append(batch)
+        trainer.train(batch)
+
+    with true_peak() as peak, remat.budget(budget, plan="auto", costs="bytes") as run:
+        list(until_planned(run, train))
+        for _ in range(2):
+            train()
+        before = run.stats()
+        for _ in range(4):
+            train()
+        after = run.stats()
+        train(512)
+        larger = run.stats()
+        held = torch.from_numpy(numpy.ones(budget * 2 // 5, numpy.uint8))
+        while planned(run).adopted == 1 and len(rows) < 60:
+            train()
+        last = planned(run)
+        found = bits(trainer.result())
+    assert before.plan is not None and after.plan is not None
+    assert (after.evictions, after.plan.steps) == (0, before.plan.steps + 4)
+    assert after.plan.unrecorded - before.plan.unrecorded > (after.plan.ops - before.plan.ops) // 2
+    assert larger.recomputed > 0
+    assert (last.adopted, last.given_up) == (2, 1)
+    assert peak.highest - peak.base <= budget
+    assert held.all()
+    plain = Trainer()
+    for batch in rows:
+        plain.train(batch)
+    assert not differences(bits(plain.result()), found)

@@ -107,6 +107,8 @@ pub(super) struct Follower {
     records: bool,
     /// The hash of the guide whose step ended last.
     latest: Option<u64>,
+    /// Hashes of guides that were given up and may be learned anew.
+    outdated: Vec<u64>,
     /// Planned steps that were left since one was followed to its end.
     left: u32,
     /// The last thing that the program did.
@@ -428,7 +430,12 @@ impl Follower {
         self.counts.cost.0 += step.first.0;
         self.counts.replayed.0 += step.replayed.0;
         if own.guide.is_beaten(step) {
+            let (hash, online) = (own.hash, own.guide.online());
             self.strike(guide);
+            if online.replayed == Cost(0) && !self.has(hash) {
+                // Nothing was replayed in the step that was planned: memory is shorter now.
+                self.outdated.push(hash);
+            }
         } else {
             own.strikes = 0;
             own.drift.ended(step);
@@ -452,6 +459,11 @@ impl Follower {
     /// Results that plans kept which the program ended or left since the last call. An id may have been freed since.
     pub(super) fn take_unkept(&mut self) -> std::vec::Drain<'_, StorageId> {
         self.unkept.drain(..)
+    }
+
+    /// Hashes of guides that were given up since the last call, and may be learned anew.
+    pub(super) fn take_outdated(&mut self) -> std::vec::Drain<'_, u64> {
+        self.outdated.drain(..)
     }
 
     /// The program is in no planned step.

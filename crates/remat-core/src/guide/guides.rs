@@ -5,7 +5,7 @@ use super::follower::{Actions, Follower, Guided, StepMark, Tally};
 use super::places::Origin;
 use super::plan::{Guide, StepCosts};
 use super::recorder::{Departed, Recorded, Recorder};
-use super::repeats::{Moment, Period, Repeats};
+use super::repeats::{Moment, Period, Repeats, Sought};
 use super::signature::{Origins, OriginsAt, Signature};
 use crate::counters::Counters;
 use crate::graph::{Graph, Made, NOWHERE};
@@ -35,7 +35,9 @@ pub(crate) struct Guides {
     device: Option<DeviceId>,
     origins: Origins,
     repeats: Repeats,
-    /// Whether these took in the op announced last.
+    /// Whether steps without replays are learned until something is replayed.
+    until_replayed: bool,
+    /// Whether the repeats took in the op announced last.
     taken_in: bool,
     learning: Learning,
     follower: Follower,
@@ -85,6 +87,7 @@ impl Guides {
             device: None,
             origins: Origins::default(),
             repeats: Repeats::default(),
+            until_replayed: false,
             taken_in: false,
             learning: Learning::Seeking,
             follower: Follower::default(),
@@ -115,7 +118,14 @@ impl Guides {
     /// The same, for steps too in which nothing is replayed.
     pub(crate) fn learn_all_for(&mut self, device: DeviceId) {
         self.device = Some(device);
-        self.repeats.find_unreplayed();
+        self.repeats.seek(Sought::All);
+    }
+
+    /// The same, for whole steps and until something is replayed; then only steps with replays are learned.
+    pub(crate) fn learn_all_until_replayed(&mut self, device: DeviceId) {
+        self.device = Some(device);
+        self.repeats.seek(Sought::Whole);
+        self.until_replayed = true;
     }
 
     /// Forgets steps and plans.
@@ -230,6 +240,12 @@ impl Guides {
     }
 
     fn learn(&mut self, graph: &Graph, counters: &Counters, device: DeviceId) {
+        for hash in self.follower.take_outdated() {
+            self.known.retain(|&known| known != hash);
+        }
+        if self.until_replayed && counters.replays > 0 {
+            self.learn_replayed();
+        }
         let earliest = std::mem::replace(&mut self.earliest, u64::MAX);
         match std::mem::replace(&mut self.learning, Learning::Seeking) {
             Learning::Recording(recorder) if recorder.is_whole() => {
@@ -283,7 +299,7 @@ impl Guides {
         }
         if self.follower.is_lost() {
             // The program does something else now, perhaps without a replay.
-            self.repeats.find_unreplayed();
+            self.repeats.seek(Sought::All);
         }
         let moment = Moment {
             signature: self.signature.whole,
@@ -306,6 +322,17 @@ impl Guides {
             if let Some(period) = self.repeats.mark(&self.known) {
                 self.wait_for(period);
             }
+        }
+    }
+
+    /// From now on steps are learned in which something is replayed. One that is learned was found without.
+    fn learn_replayed(&mut self) {
+        self.until_replayed = false;
+        self.repeats = Repeats::default();
+        match &self.learning {
+            Learning::Seeking => {}
+            Learning::Waiting(period) => self.seek_again(period.hash),
+            Learning::Recording(recorder) => self.seek_again(recorder.hash()),
         }
     }
 

@@ -13,6 +13,9 @@ const MOST: usize = 1 << 20;
 const STEPS: usize = 8;
 /// A step starts where the program refers to this part of what it refers to at most, or less, beyond the least.
 const LOW: u64 = 64;
+/// Of a whole step without replays: this part of what rises and falls in it may be more or less at its end, and this
+/// part of all that rose and fell so far rises and falls in it.
+const PART: u64 = 16;
 /// The base of the hash of sequences (odd, from SplitMix64).
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -63,6 +66,19 @@ struct High {
     at: usize,
 }
 
+/// The periods that are found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sought {
+    /// Those in which ops were replayed.
+    #[default]
+    Replayed,
+    /// Also others that reach half of the most that was referenced: else each loop over parameters would be one.
+    All,
+    /// Of the others only those in which memory rises and falls as in a whole step. If a loop amid a step were followed,
+    /// the ops that leave no record there would hide the step.
+    Whole,
+}
+
 /// The ops so far.
 #[derive(Default)]
 pub(super) struct Repeats {
@@ -79,9 +95,9 @@ pub(super) struct Repeats {
     high: High,
     /// The ops before which the program marked the last steps, in order.
     marks: Vec<usize>,
-    /// Whether periods are found too in which nothing was replayed. Most of the memory must rise and fall in these:
-    /// else each loop over parameters would be one.
-    unreplayed: bool,
+    sought: Sought,
+    /// The moments by which it is looked at again whether memory rises and falls.
+    looks_at: usize,
     /// Where so many ops in a row ended last, by their hash.
     ends: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
     /// Where they ended before the last op, if they are the same as those that end with it.
@@ -108,9 +124,9 @@ impl Repeats {
         self.longest == 0 || back <= 2 * self.longest
     }
 
-    /// Finds periods from now on too in which nothing was replayed.
-    pub(super) fn find_unreplayed(&mut self) {
-        self.unreplayed = true;
+    /// Finds these periods from now on.
+    pub(super) fn seek(&mut self, sought: Sought) {
+        self.sought = sought;
     }
 
     /// Takes in the op that is announced. Returns the period if one ends with it in which ops were replayed, none of
@@ -160,7 +176,12 @@ impl Repeats {
             return None;
         }
         let judged = self.longest == 0 || period as u64 <= self.longest;
-        let judged = judged && (!self.unreplayed || self.high.at >= middle);
+        let judged = judged
+            && match self.sought {
+                Sought::Replayed => true,
+                Sought::All => self.high.at >= middle,
+                Sought::Whole => self.high.at >= middle && self.rises_and_falls(middle),
+            };
         if judged && self.is_start(middle) {
             return Some(self.period(middle, hash));
         }
@@ -233,7 +254,33 @@ impl Repeats {
     fn repeat(&self, earlier: usize, middle: usize) -> bool {
         let end = self.moments.len();
         let replayed = self.moments[middle].replayed < self.moments[end - 1].replayed;
-        (replayed || self.unreplayed) && self.hash(earlier, middle) == self.hash(middle, end)
+        (replayed || self.sought != Sought::Replayed)
+            && self.hash(earlier, middle) == self.hash(middle, end)
+    }
+
+    /// Whether what is referenced rises and falls, in the period from this op on, by much of what it ever did, and by
+    /// far more than it changes from one period to the next. It does not in a loop amid a step, which takes little or
+    /// keeps something of each turn.
+    ///
+    /// Takes constant time, averaged over ops: where it does not, it is not looked at again for as long as a period.
+    fn rises_and_falls(&mut self, from: usize) -> bool {
+        let end = self.moments.len();
+        if end < self.looks_at {
+            return false;
+        }
+        let period = self.moments[from..].iter();
+        let referenced = period.map(|moment| moment.referenced);
+        let (least, most) = (referenced.clone().min(), referenced.max());
+        let rise = most.unwrap_or_default() - least.unwrap_or_default();
+        let drift = self.moments[from - 1]
+            .referenced
+            .abs_diff(self.moments[end - 1].referenced);
+        let most = self.high.most - self.high.least;
+        let rises = rise >= most / PART && drift <= rise / PART;
+        if !rises {
+            self.looks_at = end + (end - from);
+        }
+        rises
     }
 
     /// A hash of the ops from this one on, whichever comes first.
@@ -295,6 +342,7 @@ impl Repeats {
         self.sums.clear();
         self.starts.clear();
         self.longest = 0;
+        self.looks_at = 0;
         self.marks.clear();
         self.ends.clear();
     }
@@ -424,7 +472,7 @@ mod tests {
         let mut step = hill(400);
         step.extend((0..200).map(|at| (at % 5 + 5000, 1 << 20)));
         let mut repeats = Repeats::default();
-        repeats.find_unreplayed();
+        repeats.seek(Sought::All);
         let mut found = Vec::new();
         for (at, &(signature, referenced)) in (0..).zip(step.iter().cycle().take(3 * step.len())) {
             let moment = Moment {
@@ -444,6 +492,36 @@ mod tests {
                 .iter()
                 .all(|&(at, ops, replayed)| at >= 1199 && ops == 600 && replayed == 0)
         );
+    }
+
+    #[test]
+    fn loops_that_take_little_or_keep_something_are_no_whole_steps() {
+        // Each turn of a loop takes 448 bytes at most.
+        let finds = |kept: u64, before: u64, sought: Sought| {
+            let mut repeats = Repeats::default();
+            repeats.seek(sought);
+            (0..4000u64).any(|number| {
+                let (turn, at) = (number / 8, number % 8);
+                let moment = Moment {
+                    signature: at,
+                    referenced: if number == 0 {
+                        0
+                    } else {
+                        before + 64 * at + kept * turn
+                    },
+                    count: 1,
+                    replayed: 0,
+                    back: 0,
+                };
+                repeats.push(moment, &[]).is_some()
+            })
+        };
+        assert!(!finds(64, 0, Sought::Whole));
+        // A program may gather a loss a step.
+        assert!(finds(8, 0, Sought::Whole));
+        assert!(finds(0, 448 * 14, Sought::Whole));
+        assert!(!finds(0, 448 * 16, Sought::Whole));
+        assert!(finds(0, 448 * 16, Sought::All));
     }
 
     #[test]

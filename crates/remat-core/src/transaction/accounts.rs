@@ -13,6 +13,13 @@ pub(crate) struct Account {
     pub(crate) need: u64,
 }
 
+impl Account {
+    /// Whether no more than three fifths of the budget were ever needed, or there is none.
+    pub(crate) fn is_plentiful(&self) -> bool {
+        self.budget.is_none_or(|budget| self.peak <= budget / 5 * 3)
+    }
+}
+
 /// The accounts of all devices.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {

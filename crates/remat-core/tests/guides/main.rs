@@ -688,6 +688,36 @@ fn another_step_without_replays_is_learned_where_the_planned_one_comes_no_more()
     };
     let found = program.learn(forward).expect("a step");
     assert_eq!((found.signatures.len(), found.replayed), (LAYERS, Cost(0)));
-    // Where no planned step is left, a step without replays is none.
-    assert!(Program::new(TIGHT).learn(forward).is_none());
+    // Where no planned step is left and memory is plentiful, a step without replays is none.
+    assert!(Program::new(10 * TIGHT).learn(forward).is_none());
+}
+
+/// In the engine's own memory steps are learned though nothing is replayed, where more than three fifths are needed.
+#[test]
+fn steps_without_replays_are_learned_where_memory_is_not_plentiful() {
+    let all = 100 * LAYERS as u64;
+    let learned = |budget: u64| Program::new(budget).learn(Program::train);
+    let recorded = learned(all * 3 / 2).expect("a step");
+    assert_eq!(recorded.signatures.len(), 2 * LAYERS + 1);
+    assert!(recorded.replays.is_empty() && recorded.replayed == Cost(0));
+    assert!(learned(all * 2).is_none());
+}
+
+/// The program holds more from now on, so that its steps replay more than nothing.
+#[test]
+fn a_step_that_was_planned_without_replays_is_learned_again_once_it_has_some() {
+    let all = 100 * LAYERS as u64;
+    let mut program = Program::new(all * 3 / 2);
+    let idle = program.learn(Program::train).expect("a step");
+    program.engine.follow(guide(&idle, &[]));
+    for _ in 0..10 {
+        assert_eq!(program.step(Program::train).expect("room"), 0);
+    }
+    assert_eq!(program.engine.guided().guides, 1);
+    let more = program.engine.constant(Bytes(all), DEVICE).expect("room");
+    let recorded = program.learn(Program::train).expect("the same step");
+    assert_eq!(recorded.signatures.len(), idle.signatures.len());
+    assert!(recorded.replayed > Cost(0));
+    assert_eq!(program.engine.guided().guides, 0);
+    program.engine.release(more).expect("a reference");
 }

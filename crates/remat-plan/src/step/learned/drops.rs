@@ -5,7 +5,7 @@ use super::places::Order;
 use super::reads::Reads;
 use crate::step::placement::blocks;
 use crate::step::plan::step_plan::StepPlan;
-use remat_core::GuideAction;
+use remat_core::{Bytes, GuideAction};
 use std::collections::HashSet;
 
 /// A drop stays if the program refers to the storage for more ops than that.
@@ -13,12 +13,16 @@ const SOON: usize = 64;
 
 /// Takes the drops out of a plan's actions that change nothing, and those of storages that no run makes again and that
 /// the program lets go of soon, as far as the plan's peak stays. Drops of results that the plan keeps stay; these rise.
+///
+/// Where a plan runs nothing again, it drops what is not read any more in the step. These drops go too, as far as the
+/// budget has room to the end of the step: it may be read after that.
 pub(super) fn leave_out_drops(
     plan: &StepPlan,
     translated: &Translated,
     order: &Order,
     reads: &Reads,
     kept: &[(u32, u32)],
+    budget: Bytes,
     actions: &mut [Vec<GuideAction>],
 ) {
     let mut memory = memory(plan, translated);
@@ -30,6 +34,8 @@ pub(super) fn leave_out_drops(
             GuideAction::Drop { .. } => None,
         })
         .collect();
+    let is_idle = again.is_empty();
+    let most = if is_idle { budget.0 } else { plan.peak_bytes };
     let mut steps = order.actions.iter();
     for (place, before) in actions.iter_mut().enumerate() {
         before.retain(|action| {
@@ -47,14 +53,14 @@ pub(super) fn leave_out_drops(
             if !result.evictable || result.until < reads.ops[place].event {
                 return false;
             }
-            let later = reads.ops[place..].iter().take(SOON + 1);
-            let runs = later.take_while(|op| op.event < result.until).count();
-            let (true, true) = (runs <= SOON, result.until < reads.events && !result.pinned) else {
+            let runs = reads.ops[place..].partition_point(|op| op.event < result.until);
+            let goes = result.until < reads.events && !result.pinned;
+            if !is_idle && (runs > SOON || !goes) {
                 return true;
-            };
+            }
             let last = order.runs[place + runs - 1];
             let span = &mut memory[step..=last];
-            let fits = |bytes: &u64| bytes.saturating_add(result.bytes) <= plan.peak_bytes;
+            let fits = |bytes: &u64| bytes.saturating_add(result.bytes) <= most;
             if !span.iter().all(fits) {
                 return true;
             }

@@ -181,7 +181,15 @@ impl<'a> Learned<'a> {
             if *keeps == Kept::Results {
                 outlive = kept(&plan, translated, &reads);
             }
-            leave_out_drops(&plan, translated, &order, &reads, &outlive, &mut actions);
+            leave_out_drops(
+                &plan,
+                translated,
+                &order,
+                &reads,
+                &outlive,
+                budget,
+                &mut actions,
+            );
             without = unrecorded(&reads, &actions, budget);
         }
         let times = StepCosts {
