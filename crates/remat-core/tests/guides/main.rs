@@ -721,3 +721,31 @@ fn a_step_that_was_planned_without_replays_is_learned_again_once_it_has_some() {
     assert_eq!(program.engine.guided().guides, 0);
     program.engine.release(more).expect("a reference");
 }
+
+/// Memory gets short after some steps, perhaps while one is recorded.
+#[test]
+fn from_the_first_replay_on_steps_are_learned_in_which_something_is_replayed() {
+    let all = 100 * LAYERS as u64;
+    for idle in 0..8 {
+        let mut program = Program::new(all * 3 / 2);
+        let mut learned = false;
+        for _ in 0..idle {
+            program.step(Program::train).expect("room");
+            learned |= program.engine.recorded_step().is_some();
+        }
+        program.engine.constant(Bytes(all), DEVICE).expect("room");
+        let recorded = program.learn(Program::train);
+        assert_eq!(recorded.is_some(), !learned, "after {idle} steps");
+        // One that was recorded whole before may be told of late.
+        let replays =
+            |recorded: Recorded| (recorded.replayed > Cost(0), !recorded.replays.is_empty());
+        let (cost, ops) = recorded.map(replays).unwrap_or_default();
+        assert_eq!(cost, ops, "after {idle} steps");
+        let forward = |program: &mut Program| {
+            let layers = program.forward(program.weights)?;
+            let mut layers = layers.into_iter();
+            layers.try_for_each(|layer| program.engine.release(layer))
+        };
+        assert!(program.learn(forward).is_none());
+    }
+}
