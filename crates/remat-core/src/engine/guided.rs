@@ -14,8 +14,8 @@ impl Engine {
     /// A step is a period of what the engine is told: it came twice, the program refers to as much after it as before
     /// it, and ops were replayed in it. Watching begins after the first replay. Before, it begins once more than three
     /// fifths of the device's budget were needed: as long as nothing is replayed, steps without replays are found, if a
-    /// sixteenth of all memory that rose and fell so far rises and falls in them, and sixteen times as much as is more
-    /// or less after them.
+    /// quarter of all memory that rose and fell so far rises and falls in them, and sixteen times as much as is more or
+    /// less after them.
     ///
     /// Watching takes constant time an op, on average, and 80 bytes for each of the last 2^20. Steps that are
     /// [followed](Engine::follow) already are not learned.

@@ -13,9 +13,10 @@ const MOST: usize = 1 << 20;
 const STEPS: usize = 8;
 /// A step starts where the program refers to this part of what it refers to at most, or less, beyond the least.
 const LOW: u64 = 64;
-/// Of a whole step without replays: this part of what rises and falls in it may be more or less at its end, and this
-/// part of all that rose and fell so far rises and falls in it.
-const PART: u64 = 16;
+/// In a whole step without replays this part of all memory rises and falls that ever did,
+const RISES: u64 = 4;
+/// and at most this part of what does is more or less at its end.
+const DRIFTS: u64 = 16;
 /// The base of the hash of sequences (odd, from SplitMix64).
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -74,8 +75,8 @@ pub(super) enum Sought {
     Replayed,
     /// Also others that reach half of the most that was referenced: else each loop over parameters would be one.
     All,
-    /// Of the others only those in which memory rises and falls as in a whole step. If a loop amid a step were followed,
-    /// the ops that leave no record there would hide the step.
+    /// Of the others only those in which memory rises and falls as in a whole step. If a loop amid a step were
+    /// followed, the ops that leave no record there would hide the step.
     Whole,
 }
 
@@ -129,8 +130,8 @@ impl Repeats {
         self.sought = sought;
     }
 
-    /// Takes in the op that is announced. Returns the period if one ends with it in which ops were replayed, none of
-    /// them of the period before, unless its hash is known.
+    /// Takes in the op that is announced. Returns the period if one that is sought ends with it, in which no op of the
+    /// period before was replayed, unless its hash is known.
     ///
     /// Takes constant time, averaged over ops, and time linear in the period where one is found.
     pub(super) fn push(&mut self, moment: Moment, known: &[u64]) -> Option<Period> {
@@ -276,7 +277,7 @@ impl Repeats {
             .referenced
             .abs_diff(self.moments[end - 1].referenced);
         let most = self.high.most - self.high.least;
-        let rises = rise >= most / PART && drift <= rise / PART;
+        let rises = rise >= most / RISES && drift <= rise / DRIFTS;
         if !rises {
             self.looks_at = end + (end - from);
         }
@@ -519,9 +520,9 @@ mod tests {
         assert!(!finds(64, 0, Sought::Whole));
         // A program may gather a loss a step.
         assert!(finds(8, 0, Sought::Whole));
-        assert!(finds(0, 448 * 14, Sought::Whole));
-        assert!(!finds(0, 448 * 16, Sought::Whole));
-        assert!(finds(0, 448 * 16, Sought::All));
+        assert!(finds(0, 448 * 2, Sought::Whole));
+        assert!(!finds(0, 448 * 4, Sought::Whole));
+        assert!(finds(0, 448 * 4, Sought::All));
     }
 
     #[test]
