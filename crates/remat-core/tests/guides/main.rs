@@ -692,7 +692,7 @@ fn another_step_without_replays_is_learned_where_the_planned_one_comes_no_more()
     assert!(Program::new(10 * TIGHT).learn(forward).is_none());
 }
 
-/// In the engine's own memory steps are learned though nothing is replayed, where more than three fifths are needed.
+/// More than three fifths of the budget are needed.
 #[test]
 fn steps_without_replays_are_learned_where_memory_is_not_plentiful() {
     let all = 100 * LAYERS as u64;
