@@ -45,6 +45,19 @@ pub struct Bytes(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(pub u64);
 
+impl Bytes {
+    /// Of a budget, the bytes up to which memory counts as plentiful: three fifths.
+    ///
+    /// ```
+    /// use remat_core::Bytes;
+    ///
+    /// assert_eq!(Bytes(500).plentiful(), Bytes(300));
+    /// ```
+    pub const fn plentiful(self) -> Bytes {
+        Bytes(self.0 / 5 * 3)
+    }
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(&str, u64); 4] = [

@@ -1,5 +1,7 @@
 //! Bytes of each device, counted.
 
+use crate::ids::Bytes;
+
 /// Bytes of one device, counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Account {
@@ -16,7 +18,8 @@ pub(crate) struct Account {
 impl Account {
     /// Whether no more than three fifths of the budget were ever needed, or there is none.
     pub(crate) fn is_plentiful(&self) -> bool {
-        self.budget.is_none_or(|budget| self.peak <= budget / 5 * 3)
+        self.budget
+            .is_none_or(|budget| self.peak <= Bytes(budget).plentiful().0)
     }
 }
 

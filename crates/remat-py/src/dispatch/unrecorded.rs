@@ -23,14 +23,6 @@ use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::tracking::live::{Contents, LiveId, UNTOLD};
 
-/// A run is recorded once it needs more than so many fifths of the budget.
-const FIFTHS: u64 = 3;
-
-/// The most bytes of a budget that a run without records may need.
-pub(super) fn fifths(budget: u64) -> u64 {
-    budget / 5 * FIFTHS
-}
-
 impl State {
     /// Whether a call of a known form needs no record: there is no other record, and the run never needed more than
     /// three fifths of the budget, this call included.
@@ -48,7 +40,7 @@ impl State {
         let most = ledger
             .peak(device)
             .max(ledger.used(device).saturating_add(taken));
-        most <= fifths(budget.0)
+        most <= budget.plentiful().0
     }
 
     /// Whether a call of a known form comes next in a planned step, needs no record there, and finds room.

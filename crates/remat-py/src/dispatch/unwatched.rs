@@ -7,10 +7,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pyo3::prelude::*;
-use remat_core::DeviceId;
+use remat_core::{Bytes, DeviceId};
 
 use super::state::State;
-use super::unrecorded::fifths;
 use crate::call::stacked::{Arity, Stacked};
 use crate::ffi::boxed::{Item, Tensor, Value, storage_bytes};
 use crate::ffi::caching;
@@ -147,7 +146,7 @@ impl State {
             return None;
         }
         let budget = executor.engine.budget(device)?.0;
-        let stop = fifths(budget);
+        let stop = Bytes(budget).plentiful().0;
         (executor.ledger.peak(device) <= stop).then_some((stop, budget))
     }
 
