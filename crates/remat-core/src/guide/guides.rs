@@ -35,9 +35,7 @@ pub(crate) struct Guides {
     device: Option<DeviceId>,
     origins: Origins,
     repeats: Repeats,
-    /// Whether steps without replays are learned until something is replayed.
-    until_replayed: bool,
-    /// Whether the repeats took in the op announced last.
+    /// Whether these took in the op announced last.
     taken_in: bool,
     learning: Learning,
     follower: Follower,
@@ -87,7 +85,6 @@ impl Guides {
             device: None,
             origins: Origins::default(),
             repeats: Repeats::default(),
-            until_replayed: false,
             taken_in: false,
             learning: Learning::Seeking,
             follower: Follower::default(),
@@ -125,7 +122,6 @@ impl Guides {
     pub(crate) fn learn_all_until_replayed(&mut self, device: DeviceId) {
         self.device = Some(device);
         self.repeats.seek(Sought::Whole);
-        self.until_replayed = true;
     }
 
     /// Forgets steps and plans.
@@ -243,7 +239,7 @@ impl Guides {
         for hash in self.follower.take_outdated() {
             self.known.retain(|&known| known != hash);
         }
-        if self.until_replayed && counters.replays > 0 {
+        if self.repeats.seeks(Sought::Whole) && counters.replays > 0 {
             self.learn_replayed();
         }
         let earliest = std::mem::replace(&mut self.earliest, u64::MAX);
@@ -327,7 +323,6 @@ impl Guides {
 
     /// From now on steps are learned in which something is replayed. One that is learned was found without.
     fn learn_replayed(&mut self) {
-        self.until_replayed = false;
         self.repeats = Repeats::default();
         match &self.learning {
             Learning::Seeking => {}

@@ -130,6 +130,10 @@ impl Repeats {
         self.sought = sought;
     }
 
+    pub(super) fn seeks(&self, sought: Sought) -> bool {
+        self.sought == sought
+    }
+
     /// Takes in the op that is announced. Returns the period if one that is sought ends with it, in which no op of the
     /// period before was replayed, unless its hash is known.
     ///
