@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -89,12 +89,12 @@ def settled(op: Any, calls: Iterable[tuple[Any, ...]]) -> list[tuple[int, bool]]
     """The workspace of each call, and whether it need not be measured. Those that need be are."""
     found = []
     for args in calls:
-        _, workspace, _, _, exact, told = eager.predict(op, args, {})
-        if told is not None and not exact:
+        predicted = eager.predict(op, args, {})
+        if predicted.told is not None and not predicted.exact:
             _, taken = eager.measured_call(op, args, {})
             assert taken is not None
-            told(taken)
-        found.append((workspace, exact))
+            predicted.told(taken)
+        found.append((predicted.workspace, predicted.exact))
     return found
 
 
@@ -110,10 +110,11 @@ class TestWorkspaceOfAFamily:
 
     def test_is_measured_for_ever_where_the_estimate_was_not_enough(self) -> None:
         for rows in range(100, 120):
-            *_, exact, told = eager.predict(aten.mm.default, matrices(rows), {})
-            assert not exact
-            if told is not None:
-                told(1 << 20)
+            predicted = eager.predict(aten.mm.default, matrices(rows), {})
+            assert not predicted.exact
+            assert not predicted.settled
+            if predicted.told is not None:
+                predicted.told(1 << 20)
 
     def test_is_of_tensors_that_lie_alike(self) -> None:
         settled(aten.mm.default, (matrices(rows) for rows in range(100, 120)))
@@ -157,8 +158,9 @@ class TestWorkspaceOfAFamily:
     def test_is_not_known_of_other_layouts(self, layout: torch.layout) -> None:
         dense = torch.eye(64)
         sparse = dense.to_sparse(layout=layout)
-        told = [eager.predict(aten.add_.Tensor, (dense, sparse), {}) for _ in range(20)]
-        assert all(leaves > 0 or not exact for _, _, leaves, _, exact, _ in told)
+        predicted = [eager.predict(aten.add_.Tensor, (dense, sparse), {}) for _ in range(20)]
+        assert all(one.leaves > 0 or not one.exact for one in predicted)
+        assert not any(one.settled for one in predicted)
 
 
 def test_results_follow_the_default_type(fresh: families.Families) -> None:
@@ -175,9 +177,7 @@ def test_results_follow_the_default_type(fresh: families.Families) -> None:
 def test_a_rule_that_torch_contradicts_is_never_followed(
     fresh: families.Families, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong: Callable[..., list[int | None]] = lambda x, *_: [x.numel() // 2]  # noqa: E731
-    monkeypatch.setattr(families, "rule_of", lambda _: wrong)
-    monkeypatch.setattr(families, "numels_by_rule", lambda _, args: wrong(*args))
+    monkeypatch.setattr(families, "numels_by_rule", lambda _, args: [args[0].numel() // 2])
     for numel in (100, 200, 0, 300):
         ((output, *_),) = (eager.predict(aten.relu.default, (torch.ones(numel),), {})[0],)
         assert output is not None

@@ -119,6 +119,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<dispatch::Session>()?;
     m.add_class::<tracking::weak_deaths::Deaths>()?;
     m.add_class::<timeline::Recording>()?;
+    m.add_class::<call::rules::Rule>()?;
     m.add_function(wrap_pyfunction!(timeline_page, m)?)?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(format_bytes, m)?)?;

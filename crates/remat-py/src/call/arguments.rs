@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use super::func::Func;
 use super::invocation::Invocation;
 use super::knowledge::StatsUse;
-use super::view::{Arg, View};
+use super::view::{Arg, Geometry, View};
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Object;
 use crate::tracking::live::LiveId;
@@ -421,7 +421,6 @@ impl<R: Registry> Walker<'_, R> {
 
     /// A tensor that shape, strides and dtype do not describe.
     fn formed(&mut self, tensor: &Bound<'_, PyAny>, stored: Stored<'_>) -> PyResult<Arg> {
-        let py = tensor.py();
         let form = call_one(&self.torch.form, tensor)?;
         let (form, sizes, read): (Bound<'_, PyAny>, isize, Vec<Bound<'_, PyAny>>) =
             form.extract()?;
@@ -439,8 +438,7 @@ impl<R: Registry> Walker<'_, R> {
         self.out.offsets.push(0);
         self.out.views.push(View {
             input,
-            shape: py.None().into(),
-            stride: py.None().into(),
+            geometry: Geometry::default(),
             dtype: stored.dtype.unbind().into(),
             conj: false,
             neg: false,
@@ -524,12 +522,15 @@ impl<R: Registry> Walker<'_, R> {
         let conj = kind == Dtype::Complex && call_one(&self.torch.is_conj, tensor)?.is_truthy()?;
         let neg = self.torch.any_complex && call_one(&self.torch.is_neg, tensor)?.is_truthy()?;
         self.hash.write_u8(u8::from(conj) | u8::from(neg) << 1);
+        let geometry = Geometry {
+            sizes: shape.extract::<Vec<u64>>()?.into(),
+            strides: stride.extract::<Vec<i64>>()?.into(),
+        };
         let offset = call_one(&self.torch.storage_offset, tensor)?;
         self.out.offsets.push(offset.extract()?);
         self.out.views.push(View {
             input,
-            shape: shape.unbind().into(),
-            stride: stride.unbind().into(),
+            geometry,
             dtype: dtype.unbind().into(),
             conj,
             neg,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 
+use super::rules::Rule;
 use super::view::Number;
 use crate::ffi::boxed::{Boxed, Item, Tensor, Value, Wrapped};
 use crate::ffi::dispatcher::{Dispatcher, Torch};
@@ -20,6 +21,10 @@ pub struct Arity {
     pub results: usize,
     /// Bit `i`: positional argument `i` is a number whose value cannot change a size.
     pub scalars: u64,
+    /// Bit `i`: positional argument `i` is a whole number, or a list of such, that each call names.
+    pub extents: u64,
+    /// The rule for the sizes of the results, if there is a short one.
+    pub rule: Option<Rule>,
     /// Default values of arguments that are numbers.
     pub defaults: Vec<Option<f64>>,
     /// Names of the arguments.
@@ -94,6 +99,45 @@ pub struct Place {
     pub argument: u32,
     /// The index of the tensor's storage.
     pub storage: u32,
+}
+
+/// Words that begin a part of a call's description: a kind, and a number of less than 56 bits.
+pub mod word {
+    /// Nothing.
+    pub const NONE: u64 = 1;
+    /// A flag, which is the number.
+    pub const BOOL: u64 = 2;
+    /// A list of so many items, which follow.
+    pub const LIST: u64 = 3;
+    /// A whole number, which follows.
+    pub const INT: u64 = 4;
+    /// The bits of a floating-point number follow.
+    pub const FLOAT: u64 = 5;
+    /// A text of so many bytes, which follow in words.
+    pub const TEXT: u64 = 6;
+    /// A tensor of so many dimensions. Its dispatch keys follow, then its dtype with the index of its storage, its
+    /// sizes and its strides.
+    pub const TENSOR: u64 = 7;
+    /// A number of some kind that torch wrapped in a tensor, and that the words leave out.
+    pub const WRAPPED: u64 = 8;
+    /// A device, which follows.
+    pub const DEVICE: u64 = 9;
+    /// A floating-point number that the words leave out; 1 if it is the default, as for the next two.
+    pub const A_FLOAT: u64 = 10;
+    /// A whole number that the words leave out.
+    pub const AN_INT: u64 = 11;
+    /// A flag that the words leave out.
+    pub const A_BOOL: u64 = 12;
+
+    /// The word of a kind and a number.
+    pub fn of(kind: u64, number: u64) -> u64 {
+        number << 8 | kind
+    }
+
+    /// The kind and the number of a word.
+    pub fn parts(word: u64) -> (u64, u64) {
+        (word & 0xff, word >> 8)
+    }
 }
 
 /// The findings of one pass, in buffers that are used again.
@@ -244,7 +288,7 @@ impl Pass<'_> {
             Wrapped::Bool(value) => Number::Bool(value),
             Wrapped::Other => return false,
         };
-        self.word(8, tag_of(number));
+        self.word(word::WRAPPED, tag_of(number));
         self.out.numbers.push(number);
         self.out.positions.push(position as u32);
         true
@@ -252,18 +296,18 @@ impl Pass<'_> {
 
     unsafe fn item(&mut self, value: &Value, item: Item<'_>) -> bool {
         match item {
-            Item::None => self.word(1, 0),
-            Item::Bool(value) => self.word(2, u64::from(value)),
+            Item::None => self.word(word::NONE, 0),
+            Item::Bool(value) => self.word(word::BOOL, u64::from(value)),
             Item::Int(value) => {
-                self.word(4, 0);
+                self.word(word::INT, 0);
                 self.out.words.push(value as u64);
             }
             Item::Float(value) => {
-                self.word(5, 0);
+                self.word(word::FLOAT, 0);
                 self.out.words.push(value.to_bits());
             }
             Item::Text(text) => {
-                self.word(6, text.len() as u64);
+                self.word(word::TEXT, text.len() as u64);
                 self.out.words.extend(text.chunks(8).map(|part| {
                     let mut bytes = [0; 8];
                     bytes[..part.len()].copy_from_slice(part);
@@ -271,13 +315,13 @@ impl Pass<'_> {
                 }));
             }
             Item::Device(device) => {
-                self.word(9, 0);
+                self.word(word::DEVICE, 0);
                 self.out.words.push(device);
             }
             // SAFETY: as the caller promises.
             Item::Tensor(tensor) => return unsafe { self.tensor(value, tensor) },
             Item::List(items) => {
-                self.word(3, items.len() as u64);
+                self.word(word::LIST, items.len() as u64);
                 return items.iter().all(|value| {
                     // SAFETY: as the caller promises; the list keeps its items alive.
                     unsafe { self.item(value, self.boxed.read(value)) }
@@ -322,7 +366,7 @@ impl Pass<'_> {
             argument: self.position,
             storage: input as u32,
         });
-        self.word(7, sizes.len() as u64);
+        self.word(word::TENSOR, sizes.len() as u64);
         let words = &mut self.out.words;
         words.extend([keys, u64::from(kind) | (input as u64) << 32]);
         words.extend(sizes.iter().map(|&extent| extent as u64));
@@ -332,15 +376,15 @@ impl Pass<'_> {
 
     /// Adds a word of the kind of what follows, and a number of less than 56 bits.
     fn word(&mut self, kind: u64, number: u64) {
-        self.out.words.push(number << 8 | kind);
+        self.out.words.push(word::of(kind, number));
     }
 }
 
 fn tag_of(number: Number) -> u64 {
     match number {
-        Number::Float(_) => 10,
-        Number::Int(_) => 11,
-        Number::Bool(_) => 12,
+        Number::Float(_) => word::A_FLOAT,
+        Number::Int(_) => word::AN_INT,
+        Number::Bool(_) => word::A_BOOL,
     }
 }
 

@@ -3,27 +3,43 @@
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::types::PyList;
+use smallvec::SmallVec;
 
+use super::rules::{self, Numbers};
 use crate::ffi::gil::Object;
 
 /// Input of a view over a storage that nothing was written to yet, and that the op overwrites entirely.
 pub const BLANK: u32 = u32::MAX;
 
+/// Sizes and strides of a tensor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Geometry {
+    /// The sizes.
+    pub sizes: Numbers,
+    /// The strides, in elements.
+    pub strides: SmallVec<[i64; 6]>,
+}
+
+impl Geometry {
+    /// Numbers in the tensor; `None` if they are too many to count.
+    pub fn numel(&self) -> Option<u64> {
+        rules::product(&self.sizes)
+    }
+}
+
 /// A view of one of the op's input storages.
 pub struct View {
     /// Index into the op's inputs in the engine, or [`BLANK`].
     pub input: u32,
-    /// `torch.Size`.
-    pub shape: Object,
-    /// Strides, in elements.
-    pub stride: Object,
+    /// Its sizes and strides.
+    pub geometry: Geometry,
     /// `torch.dtype`.
     pub dtype: Object,
     /// Lazy conjugation.
     pub conj: bool,
     /// Lazy negation.
     pub neg: bool,
-    /// `form(storage) -> Tensor`, for a tensor that shape, strides and dtype do not describe (quantized, nested).
+    /// `form(storage) -> Tensor`, for a tensor that sizes, strides and dtype do not describe (quantized, nested).
     pub form: Option<Object>,
 }
 

@@ -235,13 +235,11 @@ impl State {
     }
 }
 
-/// Bytes of a view's elements.
+/// Bytes of a view's elements; none of a tensor whose sizes do not tell them.
 fn covered(py: Python<'_>, view: &View) -> PyResult<u64> {
-    let mut covered: u64 = view.dtype.bind(py).getattr("itemsize")?.extract()?;
-    for size in view.shape.bind(py).try_iter()? {
-        covered *= size?.extract::<u64>()?;
-    }
-    Ok(covered)
+    let width: u64 = view.dtype.bind(py).getattr("itemsize")?.extract()?;
+    let numel = view.geometry.numel().filter(|_| view.form.is_none());
+    Ok(numel.unwrap_or(0).saturating_mul(width))
 }
 
 /// Takes an input out of a walk; its view becomes one of a blank storage.

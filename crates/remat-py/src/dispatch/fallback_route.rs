@@ -2,8 +2,10 @@
 
 use std::sync::{PoisonError, RwLock};
 
+use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
+use crate::call::rules::Rule;
 use crate::call::stacked::{Arity, Seen};
 use crate::ffi::dispatcher::Op;
 
@@ -20,17 +22,21 @@ pub(super) enum Route {
     Session(&'static Arity),
 }
 
-/// A way by its name, the schema (arguments, results, scalars among the arguments, defaults and names), and whether
-/// calls may run while nobody watches.
-pub(super) type Described = (
-    String,
-    usize,
-    usize,
-    u64,
-    Vec<Option<f64>>,
-    Vec<String>,
-    bool,
-);
+/// The description of an op by Python, as [`Arity`] explains it.
+#[derive(Debug, FromPyObject)]
+#[pyo3(from_item_all)]
+pub(super) struct Described {
+    /// The name of its way.
+    way: String,
+    arguments: usize,
+    results: usize,
+    scalars: u64,
+    extents: u64,
+    rule: Option<Rule>,
+    defaults: Vec<Option<f64>>,
+    names: Vec<String>,
+    unwatched: bool,
+}
 
 static ROUTES: RwLock<Option<FxHashMap<usize, Route>>> = RwLock::new(None);
 
@@ -54,7 +60,17 @@ impl Route {
 
     /// Keeps the route of an op, as Python described it.
     pub(super) fn learn(op: Op, described: Described) -> Route {
-        let (way, arguments, results, scalars, defaults, names, unwatched) = described;
+        let Described {
+            way,
+            arguments,
+            results,
+            scalars,
+            extents,
+            rule,
+            defaults,
+            names,
+            unwatched,
+        } = described;
         let route = match way.as_str() {
             "run" => Route::Run,
             "detach" => Route::Detach,
@@ -64,6 +80,8 @@ impl Route {
                 arguments,
                 results,
                 scalars,
+                extents,
+                rule,
                 defaults,
                 names,
                 unwatched,

@@ -14,6 +14,9 @@ use crate::call::signature::{Signature, is_due};
 use crate::call::stacked::{Arity, Place};
 use crate::call::view::{Arg, BLANK, Number};
 
+/// Forms that are known at once, and families; a program whose shapes never repeat must not grow for ever.
+pub(super) const LIMIT: usize = 100_000;
+
 /// The call that is on its way through Python, and may make its form known.
 pub(super) struct Candidate {
     pub(super) key: u64,
@@ -24,6 +27,8 @@ pub(super) struct Candidate {
     /// Tensors among the arguments.
     pub(super) tensors: Vec<Place>,
     pub(super) arity: &'static Arity,
+    /// Whether calls that differ in sizes alone need be neither predicted by Python nor measured.
+    pub(super) is_like_others: bool,
 }
 
 /// A form whose calls need no Python.
@@ -41,6 +46,9 @@ pub(super) struct Known {
     /// Which numbers are zero, if the op may update running statistics: a momentum of zero updates nothing.
     pub(super) zeros: Option<Vec<bool>>,
 }
+
+/// The cost before the first measurement, of which each gives less.
+pub(super) const UNMEASURED: u64 = u64::MAX;
 
 /// The cost of a form's calls: the least time measured.
 #[derive(Debug)]
@@ -90,7 +98,7 @@ impl FormCost {
 }
 
 /// The roles of the tensors of a call, and of the storages that the pass over its arguments found.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Roles {
     /// Storages that are the inputs of the form, in its order.
     pub(super) inputs: SmallVec<[u32; 4]>,
@@ -164,5 +172,32 @@ pub(super) fn is_zero(number: &Number) -> bool {
         Number::Float(value) => value == 0.0,
         Number::Int(value) => value == 0,
         Number::Bool(value) => !value,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use remat_core::{Bytes, DeviceId};
+
+    use super::*;
+
+    #[test]
+    fn the_first_measurement_is_the_cost_of_a_form_that_was_never_called() {
+        let signature = Signature {
+            outputs: Vec::new(),
+            workspace: Bytes(0),
+            leaves: Bytes(0),
+            left: true,
+            workspace_device: DeviceId(0),
+            measured: true,
+            spans: false,
+            calls: 0,
+            cost: UNMEASURED,
+        };
+        let cost = FormCost::measured(&signature);
+        assert!(cost.is_due());
+        cost.sample(700);
+        cost.sample(900);
+        assert_eq!(cost.nanoseconds(), 700);
     }
 }

@@ -1,4 +1,4 @@
-//! A call that ran through Python makes its form known.
+//! A call that ran through Python makes its form known. So does one of a family of which enough is known.
 //!
 //! A form is known once its calls settled: their workspace is measured, and their cost too where later calls are not
 //! timed. So ops of main memory go through Python once.
@@ -7,21 +7,23 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, Output};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::forms::{Candidate, FormCost, Known, Roles, is_zero};
+use super::families::{Alike, form_of};
+use super::forms::{Candidate, FormCost, Known, LIMIT, Roles, is_zero};
 use super::op::{Announced, Prepared};
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::form::Form;
 use crate::call::func::{Func, Kind};
+use crate::call::outline::Outline;
 use crate::call::signature::{SAMPLES, Signature};
+use crate::call::stacked::{Arity, Stacked};
 use crate::call::view::{Arg, Number};
 use crate::ffi::generator;
-
-/// Forms that are known at once; a program whose shapes never repeat must not grow for ever.
-const LIMIT: usize = 100_000;
+use crate::ffi::gil::Attach;
 
 impl State {
     /// Makes the form of a call known after it ran through Python, if later calls can do without. Returns the form and
@@ -94,6 +96,65 @@ impl State {
             roles,
             zeros: func.stats.is_some().then(|| zeros.collect()),
         };
+        let known = Arc::new(known);
+        if candidate.is_like_others {
+            self.families.learn(candidate.arity, &known, prepared.state);
+        }
+        self.know(candidate.key, known);
+        Some((form, candidate.numbers))
+    }
+
+    /// Makes the form of a call known by its family. Returns whether it is known now, and was not before.
+    pub(super) fn learn_by_family(
+        &mut self,
+        gil: impl Attach,
+        arity: &Arity,
+        stacked: &Stacked,
+    ) -> PyResult<bool> {
+        let (key, words) = (stacked.key, &stacked.words);
+        let told = |table: &FxHashMap<u64, Arc<Known>>| {
+            table.get(&key).is_some_and(|known| known.words == *words)
+        };
+        let known = told(&self.known) || told(&self.filling);
+        if known || arity.rule.is_none() || self.executor.arena.is_some() {
+            return Ok(false);
+        }
+        let Some(outline) = Outline::of(words, arity) else {
+            return Ok(false);
+        };
+        let state = self.executor.global_state.current(gil)?;
+        let found = self.families.find(arity, &outline, &stacked.numbers, state);
+        let Some(Alike {
+            known: like,
+            outputs,
+            signature,
+        }) = found
+        else {
+            return Ok(false);
+        };
+        let Some(cost) = self.cost_of_form(&signature, &outputs) else {
+            return Ok(false);
+        };
+        let Some(form) = gil.attach(|py| form_of(py, &like, arity, &outline))? else {
+            return Ok(false);
+        };
+        let known = Known {
+            words: words.clone(),
+            func: like.func.clone(),
+            form: Arc::new(form),
+            outputs,
+            signature,
+            cost,
+            grad: like.grad,
+            roles: like.roles.clone(),
+            zeros: like.zeros.clone(),
+        };
+        self.know(key, Arc::new(known));
+        Ok(true)
+    }
+
+    /// Takes a form that is known now into its table.
+    fn know(&mut self, key: u64, known: Arc<Known>) {
         let table = match known.roles.filled {
             Some(_) => &mut self.filling,
             None => &mut self.known,
@@ -101,8 +162,7 @@ impl State {
         if table.len() >= LIMIT {
             table.clear();
         }
-        table.insert(candidate.key, Arc::new(known));
-        Some((form, candidate.numbers))
+        table.insert(key, known);
     }
 
     /// The cost of the calls of a form with this signature. `None` until it is measured, where no later call is timed.

@@ -6,6 +6,7 @@ pub mod capture;
 mod costs;
 mod evictor;
 mod fallback_route;
+mod families;
 mod filling;
 mod finish;
 mod forms;

@@ -389,13 +389,16 @@ unsafe fn session(
         unsafe {
             let values = (*stack).last(arity.arguments).unwrap_or(&[]);
             let op = *op;
-            let call = Dispatched { op, keys, values };
+            let coming = Coming {
+                call: Dispatched { op, keys, values },
+                stacked: &stacked,
+                arity,
+                expected,
+            };
             if keeps {
-                announce(
-                    native, torch, OnDemand, &call, &stacked, expected, &mut watch,
-                )
+                announce(native, torch, OnDemand, &coming, &mut watch)
             } else {
-                Gil::with(|py| announce(native, torch, py, &call, &stacked, expected, &mut watch))
+                Gil::with(|py| announce(native, torch, py, &coming, &mut watch))
                     .unwrap_or(Ok(Way::Inside))
             }
         }
@@ -444,6 +447,7 @@ unsafe fn session(
                 positions: stacked.positions.clone(),
                 tensors: stacked.places.clone(),
                 arity,
+                is_like_others: false,
             });
             CANDIDATE.with_borrow_mut(|candidate| *candidate = next);
             STACKED.set(Some(stacked));
@@ -472,19 +476,33 @@ unsafe fn session(
     }
 }
 
-/// Announces a call if its form is known. It may run unwatched if so many bytes are `expected` that there is room.
+/// A call whose arguments were passed over.
+struct Coming<'a> {
+    call: Dispatched<'a>,
+    stacked: &'a Stacked,
+    arity: &'static Arity,
+    /// The most bytes that it is expected to take.
+    expected: u64,
+}
+
+/// Announces a call if its form is known, or is by its family. It may run unwatched if there is room for what it is
+/// expected to take.
 ///
 /// # Safety
-/// The call is in progress, and `stacked` was passed over its arguments.
+/// The call is in progress.
 unsafe fn announce<'a>(
     native: &'a Native,
     torch: &Torch,
     gil: impl Attach,
-    call: &Dispatched<'_>,
-    stacked: &Stacked,
-    expected: u64,
+    coming: &Coming<'_>,
     watch: &mut Watch<'_>,
 ) -> PyResult<Way<'a>> {
+    let &Coming {
+        ref call,
+        stacked,
+        arity,
+        expected,
+    } = coming;
     let Some(mut held) = native.lock.enter_anyhow(gil)? else {
         return Ok(Way::Inside);
     };
@@ -497,7 +515,11 @@ unsafe fn announce<'a>(
     }
     let acted = watch.is_timed().then(|| held.state.acted());
     // SAFETY: as the caller promises.
-    let begun = unsafe { held.state.begin_known(gil, torch, call, stacked)? };
+    let mut begun = unsafe { held.state.begin_known(gil, torch, call, stacked)? };
+    if begun.is_none() && held.state.learn_by_family(gil, arity, stacked)? {
+        // SAFETY: as the caller promises.
+        begun = unsafe { held.state.begin_known(gil, torch, call, stacked)? };
+    }
     if let Some(before) = acted {
         watch.leave_out(held.state.acted() - before);
     }

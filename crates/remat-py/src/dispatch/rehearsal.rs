@@ -97,6 +97,8 @@ fn pass(torch: &Torch, call: &Dispatched<'_>) -> Option<Stacked> {
         arguments: call.values.len(),
         results: 0,
         scalars: 0,
+        extents: 0,
+        rule: None,
         defaults: Vec::new(),
         names: Vec::new(),
         unwatched: false,

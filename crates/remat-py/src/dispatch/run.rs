@@ -181,10 +181,14 @@ impl State {
         type Device<'py> = (String, Bound<'py, PyAny>);
         type Outputs<'py> = Vec<Option<(u64, Device<'py>)>>;
         type Told = Option<Py<PyAny>>;
-        type Prediction<'py> = (Outputs<'py>, u64, u64, Device<'py>, bool, Told);
+        type Prediction<'py> = (Outputs<'py>, u64, u64, Device<'py>, bool, Told, bool);
         let predict = self.executor.internals.predict.bind(call.py());
         let found = predict.call1((&call.func.overload, call.args, call.kwargs))?;
-        let (outputs, workspace, leaves, device, exact, told): Prediction<'_> = found.extract()?;
+        let (outputs, workspace, leaves, device, exact, told, settled): Prediction<'_> =
+            found.extract()?;
+        if let Some(candidate) = &mut self.candidate {
+            candidate.is_like_others = settled;
+        }
         let mut predicted = Vec::with_capacity(outputs.len());
         for output in outputs {
             predicted.push(match output {
@@ -313,7 +317,7 @@ impl State {
         } = prepared;
         let mut attempts = 0;
         self.executor
-            .note_called(py, call.func.overload.as_ptr() as usize, &walked.views);
+            .note_called(call.func.overload.as_ptr() as usize, &walked.views);
         loop {
             let op = self.begin(
                 py,

@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::buffers::Buffers;
 use super::costs::Costs;
+use super::families::Families;
 use super::forms::{Candidate, Known};
 use super::lent::Lent;
 use super::steady::Steady;
@@ -40,6 +41,8 @@ pub(super) struct State {
     pub(super) known: FxHashMap<u64, Arc<Known>>,
     /// The same of calls that give blank memory its first value.
     pub(super) filling: FxHashMap<u64, Arc<Known>>,
+    /// The families of known forms.
+    pub(super) families: Families,
     /// So many of the run's first ops are recorded, however [little](Self::needs_no_record) it needs.
     pub(super) always_recorded: u64,
     /// Buffers for calls of known forms, one of which is under way at a time.
@@ -95,6 +98,7 @@ impl State {
             lent: Arc::new(Lent::none()),
             known: FxHashMap::default(),
             filling: FxHashMap::default(),
+            families: Families::default(),
             always_recorded: u64::MAX,
             buffers: Buffers::default(),
             through_python: 0,

@@ -2,7 +2,6 @@
 //! convolution that reorders its input, and these must not get the places of results.
 
 use crate::call::view::View;
-use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -46,14 +45,11 @@ impl Passes {
 
 /// A call by its function and the layouts of what it reads: a layer norm of a transposed tensor copies it first, into
 /// as many bytes as its result takes.
-pub(super) fn call_of(py: Python<'_>, func: usize, views: &[View]) -> u64 {
+pub(super) fn call_of(func: usize, views: &[View]) -> u64 {
     let mut hasher = DefaultHasher::new();
     func.hash(&mut hasher);
     for view in views {
-        for numbers in [&view.shape, &view.stride] {
-            // What cannot be hashed counts as alike.
-            numbers.bind(py).hash().unwrap_or(0).hash(&mut hasher);
-        }
+        view.geometry.hash(&mut hasher);
     }
     hasher.finish()
 }

@@ -128,9 +128,9 @@ impl Executor {
     }
 
     /// The program is about to call a function on these tensors.
-    pub fn note_called(&mut self, py: Python<'_>, func: usize, views: &[View]) {
+    pub fn note_called(&mut self, func: usize, views: &[View]) {
         if self.arena.is_some() {
-            self.called = call_of(py, func, views);
+            self.called = call_of(func, views);
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use remat_core::{Bytes, DeviceId, Mutation, OpId, StorageId, TensorId};
 
 use super::passes::call_of;
@@ -65,9 +66,7 @@ impl Executor {
     ) -> PyResult<()> {
         let record = self.records.get(op.index()).and_then(Option::as_ref);
         let placed = record.filter(|_| self.arena.is_some());
-        let call = placed.map_or(0, |record| {
-            call_of(py, record.form.func, &record.form.views)
-        });
+        let call = placed.map_or(0, |record| call_of(record.form.func, &record.form.views));
         self.expect(op, call, step);
         // A value that is written over and then given up halfway would be lost.
         if mutation == Mutation::Consume && self.writes(op) {
@@ -190,9 +189,11 @@ impl Executor {
             };
             tensors.push(match &v.form {
                 Some(form) => form.bind(py).call1((object,))?,
-                None => view.call1((
-                    object, &*v.dtype, offset, &*v.shape, &*v.stride, v.conj, v.neg,
-                ))?,
+                None => {
+                    let sizes = PyTuple::new(py, &v.geometry.sizes)?;
+                    let strides = PyTuple::new(py, &v.geometry.strides)?;
+                    view.call1((object, &*v.dtype, offset, sizes, strides, v.conj, v.neg))?
+                }
             });
         }
         Ok(tensors)

@@ -11,6 +11,7 @@ import torch
 
 from .blocked_convolutions import Usual, is_small
 from .precision import convolutions_are_exact
+from .shapes import numels_by_rule
 
 
 def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
@@ -21,7 +22,7 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     over threads, in a copy for each. An eighth is for safety. `benchmarks/estimates.py` draws random shapes.
     """
     x, weight = (args[1], args[2]) if backward else (args[0], args[1])
-    stride, padding, dilation, transposed, beyond, groups = args[4:10] if backward else args[3:9]
+    stride, padding, dilation, transposed, _, groups = args[4:10] if backward else args[3:9]
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16) or x.dim() not in (3, 4, 5):
         return None
     samples, read, inside = x.shape[0], x.shape[1], prod(x.shape[2:])
@@ -30,7 +31,10 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
     if backward:
         outside = prod(args[0].shape[2:])
     else:
-        outside = prod(outside_of(x.shape[2:], extents, stride, padding, dilation, beyond if transposed else None))
+        (made,) = numels_by_rule(torch.ops.aten.convolution.default, args) or (None,)
+        if made is None:
+            return None
+        outside = made // max(1, samples * written)
     kernel, low = prod(extents), x.dtype != torch.float32
     strided = not x.is_contiguous() or (backward and not args[0].is_contiguous())
     threads = torch.get_num_threads()
@@ -89,20 +93,3 @@ def _blocked(channels: int) -> int:
 def _each(numbers: Sequence[int], dims: int) -> list[int]:
     """A number for each dimension; one that is given alone is that of all."""
     return [numbers[i % len(numbers)] for i in range(dims)]
-
-
-def outside_of(
-    sizes: Sequence[int],
-    extents: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    beyond: Sequence[int] | None,
-) -> list[int]:
-    """Sizes of the result; `beyond` is the output's padding of a transposed convolution."""
-    dims = range(len(sizes))
-    pad, step, spread = (_each(numbers, len(sizes)) for numbers in (padding, stride, dilation))
-    reach = [spread[i] * (extents[i] - 1) + 1 for i in dims]
-    if beyond is None:
-        return [max(0, (sizes[i] + 2 * pad[i] - reach[i]) // step[i] + 1) for i in dims]
-    return [max(0, (sizes[i] - 1) * step[i] - 2 * pad[i] + reach[i] + beyond[i % len(beyond)]) for i in dims]

@@ -12,7 +12,7 @@ import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
@@ -24,6 +24,7 @@ from .ops import describe
 from .random_state import read_random_state
 from .rehearsal import replay_without_python
 from .replays import own_frames_dropped
+from .shapes import rule_of
 from .tensors import untyped_storage
 from .watch import watch_results
 
@@ -103,9 +104,26 @@ def objects_race() -> bool:
     return tuple(map(int, torch.__version__.split(".")[:2])) < (2, 10)
 
 
-def route(name: str, overload: str) -> tuple[str, int, int, int, list[float | None], list[str], bool]:
-    """An op's way through the session, its numbers of arguments and results, its arguments that are numbers, and
-    whether its calls may run while nobody watches."""
+class Route(TypedDict):
+    """An op's way through the session."""
+
+    way: str
+    arguments: int
+    results: int
+    #: Bits of arguments that are numbers to compute with.
+    scalars: int
+    #: Bits of whole numbers, and of lists of such, that each call names: most are sizes.
+    extents: int
+    rule: _native.SizeRule | None
+    #: Defaults of arguments that are numbers.
+    defaults: list[float | None]
+    names: list[str]
+    #: Whether its calls may run while nobody watches.
+    unwatched: bool
+
+
+def route(name: str, overload: str) -> Route:
+    """An op's way through the session."""
     space, base = name.split("::")
     op = getattr(getattr(getattr(torch.ops, space), base), overload or "default")
     described, schema = describe(op), op._schema
@@ -114,17 +132,32 @@ def route(name: str, overload: str) -> tuple[str, int, int, int, list[float | No
         way = "run"  # marks in torch's own profile
     if way == "run" and described["accumulates"]:
         way = "detach"
-    defaults = [
-        float(argument.default_value) if isinstance(argument.default_value, (bool, int, float)) else None
-        for argument in schema.arguments
-    ]
-    names = [argument.name for argument in schema.arguments]
-    unwatched = (
-        described["kind"] in ("plain", "read")
-        and not (described["pins"] or described["pins_results"])
-        and not any(argument.is_out for argument in schema.arguments)  # they may be resized
-    )
-    return way, len(schema.arguments), len(schema.returns), described["scalars"], defaults, names, unwatched
+    return {
+        "way": way,
+        "arguments": len(schema.arguments),
+        "results": len(schema.returns),
+        "scalars": described["scalars"],
+        "extents": sum(1 << at for at, argument in enumerate(schema.arguments[:64]) if _names_extents(argument)),
+        "rule": rule_of(op) if way == "session" else None,
+        "defaults": [
+            float(argument.default_value) if isinstance(argument.default_value, (bool, int, float)) else None
+            for argument in schema.arguments
+        ],
+        "names": [argument.name for argument in schema.arguments],
+        "unwatched": (
+            described["kind"] in ("plain", "read")
+            and not (described["pins"] or described["pins_results"])
+            and not any(argument.is_out for argument in schema.arguments)  # they may be resized
+        ),
+    }
+
+
+def _names_extents(argument: Any) -> bool:
+    """Whether an argument is a whole number, or a list of such. Python is always given one that has no default, in its
+    place."""
+    whole = str(argument.type) in ("int", "List[int]", "Optional[List[int]]")
+    enumerated = argument.name in ("dtype", "layout", "memory_format")  # torch has numbers for these
+    return whole and not enumerated and not argument.kwarg_only and not argument.has_default_value()
 
 
 def _set_up() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,7 +26,24 @@ OWN_PREDICTIONS: dict[str, Callable[[tuple[Any, ...]], tuple[int, int] | None]] 
 _FAMILIES = Families()
 
 _Place = tuple[str, torch.device]
-Prediction = tuple[list[tuple[int, _Place] | None], int, int, _Place, bool, Callable[[int], None] | None]
+
+
+class Prediction(NamedTuple):
+    """The bytes of a call."""
+
+    #: For each output its bytes and device, ``None`` if it shares a storage.
+    outputs: list[tuple[int, _Place] | None]
+    workspace: int
+    #: Other bytes that it leaves behind.
+    leaves: int
+    #: The device of workspace and leaves.
+    place: _Place
+    #: Whether the workspace is exact.
+    exact: bool
+    #: Is to be told the workspace that the call took.
+    told: Callable[[int], None] | None = None
+    #: Whether calls that differ from it in sizes alone take the same workspace, and results by the short rule.
+    settled: bool = False
 
 
 def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
@@ -51,12 +68,7 @@ def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
 
 
 def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Prediction:
-    """Predicts the bytes of a call.
-
-    Returns its outputs (bytes and device, ``None`` for an output that shares a storage), its workspace, other bytes
-    that it leaves behind, the device of both, whether the workspace is exact, and a function that is to be told the
-    workspace that the call took.
-    """
+    """Predicts the bytes of a call."""
     kwargs = kwargs or {}
     family = _FAMILIES.find(overload, args, kwargs)
     by_rule = None if family is None else family.sizes(overload, args)
@@ -64,18 +76,18 @@ def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None)
         settled = family.settled()
         if settled is not None:
             described = [None if size is None else (size, family.place) for size in by_rule]
-            return described, settled, 0, family.place, True, None
+            return Prediction(described, settled, 0, family.place, exact=True, settled=True)
     tensors = tensors_of(args) + tensors_of(kwargs)
     place = _place(args, kwargs) if family is None else family.place
     own = OWN_PREDICTIONS.get(overload._schema.name)
     predicted = None if own is None else own(args)
     if predicted is not None:
         makes, workspace = predicted
-        return [(makes, place)], workspace, 0, place, False, None
+        return Prediction([(makes, place)], workspace, 0, place, exact=False)
     sparse = _predict_sparse(overload, args)
     if sparse is not None:
         workspace, leaves = sparse
-        return [None], workspace, leaves, place, False, None
+        return Prediction([None], workspace, leaves, place, exact=False)
     by_data = sized_by_data(overload, args, kwargs)
     made: set[torch.dtype] = set()
     if family is not None and by_rule is not None:
@@ -97,7 +109,7 @@ def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None)
             family.settle(estimate)
     described = [None if o is None else (o, place) for o in outputs]
     told = None if family is None else family.measured
-    return described, workspace, leaves, place, exact and exact_sizes, told
+    return Prediction(described, workspace, leaves, place, exact and exact_sizes, told)
 
 
 def _place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Place:

@@ -1,0 +1,122 @@
+"""Calls of new sizes that enter no Python, because others of their family told all about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+import remat
+import torch
+from bits import bits
+from native import needed
+from torch import Tensor, nn
+from true_peak import room
+
+#: Bytes of memory that stays, so that ops are recorded.
+STAYS = 4 << 20
+#: Room beside it: less than the results of all calls take.
+ROOM = 950_000
+
+CALLS: dict[str, Callable[[int], Tensor]] = {
+    "pointwise": lambda n: torch.rand(n, 32) + 2.5,
+    "broadcast": lambda n: torch.rand(n, 32) * torch.rand(32),
+    "of two layouts": lambda n: torch.rand(32, n).t() + torch.ones(n, 32),
+    "matrices": lambda n: torch.rand(n, 64) @ torch.rand(64, 32),
+    "batches of matrices": lambda n: torch.bmm(torch.rand(2, n, 8), torch.rand(2, 8, 32)),
+    "transposed": lambda n: torch.rand(32, n).t().clone(memory_format=torch.contiguous_format),
+    "joined": lambda n: torch.cat([torch.ones(n, 20), torch.zeros(n, 12)], 1),
+    "summed": lambda n: torch.rand(3, n, 32).sum([0]),
+    "normalized": lambda n: nn.functional.layer_norm(torch.rand(n, 32), [32]),
+    "softmax": lambda n: torch.rand(n, 32).softmax(-1),
+    "written in place": lambda n: torch.rand(n, 32).mul_(3).add_(torch.ones(n, 32), alpha=2),
+    "sizes in a list": lambda n: torch.full((n, 32), 7.5) * 2,
+    "random": lambda n: torch.randn(n, 32) * 2,
+    "filled": lambda n: torch.empty(n, 32).bernoulli_(0.5) * 2,
+    "sizes of a gradient": lambda n: gradient(n, lambda x: (x[1:] * 2).sum()),
+    "dropout": lambda n: gradient(n, lambda x: nn.functional.dropout(x, 0.5, training=True).sum()),
+}
+
+
+def gradient(n: int, loss: Callable[[Tensor], Tensor]) -> Tensor:
+    x = torch.rand(n, 32).requires_grad_()
+    (found,) = torch.autograd.grad(loss(x), x)
+    return found * 2
+
+
+def called(call: Callable[[int], Tensor], sizes: range) -> list[Tensor]:
+    torch.manual_seed(2)
+    return [call(n) for n in sizes]
+
+
+@contextmanager
+def pressed() -> Iterator[remat.Run]:
+    """A run with little room beside memory that stays."""
+    stays = torch.zeros(STAYS // 4)
+    with remat.budget(room(ROOM)) as run:
+        yield run
+    del stays
+
+
+@needed
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_of_new_sizes_enters_no_python(native: None, name: str) -> None:
+    """And is replayed with its own sizes."""
+    call = CALLS[name]
+    plain = [bits(result) for result in called(call, range(200, 240))]
+    with pressed() as run:
+        for n in range(100, 120):
+            call(n)
+        before = run.stats()
+        results = called(call, range(200, 240))
+        after = run.stats()
+        assert after.through_python == before.through_python
+        assert after.ops > before.ops
+        while results:
+            assert bits(results.pop().clone()) == plain.pop()
+        assert run.stats().recomputed > 0
+
+
+def products(sizes: range) -> None:
+    for n in sizes:
+        torch.ones(n, 64) @ torch.ones(64, 32)
+
+
+@needed
+def test_other_settings_make_another_family(native: None) -> None:
+    before = torch.get_float32_matmul_precision()
+    with pressed() as run:
+        products(range(100, 120))
+        known = run.stats().through_python
+        torch.set_float32_matmul_precision("medium")
+        try:
+            products(range(200, 204))
+        finally:
+            torch.set_float32_matmul_precision(before)
+        assert run.stats().through_python >= known + 4
+
+
+@needed
+def test_nothing_follows_for_empty_tensors(native: None) -> None:
+    with pressed() as run:
+        products(range(100, 120))
+        known = run.stats().through_python
+        products(range(1))
+        assert run.stats().through_python > known
+
+
+@needed
+def test_steps_on_batches_of_ever_new_lengths_enter_little_python(native: None) -> None:
+    torch.manual_seed(3)
+    layers = [nn.TransformerEncoderLayer(32, 4, 64, batch_first=True) for _ in range(3)]
+    model = nn.Sequential(nn.Linear(16, 32), *layers)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    with pressed() as run:
+        for length in range(10, 40):
+            before = run.stats()
+            optimizer.zero_grad()
+            model(torch.randn(2, length, 16)).square().mean().backward()
+            optimizer.step()
+        after = run.stats()
+    assert after.ops - before.ops > 300
+    assert after.through_python - before.through_python < 12
