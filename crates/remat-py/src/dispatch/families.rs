@@ -92,7 +92,7 @@ impl Families {
         self.0.insert((outline.key, state.0), family);
     }
 
-    /// What the family of a call tells of its form, if it has one. `numbers` are those that its words leave out.
+    /// The family of a call tells this of its form, if it has one. `numbers` are those that the words leave out.
     pub(super) fn find(
         &self,
         arity: &Arity,
