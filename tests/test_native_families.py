@@ -34,6 +34,10 @@ CALLS: dict[str, Callable[[int], Tensor]] = {
     "random": lambda n: torch.randn(n, 32) * 2,
     "filled": lambda n: torch.empty(n, 32).bernoulli_(0.5) * 2,
     "sizes of a gradient": lambda n: gradient(n, lambda x: (x[1:] * 2).sum()),
+    "rows": lambda n: nn.functional.embedding(torch.zeros(n, dtype=torch.int64), torch.rand(n, 32)) * 2,
+    "sums of rows": lambda n: gradient(
+        n, lambda x: nn.functional.embedding(torch.zeros(n, dtype=torch.int64), x).square().sum()
+    ),
     "dropout": lambda n: gradient(n, lambda x: nn.functional.dropout(x, 0.5, training=True).sum()),
 }
 

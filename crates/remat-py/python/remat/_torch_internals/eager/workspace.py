@@ -76,6 +76,11 @@ def estimate_workspace(
         return Workspace(converted + RNG_BYTES, exact=False) if converted else none
     if pointwise and _in_one_dtype(dtypes, made):
         return none
+    if base in ("embedding", "embedding_dense_backward") and on_cpu:
+        # Rows are read and added to where they lie.
+        strided = sum(t.nbytes for t in tensors if not t.is_contiguous())
+        family = FEW if filled and strided == 0 else None
+        return Workspace(strided + FEW + RNG_BYTES, exact=False, of_family=family)
     if base in _COPY_INPUTS:
         return Workspace(in_bytes * (2 if base == "_fft_c2r" else 1) + RNG_BYTES, exact=False)
     if base == "embedding":
