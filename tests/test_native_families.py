@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import remat
 import torch
 from bits import bits
-from native import needed
+from native import REPLAYS, needed, needs
+from process import PYTHON, ran_warm
 from torch import Tensor, nn
 from true_peak import room
 
@@ -124,3 +127,45 @@ def test_steps_on_batches_of_ever_new_lengths_enter_little_python(native: None) 
         after = run.stats()
     assert after.ops - before.ops > 300
     assert after.through_python - before.through_python < 12
+
+
+@needed
+def test_a_call_of_new_sizes_costs_what_it_takes(native: None, tmp_path: Path) -> None:
+    with remat.budget(room(64 << 20), trace=tmp_path / "step.trace"):
+        products(range(100, 140))
+    events = map(json.loads, (tmp_path / "step.trace").read_text().splitlines())
+    costs = [event["op"]["c"] for event in events if event.get("op", {}).get("n") == "aten.mm.default"]
+    assert len(costs) == 40
+    # A product of two thousand numbers takes no second.
+    assert all(0 < cost < 1e9 for cost in costs)
+
+
+REPLAYED = """
+import remat, torch, warnings
+from remat._torch_internals.eager import rehearsal
+warnings.simplefilter("ignore")
+rehearsal._raises = lambda: False
+
+def called(sizes):
+    torch.manual_seed(0)
+    return [(torch.rand(4, n) * torch.full((4, n), 7.5)).sum([0]) + torch.rand(n, 2)[:, 0] for n in sizes]
+
+plain = [found.tolist() for found in called(range(9000, 9040))]
+stays = torch.rand(1 << 18)
+with remat.budget(9 << 18, policy="lru") as run:
+    called(range(8000, 8020))
+    before = run.stats()
+    found = called(range(9000, 9040))
+    after = run.stats()
+    assert after.through_python == before.through_python, (before.through_python, after.through_python)
+    assert [one.clone().tolist() for one in found] == plain
+    assert run.stats().recomputed > 0
+    assert any(part.startswith("replays: ") for part in run.stats().left_to_python)
+"""
+
+
+@needed
+@needs(REPLAYS)
+def test_its_form_is_replayed_through_python_where_that_is_needed() -> None:
+    done = ran_warm(["env", "REMAT_DISPATCH=native", *PYTHON, "-c", REPLAYED])
+    assert done.code == 0, done.err
