@@ -75,9 +75,12 @@ impl FormCost {
         }
     }
 
-    /// The cost in nanoseconds.
+    /// The cost in nanoseconds; 0 before the first measurement.
     pub(super) fn nanoseconds(&self) -> u64 {
-        self.nanoseconds.load(Relaxed)
+        match self.nanoseconds.load(Relaxed) {
+            UNMEASURED => 0,
+            measured => measured,
+        }
     }
 
     /// Counts a call. Whether it is to be measured.
@@ -195,6 +198,7 @@ mod tests {
             cost: UNMEASURED,
         };
         let cost = FormCost::measured(&signature);
+        assert_eq!(cost.nanoseconds(), 0);
         assert!(cost.is_due());
         cost.sample(700);
         cost.sample(900);
