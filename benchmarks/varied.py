@@ -245,7 +245,7 @@ def main() -> int:
         parser.error(f"--steps {options.steps} --rounds {options.rounds}: at least 2 steps and a round")
     run_as = f"seed {options.seed}, {options.rounds} rounds of {options.steps} steps, {options.threads} threads"
     print(f"{run_as}, torch {torch.__version__}\n")
-    columns = ["program", "base MiB", "peak MiB", "ms / step", *list(WAYS)[1:], "calls through Python / step, ample"]
+    columns = ["program", "base MiB", "peak MiB", "ms / step", *list(WAYS)[1:], "calls through Python / step, 70%"]
     print(heading(columns))
     return max([row(name, options) for name in names])
 
@@ -275,7 +275,7 @@ def row(name: str, options: argparse.Namespace) -> int:
                 refused[way] = seen.refusal
             else:
                 times[way].append(sum(seen.seconds[half:]) / times["plain"][-1])
-            if way == "ample":
+            if way == "70%":
                 through_python = seen.through_python / options.steps
     milliseconds = 1e3 * median(times["plain"]) / (options.steps - half)
     cells = ["refused" if way in refused else f"{median(times[way]):.2f}" for way in list(WAYS)[1:]]

@@ -120,6 +120,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<tracking::weak_deaths::Deaths>()?;
     m.add_class::<timeline::Recording>()?;
     m.add_class::<call::rules::Rule>()?;
+    m.add_function(wrap_pyfunction!(call::view::is_read_by_blas, m)?)?;
     m.add_function(wrap_pyfunction!(timeline_page, m)?)?;
     m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
     m.add_function(wrap_pyfunction!(format_bytes, m)?)?;

@@ -1,7 +1,7 @@
 """The Rust part: engine, dispatch mode, command line."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypedDict, TypeVar
 
 import torch
@@ -78,6 +78,8 @@ class Session:
     def write_measured(self, path: str) -> tuple[int, int, bool] | None: ...
     def trace_floor(self, rooms: Literal["taken", "announced"]) -> None: ...
     def mark(self, name: str) -> None: ...
+
+def is_read_by_blas(sizes: Sequence[int], strides: Sequence[int]) -> bool: ...
 
 class SizeRule:
     @staticmethod

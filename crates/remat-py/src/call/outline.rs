@@ -153,27 +153,6 @@ impl Geometry {
             Lies::Otherwise
         }
     }
-
-    fn is_contiguous(&self) -> bool {
-        let mut expected = 1u64;
-        let dims = self.sizes.iter().zip(&self.strides).rev();
-        dims.filter(|&(&size, _)| size != 1)
-            .all(|(&size, &stride)| {
-                let fits = u64::try_from(stride) == Ok(expected);
-                expected = expected.saturating_mul(size);
-                fits
-            })
-    }
-
-    /// As `is_read_by_blas` of torch internals says.
-    fn is_read_by_blas(&self) -> bool {
-        let ([.., rows, columns], [.., row, column]) = (&*self.sizes, &*self.strides) else {
-            return false;
-        };
-        let beyond =
-            |stride: &i64, size: &u64| i64::try_from(*size).is_ok_and(|n| *stride >= n.max(1));
-        (*column == 1 && beyond(row, columns)) || (*row == 1 && beyond(column, rows))
-    }
 }
 
 #[cfg(test)]

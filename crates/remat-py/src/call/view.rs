@@ -25,6 +25,39 @@ impl Geometry {
     pub fn numel(&self) -> Option<u64> {
         rules::product(&self.sizes)
     }
+
+    /// Whether the numbers lie one after the other, in the order of their dimensions.
+    pub fn is_contiguous(&self) -> bool {
+        let mut expected = 1u64;
+        let dims = self.sizes.iter().zip(&self.strides).rev();
+        let mut dims = dims.filter(|&(&size, _)| size != 1);
+        self.sizes.contains(&0)
+            || dims.all(|(&size, &stride)| {
+                let fits = u64::try_from(stride) == Ok(expected);
+                expected = expected.saturating_mul(size);
+                fits
+            })
+    }
+
+    /// Whether rows or columns of a matrix, or of each in a batch, lie one after the other.
+    pub fn is_read_by_blas(&self) -> bool {
+        let ([.., rows, columns], [.., row, column]) = (&*self.sizes, &*self.strides) else {
+            return self.is_contiguous();
+        };
+        let beyond =
+            |stride: &i64, size: &u64| i64::try_from(*size).is_ok_and(|n| *stride >= n.max(1));
+        (*column == 1 && beyond(row, columns)) || (*row == 1 && beyond(column, rows))
+    }
+}
+
+/// [`Geometry::is_read_by_blas`] of sizes and strides.
+#[pyfunction]
+pub fn is_read_by_blas(sizes: Vec<u64>, strides: Vec<i64>) -> bool {
+    let geometry = Geometry {
+        sizes: sizes.into(),
+        strides: strides.into(),
+    };
+    geometry.is_read_by_blas()
 }
 
 /// A view of one of the op's input storages.

@@ -13,7 +13,7 @@ use remat_core::{Bytes, Output};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::forms::{Known, LIMIT, UNMEASURED};
+use super::forms::{Known, LIMIT};
 use crate::call::form::Form;
 use crate::call::global_state::StateNumber;
 use crate::call::outline::Outline;
@@ -143,7 +143,7 @@ fn made_instead(like: &Known, made: &Made) -> (SmallVec<[Output; 1]>, Signature)
     let signature = Signature {
         outputs: predicted,
         calls: 0,
-        cost: UNMEASURED,
+        cost: 0,
         ..like.signature
     };
     (outputs, signature)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use remat_core::Output;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::call::arguments::Walk;
@@ -11,11 +12,21 @@ use crate::call::form::Form;
 use crate::call::func::Func;
 use crate::call::record::GradMode;
 use crate::call::signature::{Signature, is_due};
-use crate::call::stacked::{Arity, Place};
+use crate::call::stacked::{Arity, Place, Stacked};
 use crate::call::view::{Arg, BLANK, Number};
 
 /// Forms that are known at once, and families; a program whose shapes never repeat must not grow for ever.
 pub(super) const LIMIT: usize = 100_000;
+
+/// Known forms by the keys of their calls.
+pub(super) type Forms = FxHashMap<u64, Arc<Known>>;
+
+/// The form of a call.
+#[inline]
+pub(super) fn find<'a>(forms: &'a Forms, stacked: &Stacked) -> Option<&'a Arc<Known>> {
+    let known = forms.get(&stacked.key)?;
+    (known.words == stacked.words).then_some(known)
+}
 
 /// The call that is on its way through Python, and may make its form known.
 pub(super) struct Candidate {
@@ -48,7 +59,7 @@ pub(super) struct Known {
 }
 
 /// The cost before the first measurement, of which each gives less.
-pub(super) const UNMEASURED: u64 = u64::MAX;
+const UNMEASURED: u64 = u64::MAX;
 
 /// The cost of a form's calls: the least time measured.
 #[derive(Debug)]
@@ -67,11 +78,15 @@ impl FormCost {
         }
     }
 
-    /// The cost by the measurements of a signature, and by those of later calls.
+    /// The cost by the measurements of a signature, if there are any, and by those of later calls.
     pub(super) fn measured(signature: &Signature) -> FormCost {
+        let known = match signature.cost {
+            0 => UNMEASURED,
+            measured => measured,
+        };
         FormCost {
+            nanoseconds: AtomicU64::new(known),
             calls: Some(AtomicU32::new(signature.calls)),
-            ..FormCost::settled(signature)
         }
     }
 
@@ -195,7 +210,7 @@ mod tests {
             measured: true,
             spans: false,
             calls: 0,
-            cost: UNMEASURED,
+            cost: 0,
         };
         let cost = FormCost::measured(&signature);
         assert_eq!(cost.nanoseconds(), 0);

@@ -3,16 +3,13 @@
 //! What differs from the form after all (a result of another size, a storage of a view's own) is taken in as on the way
 //! through Python.
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
 use pyo3::types::PyList;
 use remat_core::{Bytes, DeviceId, OpId, OpSpec, Output, Replay, TensorId};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::buffers::{Fresh, FreshStorage};
-use super::forms::Known;
+use super::forms::{Known, find};
 use super::op::{Announced, Prepared, Ran, sizes_of};
 use super::running::{Begun, Inputs, Running, form_number};
 use super::state::State;
@@ -48,11 +45,7 @@ impl State {
         if self.executor.arena.is_some() {
             return Ok(None);
         }
-        let form = |table: &FxHashMap<u64, Arc<Known>>| -> Option<Arc<Known>> {
-            let known = table.get(&stacked.key)?;
-            (known.words == stacked.words).then(|| known.clone())
-        };
-        let known = form(&self.known);
+        let known = find(&self.known, stacked).cloned();
         if let Some(known) = known.as_ref().filter(|known| self.needs_no_record(known)) {
             // SAFETY: as the caller promises.
             let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known)? };
@@ -69,7 +62,7 @@ impl State {
             }
         }
         self.executor.tell_untold();
-        if let Some(known) = form(&self.filling) {
+        if let Some(known) = find(&self.filling, stacked).cloned() {
             // SAFETY: as the caller promises.
             let running = unsafe { self.begin_filling(gil, torch, call, stacked, known)? };
             if running.is_some() {

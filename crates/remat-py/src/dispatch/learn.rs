@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, Output};
-use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::costs::Costs;
 use super::families::{Alike, form_of};
-use super::forms::{Candidate, FormCost, Known, LIMIT, Roles, is_zero};
+use super::forms::{Candidate, FormCost, Known, LIMIT, Roles, find, is_zero};
 use super::op::{Announced, Prepared};
 use super::state::State;
 use crate::call::arguments::Walk;
@@ -111,15 +110,11 @@ impl State {
         arity: &Arity,
         stacked: &Stacked,
     ) -> PyResult<bool> {
-        let (key, words) = (stacked.key, &stacked.words);
-        let told = |table: &FxHashMap<u64, Arc<Known>>| {
-            table.get(&key).is_some_and(|known| known.words == *words)
-        };
-        let known = told(&self.known) || told(&self.filling);
-        if known || arity.rule.is_none() || self.executor.arena.is_some() {
+        let known = find(&self.known, stacked).or_else(|| find(&self.filling, stacked));
+        if known.is_some() || arity.rule.is_none() || self.executor.arena.is_some() {
             return Ok(false);
         }
-        let Some(outline) = Outline::of(words, arity) else {
+        let Some(outline) = Outline::of(&stacked.words, arity) else {
             return Ok(false);
         };
         let state = self.executor.global_state.current(gil)?;
@@ -139,7 +134,7 @@ impl State {
             return Ok(false);
         };
         let known = Known {
-            words: words.clone(),
+            words: stacked.words.clone(),
             func: like.func.clone(),
             form: Arc::new(form),
             outputs,
@@ -149,7 +144,7 @@ impl State {
             roles: like.roles.clone(),
             zeros: like.zeros.clone(),
         };
-        self.know(key, Arc::new(known));
+        self.know(stacked.key, Arc::new(known));
         Ok(true)
     }
 

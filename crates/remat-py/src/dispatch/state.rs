@@ -9,12 +9,11 @@ use pyo3::exceptions::PyRuntimeWarning;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use remat_core::{Bytes, Counters};
-use rustc_hash::FxHashMap;
 
 use super::buffers::Buffers;
 use super::costs::Costs;
 use super::families::Families;
-use super::forms::{Candidate, Known};
+use super::forms::{Candidate, Forms};
 use super::lent::Lent;
 use super::steady::Steady;
 use super::thrashing::Thrashing;
@@ -38,9 +37,9 @@ pub(super) struct State {
     /// This state, while it is lent to whoever makes room for the op that runs.
     pub(super) lent: Arc<Lent<State>>,
     /// Forms of calls that need no Python, by key.
-    pub(super) known: FxHashMap<u64, Arc<Known>>,
+    pub(super) known: Forms,
     /// The same of calls that give blank memory its first value.
-    pub(super) filling: FxHashMap<u64, Arc<Known>>,
+    pub(super) filling: Forms,
     /// The families of known forms.
     pub(super) families: Families,
     /// So many of the run's first ops are recorded, however [little](Self::needs_no_record) it needs.
@@ -96,8 +95,8 @@ impl State {
             tiny,
             writing: Arc::new(Mutex::new(Vec::new())),
             lent: Arc::new(Lent::none()),
-            known: FxHashMap::default(),
-            filling: FxHashMap::default(),
+            known: Forms::default(),
+            filling: Forms::default(),
             families: Families::default(),
             always_recorded: u64::MAX,
             buffers: Buffers::default(),

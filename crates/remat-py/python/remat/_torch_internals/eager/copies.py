@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ... import _native
 from .indexing import FEW, index_workspace
 from .precision import products_are_exact
 
@@ -207,7 +208,4 @@ def _block_of_attention(queries: int, keys: int, width: int) -> int:
 
 def is_read_by_blas(t: torch.Tensor) -> bool:
     """Whether rows or columns of a matrix, or of each in a batch, lie one after the other."""
-    if t.dim() < 2:
-        return t.is_contiguous()
-    (rows, columns), (row, column) = t.shape[-2:], t.stride()[-2:]
-    return (column == 1 and row >= max(1, columns)) or (row == 1 and column >= max(1, rows))
+    return _native.is_read_by_blas(t.shape, t.stride())
