@@ -1,6 +1,6 @@
 """Time that a budget adds to training steps of small models, with ops natively and through Python.
 
-    python benchmarks/dispatch.py [--models perceptron,bert] [--budgets ample,70,45] [--plan auto] [--json]
+    python benchmarks/dispatch.py [--models perceptron,bert] [--budgets ample,70,45] [--plan auto] [--pool arena]
 
 The way `passing` is the part of `native` that is torch's own: each op comes to the fallback, boxed, and passes it.
 Remat learns nothing of the op, so no budget holds; it shows what watching would take if Remat's part took no time.
@@ -10,7 +10,8 @@ The way `recorded` is `native` with a record of every op (`REMAT_RECORD=always`)
 All ways run in one process and take turns, in an order that is reversed every round; times are processor time on one
 thread, medians of the rounds, and ratios are to plain eager. A budget of 70 is the bytes at rest and 70% of the span
 from there to the peak. With `--plan auto`, the default of users, steps are timed once a plan of them is followed and
-its trial is over. The exit code is 1 if a loss differs from plain eager's in one bit.
+its trial is over. With `--pool arena` the budgets are arenas, and all ways, plain eager too, have the arena's allocator
+preloaded. The exit code is 1 if a loss differs from plain eager's in one bit.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from dataclasses import asdict, dataclass
 import remat
 import torch
 from remat import _native
+from remat._online.choices import POOLS
 from small_models import MODELS
 from timing import cell, heading, keep_freed_blocks, line
 
@@ -39,6 +41,14 @@ WARMUP = 14
 PLANNED = 30
 #: Steps after which nobody waits for a plan any more.
 PATIENCE = 600
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What all budgets have in common."""
+
+    plan: str
+    pool: str
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Turn:
     losses: list[float]
 
 
-def turn(model: str, way: str, budget: int | None, steps: int, plan: str) -> Turn:
+def turn(model: str, way: str, budget: int | None, steps: int, choices: Choices) -> Turn:
     """Trains anew from the same seed."""
     torch.manual_seed(0)
     step = MODELS[model]()
@@ -64,9 +74,9 @@ def turn(model: str, way: str, budget: int | None, steps: int, plan: str) -> Tur
         return Turn(way, ms, 0.0, 0.0, 0, 0.0, losses + more)
     os.environ["REMAT_DISPATCH"] = "python" if way == "python" else "native"
     os.environ["REMAT_RECORD"] = "always" if way == "recorded" else "1024"
-    with remat.budget(1 << 30 if budget is None else budget, plan=plan) as run, passing(way):
+    with remat.budget(1 << 30 if budget is None else budget, **asdict(choices)) as run, passing(way):
         losses = [step() for _ in range(WARMUP)]
-        if plan == "auto" and budget is not None:
+        if choices.plan == "auto" and budget is not None:
             losses += planned(run, step)
         before = run.stats()
         ms, more = timed(step, steps)
@@ -129,7 +139,7 @@ class Row:
     refused: str | None
 
 
-def rows(model: str, budget: str, rounds: int, steps: int, ways: list[str], plan: str) -> Iterator[Row]:
+def rows(model: str, budget: str, rounds: int, steps: int, ways: list[str], choices: Choices) -> Iterator[Row]:
     """Both ways with one budget."""
     given = None
     if budget != "ample":
@@ -145,7 +155,7 @@ def rows(model: str, budget: str, rounds: int, steps: int, ways: list[str], plan
         for way in order:
             if way not in refused:
                 try:
-                    taken[way].append(turn(model, way, given, steps, plan))
+                    taken[way].append(turn(model, way, given, steps, choices))
                 except remat.BudgetError as error:
                     refused[way] = str(error)
     plain = taken["plain"]
@@ -201,6 +211,14 @@ def cells(row: Row) -> list[str]:
     ]
 
 
+def preload() -> None:
+    """Starts the process again with the arena's allocator, unless it has that."""
+    library, loaded = remat.arena_library(), os.environ.get("LD_PRELOAD", "")
+    if library not in loaded.split():
+        environment = {**os.environ, "LD_PRELOAD": f"{library} {loaded}".rstrip()}
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+
+
 def main() -> int:
     """Measures and prints line by line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -210,6 +228,7 @@ def main() -> int:
         "--ways", default="python,native", help="of python,native,recorded,passing (default the first two)"
     )
     parser.add_argument("--plan", default="off", choices=("off", "auto"), help="follow plans of steps (default off)")
+    parser.add_argument("--pool", default="fungible", choices=POOLS, help="the way to bound memory (default fungible)")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each way (default 3)")
     parser.add_argument("--steps", type=int, default=20, help="timed steps of a turn (default 20)")
     parser.add_argument("--quick", action="store_true", help="one round of two steps")
@@ -219,6 +238,9 @@ def main() -> int:
     unknown = [model for model in models if model not in MODELS]
     if unknown:
         parser.error(f"--models {unknown[0]}: expected {', '.join(MODELS)} or all")
+    if asked.pool == "arena":
+        preload()
+    choices = Choices(asked.plan, asked.pool)
     keep_freed_blocks()
     torch.set_num_threads(1)
     rounds, steps = (1, 2) if asked.quick else (asked.rounds, asked.steps)
@@ -227,7 +249,7 @@ def main() -> int:
     same = True
     for model in models:
         for budget in asked.budgets.split(","):
-            for row in rows(model, budget, rounds, steps, asked.ways.split(","), asked.plan):
+            for row in rows(model, budget, rounds, steps, asked.ways.split(","), choices):
                 same &= row.same_losses
                 print(json.dumps(asdict(row)) if asked.json else line(cells(row)), flush=True)
     return 0 if same else 1

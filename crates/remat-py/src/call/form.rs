@@ -1,5 +1,6 @@
 //! A call without its storages and without the numbers that differ from call to call.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, OnceLock};
 
 use pyo3::prelude::*;
@@ -32,6 +33,8 @@ pub struct Form {
     pub inputs: Vec<u32>,
     /// The arguments as the dispatcher takes them, once a call came to it; `None` in it if they are unusual.
     pub template: OnceLock<Option<Mutex<Template>>>,
+    /// See [`kind`](Self::kind).
+    pub kind: OnceLock<u64>,
 }
 
 impl Form {
@@ -40,6 +43,7 @@ impl Form {
         Form {
             inputs: walked.views.iter().map(|view| view.input).collect(),
             template: OnceLock::new(),
+            kind: OnceLock::new(),
             func: func.overload.as_ptr() as usize,
             args: std::mem::take(&mut walked.args),
             kwargs: std::mem::take(&mut walked.kwargs),
@@ -47,6 +51,11 @@ impl Form {
             written: SmallVec::from_slice(&walked.written),
             results: SmallVec::from_slice(&results),
         }
+    }
+
+    /// A hash of the function and the layouts of what its calls read; see [`kind_of`].
+    pub fn kind(&self) -> u64 {
+        *self.kind.get_or_init(|| kind_of(self.func, &self.views))
     }
 
     /// Makes the template of the form, so that replays need no Python, if the arguments are of usual kinds.
@@ -93,4 +102,15 @@ impl Form {
         }
         Ok(kwargs)
     }
+}
+
+/// A hash of a function and the layouts of what a call of it reads: a layer norm of a transposed tensor copies it first,
+/// into as many bytes as its result takes.
+pub fn kind_of(func: usize, views: &[View]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    func.hash(&mut hasher);
+    for view in views {
+        view.geometry.hash(&mut hasher);
+    }
+    hasher.finish()
 }

@@ -207,6 +207,7 @@ pub(super) fn form_of(
         results: form.results.clone(),
         inputs: form.inputs.clone(),
         template: OnceLock::new(),
+        kind: OnceLock::new(),
     }))
 }
 

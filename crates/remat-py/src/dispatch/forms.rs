@@ -42,6 +42,21 @@ pub(super) struct Candidate {
     pub(super) is_like_others: bool,
 }
 
+impl Candidate {
+    /// A call whose arguments were passed over.
+    pub(super) fn of(stacked: &Stacked, arity: &'static Arity) -> Candidate {
+        Candidate {
+            key: stacked.key,
+            words: stacked.words.clone(),
+            numbers: stacked.numbers.clone(),
+            positions: stacked.positions.clone(),
+            tensors: stacked.places.clone(),
+            arity,
+            is_like_others: false,
+        }
+    }
+}
+
 /// A form whose calls need no Python.
 pub(super) struct Known {
     /// The words of its calls: other forms may have the same key.

@@ -16,7 +16,7 @@ use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::global_state::StateNumber;
 use crate::call::record::{Context, GradMode, Record};
-use crate::call::stacked::Stacked;
+use crate::call::stacked::{Stacked, keeps_tensors};
 use crate::call::template::Dispatched;
 use crate::ffi::boxed::{Item, Value, storage_bytes};
 use crate::ffi::dispatcher::Torch;
@@ -42,7 +42,8 @@ impl State {
     ) -> PyResult<Option<Begun>> {
         self.watch_for_thrashing(gil)?;
         self.executor.drain_deaths(gil)?;
-        if self.executor.arena.is_some() {
+        let in_arena = self.executor.arena.is_some();
+        if in_arena && !keeps_tensors() {
             return Ok(None);
         }
         let known = find(&self.known, stacked).cloned();
@@ -62,7 +63,7 @@ impl State {
             }
         }
         self.executor.tell_untold();
-        if let Some(known) = find(&self.filling, stacked).cloned() {
+        if let Some(known) = find(&self.filling, stacked).filter(|_| !in_arena).cloned() {
             // SAFETY: as the caller promises.
             let running = unsafe { self.begin_filling(gil, torch, call, stacked, known)? };
             if running.is_some() {
@@ -92,7 +93,8 @@ impl State {
             self.executor.storages.note_forward();
         }
         self.executor.engine.note_form(form_number(stacked));
-        let op = self.begin_counted(gil, &spec_of(&known, &inputs.tensors, replay))?;
+        self.executor.note_called(|| known.form.kind());
+        let op = self.begin(gil, &spec_of(&known, &inputs.tensors, replay))?;
         if replay == Replay::Allowed {
             // SAFETY: as the caller promises.
             unsafe { self.make_template(gil, torch, call, stacked, &known) };
@@ -234,6 +236,14 @@ impl State {
         self.executor.perform(gil)?;
         // SAFETY: as the caller promises.
         unsafe { self.take_in_fresh_known(gil, torch, &running.known, &fresh, results, &made)? };
+        if self.executor.arena.is_some() {
+            let storages = &fresh.storages;
+            self.executor.check_outputs_at(running.op, |output| {
+                let storage = storages.iter().find(|storage| storage.output == output)?;
+                // SAFETY: as the caller promises: the result, on the stack, owns the storage.
+                Some(unsafe { torch.boxed.data(storage.address) })
+            });
+        }
         self.buffers.fresh = fresh;
         let signature = &running.known.signature;
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);

@@ -68,8 +68,8 @@ impl State {
             data_dependent,
             ..
         } = prepared;
-        let usual = is_settled(signature) && is_simple(func, walked) && !*data_dependent;
-        if self.executor.arena.is_some() || !usual {
+        let settled = is_settled(signature) && (signature.spans || self.executor.arena.is_none());
+        if !settled || !is_simple(func, walked) || *data_dependent {
             return None;
         }
         if !rng.is_none_or(is_default) {
@@ -111,7 +111,7 @@ impl State {
         stacked: &Stacked,
     ) -> PyResult<bool> {
         let known = find(&self.known, stacked).or_else(|| find(&self.filling, stacked));
-        if known.is_some() || arity.rule.is_none() || self.executor.arena.is_some() {
+        if known.is_some() || arity.rule.is_none() {
             return Ok(false);
         }
         let Some(outline) = Outline::of(&stacked.words, arity) else {

@@ -4,11 +4,13 @@ use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use pyo3::prelude::*;
 
+use crate::ffi::gil::Attach;
+
 /// The address of a state while its owner lends it; null otherwise.
 pub(super) struct Lent<T>(Mutex<*mut T>);
 
-// SAFETY: the pointer is followed only with both this lock and the GIL held (see `with`), so by one thread at a time;
-// `T: Send` says that any thread may use the state.
+// SAFETY: the pointer is followed only with this lock held (see `with`), so by one thread at a time; `T: Send` says that
+// any thread may use the state.
 unsafe impl<T: Send> Send for Lent<T> {}
 // SAFETY: as for `Send`; a shared reference gives access to the pointer through the lock alone.
 unsafe impl<T: Send> Sync for Lent<T> {}
@@ -19,21 +21,34 @@ impl<T> Lent<T> {
     }
 
     /// Takes the lock. Its holder may need the GIL to go on, so it is released while this thread waits.
-    fn hold(&self, py: Python<'_>) -> MutexGuard<'_, *mut T> {
+    fn hold(&self, gil: impl Attach) -> MutexGuard<'_, *mut T> {
         loop {
             match self.0.try_lock() {
                 Ok(lent) => return lent,
                 Err(TryLockError::Poisoned(poisoned)) => return poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => py.detach(std::thread::yield_now),
+                Err(TryLockError::WouldBlock) => {
+                    let waited = gil.attach(|py| {
+                        py.detach(std::thread::yield_now);
+                        Ok(())
+                    });
+                    if waited.is_err() {
+                        std::thread::yield_now(); // the interpreter has ended
+                    }
+                }
             }
         }
     }
 
     /// Runs `op` while the state is lent. The state is taken back even if `op` unwinds.
-    pub(super) fn lending<R>(&self, py: Python<'_>, state: &mut T, op: impl FnOnce() -> R) -> R {
+    pub(super) fn lending<R>(
+        &self,
+        gil: impl Attach,
+        state: &mut T,
+        op: impl FnOnce() -> R,
+    ) -> R {
         // The pointer comes from this exclusive borrow, which is not used until the pointer is gone again.
-        *self.hold(py) = &raw mut *state;
-        let lending = Lending { lent: self, py };
+        *self.hold(gil) = &raw mut *state;
+        let lending = Lending { lent: self, gil };
         let result = op();
         drop(lending);
         result
@@ -51,13 +66,13 @@ impl<T> Lent<T> {
 }
 
 /// Takes the state back when dropped.
-struct Lending<'a, 'py, T> {
+struct Lending<'a, T, G: Attach> {
     lent: &'a Lent<T>,
-    py: Python<'py>,
+    gil: G,
 }
 
-impl<T> Drop for Lending<'_, '_, T> {
+impl<T, G: Attach> Drop for Lending<'_, T, G> {
     fn drop(&mut self) {
-        *self.lent.hold(self.py) = std::ptr::null_mut();
+        *self.lent.hold(self.gil) = std::ptr::null_mut();
     }
 }

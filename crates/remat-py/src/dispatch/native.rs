@@ -15,6 +15,7 @@ use super::fallback_route::Route;
 use super::forms::Candidate;
 use super::lock::{Held, SessionLock};
 use super::modes::Modes;
+use super::placed::known_is_repeatable;
 use super::raising::raise;
 use super::running::Begun;
 use super::thread::{THREAD, Thread};
@@ -27,6 +28,7 @@ use crate::ffi::boxed::{Boxed, Stack, Value};
 use crate::ffi::counted;
 use crate::ffi::dispatcher::{self, Dispatcher, Keys, Libraries, Op, Torch};
 use crate::ffi::gil::{Attach, Gil, OnDemand};
+use crate::ffi::owned::Arguments;
 use crate::ffi::thread::CallClock;
 
 /// The session in force, as the fallback sees it.
@@ -192,6 +194,56 @@ impl Underway<'_> {
         if let Some(begun) = &self.begun {
             arity.seen.note_taken(begun.known().taken());
         }
+    }
+
+    /// The arguments of a call in an arena, which is made again through Python if it finds no room.
+    ///
+    /// # Safety
+    /// As for [`Arguments::of`].
+    #[inline]
+    unsafe fn arguments(&self, torch: &Torch, stack: &Stack, arity: &Arity) -> Option<Arguments> {
+        let (held, begun) = (self.held.as_ref()?, self.begun.as_ref()?);
+        if held.state.executor.arena.is_none() || !known_is_repeatable(begun.known()) {
+            return None;
+        }
+        // SAFETY: as the caller promises.
+        unsafe { Arguments::of(torch.boxed, stack, arity.arguments) }
+    }
+
+    /// Runs the call.
+    ///
+    /// # Errors
+    /// That it found no room in the arena. Other errors unwind.
+    ///
+    /// # Safety
+    /// As for [`Dispatcher::next`].
+    #[inline]
+    unsafe fn run(
+        &mut self,
+        torch: &Torch,
+        op: *const Op,
+        keys: u64,
+        stack: *mut Stack,
+    ) -> PyResult<()> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match &mut self.held {
+                Some(held) if held.state.executor.arena.is_some() => {
+                    held.state.run_placed(torch, op, keys, stack)
+                }
+                _ => {
+                    torch.dispatcher.next(op, keys, stack);
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    /// The call found no room: its form is to be learned anew, with more of it. The error that tells so.
+    fn give_up(&mut self, key: u64) -> Option<PyErr> {
+        let held = self.held.as_mut()?;
+        held.state.known.remove(&key);
+        Gil::with(|py| held.state.executor.no_block(py))
     }
 
     /// The call has run.
@@ -413,9 +465,31 @@ unsafe fn session(
             }
             underway.note_taken(arity);
             watch.pause();
+            // SAFETY: the arguments are the last values on the stack.
+            let arguments = unsafe { underway.arguments(torch, &*stack, arity) };
             let clock = underway.start_measuring();
             // SAFETY: as the caller promises. An error unwinds: `underway` takes the op back.
-            unsafe { torch.dispatcher.next(op, keys, stack) };
+            let ran = unsafe { underway.run(torch, op, keys, stack) };
+            if let Err(error) = ran {
+                let next = arguments.is_some().then(|| Candidate::of(&stacked, arity));
+                CANDIDATE.with_borrow_mut(|candidate| *candidate = next);
+                let error = underway.give_up(stacked.key).unwrap_or(error);
+                drop(underway);
+                stacked.let_go();
+                STACKED.set(Some(stacked));
+                drop(watch);
+                // SAFETY: the call failed, and nothing is in use.
+                return unsafe {
+                    match arguments {
+                        Some(arguments) => {
+                            arguments.put_back(torch.boxed, &mut *stack);
+                            native.through_python(torch, op, keys, stack)
+                        }
+                        None => raise(torch, error),
+                    }
+                };
+            }
+            drop(arguments);
             if let Some(clock) = clock {
                 underway.measure(&clock);
             }
@@ -440,15 +514,7 @@ unsafe fn session(
             }
         }
         Ok(Way::Python) => {
-            let next = known.then(|| Candidate {
-                key: stacked.key,
-                words: stacked.words.clone(),
-                numbers: stacked.numbers.clone(),
-                positions: stacked.positions.clone(),
-                tensors: stacked.places.clone(),
-                arity,
-                is_like_others: false,
-            });
+            let next = known.then(|| Candidate::of(&stacked, arity));
             CANDIDATE.with_borrow_mut(|candidate| *candidate = next);
             STACKED.set(Some(stacked));
             drop(watch);

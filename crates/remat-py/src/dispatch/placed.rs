@@ -4,13 +4,18 @@ use pyo3::prelude::*;
 use remat_core::{Bytes, OpId, OpSpec};
 
 use super::evictor;
+use super::forms::Known;
+use super::raising::raise;
 use super::state::State;
 use crate::call::arguments::Walk;
 use crate::call::func::Func;
 use crate::call::signature::Signature;
 use crate::executor::{is_exhausted, replaying};
 use crate::ffi::arena::Arena;
+use crate::ffi::boxed::Stack;
+use crate::ffi::dispatcher::{Op, Torch};
 use crate::ffi::errors::remat_error;
+use crate::ffi::gil::{Attach, OnDemand};
 use crate::tracking::devices::PLACED;
 
 /// Blocks below this part of the arena are left to the system where the engine did not place them, but none above
@@ -47,9 +52,13 @@ impl State {
     }
 
     /// Announces an op, performs the engine's steps and keeps blocks for the op's outputs.
-    pub(super) fn begin_placed(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
+    pub(super) fn begin_placed(
+        &mut self,
+        gil: impl Attach,
+        spec: &OpSpec<'_>,
+    ) -> PyResult<OpId> {
         self.executor.expect_no_more();
-        let op = replaying(py, self, |state| state.begin_counted(py, spec))?;
+        let op = replaying(gil, self, |state| state.begin_counted(gil, spec))?;
         self.executor
             .expect_outputs(op, self.executor.engine.steps().len());
         Ok(op)
@@ -64,6 +73,46 @@ impl State {
                 replaying(py, self, |state| state.begin_counted(py, spec))
             }
             begun => begun,
+        }
+    }
+
+    /// Runs an op of a known form that was announced, natively. If the arena is exhausted meanwhile, the thread that
+    /// allocates may evict.
+    ///
+    /// # Errors
+    /// The error of an op that found no room. Any other unwinds.
+    ///
+    /// # Safety
+    /// As for [`Dispatcher::next_caught`](crate::ffi::dispatcher::Dispatcher::next_caught).
+    pub(super) unsafe fn run_placed(
+        &mut self,
+        torch: &Torch,
+        op: *const Op,
+        keys: u64,
+        stack: *mut Stack,
+    ) -> PyResult<()> {
+        // SAFETY: as the caller promises.
+        let ran = self.lending(OnDemand, || unsafe {
+            torch.dispatcher.next_caught(op, keys, stack)
+        });
+        self.executor.expect_no_more();
+        let Err(exception) = ran else { return Ok(()) };
+        let refused = self.executor.arena.as_ref().is_some_and(Arena::has_refused);
+        if !refused {
+            exception.resume()
+        }
+        let error = OnDemand.attach(|py| {
+            let error = exception.into_error(py);
+            let exhausted = is_exhausted(py, &error);
+            if exhausted {
+                self.executor.note_exhausted(py, &error);
+            }
+            Ok((error, exhausted))
+        });
+        match error {
+            Ok((error, true)) | Err(error) => Err(error),
+            // SAFETY: the caller's own arguments are all that is in use.
+            Ok((error, false)) => unsafe { raise(torch, error) },
         }
     }
 
@@ -124,4 +173,9 @@ impl State {
 /// Whether an op can be run once more after it failed.
 pub(super) fn repeatable(func: &Func, walked: &Walk) -> bool {
     !func.random && walked.written.is_empty()
+}
+
+/// The same for a call of a known form.
+pub(super) fn known_is_repeatable(known: &Known) -> bool {
+    !known.func.random && known.form.written.is_empty() && known.roles.filled.is_none()
 }

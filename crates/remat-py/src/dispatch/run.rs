@@ -10,7 +10,7 @@ use super::placed::repeatable;
 use super::state::{Outcome, State};
 use super::stats::Unseen;
 use crate::call::arguments::{Walk, walk};
-use crate::call::form::Form;
+use crate::call::form::{Form, kind_of};
 use crate::call::func::Kind;
 use crate::call::invocation::Invocation;
 use crate::call::random::RandomState;
@@ -316,8 +316,9 @@ impl State {
             walked, signature, ..
         } = prepared;
         let mut attempts = 0;
+        let func = call.func.overload.as_ptr() as usize;
         self.executor
-            .note_called(call.func.overload.as_ptr() as usize, &walked.views);
+            .note_called(|| kind_of(func, &walked.views));
         loop {
             let op = self.begin(
                 py,
@@ -381,10 +382,10 @@ impl State {
     }
 
     /// Announces an op and performs the engine's steps.
-    pub(super) fn begin(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
+    pub(super) fn begin(&mut self, gil: impl Attach, spec: &OpSpec<'_>) -> PyResult<OpId> {
         match self.executor.arena {
-            Some(_) => self.begin_placed(py, spec),
-            None => self.begin_counted(py, spec),
+            Some(_) => self.begin_placed(gil, spec),
+            None => self.begin_counted(gil, spec),
         }
     }
 

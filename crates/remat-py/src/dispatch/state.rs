@@ -116,12 +116,12 @@ impl State {
     }
 
     /// Runs an op. If the arena is exhausted meanwhile, the thread that allocates may evict.
-    pub(super) fn lending<R>(&mut self, py: Python<'_>, op: impl FnOnce() -> R) -> R {
+    pub(super) fn lending<R>(&mut self, gil: impl Attach, op: impl FnOnce() -> R) -> R {
         if self.executor.arena.is_none() {
             return op();
         }
         let lent = self.lent.clone();
-        lent.lending(py, self, op)
+        lent.lending(gil, self, op)
     }
 
     /// Sets the name of the op that is being prepared, for errors.

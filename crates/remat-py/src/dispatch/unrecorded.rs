@@ -71,6 +71,7 @@ impl State {
         let executor = &self.executor;
         let device = executor.budget_device;
         let unseen = executor.trace.is_none() && executor.storages.timeline.is_none();
+        let unseen = unseen && executor.arena.is_none();
         let signature = &known.signature;
         let here = signature.workspace_device == device;
         if !unseen || !here || !self.is_main_memory(device, &known.outputs) {

@@ -41,9 +41,6 @@ impl Executor {
             Some(RandomState::Default(state)) => Some(state),
             Some(RandomState::Listed(_)) => return Ok(false),
         };
-        if self.arena.is_some() {
-            return Ok(false);
-        }
         // Another session of the process may be amid a replay of this form.
         let Ok(mut template) = template.try_lock() else {
             return Ok(false);

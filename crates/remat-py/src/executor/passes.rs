@@ -1,9 +1,7 @@
 //! Which of an op's allocations are its results. An op may take temporaries of the same size first, such as a
 //! convolution that reorders its input, and these must not get the places of results.
 
-use crate::call::view::View;
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// For each kind of op and output, the allocations of the output's size that come before it.
 #[derive(Default)]
@@ -41,17 +39,6 @@ impl Passes {
             (Err(_), _) => Passed::Unknown,
         };
     }
-}
-
-/// A call by its function and the layouts of what it reads: a layer norm of a transposed tensor copies it first, into
-/// as many bytes as its result takes.
-pub(super) fn call_of(func: usize, views: &[View]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    func.hash(&mut hasher);
-    for view in views {
-        view.geometry.hash(&mut hasher);
-    }
-    hasher.finish()
 }
 
 #[cfg(test)]

@@ -5,11 +5,10 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use remat_core::{Bytes, Observed, OpId, Placement, StorageId};
 
-use super::passes::call_of;
 use super::state::Executor;
-use crate::call::view::View;
 use crate::ffi::arena::{ALIGNMENT, Arena, Fallback};
 use crate::ffi::errors::{budget_error, raised};
+use crate::ffi::gil::Attach;
 use crate::ffi::layout::{Guard, Impl};
 use crate::tracking::buffers::Buffer;
 use crate::tracking::devices::PLACED;
@@ -36,21 +35,25 @@ fn asked_for(py: Python<'_>, error: &PyErr) -> u64 {
 /// Runs an action that may replay, and runs it again when a replay finds no block: by then its workspace is known
 /// better.
 pub fn replaying<S: AsMut<Executor>, T>(
-    py: Python<'_>,
+    gil: impl Attach,
     state: &mut S,
     mut action: impl FnMut(&mut S) -> PyResult<T>,
 ) -> PyResult<T> {
     const ATTEMPTS: u32 = 16;
     for _ in 0..ATTEMPTS {
-        state.as_mut().sync(py)?;
+        state.as_mut().sync(gil)?;
         match action(state) {
-            Err(e) if state.as_mut().arena.is_some() && is_exhausted(py, &e) => {
-                state.as_mut().note_exhausted(py, &e)
-            }
+            Err(e) if state.as_mut().arena.is_some() => gil.attach(|py| {
+                if !is_exhausted(py, &e) {
+                    return Err(e);
+                }
+                state.as_mut().note_exhausted(py, &e);
+                Ok(())
+            })?,
             done => return done,
-        };
+        }
     }
-    Err(state.as_mut().no_block(py))
+    gil.attach(|py| Err(state.as_mut().no_block(py)))
 }
 
 impl AsMut<Executor> for Executor {
@@ -61,13 +64,14 @@ impl AsMut<Executor> for Executor {
 
 impl Executor {
     /// Tells the engine the places of all blocks, if its own list may differ.
-    pub fn sync(&mut self, py: Python<'_>) -> PyResult<()> {
-        let (Some(arena), Some(known)) = (&self.arena, self.engine.arena(PLACED)) else {
+    #[inline]
+    pub fn sync(&mut self, gil: impl Attach) -> PyResult<()> {
+        let (Some(arena), Some(known)) = (&mut self.arena, self.engine.arena(PLACED)) else {
             return Ok(());
         };
         let known = known.capacity() - known.free_bytes();
-        if arena.stale || arena.statistics().in_use != known {
-            self.observe(py)?;
+        if arena.in_use() != known || arena.stale {
+            gil.attach(|py| self.observe(py))?;
         }
         Ok(())
     }
@@ -127,10 +131,10 @@ impl Executor {
         Some(self.storage_of(*tensor))
     }
 
-    /// The program is about to call a function on these tensors.
-    pub fn note_called(&mut self, func: usize, views: &[View]) {
+    /// The program is about to make a call of this [kind](crate::call::form::kind_of).
+    pub fn note_called(&mut self, kind: impl FnOnce() -> u64) {
         if self.arena.is_some() {
-            self.called = call_of(func, views);
+            self.called = kind();
         }
     }
 
@@ -310,13 +314,25 @@ impl Executor {
         }
     }
 
-    /// Notes whether outputs of an op that just ran lie elsewhere than was planned.
+    /// Notes whether outputs of an op that was just replayed lie elsewhere than was planned.
     pub(super) fn check_places(&mut self, py: Python<'_>, op: OpId, call: u64, step: usize) {
+        let place = |executor: &Executor, placement: &Placement| {
+            executor.output_place(py, op, placement)
+        };
+        self.compare_places(op, call, step, place);
+    }
+
+    /// Notes whether outputs of an op that just ran lie elsewhere than was planned. `place` tells the address of one.
+    fn compare_places(
+        &mut self,
+        op: OpId,
+        call: u64,
+        step: usize,
+        place: impl Fn(&Executor, &Placement) -> Option<usize>,
+    ) {
         let Some(arena) = &self.arena else { return };
         let elsewhere = |placement: &Placement| {
-            let place = self
-                .output_place(py, op, placement)
-                .filter(|_| placement.step == step);
+            let place = place(self, placement).filter(|_| placement.step == step);
             let offset = place.map(|data| arena.offset(data))?;
             let seen = || arena.passes(offset, placement.bytes.0);
             (offset != placement.address).then(|| (placement.output, seen()))
@@ -352,9 +368,25 @@ impl Executor {
 
     /// Compares the places of the outputs of the op begun last, once it ran, with the planned ones.
     pub fn check_outputs(&mut self, py: Python<'_>, op: OpId) {
+        let place = |executor: &Executor, placement: &Placement| {
+            executor.output_place(py, op, placement)
+        };
+        self.compare_outputs(op, place);
+    }
+
+    /// The same where `address` tells the places of outputs, by their indices.
+    pub fn check_outputs_at(&mut self, op: OpId, address: impl Fn(u32) -> Option<usize>) {
+        self.compare_outputs(op, |_, placement| address(placement.output));
+    }
+
+    fn compare_outputs(
+        &mut self,
+        op: OpId,
+        place: impl Fn(&Executor, &Placement) -> Option<usize>,
+    ) {
         self.expect_no_more();
         if let Some(step) = self.placements.first().map(|placement| placement.step) {
-            self.check_places(py, op, self.called, step);
+            self.compare_places(op, self.called, step, place);
         }
         self.placements.clear();
     }

@@ -8,7 +8,6 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use remat_core::{Bytes, DeviceId, Mutation, OpId, StorageId, TensorId};
 
-use super::passes::call_of;
 use super::state::Executor;
 use crate::call::record::{GradMode, Record};
 use crate::call::view::BLANK;
@@ -66,7 +65,7 @@ impl Executor {
     ) -> PyResult<()> {
         let record = self.records.get(op.index()).and_then(Option::as_ref);
         let placed = record.filter(|_| self.arena.is_some());
-        let call = placed.map_or(0, |record| call_of(record.form.func, &record.form.views));
+        let call = placed.map_or(0, |record| record.form.kind());
         self.expect(op, call, step);
         // A value that is written over and then given up halfway would be lost.
         if mutation == Mutation::Consume && self.writes(op) {

@@ -146,6 +146,8 @@ pub struct Arena {
     high_water: u64,
     /// Bytes evicted while the op that runs was allocating, to make room for it.
     pub evicted_inside: u64,
+    /// Allocations that had got no block when [`in_use`](Self::in_use) was last asked for.
+    refused: u64,
     /// Bytes of the last allocation for which nobody could make room; 0 until then.
     pub short_of: u64,
 }
@@ -163,6 +165,7 @@ impl Arena {
             stale: true,
             high_water: 0,
             evicted_inside: 0,
+            refused: 0,
             short_of: 0,
         })
     }
@@ -174,6 +177,18 @@ impl Arena {
         // arena the function leaves it as it is.
         unsafe { (self.functions.read)(&raw mut found) };
         found
+    }
+
+    /// Bytes of taken blocks.
+    pub fn in_use(&mut self) -> u64 {
+        let now = self.statistics();
+        self.refused = now.refusals;
+        now.in_use
+    }
+
+    /// Whether an allocation got no block since [`in_use`](Self::in_use) was last asked for.
+    pub fn has_refused(&self) -> bool {
+        self.statistics().refusals != self.refused
     }
 
     /// The taken blocks in address order: offset and bytes.

@@ -389,6 +389,15 @@ pub unsafe fn words(value: &Value) -> [u64; PROBED_WORDS] {
 }
 
 impl Boxed {
+    /// The address of a storage's bytes.
+    ///
+    /// # Safety
+    /// As for [`deleter`](Self::deleter).
+    pub unsafe fn data(&self, storage: usize) -> usize {
+        // SAFETY: the probe found the offset.
+        unsafe { ((storage + self.data) as *const usize).read() }
+    }
+
     /// The function that frees a storage's bytes, as a number.
     ///
     /// # Safety

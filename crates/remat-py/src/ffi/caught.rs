@@ -89,6 +89,21 @@ impl Exception {
     }
 }
 
+impl Exception {
+    /// Goes on unwinding, as if nobody had caught the exception.
+    pub fn resume(self) -> ! {
+        unsafe extern "C-unwind" {
+            fn _Unwind_Resume_or_Rethrow(exception: *mut c_void) -> i32;
+        }
+        let thrown = self.0;
+        std::mem::forget(self);
+        // SAFETY: the unwinder delivered the exception to a frame that caught it, nobody else has it, and no `catch` of
+        // C++ began: to the C++ runtime it is still on its way. The unwinder looks for a frame that catches it anew.
+        unsafe { _Unwind_Resume_or_Rethrow(thrown) };
+        std::process::abort() // nobody catches it
+    }
+}
+
 impl Drop for Exception {
     fn drop(&mut self) {
         if let Some(runtime) = RUNTIME.get() {

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
+use smallvec::SmallVec;
 
 use super::boxed::{Boxed, Item, Stack, Tensor, Value};
 use super::caught::{self, Exception};
@@ -162,6 +163,50 @@ impl Owned {
             counted.give();
         }
         self.value
+    }
+}
+
+/// The arguments of a call that is to be made again if it fails: its kernel may have taken some of them.
+pub struct Arguments {
+    values: SmallVec<[Owned; 6]>,
+    /// Values on the stack below them.
+    below: usize,
+}
+
+impl Arguments {
+    /// The arguments of a call; `None` where one cannot be kept.
+    ///
+    /// # Safety
+    /// The call is in progress, its arguments are the last so many values on the stack, and `boxed` describes this
+    /// build of torch.
+    pub unsafe fn of(boxed: &Boxed, stack: &Stack, count: usize) -> Option<Arguments> {
+        // SAFETY: as the caller promises.
+        let all = unsafe { stack.all() };
+        let below = all.len().checked_sub(count)?;
+        // SAFETY: as the caller promises.
+        let values = all[below..].iter().map(|value| unsafe { Owned::of(boxed, value) });
+        let values = values.collect::<Option<_>>()?;
+        Some(Arguments { values, below })
+    }
+
+    /// Puts the arguments back in the place of what the call left there.
+    ///
+    /// # Safety
+    /// The call failed, and its stack is the one that the arguments are of.
+    pub unsafe fn put_back(self, boxed: &Boxed, stack: &mut Stack) {
+        // SAFETY: as the caller promises. A vector keeps its room, and the values lay there before. What a kernel left
+        // of its arguments leaves the stack before they take its place.
+        unsafe {
+            while stack.all().len() > self.below {
+                stack.end = stack.end.sub(1);
+                drop(taken(boxed, stack.end.read()));
+            }
+            for value in self.values {
+                assert!(stack.end < stack.capacity);
+                stack.end.write(value.give());
+                stack.end = stack.end.add(1);
+            }
+        }
     }
 }
 

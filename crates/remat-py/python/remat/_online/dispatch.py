@@ -144,11 +144,11 @@ def always_recorded() -> int | None:
     return int(asked) if asked else FIRST_OPS
 
 
-def way_for(arena: bool) -> type[PythonDispatch] | type[NativeDispatch]:
+def way_for() -> type[PythonDispatch] | type[NativeDispatch]:
     """The way that the environment variable ``REMAT_DISPATCH`` asks for.
 
     Without it, that is ``native`` where this build of torch allows it and the tests ran with its release. Elsewhere a
-    warning says why it is not, once. In an arena ops go through Python.
+    warning says why it is not, once.
 
     Raises ``ValueError`` for a way that does not exist, and ``RematError`` for ``native`` where it is asked for and
     not possible.
@@ -156,7 +156,7 @@ def way_for(arena: bool) -> type[PythonDispatch] | type[NativeDispatch]:
     asked = os.environ.get("REMAT_DISPATCH", "")
     if asked not in ("", *WAYS):
         raise ValueError(f"REMAT_DISPATCH={asked!r}: expected {' or '.join(map(repr, WAYS))}")
-    if asked == "python" or arena:
+    if asked == "python":
         return PythonDispatch
     reason = (None if asked else eager.not_run_natively()) or eager.prepare_native()
     if reason is None:

@@ -240,7 +240,7 @@ class Run:
         self._budgets = budgets
         self._arena = arena
         with eager.as_usual():  # torch is probed
-            way = way_for(arena is not None)
+            way = way_for()
             self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena, way.name))
             self._dispatch: Dispatch = way(self._mode)
         self._escapes = Escapes(self._mode, self._in_thread, self._dispatch.name)
