@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, OpSpec, Output, Replay, TensorId};
+use remat_core::{Bytes, OpId, OpSpec, Output, Replay, TensorId};
 
 use super::costs::Completed;
 use super::op::{Prepared, Ran};
@@ -64,6 +64,12 @@ impl State {
     ) -> PyResult<Py<PyAny>> {
         let py = call.py();
         let id = take_out(&mut prepared.walked, filled);
+        let rng = if call.func.random {
+            Some(self.rng_state(call)?)
+        } else {
+            None
+        };
+        let chain = self.executor.chain(&prepared.walked.inputs);
         let Some(blank) = self.release_blank(py, id)? else {
             return Ok(call.call()?.unbind());
         };
@@ -71,14 +77,7 @@ impl State {
             bytes: Bytes(blank.bytes),
             device: blank.device,
         }];
-        let rng = if call.func.random {
-            Some(self.rng_state(call)?)
-        } else {
-            None
-        };
-        let chain = self.executor.chain(&prepared.walked.inputs);
-        let lifted = self.executor.lift_blank(py, id)?.then_some(id);
-        let ran = match self.run_filling(call, prepared, &outputs, rng, lifted) {
+        let ran = match self.run_filling(call, prepared, &outputs, rng, blank) {
             Ok(ran) => ran,
             Err(e) => {
                 self.readopt(py, id)?;
@@ -88,9 +87,6 @@ impl State {
         self.finish_filling(call, prepared, &outputs, &ran)?;
         prepared.signature.leave(0); // the bytes are those of the blank storage
         self.fill_buffer(blank, ran.made[0]);
-        if let (Some(arena), None) = (&mut self.executor.arena, lifted) {
-            arena.stale = true; // the bytes are at the blank storage's place, not at the one that the engine chose
-        }
         prepared.walked.written.clear();
         let rng = ran.rng.as_ref().map(|states| states.bind(py));
         let learned = self.learn_filling(call.func, prepared, rng, outputs[0]);
@@ -120,7 +116,8 @@ impl State {
         Ok(ran.result.unbind())
     }
 
-    /// Releases the constant that stands for a blank storage. It gives way to the op's output, byte for byte.
+    /// Releases the constant that stands for a blank storage. It gives way to the op's output, byte for byte. In an
+    /// arena its bytes are taken away, for the output has a place of its own there.
     pub(super) fn release_blank(
         &mut self,
         gil: impl Attach,
@@ -136,18 +133,48 @@ impl State {
         let sid = self.executor.storage_of(tensor);
         self.executor.storages.set_buffer(sid, Buffer::Empty);
         self.executor.release(gil, tensor)?;
-        Ok(Some(Blank { id, bytes, device }))
+        let lifted =
+            self.executor.arena.is_some() && gil.attach(|py| self.executor.lift_blank(py, id))?;
+        Ok(Some(Blank {
+            id,
+            bytes,
+            device,
+            lifted,
+        }))
     }
 
-    /// Announces and runs an op that fills a blank storage. One whose bytes were taken away gets them where the engine
-    /// has the op's output.
+    /// Announces an op that fills a blank storage. One whose bytes were taken away gets them where the engine has the
+    /// op's output.
+    pub(super) fn begin_filled(
+        &mut self,
+        gil: impl Attach,
+        spec: &OpSpec<'_>,
+        blank: Blank,
+    ) -> PyResult<OpId> {
+        let begun = self.begin_in_place(gil, spec);
+        if !blank.lifted {
+            return begun;
+        }
+        gil.attach(|py| {
+            let placed = begun.and_then(|op| match self.executor.place_blank(py, blank.id) {
+                Ok(()) => Ok(op),
+                Err(error) => self.executor.cancel(py, op).and(Err(error)),
+            });
+            if placed.is_err() {
+                self.executor.restore_blank(py, blank.id)?;
+            }
+            placed
+        })
+    }
+
+    /// Announces and runs an op that fills a blank storage.
     fn run_filling<'py>(
         &mut self,
         call: &Invocation<'_, 'py>,
         prepared: &mut Prepared,
         outputs: &[Output],
         rng: Option<Py<PyAny>>,
-        lifted: Option<LiveId>,
+        blank: Blank,
     ) -> PyResult<Ran<'py>> {
         let signature = &mut prepared.signature;
         let spec = OpSpec {
@@ -158,20 +185,7 @@ impl State {
             replay: Replay::Allowed,
         };
         let py = call.py();
-        let op = match self.begin_filled(py, &spec) {
-            Ok(op) => op,
-            Err(e) => {
-                lifted.map_or(Ok(()), |id| self.executor.restore_blank(py, id))?;
-                return Err(e);
-            }
-        };
-        if let Some(id) = lifted {
-            if let Err(e) = self.executor.place_blank(py, id) {
-                self.executor.cancel(py, op)?;
-                self.executor.restore_blank(py, id)?;
-                return Err(e);
-            }
-        }
+        let op = self.begin_filled(py, &spec, blank)?;
         match self.call(call, signature) {
             Ok((result, cost)) => Ok(Ran {
                 op,
@@ -216,6 +230,9 @@ impl State {
         }
         let buffer = Buffer::Live(blank.id);
         self.executor.storages.set_buffer(sid, buffer);
+        if let (Some(arena), false) = (&mut self.executor.arena, blank.lifted) {
+            arena.stale = true; // the bytes are at the blank storage's place, not at the one that the engine chose
+        }
         self.executor.keep_results();
     }
 

@@ -2,8 +2,8 @@
 //!
 //! The allocator calls it from within an allocation, on whatever thread that happens. If an op runs, the thread that
 //! runs it lends the session's state and does nothing with it meanwhile; else the state is locked. Where neither is to
-//! be had (steps are being performed, another thread works with the state) nothing is evicted: the replay is given up
-//! and planned anew, and the thread gets torch's error.
+//! be had nothing is evicted: a replay is given up and planned anew, and a thread that waited for the session for some
+//! seconds gets torch's error.
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -50,7 +50,7 @@ impl State {
             live.blank = false;
         }
         let spec = spec_of(&known, &inputs.tensors, Replay::Allowed);
-        let op = match self.begin_counted(gil, &spec) {
+        let op = match self.begin_filled(gil, &spec, blank) {
             Ok(op) => op,
             Err(error) => {
                 gil.attach(|py| self.readopt(py, target))?;

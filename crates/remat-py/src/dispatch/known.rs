@@ -42,8 +42,7 @@ impl State {
     ) -> PyResult<Option<Begun>> {
         self.watch_for_thrashing(gil)?;
         self.executor.drain_deaths(gil)?;
-        let in_arena = self.executor.arena.is_some();
-        if in_arena && !keeps_tensors() {
+        if self.executor.arena.is_some() && !keeps_tensors() {
             return Ok(None);
         }
         let known = find(&self.known, stacked).cloned();
@@ -63,7 +62,7 @@ impl State {
             }
         }
         self.executor.tell_untold();
-        if let Some(known) = find(&self.filling, stacked).filter(|_| !in_arena).cloned() {
+        if let Some(known) = find(&self.filling, stacked).cloned() {
             // SAFETY: as the caller promises.
             let running = unsafe { self.begin_filling(gil, torch, call, stacked, known)? };
             if running.is_some() {

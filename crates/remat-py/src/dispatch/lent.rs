@@ -40,12 +40,7 @@ impl<T> Lent<T> {
     }
 
     /// Runs `op` while the state is lent. The state is taken back even if `op` unwinds.
-    pub(super) fn lending<R>(
-        &self,
-        gil: impl Attach,
-        state: &mut T,
-        op: impl FnOnce() -> R,
-    ) -> R {
+    pub(super) fn lending<R>(&self, gil: impl Attach, state: &mut T, op: impl FnOnce() -> R) -> R {
         // The pointer comes from this exclusive borrow, which is not used until the pointer is gone again.
         *self.hold(gil) = &raw mut *state;
         let lending = Lending { lent: self, gil };

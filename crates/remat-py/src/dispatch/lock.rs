@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
@@ -13,8 +14,10 @@ use crate::ffi::gil::Attach;
 /// A session's state behind a lock, and the parts that can be read from within an op.
 pub(super) struct SessionLock {
     state: Mutex<State>,
-    /// The thread that holds the lock or evicts, 0 for none.
+    /// The thread that holds the lock, 0 for none.
     owner: AtomicU64,
+    /// The thread that uses the lent state, 0 for none. The owner's calls are its own meanwhile.
+    borrower: AtomicU64,
     /// Storages that the running op declares to write, as in the state.
     pub(super) writing: Arc<Mutex<Vec<usize>>>,
     /// Whether settings of torch changed, as in the state.
@@ -54,6 +57,7 @@ impl SessionLock {
     pub(super) fn of(state: State) -> SessionLock {
         SessionLock {
             owner: AtomicU64::new(0),
+            borrower: AtomicU64::new(0),
             writing: state.writing.clone(),
             settings_changed: state.executor.global_state.changed(),
             lent: state.lent.clone(),
@@ -108,7 +112,7 @@ impl SessionLock {
     #[inline]
     fn try_enter(&self) -> Option<Option<Held<'_>>> {
         let me = thread_id();
-        if self.owner.load(Ordering::Acquire) == me {
+        if self.is_at_work(me) {
             return Some(None);
         }
         let state = match self.state.try_lock() {
@@ -123,6 +127,13 @@ impl SessionLock {
         }))
     }
 
+    /// Whether a thread is amid work of the session's.
+    #[inline]
+    fn is_at_work(&self, thread: u64) -> bool {
+        let is = |worker: &AtomicU64| worker.load(Ordering::Acquire) == thread;
+        is(&self.owner) || is(&self.borrower)
+    }
+
     /// Waits for the lock without the GIL, which the thread that holds the lock may need to finish.
     fn wait(&self, py: Python<'_>) {
         py.detach(|| drop(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
@@ -135,17 +146,35 @@ impl SessionLock {
     }
 
     /// Uses the state from within an allocation: the lent state if an op runs, else the locked one. `None` if neither
-    /// is to be had.
+    /// is to be had. Another thread that decides or replays is waited for, but not for ever: the kernel that it runs may
+    /// wait for this very thread.
     pub(super) fn with_any<R>(
         &self,
         py: Python<'_>,
         action: impl Fn(&mut State) -> R,
     ) -> Option<R> {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        const PAUSE: Duration = Duration::from_micros(20);
+        let mut since = None;
+        loop {
+            let done = self.try_with_any(py, &action);
+            if done.is_some() || self.is_at_work(thread_id()) {
+                return done;
+            }
+            if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                return None;
+            }
+            py.detach(|| std::thread::sleep(PAUSE));
+        }
+    }
+
+    /// The same without waiting.
+    fn try_with_any<R>(&self, py: Python<'_>, action: impl Fn(&mut State) -> R) -> Option<R> {
         let lent = self.lent.with(py, |state| {
             // Python code that runs meanwhile on this thread (an object's end) is no op of the session's.
-            let runs = self.owner.swap(thread_id(), Ordering::AcqRel);
+            self.borrower.store(thread_id(), Ordering::Release);
             let done = action(state);
-            self.owner.store(runs, Ordering::Release);
+            self.borrower.store(0, Ordering::Release);
             done
         });
         if lent.is_some() {

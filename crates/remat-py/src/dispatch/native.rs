@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::capture;
@@ -15,7 +16,7 @@ use super::fallback_route::Route;
 use super::forms::Candidate;
 use super::lock::{Held, SessionLock};
 use super::modes::Modes;
-use super::placed::known_is_repeatable;
+use super::placed::{Ended, known_is_repeatable};
 use super::raising::raise;
 use super::running::Begun;
 use super::thread::{THREAD, Thread};
@@ -212,19 +213,10 @@ impl Underway<'_> {
 
     /// Runs the call.
     ///
-    /// # Errors
-    /// That it found no room in the arena. Other errors unwind.
-    ///
     /// # Safety
     /// As for [`Dispatcher::next`].
     #[inline]
-    unsafe fn run(
-        &mut self,
-        torch: &Torch,
-        op: *const Op,
-        keys: u64,
-        stack: *mut Stack,
-    ) -> PyResult<()> {
+    unsafe fn run(&mut self, torch: &Torch, op: *const Op, keys: u64, stack: *mut Stack) -> Ended {
         // SAFETY: as the caller promises.
         unsafe {
             match &mut self.held {
@@ -233,17 +225,24 @@ impl Underway<'_> {
                 }
                 _ => {
                     torch.dispatcher.next(op, keys, stack);
-                    Ok(())
+                    Ended::Ran
                 }
             }
         }
     }
 
-    /// The call found no room: its form is to be learned anew, with more of it. The error that tells so.
-    fn give_up(&mut self, key: u64) -> Option<PyErr> {
-        let held = self.held.as_mut()?;
-        held.state.known.remove(&key);
-        Gil::with(|py| held.state.executor.no_block(py))
+    /// Takes a call back that found no room. Its form is to be learned anew, with more workspace.
+    fn give_up(mut self, key: u64) {
+        if let Some(held) = &mut self.held {
+            held.state.known.remove(&key);
+        }
+    }
+
+    /// Takes a call back that found no room and cannot be made again. The error that tells so.
+    fn refuse(self) -> PyErr {
+        let held = self.held.as_ref();
+        let refusal = held.and_then(|held| Gil::with(|py| held.state.executor.no_block(py)));
+        refusal.unwrap_or_else(|| PyRuntimeError::new_err("remat: the interpreter has ended"))
     }
 
     /// The call has run.
@@ -470,23 +469,24 @@ unsafe fn session(
             let clock = underway.start_measuring();
             // SAFETY: as the caller promises. An error unwinds: `underway` takes the op back.
             let ran = unsafe { underway.run(torch, op, keys, stack) };
-            if let Err(error) = ran {
-                let next = arguments.is_some().then(|| Candidate::of(&stacked, arity));
-                CANDIDATE.with_borrow_mut(|candidate| *candidate = next);
-                let error = underway.give_up(stacked.key).unwrap_or(error);
-                drop(underway);
+            if ran == Ended::NoRoom {
+                let Some(arguments) = arguments else {
+                    let error = underway.refuse();
+                    stacked.let_go();
+                    STACKED.set(Some(stacked));
+                    drop(watch);
+                    // SAFETY: nothing is in use.
+                    unsafe { raise(torch, error) }
+                };
+                underway.give_up(stacked.key);
+                CANDIDATE.set(Some(Candidate::of(&stacked, arity)));
                 stacked.let_go();
                 STACKED.set(Some(stacked));
                 drop(watch);
-                // SAFETY: the call failed, and nothing is in use.
+                // SAFETY: the call failed, and this is its stack.
                 return unsafe {
-                    match arguments {
-                        Some(arguments) => {
-                            arguments.put_back(torch.boxed, &mut *stack);
-                            native.through_python(torch, op, keys, stack)
-                        }
-                        None => raise(torch, error),
-                    }
+                    arguments.put_back(torch.boxed, &mut *stack);
+                    native.through_python(torch, op, keys, stack)
                 };
             }
             drop(arguments);
@@ -515,7 +515,7 @@ unsafe fn session(
         }
         Ok(Way::Python) => {
             let next = known.then(|| Candidate::of(&stacked, arity));
-            CANDIDATE.with_borrow_mut(|candidate| *candidate = next);
+            CANDIDATE.set(next);
             STACKED.set(Some(stacked));
             drop(watch);
             // SAFETY: as the caller promises.

@@ -15,13 +15,22 @@ use crate::ffi::arena::Arena;
 use crate::ffi::boxed::Stack;
 use crate::ffi::dispatcher::{Op, Torch};
 use crate::ffi::errors::remat_error;
-use crate::ffi::gil::{Attach, OnDemand};
+use crate::ffi::gil::{Attach, Gil, OnDemand};
 use crate::tracking::devices::PLACED;
 
 /// Blocks below this part of the arena are left to the system where the engine did not place them, but none above
 /// [`LARGEST_SMALL_BLOCK`]: oneDNN caches blocks (512 bytes to 32 KiB) for as long as the program runs.
 const SMALL_PART: u64 = 512;
 const LARGEST_SMALL_BLOCK: u64 = 33 << 10;
+
+/// How a native call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It has its results.
+    Ran,
+    /// It found no room in the arena.
+    NoRoom,
+}
 
 impl State {
     /// Starts placing tensors in the arena that is open.
@@ -52,11 +61,7 @@ impl State {
     }
 
     /// Announces an op, performs the engine's steps and keeps blocks for the op's outputs.
-    pub(super) fn begin_placed(
-        &mut self,
-        gil: impl Attach,
-        spec: &OpSpec<'_>,
-    ) -> PyResult<OpId> {
+    pub(super) fn begin_placed(&mut self, gil: impl Attach, spec: &OpSpec<'_>) -> PyResult<OpId> {
         self.executor.expect_no_more();
         let op = replaying(gil, self, |state| state.begin_counted(gil, spec))?;
         self.executor
@@ -65,22 +70,21 @@ impl State {
     }
 
     /// Announces an op that fills a storage which exists already, although the engine takes its block for free.
-    pub(super) fn begin_filled(&mut self, py: Python<'_>, spec: &OpSpec<'_>) -> PyResult<OpId> {
+    pub(super) fn begin_in_place(&mut self, gil: impl Attach, spec: &OpSpec<'_>) -> PyResult<OpId> {
         self.executor.expect_no_more();
-        match self.begin_counted(py, spec) {
-            Err(e) if self.executor.arena.is_some() && is_exhausted(py, &e) => {
-                self.executor.note_exhausted(py, &e);
-                replaying(py, self, |state| state.begin_counted(py, spec))
+        match self.begin_counted(gil, spec) {
+            Ok(op) => Ok(op),
+            Err(error) => {
+                self.executor.take_exhausted(gil, error)?;
+                replaying(gil, self, |state| state.begin_counted(gil, spec))
             }
-            begun => begun,
         }
     }
 
     /// Runs an op of a known form that was announced, natively. If the arena is exhausted meanwhile, the thread that
     /// allocates may evict.
     ///
-    /// # Errors
-    /// The error of an op that found no room. Any other unwinds.
+    /// Errors unwind, but for that it found no room.
     ///
     /// # Safety
     /// As for [`Dispatcher::next_caught`](crate::ffi::dispatcher::Dispatcher::next_caught).
@@ -90,29 +94,26 @@ impl State {
         op: *const Op,
         keys: u64,
         stack: *mut Stack,
-    ) -> PyResult<()> {
+    ) -> Ended {
         // SAFETY: as the caller promises.
         let ran = self.lending(OnDemand, || unsafe {
             torch.dispatcher.next_caught(op, keys, stack)
         });
         self.executor.expect_no_more();
-        let Err(exception) = ran else { return Ok(()) };
+        let Err(exception) = ran else {
+            return Ended::Ran;
+        };
         let refused = self.executor.arena.as_ref().is_some_and(Arena::has_refused);
         if !refused {
             exception.resume()
         }
-        let error = OnDemand.attach(|py| {
-            let error = exception.into_error(py);
-            let exhausted = is_exhausted(py, &error);
-            if exhausted {
-                self.executor.note_exhausted(py, &error);
-            }
-            Ok((error, exhausted))
-        });
-        match error {
-            Ok((error, true)) | Err(error) => Err(error),
+        let Some(error) = Gil::with(|py| exception.into_error(py)) else {
+            return Ended::NoRoom; // the interpreter has ended
+        };
+        match self.executor.take_exhausted(OnDemand, error) {
+            Ok(()) => Ended::NoRoom,
             // SAFETY: the caller's own arguments are all that is in use.
-            Ok((error, false)) => unsafe { raise(torch, error) },
+            Err(error) => unsafe { raise(torch, error) },
         }
     }
 

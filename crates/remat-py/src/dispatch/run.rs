@@ -317,8 +317,7 @@ impl State {
         } = prepared;
         let mut attempts = 0;
         let func = call.func.overload.as_ptr() as usize;
-        self.executor
-            .note_called(|| kind_of(func, &walked.views));
+        self.executor.note_called(|| kind_of(func, &walked.views));
         loop {
             let op = self.begin(
                 py,

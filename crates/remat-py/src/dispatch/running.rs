@@ -130,4 +130,6 @@ pub(super) struct Blank {
     pub(super) id: LiveId,
     pub(super) bytes: u64,
     pub(super) device: DeviceId,
+    /// Whether its bytes were taken away until the op runs.
+    pub(super) lifted: bool,
 }

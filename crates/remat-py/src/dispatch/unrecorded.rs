@@ -48,7 +48,10 @@ impl State {
     pub(super) fn may_pass(&mut self, known: &Known, stacked: &Stacked) -> bool {
         let executor = &self.executor;
         let device = executor.budget_device;
-        if !executor.engine.may_pass(form_number(stacked)) || self.always_recorded == u64::MAX {
+        // The engine places results where a plan has them, and is told nothing of these.
+        let placed = executor.arena.is_some();
+        let may_pass = !placed && executor.engine.may_pass(form_number(stacked));
+        if !may_pass || self.always_recorded == u64::MAX {
             return false;
         }
         let (Some(taken), Some(budget)) = (self.taken(known), executor.engine.budget(device))
@@ -71,7 +74,6 @@ impl State {
         let executor = &self.executor;
         let device = executor.budget_device;
         let unseen = executor.trace.is_none() && executor.storages.timeline.is_none();
-        let unseen = unseen && executor.arena.is_none();
         let signature = &known.signature;
         let here = signature.workspace_device == device;
         if !unseen || !here || !self.is_main_memory(device, &known.outputs) {

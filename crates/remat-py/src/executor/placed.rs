@@ -12,7 +12,7 @@ use crate::ffi::gil::Attach;
 use crate::ffi::layout::{Guard, Impl};
 use crate::tracking::buffers::Buffer;
 use crate::tracking::devices::PLACED;
-use crate::tracking::live::LiveId;
+use crate::tracking::live::{Live, LiveId, UNTOLD};
 use smallvec::SmallVec;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -43,14 +43,8 @@ pub fn replaying<S: AsMut<Executor>, T>(
     for _ in 0..ATTEMPTS {
         state.as_mut().sync(gil)?;
         match action(state) {
-            Err(e) if state.as_mut().arena.is_some() => gil.attach(|py| {
-                if !is_exhausted(py, &e) {
-                    return Err(e);
-                }
-                state.as_mut().note_exhausted(py, &e);
-                Ok(())
-            })?,
-            done => return done,
+            Ok(done) => return Ok(done),
+            Err(error) => state.as_mut().take_exhausted(gil, error)?,
         }
     }
     gil.attach(|py| Err(state.as_mut().no_block(py)))
@@ -105,7 +99,8 @@ impl Executor {
         self.owners.clear();
         let layout = self.internals.layout;
         let alive = self.storages.alive(py);
-        for (_, live) in alive.filter(|(_, live)| live.present && live.device == PLACED) {
+        let there = |live: &Live| live.present && live.device == PLACED && live.tensor != UNTOLD;
+        for (_, live) in alive.filter(|(_, live)| there(live)) {
             // SAFETY: the storage is not dying, and this loop does not release the GIL.
             let origin = unsafe { layout.origin(py, live.imp) };
             self.owners
@@ -316,9 +311,8 @@ impl Executor {
 
     /// Notes whether outputs of an op that was just replayed lie elsewhere than was planned.
     pub(super) fn check_places(&mut self, py: Python<'_>, op: OpId, call: u64, step: usize) {
-        let place = |executor: &Executor, placement: &Placement| {
-            executor.output_place(py, op, placement)
-        };
+        let place =
+            |executor: &Executor, placement: &Placement| executor.output_place(py, op, placement);
         self.compare_places(op, call, step, place);
     }
 
@@ -368,9 +362,8 @@ impl Executor {
 
     /// Compares the places of the outputs of the op begun last, once it ran, with the planned ones.
     pub fn check_outputs(&mut self, py: Python<'_>, op: OpId) {
-        let place = |executor: &Executor, placement: &Placement| {
-            executor.output_place(py, op, placement)
-        };
+        let place =
+            |executor: &Executor, placement: &Placement| executor.output_place(py, op, placement);
         self.compare_outputs(op, place);
     }
 
@@ -409,6 +402,23 @@ impl Executor {
             // An op that the engine does not know is refused when it is tried again.
             let _ = self.engine.set_workspace(op, Bytes(record.workspace));
         }
+    }
+
+    /// Takes an error that says that torch got no memory for a tensor, in an arena. It is noted.
+    ///
+    /// # Errors
+    /// Any other error.
+    pub fn take_exhausted(&mut self, gil: impl Attach, error: PyErr) -> PyResult<()> {
+        if self.arena.is_none() {
+            return Err(error);
+        }
+        gil.attach(|py| {
+            if !is_exhausted(py, &error) {
+                return Err(error);
+            }
+            self.note_exhausted(py, &error);
+            Ok(())
+        })
     }
 
     /// Notes that torch got no memory for a tensor; returns for how many bytes.

@@ -48,7 +48,7 @@ pub struct Executor {
     pub budget_device: DeviceId,
     /// Which allocations of an op, in the arena, are its results.
     pub passes: Passes,
-    /// The call that the program made last through Python, as `passes` know it.
+    /// The kind of the call that the program made last, as `passes` know it.
     pub called: u64,
     /// The arena in which the CPU's tensors lie, if there is one.
     pub arena: Option<Arena>,

@@ -184,7 +184,9 @@ impl Arguments {
         let all = unsafe { stack.all() };
         let below = all.len().checked_sub(count)?;
         // SAFETY: as the caller promises.
-        let values = all[below..].iter().map(|value| unsafe { Owned::of(boxed, value) });
+        let values = all[below..]
+            .iter()
+            .map(|value| unsafe { Owned::of(boxed, value) });
         let values = values.collect::<Option<_>>()?;
         Some(Arguments { values, below })
     }
