@@ -142,14 +142,17 @@ class Row:
 def rows(model: str, budget: str, rounds: int, steps: int, ways: list[str], choices: Choices) -> Iterator[Row]:
     """Both ways with one budget."""
     given = None
+    refused: dict[str, str] = {}
     if budget != "ample":
         torch.manual_seed(0)
         step = MODELS[model]()
         step()
-        given = remat.measure(step).fraction(int(budget) / 100)
+        try:
+            given = remat.measure(step).fraction(int(budget) / 100)
+        except remat.BudgetError as error:
+            refused = dict.fromkeys(ways, str(error))
         del step
     taken: dict[str, list[Turn]] = {way: [] for way in ("plain", *ways)}
-    refused: dict[str, str] = {}
     for number in range(rounds):
         order = list(taken) if number % 2 == 0 else list(taken)[::-1]
         for way in order:
