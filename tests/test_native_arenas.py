@@ -182,3 +182,24 @@ def test_errors_of_ops_are_their_own(tmp_path: Path) -> None:
         assert found.eq(3).all()
         """,
     )
+
+
+def test_blocks_that_move_get_no_further_owner(tmp_path: Path) -> None:
+    passes(
+        tmp_path,
+        """
+    def owners(tensor):
+        return torch._C._storage_Use_Count(torch._C._storage_address(tensor))
+
+    factor = torch.ones(512, 512) / 512  # products cost more than copies of 1 MiB
+    with remat.budget(16 * MiB, pool="arena", plan="off") as run:
+        for _ in range(3):
+            factor @ factor
+        kept = [factor @ factor for _ in range(14)]
+        del kept[1::2]
+        large = torch.ones(5 * MiB // 4)
+        assert run.stats().arena.moved_bytes > 0
+        assert [owners(one) for one in kept] == [1] * 7  # else autograd would no longer add to them in place
+        assert [float(one[0, 0]) for one in kept] == [1 / 512] * 7
+    """,
+    )

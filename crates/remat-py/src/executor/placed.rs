@@ -7,12 +7,15 @@ use remat_core::{Bytes, Observed, OpId, Placement, StorageId};
 
 use super::state::Executor;
 use crate::ffi::arena::{ALIGNMENT, Arena, Fallback};
+use crate::ffi::boxed::storage_bytes;
+use crate::ffi::dispatcher::Torch;
 use crate::ffi::errors::{budget_error, raised};
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::{Guard, Impl};
 use crate::tracking::buffers::Buffer;
 use crate::tracking::devices::PLACED;
 use crate::tracking::live::{Live, LiveId, UNTOLD};
+use crate::tracking::owner::Owner;
 use smallvec::SmallVec;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -189,17 +192,14 @@ impl Executor {
         sid: StorageId,
         address: u64,
     ) -> PyResult<()> {
-        let Some(object) = self.storages.object(py, sid)? else {
+        let Some((owner, bytes)) = self.owner_of(py, sid)? else {
             return Ok(()); // it died since, so its block is free
         };
-        let imp = Impl::of(&object)?;
-        let bytes: u64 = object
-            .call_method0(pyo3::intern!(py, "nbytes"))?
-            .extract()?;
+        let imp = owner.imp(py)?;
         let copy = self.blank_at(py, Some(address), bytes)?;
         let new = Impl::of(&copy)?;
         let layout = self.internals.layout;
-        // SAFETY: `object` and `copy` are in scope and own the two storages. Both are of the CPU's allocator and hold
+        // SAFETY: `owner` and `copy` are in scope and own the two storages. Both are of the CPU's allocator and hold
         // `bytes` bytes, and `copy` was just allocated, so they do not overlap. The engine moves no storage that a
         // running op uses, so no op reads or writes them. After the exchange both still have as many bytes as their
         // sizes say.
@@ -212,6 +212,23 @@ impl Executor {
             arena.stale |= arena.offset(moved_to) != address;
         }
         Ok(())
+    }
+
+    /// A reference to the storage that holds these bytes, and how many they are. No Python object is made where that
+    /// can be avoided: it would own the storage for as long as that lives, and autograd adds gradients in place only
+    /// where nobody else owns them.
+    fn owner_of(&self, py: Python<'_>, sid: StorageId) -> PyResult<Option<(Owner, u64)>> {
+        if let (Some(torch), Some(strong)) = (Torch::get(), self.storages.strong(py, sid)?) {
+            // SAFETY: the reference owns the storage.
+            let bytes = unsafe { storage_bytes(torch.boxed, strong.address()) };
+            return Ok(Some((Owner::Storage(strong), bytes)));
+        }
+        let Some(object) = self.storages.object(py, sid)? else {
+            return Ok(None);
+        };
+        let bytes = object.call_method0(pyo3::intern!(py, "nbytes"))?;
+        let bytes = bytes.extract()?;
+        Ok(Some((Owner::Object(object.into_parts().0.into()), bytes)))
     }
 
     /// Takes the bytes of a blank storage away: the op that fills it has a block of its own. Whether the storage lies
