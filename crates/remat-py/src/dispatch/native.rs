@@ -231,13 +231,6 @@ impl Underway<'_> {
         }
     }
 
-    /// Takes a call back that found no room. Its form is to be learned anew, with more workspace.
-    fn give_up(mut self, key: u64) {
-        if let Some(held) = &mut self.held {
-            held.state.known.remove(&key);
-        }
-    }
-
     /// Takes a call back that found no room and cannot be made again. The error that tells so.
     fn refuse(self) -> PyErr {
         let held = self.held.as_ref();
@@ -478,7 +471,7 @@ unsafe fn session(
                     // SAFETY: nothing is in use.
                     unsafe { raise(torch, error) }
                 };
-                underway.give_up(stacked.key);
+                drop(underway); // takes the op back
                 CANDIDATE.set(Some(Candidate::of(&stacked, arity)));
                 stacked.let_go();
                 STACKED.set(Some(stacked));
