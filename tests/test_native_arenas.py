@@ -164,6 +164,34 @@ def test_an_op_that_finds_no_room_is_made_again_through_python(tmp_path: Path) -
     passes(tmp_path, RESIZED + checks)
 
 
+def test_an_op_without_a_record_that_finds_no_room_is_refused(tmp_path: Path) -> None:
+    passes(
+        tmp_path,
+        """
+    import os; os.environ["REMAT_RECORD"] = "8"
+
+    def resize(scale):
+        return torch.ops.aten._upsample_bilinear2d_aa(x, [1, 65536], False, None, scale)
+
+    x = torch.rand(1).expand(1, 1, 1, 5 * MiB)
+    with remat.budget(80 * MiB, pool="arena", plan="off") as run:
+        for number in range(8):
+            resize(1.0)
+            torch.ones(MiB) * number
+        assert run.stats().records == 0
+        kept = [torch.ones(MiB) * number for number in range(10)]
+        try:
+            resize(1 / 80)
+        except remat.BudgetError as error:
+            assert len(str(error).splitlines()) == 1, error
+        else:
+            raise AssertionError("40.5 MiB found room in 40")
+        assert [int(one.sum()) for one in kept] == [number * MiB for number in range(10)]
+        assert statistics().wrong_frees == 0
+    """,
+    )
+
+
 def test_errors_of_ops_are_their_own(tmp_path: Path) -> None:
     passes(
         tmp_path,

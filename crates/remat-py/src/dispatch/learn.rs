@@ -68,8 +68,7 @@ impl State {
             data_dependent,
             ..
         } = prepared;
-        let settled = is_settled(signature) && (signature.spans || self.executor.arena.is_none());
-        if !settled || !is_simple(func, walked) || *data_dependent {
+        if !is_settled(signature) || !is_simple(func, walked) || *data_dependent {
             return None;
         }
         if !rng.is_none_or(is_default) {

@@ -214,9 +214,6 @@ impl Executor {
 
     #[cold]
     fn tell_all_untold(&mut self) {
-        if let Some(arena) = &mut self.arena {
-            arena.stale = true; // the engine is to learn whose the blocks are
-        }
         let mut at = 0;
         while let Some(id) = self.storages.next_untold(&mut at) {
             let Some(live) = self.storages.live(id) else {
