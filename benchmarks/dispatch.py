@@ -45,7 +45,7 @@ PATIENCE = 600
 
 @dataclass(frozen=True)
 class Choices:
-    """What all budgets have in common."""
+    """The choices that all budgets have in common."""
 
     plan: str
     pool: str

@@ -118,8 +118,8 @@ def test_other_threads_allocate_beside_a_step(tmp_path: Path, way: str) -> None:
     )
 
 
-# An op of a known form that needs more workspace than before: the scale says how many weights each pixel has. Its kernel
-# takes the list of sizes off the stack.
+# An op of a known form that needs more workspace than before: the scale says how many weights each pixel has. Its
+# kernel takes the list of sizes off the stack.
 RESIZED = """
     def resize(scale):
         return torch.ops.aten._upsample_bilinear2d_aa(x, [1, 65536], False, None, scale)
@@ -234,5 +234,25 @@ def test_blocks_that_move_get_no_further_owner(tmp_path: Path) -> None:
         assert run.stats().arena.moved_bytes > 0
         assert [owners(one) for one in kept] == [1] * 7  # else autograd would no longer add to them in place
         assert [float(one[0, 0]) for one in kept] == [1 / 512] * 7
+    """,
+    )
+
+
+def test_where_errors_are_not_caught_ops_go_through_python(tmp_path: Path) -> None:
+    passes(
+        tmp_path,
+        """
+    import warnings
+    from remat._torch_internals.eager import rehearsal
+    warnings.simplefilter("ignore")
+    rehearsal._raises = lambda: False
+    x = torch.ones(MiB)
+    with remat.budget(32 * MiB, pool="arena", plan="off") as run:
+        kept = [x * number for number in range(12)]  # 48 MiB
+        before = run.stats()
+        kept += [x * number for number in range(12, 24)]
+        after = run.stats()
+        assert after.dispatch == "native" and after.through_python == before.through_python + 12, after
+        assert [int(one.sum()) for one in kept] == [number * MiB for number in range(24)]
     """,
     )

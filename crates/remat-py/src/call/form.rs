@@ -104,8 +104,8 @@ impl Form {
     }
 }
 
-/// A hash of a function and the layouts of what a call of it reads: a layer norm of a transposed tensor copies it first,
-/// into as many bytes as its result takes.
+/// A hash of a function and the layouts of what a call of it reads: a layer norm of a transposed tensor copies it
+/// first, into as many bytes as its result takes.
 pub fn kind_of(func: usize, views: &[View]) -> u64 {
     let mut hasher = DefaultHasher::new();
     func.hash(&mut hasher);

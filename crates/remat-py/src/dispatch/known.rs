@@ -42,7 +42,7 @@ impl State {
     ) -> PyResult<Option<Begun>> {
         self.watch_for_thrashing(gil)?;
         self.executor.drain_deaths(gil)?;
-        if self.executor.arena.is_some() && !keeps_tensors() {
+        if self.executor.arena.is_some() && !(keeps_tensors() && shell::are_rehearsed()) {
             return Ok(None);
         }
         let known = find(&self.known, stacked).cloned();

@@ -9,8 +9,8 @@ use crate::ffi::gil::Attach;
 /// The address of a state while its owner lends it; null otherwise.
 pub(super) struct Lent<T>(Mutex<*mut T>);
 
-// SAFETY: the pointer is followed only with this lock held (see `with`), so by one thread at a time; `T: Send` says that
-// any thread may use the state.
+// SAFETY: the pointer is followed only with this lock held (see `with`), so by one thread at a time; `T: Send` says
+// that any thread may use the state.
 unsafe impl<T: Send> Send for Lent<T> {}
 // SAFETY: as for `Send`; a shared reference gives access to the pointer through the lock alone.
 unsafe impl<T: Send> Sync for Lent<T> {}

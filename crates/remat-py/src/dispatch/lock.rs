@@ -146,8 +146,8 @@ impl SessionLock {
     }
 
     /// Uses the state from within an allocation: the lent state if an op runs, else the locked one. `None` if neither
-    /// is to be had. Another thread that decides or replays is waited for, but not for ever: the kernel that it runs may
-    /// wait for this very thread.
+    /// is to be had. Another thread that decides or replays is waited for, but not for ever: the kernel that it runs
+    /// may wait for this very thread.
     pub(super) fn with_any<R>(
         &self,
         py: Python<'_>,

@@ -13,6 +13,7 @@ use crate::call::signature::Signature;
 use crate::executor::{is_exhausted, replaying};
 use crate::ffi::arena::Arena;
 use crate::ffi::boxed::Stack;
+use crate::ffi::caught;
 use crate::ffi::dispatcher::{Op, Torch};
 use crate::ffi::errors::remat_error;
 use crate::ffi::gil::{Attach, Gil, OnDemand};
@@ -87,7 +88,7 @@ impl State {
     /// Errors unwind, but for that it found no room.
     ///
     /// # Safety
-    /// As for [`Dispatcher::next_caught`](crate::ffi::dispatcher::Dispatcher::next_caught).
+    /// As for [`Dispatcher::next`](crate::ffi::dispatcher::Dispatcher::next), and [`caught::set_up`] succeeded.
     pub(super) unsafe fn run_placed(
         &mut self,
         torch: &Torch,
@@ -95,9 +96,10 @@ impl State {
         keys: u64,
         stack: *mut Stack,
     ) -> Ended {
-        // SAFETY: as the caller promises.
-        let ran = self.lending(OnDemand, || unsafe {
-            torch.dispatcher.next_caught(op, keys, stack)
+        let (kernel, keys) = (torch.dispatcher.kernel(), torch.dispatcher.below(keys));
+        let ran = self.lending(OnDemand, || {
+            // SAFETY: as the caller promises.
+            unsafe { caught::call(kernel, op, keys, stack) }
         });
         self.executor.expect_no_more();
         let Err(exception) = ran else {

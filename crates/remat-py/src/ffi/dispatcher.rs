@@ -12,7 +12,6 @@ use pyo3::ffi as python;
 use pyo3::prelude::*;
 
 use super::boxed::{Boxed, Stack, Value};
-use super::caught::{self, Exception};
 
 /// `c10::OperatorHandle`: the op's definition and its place in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -344,23 +343,6 @@ impl Dispatcher {
     pub unsafe fn next(&self, op: *const Op, keys: u64, stack: *mut Stack) {
         // SAFETY: the caller promises a call in progress. This is torch's own function for going on with one.
         unsafe { (self.redispatch)(std::ptr::null_mut(), op, keys & self.keys.below, stack) }
-    }
-
-    /// Calls the op's next kernel.
-    ///
-    /// # Errors
-    /// The exception that it threw.
-    ///
-    /// # Safety
-    /// As for [`next`](Self::next), and [`caught::set_up`] succeeded.
-    pub unsafe fn next_caught(
-        &self,
-        op: *const Op,
-        keys: u64,
-        stack: *mut Stack,
-    ) -> Result<(), Exception> {
-        // SAFETY: as for `next`.
-        unsafe { caught::call(self.redispatch, op, keys & self.keys.below, stack) }
     }
 
     /// Hands the call to the topmost dispatch mode of Python.
