@@ -30,6 +30,7 @@ from dataclasses import asdict, dataclass
 import remat
 import torch
 from remat import _native
+from remat._online.arena import start_preloaded
 from remat._online.choices import POOLS
 from small_models import MODELS
 from timing import cell, heading, keep_freed_blocks, line
@@ -214,14 +215,6 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def preload() -> None:
-    """Starts the process again with the arena's allocator, unless it has that."""
-    library, loaded = remat.arena_library(), os.environ.get("LD_PRELOAD", "")
-    if library not in loaded.split():
-        environment = {**os.environ, "LD_PRELOAD": f"{library} {loaded}".rstrip()}
-        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
-
-
 def main() -> int:
     """Measures and prints line by line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -242,7 +235,7 @@ def main() -> int:
     if unknown:
         parser.error(f"--models {unknown[0]}: expected {', '.join(MODELS)} or all")
     if asked.pool == "arena":
-        preload()
+        start_preloaded()
     choices = Choices(asked.plan, asked.pool)
     keep_freed_blocks()
     torch.set_num_threads(1)

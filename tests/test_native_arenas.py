@@ -9,7 +9,6 @@ from preloaded_arena import LIBRARY
 from process import PYTHON, program, ran_warm
 
 START = """
-    import ctypes
     import remat, torch
     from bits import bits
     from preloaded_arena import MiB, functions, statistics

@@ -7,7 +7,6 @@ use super::evictor;
 use super::forms::Known;
 use super::raising::raise;
 use super::state::State;
-use crate::call::arguments::Walk;
 use crate::call::func::Func;
 use crate::call::signature::Signature;
 use crate::executor::{is_exhausted, replaying};
@@ -174,11 +173,11 @@ impl State {
 }
 
 /// Whether an op can be run once more after it failed.
-pub(super) fn repeatable(func: &Func, walked: &Walk) -> bool {
-    !func.random && walked.written.is_empty()
+pub(super) fn repeatable(func: &Func, written: &[u32]) -> bool {
+    !func.random && written.is_empty()
 }
 
-/// The same for a call of a known form.
+/// The same for a call of a known form. One that fills blank memory writes it, though to the engine that is its result.
 pub(super) fn known_is_repeatable(known: &Known) -> bool {
-    !known.func.random && known.form.written.is_empty() && known.roles.filled.is_none()
+    known.roles.filled.is_none() && repeatable(&known.func, &known.form.written)
 }

@@ -352,7 +352,7 @@ impl State {
             if !self.learn_from(py, &error, signature) {
                 return Err(error);
             }
-            if attempts == ATTEMPTS || !repeatable(call.func, walked) {
+            if attempts == ATTEMPTS || !repeatable(call.func, &walked.written) {
                 return Err(self.executor.no_block(py));
             }
         }
