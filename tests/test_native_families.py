@@ -21,6 +21,9 @@ STAYS = 4 << 20
 #: Room beside it: less than the results of all calls take.
 ROOM = 950_000
 
+#: Indices of rows, and of rows that come twice.
+PLACES, PAIRS = torch.arange(300), torch.arange(300) // 2
+
 CALLS: dict[str, Callable[[int], Tensor]] = {
     "pointwise": lambda n: torch.rand(n, 32) + 2.5,
     "broadcast": lambda n: torch.rand(n, 32) * torch.rand(32),
@@ -41,6 +44,11 @@ CALLS: dict[str, Callable[[int], Tensor]] = {
     "sums of rows": lambda n: gradient(
         n, lambda x: nn.functional.embedding(torch.zeros(n, dtype=torch.int64), x).square().sum()
     ),
+    "picked by indices": lambda n: torch.rand(300, 32)[PLACES[:n]] * 2,
+    "picked from columns": lambda n: torch.rand(32, 300)[:, PLACES[:n]] * 2,
+    "picked by indices of rows and columns": lambda n: torch.rand(300, 8, 32)[PLACES[:n], PLACES[:1]] * 2,
+    "put by indices": lambda n: torch.zeros(300, 32).index_put_((PLACES[:n],), torch.rand(n, 32)) * 2,
+    "sums by indices": lambda n: gradient(300, lambda x: x[PAIRS[:n]].square().sum()),
     "dropout": lambda n: gradient(n, lambda x: nn.functional.dropout(x, 0.5, training=True).sum()),
 }
 

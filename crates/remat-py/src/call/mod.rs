@@ -1,6 +1,7 @@
 //! One call of a torch op: its description, its arguments, its signature, and the record to replay it by.
 
 pub mod arguments;
+pub mod entries;
 pub mod form;
 pub mod func;
 pub mod global_state;

@@ -94,24 +94,27 @@ impl Reader<'_> {
                 self.out.words.extend(text);
                 Argument::Other
             }
-            // Nothing, and numbers that no form tells.
+            word::NONE => Argument::Nothing,
+            // Numbers that no form tells.
             _ => Argument::Other,
         })
     }
 
     fn list(&mut self, items: u64, leaves_out: bool) -> Option<Argument> {
-        let before = self.out.tensors.len();
         let mut numbers = Numbers::new();
+        let mut tensors = Vec::new();
         for _ in 0..items {
-            if let Argument::Number(number) = self.argument(leaves_out)? {
-                numbers.push(number);
+            match self.argument(leaves_out)? {
+                Argument::Number(number) => numbers.push(number),
+                Argument::Tensor(sizes) => tensors.push(Some(sizes)),
+                Argument::Nothing => tensors.push(None),
+                _ => {}
             }
         }
-        let tensors = &self.out.tensors[before..];
         Some(if numbers.len() as u64 == items {
             Argument::Numbers(numbers)
         } else if tensors.len() as u64 == items {
-            Argument::Tensors(tensors.iter().map(|t| t.sizes.clone()).collect())
+            Argument::Tensors(tensors)
         } else {
             Argument::Other
         })
@@ -169,6 +172,7 @@ mod tests {
             rule: None,
             defaults: vec![None; arguments],
             names: Vec::new(),
+            picks: None,
             unwatched: false,
             seen: Seen::default(),
         }
@@ -228,6 +232,17 @@ mod tests {
         assert_ne!(of(&[2, 3], 0).words, of(&[5, 9], 0).words);
         let numbers = Numbers::from_slice(&[5, 9]);
         assert_eq!(of(&[5, 9], 1).arguments, [Argument::Numbers(numbers)]);
+    }
+
+    #[test]
+    fn lists_keep_the_places_of_nothing() {
+        let head = vec![word::of(word::LIST, 2), word::of(word::NONE, 0)];
+        let list = [head, tensor(4, &[9], &[1])].concat();
+        let sizes = Some(Numbers::from_slice(&[9]));
+        assert_eq!(
+            outline(&[list], 0).arguments,
+            [Argument::Tensors(vec![None, sizes])]
+        );
     }
 
     #[test]

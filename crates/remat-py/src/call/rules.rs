@@ -18,12 +18,14 @@ pub type Numels = SmallVec<[Option<u64>; 3]>;
 pub enum Argument {
     /// The sizes of a tensor.
     Tensor(Numbers),
-    /// Those of tensors in a list.
-    Tensors(Vec<Numbers>),
+    /// Those of tensors in a list, with nothing in the place of some.
+    Tensors(Vec<Option<Numbers>>),
     /// A list of numbers, or of flags.
     Numbers(Numbers),
     /// A number, or a flag. Negative ones as torch's `int64_t` has them.
     Number(u64),
+    /// Nothing.
+    Nothing,
     /// Anything else.
     Other,
 }
@@ -56,6 +58,8 @@ enum Sizes {
     Embedding,
     EmbeddingBackward,
     IndexSelect,
+    /// Numbers of the first tensor by indices in a list.
+    Indexed,
     LayerNorm,
     LayerNormBackward,
     BatchNorm,
@@ -86,8 +90,10 @@ fn by_name(name: &str) -> Option<Sizes> {
         | "clone"
         | "cumsum"
         | "empty_like"
+        | "_unsafe_index_put"
         | "full_like"
         | "gelu"
+        | "index_put"
         | "native_dropout_backward"
         | "ones_like"
         | "rand_like"
@@ -123,6 +129,7 @@ fn by_name(name: &str) -> Option<Sizes> {
         "baddbmm" => Sizes::Products(1),
         "embedding" => Sizes::Embedding,
         "embedding_dense_backward" => Sizes::EmbeddingBackward,
+        "index" | "_unsafe_index" => Sizes::Indexed,
         "index_select" => Sizes::IndexSelect,
         "native_layer_norm" => Sizes::LayerNorm,
         "native_layer_norm_backward" => Sizes::LayerNormBackward,
@@ -181,6 +188,9 @@ fn argument_of(value: &Bound<'_, PyAny>) -> Argument {
     if let Some(number) = number_of(value) {
         return Argument::Number(number);
     }
+    if value.is_none() {
+        return Argument::Nothing;
+    }
     let items: Vec<_> = match (value.cast::<PyList>(), value.cast::<PyTuple>()) {
         (Ok(list), _) => list.iter().collect(),
         (_, Ok(tuple)) => tuple.iter().collect(),
@@ -189,7 +199,11 @@ fn argument_of(value: &Bound<'_, PyAny>) -> Argument {
     if let Some(numbers) = items.iter().map(number_of).collect() {
         return Argument::Numbers(numbers);
     }
-    let tensors: Option<Vec<_>> = items.iter().map(sizes_of).collect();
+    let tensor = |item: &Bound<'_, PyAny>| match item.is_none() {
+        true => Some(None),
+        false => sizes_of(item).map(Some),
+    };
+    let tensors: Option<Vec<_>> = items.iter().map(tensor).collect();
     tensors.map_or(Argument::Other, Argument::Tensors)
 }
 
@@ -212,6 +226,13 @@ impl<'a> Arguments<'a> {
     fn tensor(&self, at: usize) -> Option<&'a [u64]> {
         match self.0.get(at)? {
             Argument::Tensor(sizes) => Some(sizes),
+            _ => None,
+        }
+    }
+
+    fn tensors(&self, at: usize) -> Option<&'a [Option<Numbers>]> {
+        match self.0.get(at)? {
+            Argument::Tensors(tensors) => Some(tensors),
             _ => None,
         }
     }
@@ -304,13 +325,13 @@ impl Rule {
             }
             Sizes::One => one(1),
             Sizes::Reduced => one(reduced(&args)?),
-            Sizes::Joined => match args.0.first()? {
-                Argument::Tensors(tensors) => {
-                    let numels: Option<Vec<u64>> = tensors.iter().map(|t| product(t)).collect();
-                    one(numels?.into_iter().try_fold(0u64, u64::checked_add)?)
-                }
-                _ => return None,
-            },
+            Sizes::Joined => {
+                let mut numels = args
+                    .tensors(0)?
+                    .iter()
+                    .map(|sizes| product(sizes.as_ref()?));
+                one(numels.try_fold(0u64, |sum, numel| sum.checked_add(numel?))?)
+            }
             Sizes::Product(at) => one(args.size(at, 0)?.checked_mul(args.size(at + 1, 1)?)?),
             Sizes::Products(at) => one(product(&[
                 args.size(at, 0)?,
@@ -322,6 +343,7 @@ impl Rule {
                 one(args.number(2)?.checked_mul(*args.tensor(0)?.last()?)?)
             }
             Sizes::IndexSelect => one(selected(&args)?),
+            Sizes::Indexed => one(indexed(&args)?),
             Sizes::LayerNorm => {
                 let (sizes, normalized) = (args.tensor(0)?, args.list(1)?.len());
                 let rows = product(&sizes[..sizes.len().checked_sub(normalized)?])?;
@@ -413,6 +435,23 @@ fn selected(args: &Arguments<'_>) -> Option<u64> {
     product(&kept)
 }
 
+/// Numbers in a result by indices: one for each place that the indices name together, in each of the places that the
+/// dimensions without an index have.
+fn indexed(args: &Arguments<'_>) -> Option<u64> {
+    let (sizes, indices) = (args.tensor(0)?, args.tensors(1)?);
+    let (named, others) = sizes.split_at_checked(indices.len())?;
+    let without = named
+        .iter()
+        .zip(indices)
+        .filter(|(_, index)| index.is_none());
+    let kept: Numbers = without
+        .map(|(&size, _)| size)
+        .chain(others.iter().copied())
+        .collect();
+    let indices = indices.iter().flatten().map(SmallVec::as_slice);
+    product(&kept)?.checked_mul(args.broadcast(indices)?)
+}
+
 /// Numbers in the result of a convolution: of each place where the kernel fits, for each channel and sample.
 fn convolved(args: &Arguments<'_>) -> Option<u64> {
     let (sizes, weight) = (args.tensor(0)?, args.tensor(1)?);
@@ -474,6 +513,33 @@ mod tests {
         assert_eq!(of(&[]), Some(vec![Some(1)]));
         assert_eq!(of(&[3]), None);
         assert_eq!(of(&[-4]), None);
+    }
+
+    #[test]
+    fn indices_name_places_together() {
+        let indices = |indices: &[Option<&[u64]>]| {
+            Argument::Tensors(
+                indices
+                    .iter()
+                    .map(|index| index.map(Numbers::from))
+                    .collect(),
+            )
+        };
+        let of =
+            |x: &[u64], listed: &[Option<&[u64]>]| numels("index", &[tensor(x), indices(listed)]);
+        assert_eq!(of(&[7, 5], &[Some(&[3])]), Some(vec![Some(15)]));
+        assert_eq!(of(&[7, 5], &[None, Some(&[2, 3])]), Some(vec![Some(42)]));
+        assert_eq!(
+            of(&[7, 5, 4], &[Some(&[3, 1]), Some(&[6])]),
+            Some(vec![Some(72)])
+        );
+        assert_eq!(
+            of(&[7], &[Some(&[3]), Some(&[3])]),
+            None,
+            "more indices than dimensions"
+        );
+        assert_eq!(of(&[7], &[None]), None, "no index");
+        assert_eq!(numels("cat", &[indices(&[Some(&[3]), None])]), None);
     }
 
     #[test]

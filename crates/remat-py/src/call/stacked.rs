@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 
+use super::entries::{BOOL, BYTE, Numbers};
 use super::rules::Rule;
 use super::view::Number;
-use crate::ffi::boxed::{Boxed, Item, Tensor, Value, Wrapped};
+use crate::ffi::boxed::{Boxed, Item, Tensor, Value, Wrapped, storage_bytes};
 use crate::ffi::dispatcher::{Dispatcher, Torch};
 use crate::ffi::watch::{self, Strong};
 
@@ -29,6 +30,9 @@ pub struct Arity {
     pub defaults: Vec<Option<f64>>,
     /// Names of the arguments.
     pub names: Vec<String>,
+    /// The argument of which an op picks the numbers other than zero, or whose masks it picks by. How many there are
+    /// decides what a call makes.
+    pub picks: Option<u32>,
     /// Whether calls may run while nobody watches: nothing has to be done for them but to count what they take.
     pub unwatched: bool,
     /// The calls that were watched.
@@ -161,8 +165,23 @@ pub struct Stacked {
     pub positions: Vec<u32>,
     /// Whether a tensor has no memory of its own, or is dispatched by Python.
     pub aside: bool,
+    /// The tensors whose entries decide what the call makes, until they are counted.
+    picked: SmallVec<[Picked; 1]>,
+    /// The place among the words of the entries' count, if one tensor alone decides.
+    count: Option<usize>,
     /// Keeps a tensor of each storage until the op is recorded. Torch drops its own references once the kernel ran.
     kept: SmallVec<[Strong; 4]>,
+}
+
+/// A tensor whose entries decide what a call makes.
+#[derive(Clone, Copy)]
+struct Picked {
+    /// `None` if they cannot be counted.
+    numbers: Option<Numbers>,
+    /// The index of its storage.
+    storage: u32,
+    /// Its offset, in elements.
+    offset: i64,
 }
 
 /// Whether [`keep`](Stacked::keep) can keep arguments alive.
@@ -177,6 +196,17 @@ struct Pass<'a> {
     tensors: usize,
     /// The position of the argument that is passed over.
     position: u32,
+    /// What of the argument is picked, or picks.
+    picks: Option<Picks>,
+}
+
+/// The tensors of an argument whose entries decide what a call makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Picks {
+    /// The argument is one.
+    Itself,
+    /// The masks in a list of indices.
+    Masks,
 }
 
 impl Stacked {
@@ -200,6 +230,8 @@ impl Stacked {
         self.numbers.clear();
         self.positions.clear();
         self.aside = false;
+        self.picked.clear();
+        self.count = None;
         self.words.push(seed);
         let mut pass = Pass {
             boxed: torch.boxed,
@@ -207,6 +239,7 @@ impl Stacked {
             out: self,
             tensors: 0,
             position: 0,
+            picks: None,
         };
         for (position, value) in values.iter().enumerate() {
             // SAFETY: as the caller promises.
@@ -225,10 +258,75 @@ impl Stacked {
                 pass.out.words.push(bits);
             }
         }
-        let mut hash = FxHasher::default();
-        self.words.iter().for_each(|&word| hash.write_u64(word));
-        self.key = hash.finish();
+        self.key = hash(&self.words);
         true
+    }
+
+    /// The indices of the storages whose numbers decide what the call makes, and are still to be counted.
+    pub fn picked(&self) -> impl Iterator<Item = u32> {
+        self.picked.iter().map(|picked| picked.storage)
+    }
+
+    /// Whether the words tell what the call makes: nothing is left to be counted.
+    pub fn is_told(&self) -> bool {
+        self.picked.is_empty()
+    }
+
+    /// Counts the entries that decide what the call makes, and adds their numbers to the words. Returns whether it
+    /// could; without bytes in memory, for one, nothing can be counted.
+    ///
+    /// # Safety
+    /// The values that were passed over are alive. Storages that [`picked`](Self::picked) lists are in main memory, and
+    /// none of them loses its bytes during the call.
+    pub unsafe fn count(&mut self, torch: &Torch, arity: &Arity) -> bool {
+        let picked = std::mem::take(&mut self.picked);
+        let all = picked.iter().all(|picked| {
+            // SAFETY: as the caller promises.
+            let entries = unsafe { self.entries(torch, *picked) };
+            self.words.extend(entries);
+            entries.is_some()
+        });
+        if !all {
+            self.picked = picked;
+            return false;
+        }
+        let at = arity.picks;
+        let tensors = self
+            .places
+            .iter()
+            .filter(|place| Some(place.argument) == at);
+        self.count = (tensors.count() == 1).then_some(self.words.len() - 1);
+        self.key = hash(&self.words);
+        true
+    }
+
+    /// # Safety
+    /// As for [`count`](Self::count).
+    unsafe fn entries(&self, torch: &Torch, picked: Picked) -> Option<u64> {
+        let Picked {
+            numbers, offset, ..
+        } = picked;
+        let (storage, numbers) = (self.storages[picked.storage as usize], numbers?);
+        let skipped = usize::try_from(offset).ok()?.checked_mul(numbers.width())?;
+        // SAFETY: a value that was passed over, and is alive, owns the storage.
+        let (data, bytes) = unsafe {
+            let bytes = storage_bytes(torch.boxed, storage);
+            (torch.boxed.data(storage), usize::try_from(bytes).ok()?)
+        };
+        let end = skipped.checked_add(numbers.bytes()?)?;
+        if data == 0 || end > bytes {
+            return None;
+        }
+        // SAFETY: the storage has so many bytes, which stay where they are, as the caller promises.
+        Some(unsafe { numbers.entries((data as *const u8).add(skipped)) })
+    }
+
+    /// The count of entries, if there is one, and the words but for it.
+    pub fn counted(&self) -> Option<(u64, Vec<u64>)> {
+        let at = self.count?;
+        let mut words = self.words.clone();
+        let count = words.remove(at);
+        Some((count, words))
     }
 
     /// Keeps the arguments alive, and with them their storages, until [`let_go`](Self::let_go).
@@ -256,6 +354,11 @@ impl Pass<'_> {
         self.position = position as u32;
         // SAFETY: as the caller promises.
         let item = unsafe { self.boxed.read(value) };
+        self.picks = match item {
+            _ if arity.picks != Some(self.position) => None,
+            Item::List(_) => Some(Picks::Masks),
+            _ => Some(Picks::Itself),
+        };
         let scalar = position < 64 && arity.scalars >> position & 1 == 1;
         let number = match item {
             // SAFETY: as the caller promises, here and below.
@@ -366,6 +469,19 @@ impl Pass<'_> {
             argument: self.position,
             storage: input as u32,
         });
+        let dtype = kind & 0xffff;
+        let decides = match self.picks {
+            None => false,
+            Some(Picks::Itself) => true,
+            Some(Picks::Masks) => matches!(dtype, BOOL | BYTE),
+        };
+        if decides {
+            self.out.picked.push(Picked {
+                numbers: Numbers::of(dtype, sizes, strides),
+                storage: input as u32,
+                offset,
+            });
+        }
         self.word(word::TENSOR, sizes.len() as u64);
         let words = &mut self.out.words;
         words.extend([keys, u64::from(kind) | (input as u64) << 32]);
@@ -378,6 +494,12 @@ impl Pass<'_> {
     fn word(&mut self, kind: u64, number: u64) {
         self.out.words.push(word::of(kind, number));
     }
+}
+
+fn hash(words: &[u64]) -> u64 {
+    let mut hash = FxHasher::default();
+    words.iter().for_each(|&word| hash.write_u64(word));
+    hash.finish()
 }
 
 fn tag_of(number: Number) -> u64 {

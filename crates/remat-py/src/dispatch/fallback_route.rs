@@ -35,6 +35,7 @@ pub(super) struct Described {
     rule: Option<Rule>,
     defaults: Vec<Option<f64>>,
     names: Vec<String>,
+    picks: Option<u32>,
     unwatched: bool,
 }
 
@@ -69,6 +70,7 @@ impl Route {
             rule,
             defaults,
             names,
+            picks,
             unwatched,
         } = described;
         let route = match way.as_str() {
@@ -84,6 +86,7 @@ impl Route {
                 rule,
                 defaults,
                 names,
+                picks,
                 unwatched,
                 seen: Seen::default(),
             }))),

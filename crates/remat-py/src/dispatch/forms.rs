@@ -38,6 +38,10 @@ pub(super) struct Candidate {
     /// Tensors among the arguments.
     pub(super) tensors: Vec<Place>,
     pub(super) arity: &'static Arity,
+    /// Whether the words tell what the call makes, though that depends on data.
+    pub(super) is_told: bool,
+    /// The count of entries that decides what the call makes, and the words but for it.
+    pub(super) counted: Option<(u64, Vec<u64>)>,
     /// Whether calls that differ in sizes alone need be neither predicted by Python nor measured.
     pub(super) is_like_others: bool,
 }
@@ -52,6 +56,8 @@ impl Candidate {
             positions: stacked.positions.clone(),
             tensors: stacked.places.clone(),
             arity,
+            is_told: arity.picks.is_some() && stacked.is_told(),
+            counted: stacked.counted(),
             is_like_others: false,
         }
     }

@@ -68,7 +68,8 @@ impl State {
             data_dependent,
             ..
         } = prepared;
-        if !is_settled(signature) || !is_simple(func, walked) || *data_dependent {
+        let is_told = candidate.is_told || !*data_dependent;
+        if !is_settled(signature) || !is_simple(func, walked) || !is_told {
             return None;
         }
         if !rng.is_none_or(is_default) {
@@ -97,6 +98,9 @@ impl State {
         let known = Arc::new(known);
         if candidate.is_like_others {
             self.families.learn(candidate.arity, &known, prepared.state);
+        }
+        if let Some((entries, words)) = candidate.counted {
+            self.picking.learn(words, entries, &known);
         }
         self.know(candidate.key, known);
         Some((form, candidate.numbers))
@@ -145,6 +149,37 @@ impl State {
         };
         self.know(stacked.key, Arc::new(known));
         Ok(true)
+    }
+
+    /// Makes the form of a call known by others that picked other counts of entries. Returns whether it is known now,
+    /// and was not before.
+    pub(super) fn learn_by_count(&mut self, stacked: &Stacked) -> bool {
+        if find(&self.known, stacked).is_some() {
+            return false;
+        }
+        let Some((entries, words)) = stacked.counted() else {
+            return false;
+        };
+        let Some((like, outputs, signature)) = self.picking.find(&words, entries) else {
+            return false;
+        };
+        let like = like.clone();
+        let Some(cost) = self.cost_of_form(&signature, &outputs) else {
+            return false;
+        };
+        let known = Known {
+            words: stacked.words.clone(),
+            func: like.func.clone(),
+            form: like.form.clone(),
+            outputs,
+            signature,
+            cost,
+            grad: like.grad,
+            roles: like.roles.clone(),
+            zeros: like.zeros.clone(),
+        };
+        self.know(stacked.key, Arc::new(known));
+        true
     }
 
     /// Takes a form that is known now into its table.

@@ -19,6 +19,7 @@ mod measure;
 mod modes;
 pub mod native;
 mod op;
+mod picking;
 mod placed;
 pub mod raising;
 mod refusing;

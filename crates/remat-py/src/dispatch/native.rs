@@ -433,16 +433,16 @@ unsafe fn session(
         unsafe {
             let values = (*stack).last(arity.arguments).unwrap_or(&[]);
             let op = *op;
-            let coming = Coming {
+            let mut coming = Coming {
                 call: Dispatched { op, keys, values },
-                stacked: &stacked,
+                stacked: &mut stacked,
                 arity,
                 expected,
             };
             if keeps {
-                announce(native, torch, OnDemand, &coming, &mut watch)
+                announce(native, torch, OnDemand, &mut coming, &mut watch)
             } else {
-                Gil::with(|py| announce(native, torch, py, &coming, &mut watch))
+                Gil::with(|py| announce(native, torch, py, &mut coming, &mut watch))
                     .unwrap_or(Ok(Way::Inside))
             }
         }
@@ -538,7 +538,7 @@ unsafe fn session(
 /// A call whose arguments were passed over.
 struct Coming<'a> {
     call: Dispatched<'a>,
-    stacked: &'a Stacked,
+    stacked: &'a mut Stacked,
     arity: &'static Arity,
     /// The most bytes that it is expected to take.
     expected: u64,
@@ -553,11 +553,11 @@ unsafe fn announce<'a>(
     native: &'a Native,
     torch: &Torch,
     gil: impl Attach,
-    coming: &Coming<'_>,
+    coming: &mut Coming<'_>,
     watch: &mut Watch<'_>,
 ) -> PyResult<Way<'a>> {
-    let &Coming {
-        ref call,
+    let Coming {
+        call,
         stacked,
         arity,
         expected,
@@ -568,14 +568,21 @@ unsafe fn announce<'a>(
     // SAFETY: as the caller promises.
     if unsafe {
         held.state
-            .let_run_unwatched(gil, torch, stacked, expected)?
+            .let_run_unwatched(gil, torch, stacked, *expected)?
     } {
         return Ok(Way::Unwatched);
+    }
+    // SAFETY: as the caller promises.
+    if !stacked.is_told() && unsafe { !held.state.count_entries(gil, torch, arity, stacked)? } {
+        return Ok(Way::Python);
     }
     let acted = watch.is_timed().then(|| held.state.acted());
     // SAFETY: as the caller promises.
     let mut begun = unsafe { held.state.begin_known(gil, torch, call, stacked)? };
-    if begun.is_none() && held.state.learn_by_family(gil, arity, stacked)? {
+    let state = &mut held.state;
+    if begun.is_none()
+        && (state.learn_by_count(stacked) || state.learn_by_family(gil, arity, stacked)?)
+    {
         // SAFETY: as the caller promises.
         begun = unsafe { held.state.begin_known(gil, torch, call, stacked)? };
     }

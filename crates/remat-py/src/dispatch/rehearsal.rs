@@ -101,6 +101,7 @@ fn pass(torch: &Torch, call: &Dispatched<'_>) -> Option<Stacked> {
         rule: None,
         defaults: Vec::new(),
         names: Vec::new(),
+        picks: None,
         unwatched: false,
         seen: Seen::default(),
     };

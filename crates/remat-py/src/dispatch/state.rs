@@ -15,6 +15,7 @@ use super::costs::Costs;
 use super::families::Families;
 use super::forms::{Candidate, Forms};
 use super::lent::Lent;
+use super::picking::Picking;
 use super::steady::Steady;
 use super::thrashing::Thrashing;
 use super::watch_clock::WatchClock;
@@ -42,6 +43,8 @@ pub(super) struct State {
     pub(super) filling: Forms,
     /// The families of known forms.
     pub(super) families: Families,
+    /// Known forms of calls that pick numbers by a mask.
+    pub(super) picking: Picking,
     /// So many of the run's first ops are recorded, however [little](Self::needs_no_record) it needs.
     pub(super) always_recorded: u64,
     /// Buffers for calls of known forms, one of which is under way at a time.
@@ -98,6 +101,7 @@ impl State {
             known: Forms::default(),
             filling: Forms::default(),
             families: Families::default(),
+            picking: Picking::default(),
             always_recorded: u64::MAX,
             buffers: Buffers::default(),
             through_python: 0,

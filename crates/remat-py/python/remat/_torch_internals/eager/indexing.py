@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
@@ -19,6 +20,28 @@ INDEX_PUTS = {"index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put"
 _UNIQUE = {"_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"}
 #: Bytes of a few numbers beside, such as each thread's count.
 FEW = 4096
+
+
+@functools.cache
+def picks(overload: Any) -> int | None:
+    """The position of the tensor whose numbers other than zero an op picks, or of the masks by which it picks.
+
+    Their count decides all that depends on data: bytes of the result, or of the indices that torch makes of a mask.
+    """
+    base = overload._schema.name.split("::")[-1]
+    if any(argument.is_out for argument in overload._schema.arguments):
+        return None
+    return 1 if base in INDEX_GETS or base in INDEX_PUTS else _PICKS.get(base)
+
+
+_PICKS = {"nonzero": 0, "masked_select": 1}
+
+
+def picks_by_mask(overload: Any, args: tuple[Any, ...]) -> bool:
+    """Whether there is a mask among the indices of a call."""
+    if picks(overload) != 1 or len(args) < 2 or not isinstance(args[1], (list, tuple)):
+        return False
+    return any(_is_mask(index) for index in args[1])
 
 
 def sized_by_data(

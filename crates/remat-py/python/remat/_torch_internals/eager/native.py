@@ -18,6 +18,7 @@ import torch
 
 from ... import _native
 from .global_state import read_natively
+from .indexing import picks
 from .layout import probe_layout
 from .leaf_gradients import read_accumulating
 from .ops import describe
@@ -118,6 +119,8 @@ class Route(TypedDict):
     #: Defaults of arguments that are numbers.
     defaults: list[float | None]
     names: list[str]
+    #: The argument of which the op picks numbers, or by whose masks it picks.
+    picks: int | None
     #: Whether its calls may run while nobody watches.
     unwatched: bool
 
@@ -144,6 +147,7 @@ def route(name: str, overload: str) -> Route:
             for argument in schema.arguments
         ],
         "names": [argument.name for argument in schema.arguments],
+        "picks": picks(op),
         "unwatched": (
             described["kind"] in ("plain", "read")
             and not (described["pins"] or described["pins_results"])

@@ -12,11 +12,8 @@ from typing import Any
 import torch
 
 from ..._native import SizeRule
-from .indexing import INDEX_GETS, INDEX_PUTS
+from .indexing import picks_by_mask
 from .ops import RESTRUCTURE
-
-#: Ops that change sizes, and those whose bytes may depend on masks.
-_BY_DATA = RESTRUCTURE | INDEX_GETS | INDEX_PUTS
 
 
 @functools.cache
@@ -25,7 +22,7 @@ def rule_of(overload: Any) -> SizeRule | None:
     schema = overload._schema
     aliased = [result.alias_info is not None for result in schema.returns]
     namespace, base = schema.name.split("::")
-    if namespace != "aten" or base in _BY_DATA or any(argument.is_out for argument in schema.arguments):
+    if namespace != "aten" or base in RESTRUCTURE or any(argument.is_out for argument in schema.arguments):
         return None
     if all(aliased):
         return SizeRule.shared(len(aliased))
@@ -42,4 +39,4 @@ def numels_by_rule(overload: Any, args: tuple[Any, ...]) -> list[int | None] | N
     """Numbers in each of a call's results by the op's rule, ``None`` for one that shares a storage or is not there;
     ``None`` if the rule was not written for such a call."""
     rule = rule_of(overload)
-    return None if rule is None else rule.numels(args)
+    return None if rule is None or picks_by_mask(overload, args) else rule.numels(args)
