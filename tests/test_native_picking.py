@@ -38,6 +38,7 @@ def gradient(loss: Callable[[Tensor], Tensor]) -> Tensor:
 
 CALLS: dict[str, Callable[[int], Tensor]] = {
     "rows": lambda n: torch.rand(ROWS, WIDTH)[mask_of(n, ROWS)],
+    "rows by bytes": lambda n: torch.rand(ROWS, WIDTH)[mask_of(n, ROWS).byte()],
     "columns": lambda n: torch.rand(WIDTH, ROWS)[:, mask_of(n, ROWS)],
     "numbers": lambda n: torch.rand(ROWS, WIDTH)[mask_of(30 * n, ROWS, WIDTH)],
     "numbers by another name": lambda n: torch.rand(ROWS, WIDTH).masked_select(mask_of(30 * n, ROWS, WIDTH)),
@@ -145,21 +146,34 @@ def test_a_call_that_picks_more_is_given_the_bytes_that_it_takes(native: None) -
 
 
 @needed
-@pytest.mark.parametrize("mask", ["in wider rows", "expanded", "of bytes"])
-def test_masks_that_cannot_be_counted_are_left_to_python(native: None, mask: str) -> None:
-    def chosen(n: int) -> Tensor:
-        flags = mask_of(n, ROWS, 2)
-        return {"in wider rows": flags[:, 0], "expanded": flags[:1, :1].expand(ROWS, WIDTH)}.get(mask, flags.byte())
+def test_results_that_do_not_grow_are_given_no_more(native: None) -> None:
+    """Four hundred times the bytes of this one would not fit."""
+    call = CALLS["put elsewhere"]
+    with pressed() as run:
+        called(call, [1, 2])
+        before = run.stats().through_python
+        called(call, [ROWS])
+        assert run.stats().through_python == before
+
+
+@needed
+@pytest.mark.parametrize("lies", ["in wider rows", "expanded"])
+def test_masks_that_cannot_be_counted_are_left_to_python(native: None, lies: str) -> None:
+    masks = {
+        "in wider rows": lambda n: mask_of(n, ROWS, 2)[:, 0],
+        "expanded": lambda n: mask_of(n, ROWS, 1).expand(ROWS, WIDTH),
+    }
 
     def picked(n: int) -> Tensor:
-        x = torch.rand(ROWS, WIDTH) if mask != "of bytes" else torch.rand(ROWS, 2)
-        return x[chosen(n)] if mask != "of bytes" else x.masked_select(chosen(n).bool())
+        return torch.rand(ROWS, WIDTH)[masks[lies](n)]
 
-    torch.manual_seed(5)
-    plain = [bits(picked(n)) for n in range(100, 140)]
-    with pressed():
-        torch.manual_seed(5)
-        assert [bits(picked(n)) for n in range(100, 140)] == plain
+    counts = range(200, 240)
+    plain = [bits(result) for result in called(picked, counts)]
+    with pressed() as run:
+        called(picked, counts)
+        before = run.stats().through_python
+        assert [bits(result) for result in called(picked, counts)] == plain
+        assert run.stats().through_python == before + len(counts)
 
 
 @needed
