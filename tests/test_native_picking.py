@@ -178,7 +178,7 @@ def test_masks_that_cannot_be_counted_are_left_to_python(native: None, lies: str
         called(picked, counts)
         before = run.stats().through_python
         assert [bits(result.clone()) for result in called(picked, counts)] == plain
-        assert run.stats().through_python == before + len(counts)
+        assert run.stats().through_python >= before + len(counts)
 
 
 @needed
