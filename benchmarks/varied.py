@@ -1,13 +1,12 @@
-"""Time of training on batches of ever new shapes: sentences, series, graphs and images as they come.
+"""Time of training on batches of ever new shapes: sentences, series, graphs, images and masks as they come.
 
     python benchmarks/varied.py [--models NAMES] [--rounds 3] [--steps 80] [--seed 0] [--threads 1] [--quick]
 
-Each program draws the sizes of each batch, so that most are new to Remat. It runs plainly, in an ample budget (twice
-the peak), and in budgets of base + 70% and 45% of (peak - base): base is what is there between two steps, peak is plain
-eager's true peak. Each runs in a process of its own, without plans of earlier runs, in turn for some rounds. Times are
-the thread's processor time in the second half of the steps, over that of plain eager on the same batches, and medians
-of the rounds. The exit code is 1 if losses differ
-or a peak exceeds its budget.
+Each program draws the sizes of each batch, or what it picks of one, so that most are new to Remat. It runs plainly, in
+an ample budget (twice the peak), and in budgets of base + 70% and 45% of (peak - base): base is what is there between
+two steps, peak is plain eager's true peak. Each runs in a process of its own, without plans of earlier runs, in turn
+for some rounds. Times are the thread's processor time in the second half of the steps, over that of plain eager on the
+same batches, and medians of the rounds. The exit code is 1 if losses differ or a peak exceeds its budget.
 """
 
 from __future__ import annotations
@@ -153,8 +152,54 @@ def images() -> Program:
     return model, loss
 
 
+def masked() -> Program:
+    """BERT on sentences of 128 tokens, and its loss at those alone that were masked: each time others."""
+    import transformers
+
+    model = transformers.BertModel(transformers.BertConfig(intermediate_size=256, **_SMALL), add_pooling_layer=False)
+    head = nn.Linear(64, 512)
+
+    def loss(draw: random.Random) -> Tensor:
+        tokens = torch.randint(0, 500, (4, 128))
+        hidden = torch.rand(4, 128) < 0.15
+        found = model(input_ids=tokens.masked_fill(hidden, 511)).last_hidden_state
+        return F.cross_entropy(head(found[hidden]), tokens[hidden])
+
+    return nn.ModuleList([model, head]), loss
+
+
+class Experts(nn.Module):
+    """Eight layers of which each token takes two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(64, 8)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64)) for _ in range(8)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, chosen = self.router(x).softmax(-1).topk(2)
+        sums = torch.zeros_like(x)
+        for at, expert in enumerate(self.experts):
+            tokens, places = torch.where(chosen == at)
+            sums = sums.index_add(0, tokens, expert(x[tokens]) * weights[tokens, places, None])
+        return x + sums
+
+
+def experts() -> Program:
+    """Four layers of experts on 2,000 tokens, which a router shares out among them."""
+    model = nn.Sequential(*(Experts() for _ in range(4)))
+
+    def loss(draw: random.Random) -> Tensor:
+        x = torch.randn(2000, 64)
+        return F.mse_loss(model(x), x.roll(1, 0))
+
+    return model, loss
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
-    build.__name__: build for build in (bert, llama, translation, series, graphs, images)
+    build.__name__: build for build in (bert, llama, translation, series, graphs, images, masked, experts)
 }
 WAYS = {"plain": None, "ample": 2.0, "70%": 0.7, "45%": 0.45}
 

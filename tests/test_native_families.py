@@ -23,6 +23,8 @@ ROOM = 950_000
 
 #: Indices of rows, and of rows that come twice.
 PLACES, PAIRS = torch.arange(300), torch.arange(300) // 2
+#: Indices that do not lie in one piece.
+COLUMNS = torch.stack([PLACES, PLACES], 1)
 
 CALLS: dict[str, Callable[[int], Tensor]] = {
     "pointwise": lambda n: torch.rand(n, 32) + 2.5,
@@ -49,6 +51,12 @@ CALLS: dict[str, Callable[[int], Tensor]] = {
     "picked by indices of rows and columns": lambda n: torch.rand(300, 8, 32)[PLACES[:n], PLACES[:1]] * 2,
     "put by indices": lambda n: torch.zeros(300, 32).index_put_((PLACES[:n],), torch.rand(n, 32)) * 2,
     "sums by indices": lambda n: gradient(300, lambda x: x[PAIRS[:n]].square().sum()),
+    "added to rows": lambda n: torch.zeros(300, 32).index_add(0, PLACES[:n], torch.rand(n, 32)) * 2,
+    "added to rows in place, by a column": lambda n: (
+        torch.zeros(300, 32).index_add_(0, COLUMNS[:n, 0], torch.rand(n, 32)) * 2
+    ),
+    "rows by a column": lambda n: torch.rand(300, 32).index_select(0, COLUMNS[:n, 0]) * 2,
+    "normalized in another order": lambda n: nn.functional.layer_norm(torch.rand(32, n).t(), [32]),
     "dropout": lambda n: gradient(n, lambda x: nn.functional.dropout(x, 0.5, training=True).sum()),
 }
 

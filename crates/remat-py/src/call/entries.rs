@@ -8,6 +8,18 @@ pub const BOOL: u32 = 11;
 /// Torch's number of the type of unsigned bytes, which among indices are masks too.
 pub const BYTE: u32 = 0;
 
+/// Bytes of a number of the type that has this number in torch; `None` for types of other than whole bytes.
+pub fn width_of(dtype: u32) -> Option<u64> {
+    Some(match dtype {
+        BYTE | 1 | BOOL => 1,
+        2 | 5 | 15 => 2,
+        3 | 6 | 8 => 4,
+        4 | 7 | 9 => 8,
+        10 => 16,
+        _ => return None,
+    })
+}
+
 /// The numbers of a tensor that lie side by side, in any order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
@@ -22,18 +34,13 @@ impl Numbers {
     /// The numbers of a tensor of the type that has this number in torch, with these sizes and strides; `None` where
     /// they do not lie side by side, and for other types.
     pub fn of(dtype: u32, sizes: &[i64], strides: &[i64]) -> Option<Numbers> {
-        let (width, signed_zero) = match dtype {
-            BYTE | 1 | BOOL => (1, false),
-            2 => (2, false),
-            3 => (4, false),
-            4 => (8, false),
-            5 | 15 => (2, true),
-            6 => (4, true),
-            7 => (8, true),
+        let signed_zero = match dtype {
+            BYTE..=4 | BOOL => false,
+            5..=7 | 15 => true,
             _ => return None,
         };
         Some(Numbers {
-            width,
+            width: width_of(dtype)? as usize,
             signed_zero,
             count: usize::try_from(side_by_side(sizes, strides)?).ok()?,
         })

@@ -4,6 +4,7 @@ use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
 
+use super::entries::width_of;
 use super::rules::{Argument, Numbers};
 use super::stacked::{Arity, word};
 use super::view::Geometry;
@@ -19,6 +20,8 @@ pub struct Outline {
     pub arguments: Vec<Argument>,
     /// All tensors among the arguments, in their order.
     pub tensors: Vec<Geometry>,
+    /// Bytes of those that do not lie in one piece; `None` if there is one of an unusual type.
+    pub strided: Option<u64>,
 }
 
 struct Reader<'a> {
@@ -36,6 +39,7 @@ impl Outline {
                 key: 0,
                 arguments: Vec::with_capacity(arity.arguments),
                 tensors: Vec::new(),
+                strided: Some(0),
             },
         };
         let seed = reader.next()?;
@@ -131,6 +135,15 @@ impl Reader<'_> {
         };
         let lies = tensor.lies();
         self.out.words.extend([told[0], told[1], lies as u64]);
+        if lies != Lies::Contiguously {
+            let bytes = || {
+                let width = width_of((told[1] & 0xffff) as u32)?;
+                self.out
+                    .strided?
+                    .checked_add(tensor.numel()?.checked_mul(width)?)
+            };
+            self.out.strided = bytes();
+        }
         let sizes = tensor.sizes.clone();
         self.out.tensors.push(tensor);
         Some(sizes)
@@ -232,6 +245,18 @@ mod tests {
         assert_ne!(of(&[2, 3], 0).words, of(&[5, 9], 0).words);
         let numbers = Numbers::from_slice(&[5, 9]);
         assert_eq!(of(&[5, 9], 1).arguments, [Argument::Numbers(numbers)]);
+    }
+
+    #[test]
+    fn bytes_of_what_does_not_lie_in_one_piece_are_added_up() {
+        let strided = |tensors: &[Vec<u64>]| outline(tensors, 0).strided;
+        let (wide, narrow) = (tensor(6, &[3, 4], &[8, 2]), tensor(4, &[5], &[2]));
+        assert_eq!(strided(&[tensor(6, &[3, 4], &[4, 1])]), Some(0));
+        assert_eq!(strided(&[wide.clone(), narrow.clone()]), Some(48 + 40));
+        // The word of the type tells the place of the storage too.
+        let second = tensor(1 << 32 | 6, &[3, 4], &[1, 3]);
+        assert_eq!(strided(&[narrow, second]), Some(40 + 48));
+        assert_eq!(strided(&[wide, tensor(77, &[5], &[2])]), None);
     }
 
     #[test]

@@ -93,6 +93,8 @@ fn by_name(name: &str) -> Option<Sizes> {
         | "_unsafe_index_put"
         | "full_like"
         | "gelu"
+        | "index_add"
+        | "index_copy"
         | "index_put"
         | "native_dropout_backward"
         | "ones_like"

@@ -3,7 +3,7 @@
 //!
 //! Python says of which calls that holds: torch's own rule agreed with the short one about an earlier call of the
 //! family, and enough of its calls were measured. The bytes of results go by the short rule from then on, and the
-//! workspace is that of the known form.
+//! workspace is that of the known form, but for copies of what does not lie in one piece.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use remat_core::{Bytes, Output};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::forms::{Known, LIMIT};
+use super::forms::{Known, LIMIT, Likeness};
 use crate::call::form::Form;
 use crate::call::global_state::StateNumber;
 use crate::call::outline::Outline;
@@ -36,6 +36,9 @@ struct Family {
     known: Arc<Known>,
     /// For each result the bytes of a number, if it has a storage of its own.
     widths: SmallVec<[Option<u64>; 3]>,
+    /// The workspace of its calls, beside copies if it makes some.
+    workspace: u64,
+    likeness: Likeness,
 }
 
 /// A known form, and what another one of its family has in place of its own.
@@ -64,7 +67,13 @@ impl Family {
 
 impl Families {
     /// Takes in a form that became known, if the short rule tells the bytes that its call made.
-    pub(super) fn learn(&mut self, arity: &Arity, known: &Arc<Known>, state: StateNumber) {
+    pub(super) fn learn(
+        &mut self,
+        arity: &Arity,
+        known: &Arc<Known>,
+        state: StateNumber,
+        likeness: Likeness,
+    ) {
         let outline = || Outline::of(&known.words, arity);
         let Some((rule, outline)) = arity.rule.and_then(|rule| Some((rule, outline()?))) else {
             return;
@@ -81,6 +90,9 @@ impl Families {
         let Some(widths) = widths.collect() else {
             return;
         };
+        let Some(copied) = strided_copies(likeness, &outline) else {
+            return;
+        };
         if self.0.len() >= LIMIT {
             self.0.clear();
         }
@@ -88,6 +100,8 @@ impl Families {
             words: outline.words,
             known: known.clone(),
             widths,
+            workspace: known.signature.workspace.0.saturating_sub(copied),
+            likeness,
         };
         self.0.insert((outline.key, state.0), family);
     }
@@ -106,12 +120,22 @@ impl Families {
             return None;
         }
         let made = family.bytes(&numels(known, arity.rule?, outline)?)?;
-        let (outputs, signature) = made_instead(known, &made);
+        let (outputs, mut signature) = made_instead(known, &made);
+        let copied = strided_copies(family.likeness, outline)?;
+        signature.workspace = Bytes(family.workspace.checked_add(copied)?);
         Some(Alike {
             known: known.clone(),
             outputs,
             signature,
         })
+    }
+}
+
+/// Bytes that a call copies, if its family makes copies; `None` where that is not known.
+fn strided_copies(likeness: Likeness, outline: &Outline) -> Option<u64> {
+    match likeness {
+        Likeness::Same => Some(0),
+        Likeness::CopiesStrided => outline.strided,
     }
 }
 

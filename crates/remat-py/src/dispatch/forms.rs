@@ -28,6 +28,15 @@ pub(super) fn find<'a>(forms: &'a Forms, stacked: &Stacked) -> Option<&'a Arc<Kn
     (known.words == stacked.words).then_some(known)
 }
 
+/// The workspace of calls that differ in sizes alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Likeness {
+    /// It is the same.
+    Same,
+    /// It is the same but for copies of what does not lie in one piece.
+    CopiesStrided,
+}
+
 /// The call that is on its way through Python, and may make its form known.
 pub(super) struct Candidate {
     pub(super) key: u64,
@@ -42,8 +51,8 @@ pub(super) struct Candidate {
     pub(super) is_told: bool,
     /// The count of entries that decides what the call makes, and the words but for it.
     pub(super) counted: Option<(u64, Vec<u64>)>,
-    /// Whether calls that differ in sizes alone need be neither predicted by Python nor measured.
-    pub(super) is_like_others: bool,
+    /// Whether calls that differ in sizes alone need be neither predicted by Python nor measured, and how so.
+    pub(super) like_others: Option<Likeness>,
 }
 
 impl Candidate {
@@ -58,7 +67,7 @@ impl Candidate {
             arity,
             is_told: arity.picks.is_some() && stacked.is_told(),
             counted: stacked.counted(),
-            is_like_others: false,
+            like_others: None,
         }
     }
 }

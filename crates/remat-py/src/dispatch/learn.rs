@@ -96,8 +96,9 @@ impl State {
             zeros: func.stats.is_some().then(|| zeros.collect()),
         };
         let known = Arc::new(known);
-        if candidate.is_like_others {
-            self.families.learn(candidate.arity, &known, prepared.state);
+        if let Some(likeness) = candidate.like_others {
+            self.families
+                .learn(candidate.arity, &known, prepared.state, likeness);
         }
         if let Some((entries, words)) = candidate.counted {
             self.picking.learn(words, entries, &known);

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use pyo3::prelude::*;
 use remat_core::{Bytes, Error, OpId, OpSpec, Output, Replay};
 
+use super::forms::Likeness;
 use super::op::{Announced, Prepared, Ran};
 use super::placed::repeatable;
 use super::state::{Outcome, State};
@@ -181,13 +182,17 @@ impl State {
         type Device<'py> = (String, Bound<'py, PyAny>);
         type Outputs<'py> = Vec<Option<(u64, Device<'py>)>>;
         type Told = Option<Py<PyAny>>;
-        type Prediction<'py> = (Outputs<'py>, u64, u64, Device<'py>, bool, Told, bool);
+        type Prediction<'py> = (Outputs<'py>, u64, u64, Device<'py>, bool, Told, bool, bool);
         let predict = self.executor.internals.predict.bind(call.py());
         let found = predict.call1((&call.func.overload, call.args, call.kwargs))?;
-        let (outputs, workspace, leaves, device, exact, told, settled): Prediction<'_> =
+        let (outputs, workspace, leaves, device, exact, told, settled, copies): Prediction<'_> =
             found.extract()?;
         if let Some(candidate) = &mut self.candidate {
-            candidate.is_like_others = settled;
+            candidate.like_others = match (settled, copies) {
+                (false, _) => None,
+                (true, false) => Some(Likeness::Same),
+                (true, true) => Some(Likeness::CopiesStrided),
+            };
         }
         let mut predicted = Vec::with_capacity(outputs.len());
         for output in outputs {

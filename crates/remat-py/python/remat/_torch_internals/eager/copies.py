@@ -31,7 +31,7 @@ _READ_STRIDED = {
     "_foreach_norm", "_foreach_sqrt", "_foreach_sub_", "_fused_adam_", "_fused_adamw_", "_fused_sgd_",
     "_prelu_kernel", "_prelu_kernel_backward", "amax", "amin", "diagonal_backward", "elu_backward",
     "hardsigmoid_backward", "hardswish", "hardswish_", "hardswish_backward", "hardtanh_backward",
-    "huber_loss_backward", "index_add_", "index_fill_", "leaky_relu_backward", "linalg_vector_norm",
+    "huber_loss_backward", "index_fill_", "leaky_relu_backward", "linalg_vector_norm",
     "log_sigmoid_backward", "mean", "mse_loss_backward", "smooth_l1_loss_backward", "softplus_backward", "std", "var",
     "var_mean",
 }  # fmt: skip
@@ -45,6 +45,10 @@ _COPY_STRIDED = {
     "pixel_unshuffle", "reflection_pad1d", "reflection_pad1d_backward", "reflection_pad2d",
     "reflection_pad2d_backward", "replication_pad1d", "replication_pad2d", "take", "topk",
 }  # fmt: skip
+# They read indices that lie in one piece, and copy others.
+COPY_INDICES = {"index_add", "index_add_", "index_select"}
+# What they take beside a few numbers is copies of tensors that do not lie in one piece.
+COPY_STRIDED = _COPY_STRIDED | COPY_INDICES
 # They move numbers of any one type, whatever these are.
 _MOVE = {
     "cat", "constant_pad_nd", "flip", "gather", "index_copy", "index_select", "masked_fill", "masked_fill_", "repeat",
@@ -108,6 +112,11 @@ def converted_on_cpu(args: Sequence[Any], tensors: list[torch.Tensor], made: set
     return common.itemsize * (sum(t.numel() for t in converted) + results)
 
 
+def strided_bytes(tensors: Sequence[torch.Tensor]) -> int:
+    """Bytes of the tensors among these that do not lie in one piece."""
+    return sum(t.nbytes for t in tensors if not t.is_contiguous())
+
+
 def _of_blocks(tensors: list[torch.Tensor]) -> int:
     """Bytes of a copy between tensors that may lie differently."""
     return FEW if all(t.is_contiguous() for t in tensors) else FEW + TRANSPOSED * tensors[0].element_size()
@@ -125,7 +134,9 @@ def _moved(base: str, args: tuple[Any, ...], tensors: list[torch.Tensor], made: 
         indices = [t for i, t in enumerate(tensors) if i > 0 and t.dtype != tensors[0].dtype and t.dtype != torch.bool]
     if len({t.dtype for t in data} | made) > 1 or any(t.dtype != torch.int64 for t in indices):
         return None
-    taken = _of_blocks(tensors)
+    taken = _of_blocks(data if base in COPY_INDICES else tensors)
+    if base in COPY_INDICES:
+        taken += strided_bytes(indices)
     if tensors[0].dtype in HALVES:
         taken += 4 * sum(t.numel() for t in indices)  # as integers of 32 bits
     if base == "roll" and len(args[2] if len(args) > 2 else ()) != 1:
@@ -160,15 +171,16 @@ def _computed(
         return FEW + sum(t.nbytes for t in tensors if not is_read_by_blas(t))
     if base in _READ_STRIDED:
         return FEW
-    if base == "index_add":
-        return _of_blocks(tensors) + sum(t.nbytes for t in tensors if t.dtype == torch.int64)
+    if base in ("index_add", "index_add_"):
+        indices, data = [t for t in tensors if t.dtype == torch.int64], [t for t in tensors if t.dtype != torch.int64]
+        return _of_blocks(data) + strided_bytes(indices)
     read = sum(t.nbytes for t in tensors)
     if base in _FACTOR:
         return FEW + read + out_bytes
     if base == "_cdist_forward":
         # Both are copied, with two columns more, and once more where they are not contiguous.
         return FEW + 3 * read + sum(4 * t.nbytes // max(1, t.shape[-1]) for t in tensors)
-    copied = FEW + sum(t.nbytes for t in tensors if not t.is_contiguous())
+    copied = FEW + strided_bytes(tensors)
     if base in _COPY_STRIDED:
         return copied
     if base == "_safe_softmax":

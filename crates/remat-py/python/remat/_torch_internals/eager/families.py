@@ -2,7 +2,7 @@
 
 Programs whose batches differ in length call the same ops with ever new shapes. Once torch's own rule has agreed with
 the short one of `shapes.py` about a call, the results of its family go by that. Where an op needs next to no workspace,
-whatever the sizes, its family's calls are no longer measured either.
+whatever the sizes, but for copies of what does not lie in one piece, its family's calls are no longer measured either.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .copies import is_read_by_blas
+from .copies import is_read_by_blas, strided_bytes
 from .indexing import FEW
 from .precision import products_are_exact
 from .shapes import numels_by_rule, rule_of
@@ -34,6 +34,8 @@ class Family:
     place: tuple[str, torch.device]
     #: Enough workspace for each call; ``None`` where that depends on sizes.
     enough: int | None = None
+    #: Whether each call copies what does not lie in one piece beside that, and beside what is told of its calls.
+    copies_strided: bool = False
     #: Calls that are measured before that is made use of.
     to_measure: int = 0
     #: The most that any of them took.
@@ -54,17 +56,22 @@ class Family:
     def settle(self, workspace: Workspace) -> None:
         """Takes the estimate of one call's workspace for all, if it is the same for all."""
         if workspace.of_family is not None and self.enough is None:
-            self.enough = workspace.of_family
+            self.enough, self.copies_strided = workspace.of_family, workspace.copies_strided
             self.to_measure = 0 if workspace.exact else MEASURED
 
-    def measured(self, workspace: int) -> None:
-        """Takes in what a call took. If that is more than was enough by the estimate, all calls are measured."""
+    def measured(self, copied: int, workspace: int) -> None:
+        """Takes in what a call took that may have copied so many bytes. If that is more than was enough by the
+        estimate, all calls are measured."""
         if self.enough is not None and self.to_measure > 0:
-            self.taken = max(self.taken, workspace)
+            self.taken = max(self.taken, workspace - copied)
             self.to_measure = MEASURED if self.taken > self.enough else self.to_measure - 1
 
+    def copied(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Bytes that a call with these tensors may copy."""
+        return strided_bytes(tensors) if self.copies_strided else 0
+
     def settled(self) -> int | None:
-        """The workspace of the next call, if it need not be measured.
+        """The workspace of the next call beside what it copies, if it need not be measured.
 
         Where little is enough, that is what the calls took that were measured. Others may take as much more as is
         enough, twice `FEW` at most, which is less than what is kept back of each budget.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -42,8 +43,11 @@ class Prediction(NamedTuple):
     exact: bool
     #: Is to be told the workspace that the call took.
     told: Callable[[int], None] | None = None
-    #: Whether calls that differ from it in sizes alone take the same workspace, and results by the short rule.
+    #: Whether calls that differ from it in sizes alone take the same workspace but for copies, and results by the short
+    #: rule.
     settled: bool = False
+    #: Whether the workspace, theirs too, holds copies of what does not lie in one piece.
+    copies_strided: bool = False
 
 
 def _to_meta(value: Any, table: dict[int, torch.Tensor]) -> Any:
@@ -76,7 +80,8 @@ def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None)
         settled = family.settled()
         if settled is not None:
             described = [None if size is None else (size, family.place) for size in by_rule]
-            return Prediction(described, settled, 0, family.place, exact=True, settled=True)
+            settled += family.copied(tensors_of(args) + tensors_of(kwargs)) if family.copies_strided else 0
+            return Prediction(described, settled, 0, family.place, True, None, True, family.copies_strided)
     tensors = tensors_of(args) + tensors_of(kwargs)
     place = _place(args, kwargs) if family is None else family.place
     own = OWN_PREDICTIONS.get(overload._schema.name)
@@ -108,7 +113,7 @@ def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None)
         if family is not None:
             family.settle(estimate)
     described = [None if o is None else (o, place) for o in outputs]
-    told = None if family is None else family.measured
+    told = None if family is None else functools.partial(family.measured, family.copied(tensors))
     return Prediction(described, workspace, leaves, place, exact and exact_sizes, told)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .convolutions import convolution
-from .copies import HALVES, TRANSPOSED, converted_on_cpu, copied_on_cpu
+from .copies import COPY_STRIDED, HALVES, TRANSPOSED, converted_on_cpu, copied_on_cpu, strided_bytes
 from .indexing import FEW
 from .replays import RNG_BYTES
 
@@ -44,6 +44,8 @@ class Workspace(NamedTuple):
     exact: bool
     #: Enough for all calls that differ from this one in sizes alone; ``None`` if that depends on the sizes.
     of_family: int | None = None
+    #: Whether these calls copy what does not lie in one piece beside that.
+    copies_strided: bool = False
 
 
 def estimate_workspace(
@@ -78,9 +80,8 @@ def estimate_workspace(
         return none
     if base in ("embedding", "embedding_dense_backward") and on_cpu:
         # Rows are read and added to where they lie.
-        strided = sum(t.nbytes for t in tensors if not t.is_contiguous())
-        family = FEW if filled and strided == 0 else None
-        return Workspace(strided + FEW + RNG_BYTES, exact=False, of_family=family)
+        family = FEW if filled else None
+        return Workspace(strided_bytes(tensors) + FEW + RNG_BYTES, exact=False, of_family=family, copies_strided=True)
     if base in _COPY_INPUTS:
         return Workspace(in_bytes * (2 if base == "_fft_c2r" else 1) + RNG_BYTES, exact=False)
     if base == "embedding":
@@ -95,8 +96,10 @@ def estimate_workspace(
     if on_cpu:
         copied = copied_on_cpu(base, args, kwargs, tensors, made, out_bytes)
         if copied is not None:
-            few = filled and copied == (2 * FEW if base.startswith("gelu") else FEW)
-            return Workspace(copied + RNG_BYTES, exact=False, of_family=copied if few else None)
+            copies = base in COPY_STRIDED
+            family = copied - (strided_bytes(tensors) if copies else 0)
+            few = filled and family == (2 * FEW if base.startswith("gelu") else FEW)
+            return Workspace(copied + RNG_BYTES, False, family if few else None, copies)
     if base == "sort" and on_cpu:
         return Workspace(both + RNG_BYTES, exact=False)  # over many shapes it took 0.8 of it
     if any(word in base for word in _HEAVY):
