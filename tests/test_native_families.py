@@ -57,6 +57,11 @@ CALLS: dict[str, Callable[[int], Tensor]] = {
     ),
     "rows by a column": lambda n: torch.rand(300, 32).index_select(0, COLUMNS[:n, 0]) * 2,
     "normalized in another order": lambda n: nn.functional.layer_norm(torch.rand(32, n).t(), [32]),
+    "joined in another order": lambda n: torch.cat([torch.rand(20, n).t(), torch.rand(12, n).t()], 1) * 2,
+    "widened": lambda n: nn.functional.pad(torch.rand(n, 30), (1, 1)) * 2,
+    "in another type": lambda n: torch.rand(n, 32).double() * 2,
+    "in another type, in another order": lambda n: torch.rand(32, n).t().double() * 2,
+    "copied": lambda n: torch.empty(n, 32).copy_(torch.rand(32, n).t()) * 2,
     "dropout": lambda n: gradient(n, lambda x: nn.functional.dropout(x, 0.5, training=True).sum()),
 }
 

@@ -60,6 +60,8 @@ enum Sizes {
     IndexSelect,
     /// Numbers of the first tensor by indices in a list.
     Indexed,
+    /// The last dimensions with as many numbers more, before and behind, as the list says.
+    Padded,
     LayerNorm,
     LayerNormBackward,
     BatchNorm,
@@ -87,6 +89,7 @@ fn by_name(name: &str) -> Option<Sizes> {
         | "_safe_softmax"
         | "_softmax"
         | "_softmax_backward_data"
+        | "_to_copy"
         | "clone"
         | "cumsum"
         | "empty_like"
@@ -132,6 +135,7 @@ fn by_name(name: &str) -> Option<Sizes> {
         "embedding" => Sizes::Embedding,
         "embedding_dense_backward" => Sizes::EmbeddingBackward,
         "index" | "_unsafe_index" => Sizes::Indexed,
+        "constant_pad_nd" => Sizes::Padded,
         "index_select" => Sizes::IndexSelect,
         "native_layer_norm" => Sizes::LayerNorm,
         "native_layer_norm_backward" => Sizes::LayerNormBackward,
@@ -346,6 +350,7 @@ impl Rule {
             }
             Sizes::IndexSelect => one(selected(&args)?),
             Sizes::Indexed => one(indexed(&args)?),
+            Sizes::Padded => one(padded(&args)?),
             Sizes::LayerNorm => {
                 let (sizes, normalized) = (args.tensor(0)?, args.list(1)?.len());
                 let rows = product(&sizes[..sizes.len().checked_sub(normalized)?])?;
@@ -437,6 +442,20 @@ fn selected(args: &Arguments<'_>) -> Option<u64> {
     product(&kept)
 }
 
+/// Numbers in a tensor with margins, which may be negative. The first two are of the last dimension.
+fn padded(args: &Arguments<'_>) -> Option<u64> {
+    let (sizes, margins) = (args.tensor(0)?, args.list(1)?);
+    let pairs = margins.len() / 2;
+    let (whole, widened) = sizes.split_at_checked(sizes.len().checked_sub(pairs)?)?;
+    let wide = |(&size, margins): (&u64, &[u64])| {
+        let mut margins = margins.iter();
+        margins.try_fold(size, |size, &margin| size.checked_add_signed(margin as i64))
+    };
+    let widened = widened.iter().zip(margins.chunks_exact(2).rev()).map(wide);
+    let sizes: Option<Numbers> = whole.iter().copied().map(Some).chain(widened).collect();
+    product(&sizes?)
+}
+
 /// Numbers in a result by indices: one for each place that the indices name together, in each of the places that the
 /// dimensions without an index have.
 fn indexed(args: &Arguments<'_>) -> Option<u64> {
@@ -515,6 +534,16 @@ mod tests {
         assert_eq!(of(&[]), Some(vec![Some(1)]));
         assert_eq!(of(&[3]), None);
         assert_eq!(of(&[-4]), None);
+    }
+
+    #[test]
+    fn margins_begin_with_the_last_dimension_and_may_be_negative() {
+        let of =
+            |x: &[u64], margins: &[i64]| numels("constant_pad_nd", &[tensor(x), numbers(margins)]);
+        assert_eq!(of(&[2, 3, 5], &[1, 2]), Some(vec![Some(2 * 3 * 8)]));
+        assert_eq!(of(&[2, 3, 5], &[1, 2, -1, 0]), Some(vec![Some(2 * 2 * 8)]));
+        assert_eq!(of(&[2, 3], &[0, 0, 0, 0, 1, 1]), None);
+        assert_eq!(of(&[2, 3], &[-4, 0]), None);
     }
 
     #[test]

@@ -90,6 +90,20 @@ def copied_on_cpu(
     return _computed(base, args, tensors, made, out_bytes) if found is None else found
 
 
+def of_all_sizes(base: str, tensors: list[torch.Tensor], copied: int) -> int | None:
+    """Bytes that all calls copy which differ from one with these tensors in sizes alone, by what that one copies;
+    ``None`` where it depends on the sizes. Copies of what does not lie in one piece are left out for ops that make
+    them.
+    """
+    if base in ("copy_", "_to_copy"):
+        return copied
+    if base in COPY_STRIDED:
+        copied -= strided_bytes(tensors)
+    elif base in _MOVE and base != "roll" and tensors[0].dtype not in HALVES:
+        return copied
+    return copied if copied == (2 * FEW if base.startswith("gelu") else FEW) else None
+
+
 def converted_on_cpu(args: Sequence[Any], tensors: list[torch.Tensor], made: set[torch.dtype], out_bytes: int) -> int:
     """Bytes of the operands and results of a pointwise op that are not in the type in which it computes.
 

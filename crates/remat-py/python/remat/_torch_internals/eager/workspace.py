@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .convolutions import convolution
-from .copies import COPY_STRIDED, HALVES, TRANSPOSED, converted_on_cpu, copied_on_cpu, strided_bytes
+from .copies import COPY_STRIDED, HALVES, TRANSPOSED, converted_on_cpu, copied_on_cpu, of_all_sizes, strided_bytes
 from .indexing import FEW
 from .replays import RNG_BYTES
 
@@ -96,10 +96,8 @@ def estimate_workspace(
     if on_cpu:
         copied = copied_on_cpu(base, args, kwargs, tensors, made, out_bytes)
         if copied is not None:
-            copies = base in COPY_STRIDED
-            family = copied - (strided_bytes(tensors) if copies else 0)
-            few = filled and family == (2 * FEW if base.startswith("gelu") else FEW)
-            return Workspace(copied + RNG_BYTES, False, family if few else None, copies)
+            family = of_all_sizes(base, tensors, copied) if filled else None
+            return Workspace(copied + RNG_BYTES, False, family, base in COPY_STRIDED)
     if base == "sort" and on_cpu:
         return Workspace(both + RNG_BYTES, exact=False)  # over many shapes it took 0.8 of it
     if any(word in base for word in _HEAVY):
