@@ -108,6 +108,33 @@ class TestWorkspaceOfAFamily:
             _, taken = eager.measured_call(aten.mm.default, matrices(rows), {})
             assert taken == told[-1][0] == 0
 
+    @pytest.mark.parametrize("op", [aten.index_select.default, aten.index_add_.default, aten.embedding.default])
+    def test_holds_copies_of_what_does_not_lie_in_one_piece(self, op: Any) -> None:
+        def call(places: int) -> tuple[Any, ...]:
+            x, index = torch.randn(9000, 2), (torch.arange(2 * places) % 9000).view(places, 2)[:, 0]
+            return {"index_select": (x, 0, index), "embedding": (x, index)}.get(
+                op._schema.name.split("::")[-1], (x, 0, index, torch.randn(places, 2))
+            )
+
+        assert settled(op, map(call, range(100, 120)))[-1][1]
+        for places in (7, 5000, 200_000):
+            ((workspace, exact),) = settled(op, [call(places)])
+            assert exact
+            _, taken = eager.measured_call(op, call(places), {})
+            assert taken == 8 * places, "the index is copied"
+            assert workspace == taken
+
+    def test_of_copies_between_orders_is_that_of_a_block(self) -> None:
+        def call(rows: int) -> tuple[Any, ...]:
+            return torch.empty(rows, 300), torch.randn(300, rows).t()
+
+        assert settled(aten.copy_.default, map(call, range(100, 120)))[-1][1]
+        ((workspace, exact),) = settled(aten.copy_.default, [call(5000)])
+        assert exact
+        _, taken = eager.measured_call(aten.copy_.default, call(5000), {})
+        assert taken is not None
+        assert 0 < taken <= workspace < 20_000
+
     def test_is_measured_for_ever_where_the_estimate_was_not_enough(self) -> None:
         for rows in range(100, 120):
             predicted = eager.predict(aten.mm.default, matrices(rows), {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from bits import bits
 from native import REPLAYS, needed, needs
 from process import PYTHON, ran_warm
 from torch import Tensor, nn
-from true_peak import room
+from true_peak import room, true_peak
 
 #: Bytes of memory that stays, so that ops are recorded.
 STAYS = 4 << 20
@@ -108,6 +108,28 @@ def test_a_call_of_new_sizes_enters_no_python(native: None, name: str) -> None:
 def products(sizes: range) -> None:
     for n in sizes:
         torch.ones(n, 64) @ torch.ones(64, 32)
+
+
+@needed
+def test_copies_grow_with_what_is_copied(native: None) -> None:
+    """An index in two-column rows takes twice the bytes of the numbers that it picks."""
+    x, columns = torch.rand(1000), torch.arange(400_000).view(-1, 2) % 1000
+
+    def train(sizes: Iterable[int]) -> None:
+        filled = [torch.rand(50_000) for _ in range(40)]
+        for n in sizes:
+            x.index_select(0, columns[:n, 0]).mul_(2)
+        del filled
+
+    with remat.budget(room(4 << 20)) as run:
+        train(range(1000, 1020))
+        before = run.stats()
+        with true_peak() as peak:  # the profiler lets nothing be measured: nothing is left to be
+            train([200_000])
+        after = run.stats()
+    assert after.through_python == before.through_python
+    assert after.evictions > before.evictions
+    assert peak.highest <= after.budget
 
 
 @needed

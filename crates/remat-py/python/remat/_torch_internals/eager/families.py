@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .copies import is_read_by_blas, strided_bytes
-from .indexing import FEW
+from .indexing import FEW, picks_by_mask
 from .precision import products_are_exact
 from .shapes import numels_by_rule, rule_of
 from .tensors import tensors_of
@@ -106,8 +106,10 @@ class Families:
 
         `dtypes` are of the results, ``None`` for those without bytes of their own.
         """
+        if rule_of(overload) is None or picks_by_mask(overload, args):
+            return
         tensors = tensors_of(args) + tensors_of(kwargs)
-        if rule_of(overload) is None or any(t.layout != torch.strided or t.is_nested for t in tensors):
+        if any(t.layout != torch.strided or t.is_nested for t in tensors):
             return
         key = _outlines(overload, args, kwargs)
         if key in self._known and self._known[key] is None:
