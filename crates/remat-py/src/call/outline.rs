@@ -136,13 +136,10 @@ impl Reader<'_> {
         let lies = tensor.lies();
         self.out.words.extend([told[0], told[1], lies as u64]);
         if lies != Lies::Contiguously {
-            let bytes = || {
-                let width = width_of((told[1] & 0xffff) as u32)?;
-                self.out
-                    .strided?
-                    .checked_add(tensor.numel()?.checked_mul(width)?)
-            };
-            self.out.strided = bytes();
+            let numel = tensor.numel().zip(width_of((told[1] & 0xffff) as u32));
+            let bytes = numel.and_then(|(numel, width)| numel.checked_mul(width));
+            let both = self.out.strided.zip(bytes);
+            self.out.strided = both.and_then(|(sum, bytes)| sum.checked_add(bytes));
         }
         let sizes = tensor.sizes.clone();
         self.out.tensors.push(tensor);

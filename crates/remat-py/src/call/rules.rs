@@ -205,9 +205,12 @@ fn argument_of(value: &Bound<'_, PyAny>) -> Argument {
     if let Some(numbers) = items.iter().map(number_of).collect() {
         return Argument::Numbers(numbers);
     }
-    let tensor = |item: &Bound<'_, PyAny>| match item.is_none() {
-        true => Some(None),
-        false => sizes_of(item).map(Some),
+    let tensor = |item: &Bound<'_, PyAny>| {
+        if item.is_none() {
+            Some(None)
+        } else {
+            sizes_of(item).map(Some)
+        }
     };
     let tensors: Option<Vec<_>> = items.iter().map(tensor).collect();
     tensors.map_or(Argument::Other, Argument::Tensors)

@@ -123,33 +123,13 @@ impl State {
         };
         let state = self.executor.global_state.current(gil)?;
         let found = self.families.find(arity, &outline, &stacked.numbers, state);
-        let Some(Alike {
-            known: like,
-            outputs,
-            signature,
-        }) = found
-        else {
+        let Some(alike) = found else {
             return Ok(false);
         };
-        let Some(cost) = self.cost_of_form(&signature, &outputs) else {
+        let Some(form) = gil.attach(|py| form_of(py, &alike.known, arity, &outline))? else {
             return Ok(false);
         };
-        let Some(form) = gil.attach(|py| form_of(py, &like, arity, &outline))? else {
-            return Ok(false);
-        };
-        let known = Known {
-            words: stacked.words.clone(),
-            func: like.func.clone(),
-            form: Arc::new(form),
-            outputs,
-            signature,
-            cost,
-            grad: like.grad,
-            roles: like.roles.clone(),
-            zeros: like.zeros.clone(),
-        };
-        self.know(stacked.key, Arc::new(known));
-        Ok(true)
+        Ok(self.know_alike(stacked, alike, Arc::new(form)))
     }
 
     /// Makes the form of a call known by others that picked other counts of entries. Returns whether it is known now,
@@ -161,17 +141,27 @@ impl State {
         let Some((entries, words)) = stacked.counted() else {
             return false;
         };
-        let Some((like, outputs, signature)) = self.picking.find(&words, entries) else {
+        let Some(alike) = self.picking.find(&words, entries) else {
             return false;
         };
-        let like = like.clone();
+        let form = alike.known.form.clone();
+        self.know_alike(stacked, alike, form)
+    }
+
+    /// Makes a form known by what another one told of it. Returns whether its cost allows that.
+    fn know_alike(&mut self, stacked: &Stacked, alike: Alike, form: Arc<Form>) -> bool {
+        let Alike {
+            known: like,
+            outputs,
+            signature,
+        } = alike;
         let Some(cost) = self.cost_of_form(&signature, &outputs) else {
             return false;
         };
         let known = Known {
             words: stacked.words.clone(),
             func: like.func.clone(),
-            form: like.form.clone(),
+            form,
             outputs,
             signature,
             cost,

@@ -9,6 +9,7 @@ use remat_core::{Bytes, Output};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
+use super::families::Alike;
 use super::forms::{Known, LIMIT};
 use super::state::State;
 use crate::call::signature::{Predicted, Signature};
@@ -66,13 +67,8 @@ impl Picking {
         }
     }
 
-    /// A known form whose calls differ from one with so many entries in their count alone, with the outputs and the
-    /// signature of the latter.
-    pub(super) fn find(
-        &self,
-        words: &[u64],
-        entries: u64,
-    ) -> Option<(&Arc<Known>, SmallVec<[Output; 1]>, Signature)> {
+    /// A call with so many entries is told this of its form by one that differs in their count alone, if there is one.
+    pub(super) fn find(&self, words: &[u64], entries: u64) -> Option<Alike> {
         let Largest {
             known,
             entries: most,
@@ -107,7 +103,11 @@ impl Picking {
             cost: 0,
             ..known.signature
         };
-        Some((known, outputs, signature))
+        Some(Alike {
+            known: known.clone(),
+            outputs,
+            signature,
+        })
     }
 }
 
