@@ -8,7 +8,7 @@ pub const BOOL: u32 = 11;
 /// Torch's number of the type of unsigned bytes, which among indices are masks too.
 pub const BYTE: u32 = 0;
 
-/// Bytes of a number of the type that has this number in torch; `None` for types of other than whole bytes.
+/// Bytes of a number of the type that has this number in torch; `None` for types that few programs use.
 pub fn width_of(dtype: u32) -> Option<u64> {
     Some(match dtype {
         BYTE | 1 | BOOL => 1,

@@ -280,6 +280,7 @@ impl Stacked {
     /// none of them loses its bytes during the call.
     pub unsafe fn count(&mut self, torch: &Torch, arity: &Arity) -> bool {
         let picked = std::mem::take(&mut self.picked);
+        let length = self.words.len();
         let all = picked.iter().all(|picked| {
             // SAFETY: as the caller promises.
             let entries = unsafe { self.entries(torch, *picked) };
@@ -287,6 +288,7 @@ impl Stacked {
             entries.is_some()
         });
         if !all {
+            self.words.truncate(length);
             self.picked = picked;
             return false;
         }
