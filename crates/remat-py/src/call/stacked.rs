@@ -196,7 +196,7 @@ struct Pass<'a> {
     tensors: usize,
     /// The position of the argument that is passed over.
     position: u32,
-    /// What of the argument is picked, or picks.
+    /// Its tensors whose entries decide what the call makes.
     picks: Option<Picks>,
 }
 

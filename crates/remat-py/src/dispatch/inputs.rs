@@ -2,12 +2,13 @@
 
 use pyo3::prelude::*;
 use remat_core::TensorId;
+use smallvec::SmallVec;
 
 use super::forms::Known;
 use super::running::Inputs;
 use super::state::State;
 use crate::call::arguments::{Class, Registry, Resolved};
-use crate::call::stacked::{Stacked, keeps_tensors};
+use crate::call::stacked::{Arity, Stacked, keeps_tensors};
 use crate::ffi::boxed::{Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
@@ -131,5 +132,39 @@ impl State {
                 Resolved::Hollow | Resolved::Elsewhere => Ok(None),
             }
         })
+    }
+
+    /// Counts the entries that decide what a call makes, after bringing back what was evicted. Returns whether it
+    /// could.
+    ///
+    /// # Safety
+    /// The values that `stacked` names are alive, on the stack of the call.
+    pub(super) unsafe fn count_entries(
+        &mut self,
+        gil: impl Attach,
+        torch: &Torch,
+        arity: &Arity,
+        stacked: &mut Stacked,
+    ) -> PyResult<bool> {
+        self.executor.drain_deaths(gil)?;
+        let picked: SmallVec<[u32; 1]> = stacked.picked().collect();
+        for at in picked {
+            // SAFETY: as the caller promises.
+            let resolved = unsafe { self.resolve_at(gil, torch, stacked, at)? };
+            let live = resolved.and_then(|(id, _)| self.executor.storages.live(id));
+            let Some(live) = live.filter(|live| self.is_main_memory(live.device, &[])) else {
+                return Ok(false);
+            };
+            if !live.present {
+                let tensor = live.tensor;
+                let placed = self.executor.arena.is_some();
+                if placed || self.executor.engine.ensure(&[tensor]).is_err() {
+                    return Ok(false); // Python finds room, or refuses the call
+                }
+                self.executor.perform(gil)?;
+            }
+        }
+        // SAFETY: as the caller promises. All lie in main memory, and under the lock of the session nothing is evicted.
+        Ok(unsafe { stacked.count(torch, arity) })
     }
 }

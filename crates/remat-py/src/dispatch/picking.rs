@@ -4,18 +4,13 @@
 
 use std::sync::Arc;
 
-use pyo3::prelude::*;
 use remat_core::{Bytes, Output};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::families::Alike;
 use super::forms::{Known, LIMIT};
-use super::state::State;
 use crate::call::signature::{Predicted, Signature};
-use crate::call::stacked::{Arity, Stacked};
-use crate::ffi::dispatcher::Torch;
-use crate::ffi::gil::Attach;
 
 /// The largest call of each kind, by the words that its calls have in common.
 #[derive(Default)]
@@ -25,7 +20,7 @@ struct Largest {
     known: Arc<Known>,
     /// Its entries.
     entries: u64,
-    /// What a second call told; `None` before it.
+    /// The finding of a second call; `None` before it.
     told: Option<Told>,
 }
 
@@ -112,7 +107,7 @@ impl Picking {
 }
 
 impl Told {
-    /// What two calls of one kind tell, each with its entries.
+    /// The finding of two calls of one kind, each with its entries.
     fn by(first: (u64, &Known), second: (u64, &Known)) -> Told {
         let sizes = |known: &Known| -> SmallVec<[u64; 1]> {
             let each = known.outputs.iter().map(|output| match *output {
@@ -136,41 +131,5 @@ impl Told {
             Some(grows) if a.len() == b.len() => Told::Grows(grows),
             _ => Told::Neither,
         }
-    }
-}
-
-impl State {
-    /// Counts the entries that decide what a call makes, after bringing back what was evicted. Returns whether it
-    /// could.
-    ///
-    /// # Safety
-    /// The values that `stacked` names are alive, on the stack of the call.
-    pub(super) unsafe fn count_entries(
-        &mut self,
-        gil: impl Attach,
-        torch: &Torch,
-        arity: &Arity,
-        stacked: &mut Stacked,
-    ) -> PyResult<bool> {
-        self.executor.drain_deaths(gil)?;
-        let picked: SmallVec<[u32; 1]> = stacked.picked().collect();
-        for at in picked {
-            // SAFETY: as the caller promises.
-            let resolved = unsafe { self.resolve_at(gil, torch, stacked, at)? };
-            let live = resolved.and_then(|(id, _)| self.executor.storages.live(id));
-            let Some(live) = live.filter(|live| self.is_main_memory(live.device, &[])) else {
-                return Ok(false);
-            };
-            if !live.present {
-                let tensor = live.tensor;
-                let placed = self.executor.arena.is_some();
-                if placed || self.executor.engine.ensure(&[tensor]).is_err() {
-                    return Ok(false); // Python finds room, or refuses the call
-                }
-                self.executor.perform(gil)?;
-            }
-        }
-        // SAFETY: as the caller promises. All lie in main memory, and under the lock of the session nothing is evicted.
-        Ok(unsafe { stacked.count(torch, arity) })
     }
 }
