@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 import remat
 import torch
 from bits import bits
 from native import needed
-from test_native_families import pressed
+from test_native_families import called, enters_no_python_once_known, pressed
 from torch import Tensor
 from true_peak import room, true_peak
 
 #: Numbers of which a call picks some.
 ROWS, WIDTH = 400, 32
-
 
 #: By the number of places, ranks of theirs in no order.
 RANKS = {
@@ -57,11 +56,6 @@ GRADIENTS: dict[str, Callable[[int], Tensor]] = {
 }
 
 
-def called(call: Callable[[int], Tensor], counts: Iterable[int]) -> list[Tensor]:
-    torch.manual_seed(2)
-    return [call(n) for n in counts]
-
-
 by_bytes = pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
 
 
@@ -69,35 +63,15 @@ by_bytes = pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8")
 @by_bytes
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_that_picks_another_count_enters_no_python(native: None, name: str) -> None:
-    """And is replayed with its own."""
-    call = CALLS[name]
-    plain = [bits(result) for result in called(call, range(250, 330))]
-    with pressed() as run:
-        called(call, range(100, 103))
-        before = run.stats()
-        results = called(call, range(250, 330))
-        after = run.stats()
-        assert after.through_python == before.through_python
-        assert after.ops > before.ops
-        while results:
-            assert bits(results.pop().clone()) == plain.pop()
-        assert run.stats().recomputed > 0
+    """And is replayed with its own. From a mask that picks nothing, nothing follows."""
+    enters_no_python_once_known(CALLS[name], [0, 100, 101], range(250, 330))
 
 
 @needed
 @by_bytes
 @pytest.mark.parametrize("name", [*CALLS, *GRADIENTS])
 def test_a_call_that_picks_as_many_enters_no_python(native: None, name: str) -> None:
-    call = (CALLS | GRADIENTS)[name]
-    counts = [250, 260] * 20
-    plain = [bits(result) for result in called(call, counts)]
-    with pressed() as run:
-        called(call, counts[:2])
-        before = run.stats()
-        results = called(call, counts)
-        assert run.stats().through_python == before.through_python
-        assert [bits(result.clone()) for result in results] == plain
-        assert run.stats().recomputed > 0
+    enters_no_python_once_known((CALLS | GRADIENTS)[name], [250, 260], [250, 260] * 20)
 
 
 @needed
