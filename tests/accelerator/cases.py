@@ -214,7 +214,8 @@ def a_planned_chain_keeps_its_budget() -> None:
     seeded()
     restart()
     found = host(step(chain))
-    assert restart()["standin:0"] <= budget
+    peak = restart()["standin:0"]
+    assert peak <= budget, f"a peak of {peak} bytes in a budget of {budget}, planned as {chain.plan}"
     assert differences(reference.bits[: len(found)], bits(found)) == []
 
 

@@ -17,17 +17,23 @@ class Held:
     """A budget of a callback. Entering it leaves one that a loop forgot."""
 
     def __init__(self, budget: Budget | dict[str, Budget], choices: dict[str, Any]) -> None:
-        self._arguments = budget, choices
+        #: The budget, and the other arguments of `remat.budget`.
+        self.arguments = budget, choices
         self._context: Any = None
         #: The run in force, or the last one.
         self.run: Run | None = None
+
+    @property
+    def in_force(self) -> bool:
+        """Whether it was entered, and neither left nor taken over by another one."""
+        return self._context is not None
 
     def enter(self) -> None:
         """Enters the budget; :class:`ValueError` and :class:`remat.RematError` as :func:`remat.budget`."""
         global _in_force
         if _in_force is not None:
             _in_force.leave()
-        budget, choices = self._arguments
+        budget, choices = self.arguments
         self._context = enter(budget, **choices)
         self.run = self._context.__enter__()
         _in_force = self
