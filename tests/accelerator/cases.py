@@ -7,6 +7,8 @@ import json
 import os
 import random
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import remat
 import torch
 from bits import bits, differences
 from remat._memory.step_peak import step_peak
+from remat._torch_internals import eager
 from repeated_steps import until_planned
 from torch.nn.parallel import parallel_apply
 
@@ -217,6 +220,31 @@ def a_planned_chain_keeps_its_budget() -> None:
     peak = restart()["standin:0"]
     assert peak <= budget, f"a peak of {peak} bytes in a budget of {budget}, planned as {chain.plan}"
     assert differences(reference.bits[: len(found)], bits(found)) == []
+
+
+def the_thread_of_autograd_is_waited_for() -> None:
+    """It frees what it ran last after it has told of the end: stages measured meanwhile would take too few bytes."""
+    entered, may_end = threading.Event(), threading.Event()
+    happened = []
+
+    def ends_late(gradient: torch.Tensor) -> None:
+        entered.set()
+        may_end.wait()
+        time.sleep(0.1)
+        happened.append("the backward pass")
+
+    x = torch.ones(4, device="standin", requires_grad=True)
+    x.register_hook(ends_late)
+    other = threading.Thread(target=lambda: (x * 2).sum().backward())
+    other.start()
+    entered.wait()
+    may_end.set()
+    before = torch.accelerator.memory_allocated()
+    eager.wait_for_autograd(torch.device("standin:0"))
+    happened.append("the wait")
+    other.join()
+    assert happened == ["the backward pass", "the wait"]
+    assert before >= torch.accelerator.memory_allocated(), "it takes no bytes"
 
 
 def forked_children_leave_the_device_alone() -> None:
@@ -466,6 +494,7 @@ CASES = {
             a_budget_follows_to_the_accelerator,
             the_programs_own_peak_is_told_by_watches,
             a_planned_chain_keeps_its_budget,
+            the_thread_of_autograd_is_waited_for,
             planned_steps_keep_results,
             forked_children_leave_the_device_alone,
             costs_are_times_on_the_device,

@@ -20,6 +20,7 @@ def step_peak(step: Callable[[], Any], device: torch.device | None = None) -> in
     """
     device = device or eager.usual_device()
     gc.collect()
+    eager.wait_for_autograd(device)
     base = resident(device)
     _, _, peak = eager.allocations(step, device)
     return base + peak

@@ -177,6 +177,7 @@ def _allocations(
         with torch.enable_grad(), hooks or nullcontext():
             return stage(given)
 
+    eager.wait_for_autograd(device)
     return eager.allocations(run, device)
 
 
@@ -195,6 +196,7 @@ def _allocations_backward(
         with torch.enable_grad():
             return _Backward(stage(entry), given)
 
+    eager.wait_for_autograd(device)
     backward, waiting, _ = eager.allocations(run, device)
     torch.clear_autocast_cache()
     return waiting, eager.allocations(backward, device)[2], backward.parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .allocations import Allocations, Segment, allocations, measured_call
+from .allocations import Allocations, Segment, allocations, measured_call, wait_for_autograd
 from .backward_passes import after_backward, prepare_backward
 from .caching import CACHING_PLATFORM, prepare_caching
 from .call_sites import BACKWARD_CALL, MODULE_CALL, node_leaf, node_number
@@ -149,6 +149,7 @@ __all__ = [
     "use_count",
     "usual_device",
     "view",
+    "wait_for_autograd",
     "watch_storages",
 ]
 

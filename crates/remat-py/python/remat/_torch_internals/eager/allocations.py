@@ -60,6 +60,19 @@ def allocations(call: Callable[[], _T], device: torch.device) -> tuple[_T, int, 
     return result, level, peak
 
 
+def wait_for_autograd(device: torch.device) -> None:
+    """Waits until autograd's thread of an accelerator has let go of what it ran last; the CPU has no such thread.
+
+    The thread tells of the end of a backward pass before it frees the last node, with the tensors that this holds.
+    Bytes that are counted from then on would be too few. It runs one node after another: once it has run that of a
+    tensor without numbers, which takes no bytes, nothing is held.
+    """
+    if on_accelerator(device) and torch._C._current_graph_task_id() == -1:  # -1: no backward pass runs this
+        with torch.inference_mode(False), torch.enable_grad():
+            empty = torch.empty(0, device=device, requires_grad=True)
+            torch.autograd.grad(empty * 1, empty, torch.empty(0, device=device))
+
+
 def _allocations_on(device: torch.device, call: Callable[[], _T]) -> tuple[_T, int, int]:
     statistics = statistics_of(device)
     if statistics is None:
