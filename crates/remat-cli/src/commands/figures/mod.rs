@@ -18,9 +18,10 @@ use remat_figures::runs::Step;
 use remat_figures::svg::Painter;
 use remat_figures::tables::linear;
 use remat_figures::tables::{chains, opponent, planned, steps};
+use remat_sim::adversary::{self, Forced};
 use remat_sim::linear::{Picture, root_budget};
 use remat_sim::theorems::{self, Duel, Networks};
-use remat_sim::{Job, Outcome, Setting, adversary, sweep};
+use remat_sim::{Job, Outcome, Setting, in_order, sweep};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -68,16 +69,7 @@ fn of_steps(logs: &[Log], arguments: &Figures) -> Result<Vec<Figure>, Failure> {
     let of_networks = outcomes.split_off(of_steps);
     arena.fill(outcomes.split_off(of_counted));
     counted.fill(outcomes);
-    let fight = |duel: Duel| {
-        bar.inc(1);
-        let forced = adversary::run(duel.policy, duel.nodes, duel.budget);
-        let named = |error| Failure::Input(format!("{} against the adversary: {error}", duel.name));
-        Ok((duel, forced.map_err(named)?))
-    };
-    let fought = duels
-        .into_iter()
-        .map(fight)
-        .collect::<Result<Vec<_>, Failure>>()?;
+    let fought = fight(&duels, arguments.jobs.threads(), &bar)?;
     let drawn = plans::of(logs, ratios, arguments.plan_rounds, &bar)?;
     bar.finish_and_clear();
 
@@ -87,6 +79,37 @@ fn of_steps(logs: &[Log], arguments: &Figures) -> Result<Vec<Figure>, Failure> {
     figures.push(linear::residency(&picture()?));
     figures.push(opponent::figure(&fought));
     Ok(figures)
+}
+
+/// Draws the adversary's graphs and counts them on the bar; what came of them is in the order of the duels.
+fn fight(
+    duels: &[Duel],
+    threads: usize,
+    bar: &ProgressBar,
+) -> Result<Vec<(Duel, Forced)>, Failure> {
+    let mut fought = Vec::with_capacity(duels.len());
+    let draw = |index: usize| {
+        let duel = duels[index];
+        adversary::run(duel.policy, duel.nodes, duel.budget)
+    };
+    let ended = in_order(duels.len(), threads, draw, |index, forced| {
+        bar.inc(1);
+        let duel = duels[index];
+        match forced {
+            Ok(forced) => {
+                fought.push((duel, forced));
+                ControlFlow::Continue(())
+            }
+            Err(error) => ControlFlow::Break(fault(format_args!(
+                "{} against the adversary: {error}",
+                duel.name
+            ))),
+        }
+    });
+    match ended {
+        ControlFlow::Continue(()) => Ok(fought),
+        ControlFlow::Break(failure) => Err(failure),
+    }
 }
 
 fn fault(error: impl Display) -> Failure {
