@@ -1,6 +1,7 @@
 """Budgets in torchtitan's trainer, with the package itself, which needs an environment of its own.
 
-`scripts/test --all` makes that environment; elsewhere these tests are skipped.
+`scripts/test --all` makes that environment, and so does `VENV=.venv-torchtitan EXTRAS=test,torchtitan scripts/setup`.
+Elsewhere these tests are skipped.
 """
 
 from __future__ import annotations
