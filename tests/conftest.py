@@ -10,6 +10,13 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+
+# Plans that earlier runs made would decide what happens in a test.
+os.environ["REMAT_CACHE"] = "off"
+# Otherwise torch's compiler builds libraries in every process, to learn whether the C++ compiler knows the processor.
+# It asks as it is loaded.
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
+
 import torch
 import torch._dynamo
 import torch.utils.data
@@ -53,12 +60,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 def native(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets that ops reach natively."""
     monkeypatch.setenv("REMAT_DISPATCH", "native")
-
-
-# Plans that earlier runs made would decide what happens in a test.
-os.environ["REMAT_CACHE"] = "off"
-# Otherwise torch's compiler builds a library in every process, to learn whether the C++ compiler knows the processor.
-os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
