@@ -20,7 +20,7 @@ from process import REMAT, Ended, ran
 pytest.importorskip("torchtitan")
 
 PROGRAM = Path(__file__).parent / "titan_on_cpu.py"
-#: Three quarters of what a step takes; weights, gradients and the optimizer's state are two thirds of it.
+#: Less than the steps take, so that some is evicted, and more than their largest op needs at once.
 BUDGET = 125 << 20
 
 

@@ -58,7 +58,7 @@ def budget() -> Any:
     from remat.integrations.torchtitan import BudgetAC
 
     config = plain()
-    config.activation_checkpoint = BudgetAC.Config(budget=os.environ["BUDGET"])
+    config.activation_checkpoint = BudgetAC.Config(budget=os.environ["BUDGET"], choices={"policy": "dtr-eq"})
     return config
 
 

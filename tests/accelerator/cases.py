@@ -10,11 +10,15 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import remat
 import torch
 from bits import bits, differences
+from remat._chain.stage.measure import measure_chain
+from remat._chain.stage.probe import shape_of
+from remat._chain.stage.stage import Stage
 from remat._memory.step_peak import step_peak
 from remat._torch_internals import eager
 from repeated_steps import until_planned
@@ -222,16 +226,37 @@ def a_planned_chain_keeps_its_budget() -> None:
     assert differences(reference.bits[: len(found)], bits(found)) == []
 
 
-def the_thread_of_autograd_is_waited_for() -> None:
-    """It frees what it ran last after it has told of the end: stages measured meanwhile would take too few bytes."""
+def what_is_measured_waits_for_autograd() -> None:
+    """Its thread frees what it ran last after it has told of the end: what is measured meanwhile is too little."""
+    device = torch.device("standin:0")
+    happened: list[str] = []
+
+    def doubled(x: torch.Tensor) -> torch.Tensor:
+        happened.append("measured")
+        return x * 2
+
+    batch = torch.ones(4, device=device, requires_grad=True)
+    shape = shape_of([Stage("doubled", (doubled,))], batch, device)
+    for measure in (lambda: step_peak(lambda: doubled(batch), device), lambda: measure_chain(shape, batch, None)):
+        happened.clear()
+        with ending_late(happened):
+            measure()
+        assert happened[:2] == ["a backward pass", "measured"]
+    before = torch.accelerator.memory_allocated()
+    eager.wait_for_autograd(device)
+    assert torch.accelerator.memory_allocated() == before
+
+
+@contextmanager
+def ending_late(happened: list[str]) -> Iterator[None]:
+    """A backward pass in a thread of its own goes on for some time within the block."""
     entered, may_end = threading.Event(), threading.Event()
-    happened = []
 
     def ends_late(gradient: torch.Tensor) -> None:
         entered.set()
         may_end.wait()
         time.sleep(0.1)
-        happened.append("the backward pass")
+        happened.append("a backward pass")
 
     x = torch.ones(4, device="standin", requires_grad=True)
     x.register_hook(ends_late)
@@ -239,12 +264,10 @@ def the_thread_of_autograd_is_waited_for() -> None:
     other.start()
     entered.wait()
     may_end.set()
-    before = torch.accelerator.memory_allocated()
-    eager.wait_for_autograd(torch.device("standin:0"))
-    happened.append("the wait")
-    other.join()
-    assert happened == ["the backward pass", "the wait"]
-    assert before >= torch.accelerator.memory_allocated(), "it takes no bytes"
+    try:
+        yield
+    finally:
+        other.join()
 
 
 def forked_children_leave_the_device_alone() -> None:
@@ -494,7 +517,7 @@ CASES = {
             a_budget_follows_to_the_accelerator,
             the_programs_own_peak_is_told_by_watches,
             a_planned_chain_keeps_its_budget,
-            the_thread_of_autograd_is_waited_for,
+            what_is_measured_waits_for_autograd,
             planned_steps_keep_results,
             forked_children_leave_the_device_alone,
             costs_are_times_on_the_device,
