@@ -22,7 +22,7 @@ pub(crate) struct Graph {
     pub(crate) live_ops: usize,
     /// Ops begun and not yet completed.
     pub(crate) open_ops: u32,
-    stamp: u32,
+    pub(super) stamp: u32,
     /// Blocks taken over in the op under construction: old storage, new storage, index of the output that takes it.
     taken: Vec<(StorageId, StorageId, usize)>,
 }
