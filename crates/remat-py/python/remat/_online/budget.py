@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
+import warnings
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
+from time import perf_counter
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -19,9 +22,12 @@ from .._memory.budgets import DeviceBudget, budgets_of
 from .._timeline.target import check_timeline
 from .arena import Arena
 from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, choose_plans
+from .reentries import Place, Reentries, place_of
 from .run import Run, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_reentries = Reentries()
 
 
 class budget:
@@ -29,7 +35,8 @@ class budget:
 
     A context manager (``with remat.budget("2GiB") as run:``) and a decorator (``@remat.budget("2GiB")``). Storages are
     dropped and recomputed on the way (Kirisame et al. 2021, Dynamic Tensor Rematerialization); all results keep the
-    bits of the plain program.
+    bits of the plain program. It belongs around the loop of training, not around each step: entering takes some
+    hundredths of a second, and steps are planned that repeat within one budget.
 
     - ``budget`` is an int (bytes) or a text (``"6GiB"``, ``"512MB"``), or a mapping from devices to such. ``"80%"`` is
       that share of the device's memory, and ``"auto"`` what is free there as the budget is entered and what tensors
@@ -98,6 +105,9 @@ class budget:
         self._budget, self._device, self._pool = budget, device, pool
         self._settings = Settings(policy, seed, thrash_limit, trace, timeline, costs, plans)
         self._run: Run | None = None
+        self._function: Place | None = None  # what it decorates
+        self._place: Place | None = None
+        self._began = self._entered = 0.0
 
     def _following_accelerator(self) -> budget:
         """The same budget, moved to the first accelerator that the program uses."""
@@ -108,11 +118,12 @@ class budget:
     def __enter__(self) -> Run:
         if self._run is not None:
             raise RematError("this budget is active already: budgets do not nest")
+        self._place, self._began = self._function or place_of(sys._getframe(1)), perf_counter()
         budgets = budgets_of(self._budget, self._device)
         refusals_forgotten()
         run = Run(budgets, self._settings, Arena() if self._pool == "arena" else None)
         run._start()
-        self._run = run
+        self._run, self._entered = run, perf_counter()
         return run
 
     def __exit__(
@@ -121,15 +132,23 @@ class budget:
         run, self._run = self._run, None
         if run is not None:
             run._stop()
+            if value is None:
+                self._tell_of_reentries()
         refusal = refusal_behind(value)
         if refusal is not None:
             raise refusal from value
+
+    def _tell_of_reentries(self) -> None:
+        entering, whole = self._entered - self._began, perf_counter() - self._began
+        warning = _reentries.ended(self._place, entering, whole)
+        if warning is not None:
+            warnings.warn(f"remat: {warning}", RuntimeWarning, stacklevel=3 if self._function is None else 4)
 
     def __call__(self, function: F) -> F:
         @functools.wraps(function)
         def under_budget(*args: Any, **kwargs: Any) -> Any:
             fresh = copy(self)
-            fresh._run = None
+            fresh._run, fresh._function = None, (under_budget.__code__, id(function))
             with fresh:
                 return function(*args, **kwargs)
 
