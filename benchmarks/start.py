@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def started(model: str, steps: int) -> list[float]:
-    """Seconds of a plain step, the import, entering the budget, the first steps in it, and one in a budget of its own."""
+    """Seconds of a plain step, the import, entering a budget, the first steps in it, and one in a budget of its own."""
     torch.set_num_threads(1)
     times = [median(timed(step) for step in [built(model)] * 5)]
     times.append(timed(lambda: importlib.import_module("remat").budget))

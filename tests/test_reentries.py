@@ -68,6 +68,6 @@ def told(entering: float, whole: float) -> str | None:
 def test_what_takes_little_of_the_time_is_not_told() -> None:
     assert told(0.05, 1.0) is None
     assert told(0.05, 0.25) == (
-        f"the budget was entered {TIMES} times again, for 0.25 s each, of which entering took 20%: one budget around the "
-        "loop is entered once, and plans steps that repeat"
+        f"the budget was entered {TIMES} times again, for 0.25 s each, of which entering took 20%: one budget around "
+        "the loop is entered once, and plans steps that repeat"
     )

@@ -22,7 +22,7 @@ from .._memory.budgets import DeviceBudget, budgets_of
 from .._timeline.target import check_timeline
 from .arena import Arena
 from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, choose_plans
-from .reentries import Place, Reentries, place_of
+from .reentries import Place, Reentries, place_in, place_of
 from .run import Run, Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -148,7 +148,7 @@ class budget:
         @functools.wraps(function)
         def under_budget(*args: Any, **kwargs: Any) -> Any:
             fresh = copy(self)
-            fresh._run, fresh._function = None, (under_budget.__code__, id(function))
+            fresh._run, fresh._function = None, place_in(function)
             with fresh:
                 return function(*args, **kwargs)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import CodeType, FrameType
+from typing import Any
 
-#: A place of a program: its code, and where in it.
-Place = tuple[CodeType, int]
+#: A place of a program: its code and the line in it, or the address of a function that is decorated.
+Place = tuple[CodeType, int] | int
 
 #: So many times in a row a budget is entered again at one place before anything is said.
 TIMES = 10
@@ -18,6 +20,11 @@ def place_of(frame: FrameType) -> Place | None:
     if frame.f_globals.get("__name__", "").partition(".")[0] == "remat":
         return None
     return frame.f_code, frame.f_lineno
+
+
+def place_in(function: Callable[..., Any]) -> Place:
+    """A function that a budget decorates."""
+    return id(function)  # not the function itself, which would keep alive what it closes over
 
 
 class Reentries:
