@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 import remat
 import torch
 from functorch.compile import make_boxed_func
@@ -13,6 +15,9 @@ from remat._compiled.capture.cut import Cut, choose
 from remat._compiled.report.report import Report
 from remat._torch_internals import compiler
 from torch._inductor.compile_fx import compile_fx
+
+#: Marks tests that run what torch's compiler generates.
+generates_code = pytest.mark.skipif(not (shutil.which("g++") or shutil.which("clang++")), reason="no C++ compiler")
 
 
 @dataclass

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,13 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
 def native(monkeypatch: pytest.MonkeyPatch) -> None:
     """Budgets that ops reach natively."""
     monkeypatch.setenv("REMAT_DISPATCH", "native")
+
+
+@pytest.fixture
+def nothing_compiled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch's compiler finds nothing in its caches: a graph that is there is not cut again."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch._dynamo.reset()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -67,7 +67,7 @@ def line(out: str, word: str) -> str:
     return next(line for line in out.splitlines() if line.startswith(word))
 
 
-@pytest.mark.parametrize("model", ["resnet", "lstm"])
+@pytest.mark.parametrize("model", ["resnet", pytest.param("lstm", marks=pytest.mark.full)])
 def test_training_has_the_same_bits_in_an_arena_little_larger_than_its_peak(tmp_path: Path, model: str) -> None:
     plain = ran_warm([*PYTHON, program(tmp_path, TRAINING, "plain.py"), model])
     assert plain.code == 0, plain.err

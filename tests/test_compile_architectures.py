@@ -6,29 +6,21 @@ transformers normalize in single precision whatever they are given.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import remat
 import torch
 from architectures import ARCHITECTURES
+from compiled import generates_code
 from torch import Tensor, nn
 from true_peak import true_peak
 
-COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
-pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C++ compiler")
+pytestmark = [generates_code, pytest.mark.usefixtures("nothing_compiled_before")]
 
 # Each takes half a minute and more to compile: with --all only.
 CASES = [pytest.param(name, kind, marks=pytest.mark.full) for name in ARCHITECTURES for kind in ("free", "budget")]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_compiled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch._dynamo.reset()
 
 
 def step(model: Callable[..., Tensor], module: nn.Module, x: Tensor) -> dict[str, Tensor]:

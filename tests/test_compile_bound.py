@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import gc
-import shutil
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import remat
 import torch
+from compiled import generates_code
 from sample import some
 from torch import Tensor, nn
 from torch.profiler import profile
 from true_peak import room, true_peak
 
-COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
-pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C++ compiler")
+pytestmark = [generates_code, pytest.mark.usefixtures("nothing_compiled_before")]
 
 SIZE = 2**16
 UNIT = 4 * SIZE
 #: What is resident differs by scalars and the state of a random generator.
 SLACK = 2**14
-
-
-@pytest.fixture(autouse=True)
-def _nothing_compiled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch._dynamo.reset()
 
 
 class Terms(nn.Module):

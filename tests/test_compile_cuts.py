@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +15,7 @@ from remat import _native
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-
-@pytest.fixture(autouse=True)
-def _nothing_compiled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A graph that torch finds in its cache is not cut again.
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch._dynamo.reset()
+pytestmark = pytest.mark.usefixtures("nothing_compiled_before")
 
 
 def leaf(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.utils._pytree as pytree
+from compiled import generates_code
 from remat._compiled.capture.cut import choose
 from remat._compiled.fusion.between_kernels import recompute_between_kernels
 from remat._torch_internals import compiler
@@ -18,7 +17,6 @@ from torch import fx, nn
 from torch._inductor.graph import GraphLowering
 from torch.fx.experimental.proxy_tensor import make_fx
 
-COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
 ROWS, COLUMNS = 64, 32
 
 
@@ -181,9 +179,9 @@ def test_inductor_counts_fewer_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert backward < 0.9 * plain_backward
 
 
-@pytest.mark.skipif(not COMPILERS, reason="no C++ compiler")
-def test_bits_are_the_same_with_and_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+@generates_code
+@pytest.mark.usefixtures("nothing_compiled_before")
+def test_bits_are_the_same_with_and_without() -> None:
     model, found = Block(), []
     for on in (False, True):
         x = torch.linspace(-2, 2, 4 * 4 * 32 * 32).reshape(4, 4, 32, 32).requires_grad_()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,21 +9,14 @@ from typing import Any
 import pytest
 import remat
 import torch
+from compiled import generates_code
 from process import PYTHON, program, ran
 from remat._compiled.capture.cut import choose
 from remat._torch_internals import compiled, compiler
 from torch import nn
 from true_peak import true_peak
 
-COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
-pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C++ compiler")
-
-
-@pytest.fixture(autouse=True)
-def _nothing_compiled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A graph that torch finds in its cache is not cut again.
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch._dynamo.reset()
+pytestmark = [generates_code, pytest.mark.usefixtures("nothing_compiled_before")]
 
 
 class Block(nn.Module):

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import remat
 import torch
+from compiled import generates_code
 from remat._torch_internals import compiled
 from torch import Tensor, nn
 from true_peak import true_peak
 
-COMPILERS = [name for name in ("g++", "clang++") if shutil.which(name)]
-pytestmark = pytest.mark.skipif(not COMPILERS, reason="no C++ compiler")
-
-
-@pytest.fixture(autouse=True)
-def _nothing_compiled_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch._dynamo.reset()
+pytestmark = [generates_code, pytest.mark.usefixtures("nothing_compiled_before")]
 
 
 class Chain(nn.Module):

@@ -46,8 +46,8 @@ def test_small_programs_run_within_budgets(part: int) -> None:
 @pytest.mark.parametrize(
     ("name", "pool"),
     [
-        (BY_COMMAND[1], "fungible"),
         (BY_COMMAND[1], "arena"),
+        pytest.param(BY_COMMAND[1], "fungible", marks=pytest.mark.full),
         pytest.param(BY_COMMAND[0], "fungible", marks=pytest.mark.full),
         pytest.param(BY_COMMAND[0], "arena", marks=pytest.mark.full),
     ],

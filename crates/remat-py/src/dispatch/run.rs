@@ -28,6 +28,22 @@ use crate::tracking::live::LiveId;
 /// Runs of an op that finds no room in the arena; before each, more is evicted.
 const ATTEMPTS: u32 = 8;
 
+/// The bytes of a call that was not seen before, as Python's `Prediction` tells them.
+#[derive(FromPyObject)]
+struct Prediction<'py> {
+    outputs: Vec<Option<(u64, Place<'py>)>>,
+    workspace: u64,
+    leaves: u64,
+    place: Place<'py>,
+    exact: bool,
+    told: Option<Py<PyAny>>,
+    settled: bool,
+    copies_strided: bool,
+}
+
+/// A device's name, and the device.
+type Place<'py> = (String, Bound<'py, PyAny>);
+
 impl State {
     /// Runs an op under the budget, unless a tensor subclass among its arguments wants to see the call itself.
     pub(super) fn run(&mut self, call: &Invocation<'_, '_>) -> PyResult<Outcome> {
@@ -179,23 +195,18 @@ impl State {
     /// The signature of a call that was not seen before, with estimates in place of measurements. Python wants to be
     /// told of the workspace once it is measured, by the function that is returned.
     fn predict(&mut self, call: &Invocation<'_, '_>) -> PyResult<(Signature, Option<Py<PyAny>>)> {
-        type Device<'py> = (String, Bound<'py, PyAny>);
-        type Outputs<'py> = Vec<Option<(u64, Device<'py>)>>;
-        type Told = Option<Py<PyAny>>;
-        type Prediction<'py> = (Outputs<'py>, u64, u64, Device<'py>, bool, Told, bool, bool);
         let predict = self.executor.internals.predict.bind(call.py());
         let found = predict.call1((&call.func.overload, call.args, call.kwargs))?;
-        let (outputs, workspace, leaves, device, exact, told, settled, copies): Prediction<'_> =
-            found.extract()?;
+        let found: Prediction<'_> = found.extract()?;
         if let Some(candidate) = &mut self.candidate {
-            candidate.like_others = match (settled, copies) {
+            candidate.like_others = match (found.settled, found.copies_strided) {
                 (false, _) => None,
                 (true, false) => Some(Likeness::Same),
                 (true, true) => Some(Likeness::CopiesStrided),
             };
         }
-        let mut predicted = Vec::with_capacity(outputs.len());
-        for output in outputs {
+        let mut predicted = Vec::with_capacity(found.outputs.len());
+        for output in found.outputs {
             predicted.push(match output {
                 Some((bytes, (name, device))) => Predicted::Fresh {
                     bytes: Bytes(bytes),
@@ -204,19 +215,19 @@ impl State {
                 None => Predicted::Shared,
             });
         }
-        let workspace_device = self.executor.device_id(&device.0, &device.1)?;
+        let workspace_device = self.executor.device_id(&found.place.0, &found.place.1)?;
         let signature = Signature {
             outputs: predicted,
-            workspace: Bytes(workspace),
-            leaves: Bytes(leaves),
+            workspace: Bytes(found.workspace),
+            leaves: Bytes(found.leaves),
             left: false,
             workspace_device,
-            measured: exact,
-            spans: exact && workspace == 0,
+            measured: found.exact,
+            spans: found.exact && found.workspace == 0,
             calls: 0,
             cost: 0,
         };
-        Ok((signature, told))
+        Ok((signature, found.told))
     }
 
     /// Runs a call whose signature is known, and keeps its record.
