@@ -47,7 +47,7 @@ impl Graph {
     /// The list is that of the ops: each time in a small graph, in every eighth walk through a large one.
     #[cfg(debug_assertions)]
     fn check_next(&mut self, s: StorageId, way: Way) {
-        // Enough for the property tests; more would make debug runs crawl.
+        // Random programs of tests make small ones; more would make debug runs crawl.
         const SMALL: usize = 500;
         if self.next.len() > SMALL && self.stamp % 8 != 0 {
             return;
