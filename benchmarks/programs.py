@@ -1,6 +1,7 @@
 """Runs programs on packages of other people plain and within budgets, in one process each and by `remat run`.
 
     python benchmarks/programs.py [--only REGEX] [--jobs N] [--steps N] [--pool arena] [--quick] [--json]
+    python benchmarks/programs.py --steady SECONDS [--only REGEX] [--jobs N] [--quick] [--json]
     python benchmarks/programs.py --list
     python benchmarks/programs.py --one NAME
 
@@ -12,6 +13,10 @@ that ran as planned: few programs have any in the usual four steps, most in `--s
 
 With `--pool arena` each program runs plain and cold by `remat run --pool arena` alone. The peak is the arena's own, and
 *spilled* are blocks that the system gave to a library for want of room.
+
+With `--steady` what is compared is the time of steps once they have settled. Each program trains without Remat for so
+many seconds, 24 to 400 steps, and for as many steps within an ample budget, within 70% and within 45% of its span. A
+step ends with that of an optimizer; the last third of the steps counts, in processor time of the thread that trains.
 
 The exit code is 1 if bits differ where the program repeats its own, a true peak is above its budget, or a program
 fails in another way than by a refusal.
@@ -40,6 +45,9 @@ from third_party import catalogue
 from third_party.catalogue import PROGRAMS, load
 from timing import cell, heading, line
 
+#: Steps that are more than any program is run for with `--steady`.
+ENDLESS = 10_000
+
 #: Seconds that a process may take.
 LATEST = 900
 
@@ -54,6 +62,17 @@ TITLES = {
     "arena": (*PLAIN, "arena 70%", "spilled", "arena 45%", "spilled", "bits"),
 }
 
+#: Budgets of settled steps, as `third_party.steady` has them.
+SHARES = ("ample", "70%", "45%")
+
+STEADY = (
+    "program",
+    "steps",
+    "ms",
+    "ample",
+    *(f"{of}{share}" for share in SHARES[1:] for of in ("", "recomputing ", "planned ")),
+)
+
 
 def main() -> int:
     """Runs the command."""
@@ -65,6 +84,9 @@ def main() -> int:
     )
     parser.add_argument("--steps", type=int, default=catalogue.STEPS, help="steps of most programs (default 4)")
     parser.add_argument("--pool", choices=list(TITLES), default="fungible", help="memory of budgets (default fungible)")
+    parser.add_argument(
+        "--steady", type=float, metavar="SECONDS", help="compare settled steps, after so many seconds without Remat"
+    )
     parser.add_argument("--json", action="store_true", help="a line of JSON for each program")
     parser.add_argument("--list", action="store_true", help="the programs' names")
     parser.add_argument("--one", metavar="NAME", help="run one program as its user would, and print its digest")
@@ -72,13 +94,17 @@ def main() -> int:
     options = parser.parse_args()
     if options.steps < 1:
         parser.error(f"--steps {options.steps}: a program trains for a step or more")
-    catalogue.STEPS = options.steps
+    if options.steady is not None and not 0 < options.steady < LATEST:
+        parser.error(f"--steady {options.steady}: a program trains for more than 0 s and less than {LATEST}")
+    if options.steady is not None and options.pool == "arena":
+        parser.error("--steady runs budgets of the fungible pool in one process, and an arena needs one from its start")
+    catalogue.STEPS = options.steps if options.steady is None else ENDLESS
     load()
     for name in [*([options.one] if options.one else []), *(options.observe or [])]:
         if name not in PROGRAMS:
             parser.error(f"there is no program {name!r}; --list tells which there are")
     if options.one or options.observe:
-        return here(options.one, options.observe or [], options.pool)
+        return here(options.one, options.observe or [], options.pool, options.steady)
     chosen = [
         name
         for name, program in PROGRAMS.items()
@@ -89,13 +115,15 @@ def main() -> int:
     if options.list:
         print("\n".join(chosen))
         return 0
+    if options.steady is not None:
+        return run_steady(chosen, options.jobs, options.steady, options.json)
     return run(chosen, options.jobs, options.pool, options.json)
 
 
-def here(one: str | None, observed: list[str], pool: str) -> int:
+def here(one: str | None, observed: list[str], pool: str, seconds: float | None) -> int:
     """Runs one program as its user would, or observes several, in this process."""
     import torch
-    from third_party import observe
+    from third_party import observe, steady
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -105,6 +133,11 @@ def here(one: str | None, observed: list[str], pool: str) -> int:
         print(found)
     for name in observed:
         program = PROGRAMS[name]
+        if seconds is not None:
+            with contextlib.redirect_stdout(io.StringIO()):
+                found = steady.rows(program, seconds)
+            print(json.dumps(found), flush=True)
+            continue
         with contextlib.redirect_stdout(io.StringIO()):
             usual = observe.plain(program)
             shares = observe.SHARES if pool == "fungible" else ()
@@ -142,6 +175,66 @@ def observed(name: str, pool: str) -> dict[str, Any]:
     row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     row["run"] = {share: _by_command(name, budget, pool) for share, budget in row["budgets"].items()}
     return row
+
+
+def run_steady(names: list[str], jobs: int, seconds: float, as_json: bool) -> int:
+    """Runs programs in processes of their own for the time of their settled steps."""
+    if not as_json:
+        print(heading(STEADY), flush=True)
+    rows = []
+    with ThreadPoolExecutor(jobs) as threads:
+        for row in threads.map(lambda name: settled(name, seconds), names):
+            rows.append(row)
+            print(json.dumps(row) if as_json else steady_row(row), flush=True)
+            sys.stderr.write(f"{len(rows)} of {len(names)}: {row['program']}\n")
+    if not as_json:
+        print("\n" + "\n".join(steady_summary(rows)))
+    return 0
+
+
+def settled(name: str, seconds: float) -> dict[str, Any]:
+    """A program's row of settled steps."""
+    done = _process([str(Path(__file__).resolve()), "--steady", str(seconds), "--observe", name])
+    if done.returncode:
+        return {"program": name, "package": PROGRAMS[name].package, "failure": _last(done.stderr), "within": {}}
+    row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return row
+
+
+def steady_row(row: dict[str, Any]) -> str:
+    """A line of the table of settled steps."""
+    if row.get("failure"):
+        return line([row["program"], row["failure"], *[""] * (len(STEADY) - 2)])
+    cells = [row["program"], str(row["steps"]), f"{row['seconds'] * 1e3:.1f}"]
+    for name, found in row["within"].items():
+        if found is None:
+            cells += ["refused", "", ""]
+        elif name == "ample":
+            cells.append(f"{found['time']:.2f}")
+        else:
+            cells += [f"{found['time']:.2f}", f"{found['recomputing']:.0%}", f"{min(found['planned'], 1):.0%}"]
+    return line(cells)
+
+
+def steady_summary(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Medians and 90th percentiles by the length of a step without Remat."""
+    yield heading(["step without Remat", *(f"{name}: {of}" for name in SHARES for of in ("programs", "median", "90%"))])
+    for title, least, most in (
+        ("up to 30 ms", 0, 0.03),
+        ("30 to 100 ms", 0.03, 0.1),
+        ("more", 0.1, 1e9),
+        ("all", 0, 1e9),
+    ):
+        cells = [title]
+        for name in SHARES:
+            times = sorted(
+                row["within"][name]["time"]
+                for row in rows
+                if not row.get("failure") and least < row["seconds"] <= most and row["within"][name]
+            )
+            cells.append(str(len(times)))
+            cells += [f"{times[round(at * (len(times) - 1))]:.2f}" for at in (0.5, 0.9)] if times else ["", ""]
+        yield line(cells)
 
 
 def _by_command(name: str, budget: int, pool: str) -> dict[str, Any]:

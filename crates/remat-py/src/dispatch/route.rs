@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
-use super::native;
+use super::incoming;
 use super::state::{Outcome, State};
 use crate::call::arguments::Class;
 use crate::call::func::{Func, Kind};
@@ -29,7 +29,7 @@ impl State {
         self.ops += 1;
         self.through_python += 1;
         self.watch_for_thrashing(py)?;
-        self.candidate = native::take_candidate();
+        self.candidate = incoming::take_candidate();
         self.executor.drain_deaths(py)?;
         let func = self.described(overload)?;
         let call = Invocation {
