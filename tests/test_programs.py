@@ -58,10 +58,27 @@ def test_small_programs_run_by_the_command(name: str, pool: str) -> None:
     assert [cold["failure"] for cold in row["run"].values()] == [None, None], row
 
 
+def test_settled_steps_are_timed() -> None:
+    row = programs.settled("transformers/trainer", 0.01)
+    assert row["steps"] == 24, row
+    assert row["seconds"] > 0
+    assert list(row["within"]) == list(programs.SHARES)
+    for found in row["within"].values():
+        assert found["time"] > 0, row
+        assert found["ops"] > 100, row
+    assert row["within"]["ample"]["recomputed"] == 0, row
+    assert row["within"]["45%"]["recomputed"] > 0, row
+    assert len(programs.steady_row(row).split(" | ")) == len(programs.STEADY)
+    told = "\n".join(programs.steady_summary([row, {"program": "a/b", "failure": "none", "within": {}}]))
+    assert f"| all | 1 | {row['within']['ample']['time']:.2f} |" in told
+
+
 def test_unknown_programs_are_refused() -> None:
     for words, why in (
         (["--one", "nobody/nothing"], "no program"),
         (["--only", "nothing at all"], "matches no program"),
+        (["--steady", "0"], "more than 0 s"),
+        (["--steady", "1", "--pool", "arena"], "an arena needs one from its start"),
     ):
         done = ran([*PYTHON, BENCHMARKS / "programs.py", *words])
         assert done.code == 2

@@ -97,6 +97,24 @@ def test_new_shapes_go_unwatched_too() -> None:
     assert stats.through_python - before.through_python < 20
 
 
+def test_ops_that_python_takes_each_time_go_unwatched_too() -> None:
+    """Those with a generator of their own, of which the session would keep the state."""
+
+    def draw(seed: int) -> torch.Tensor:
+        return torch.randn(8, generator=torch.Generator().manual_seed(seed)) * 2.0
+
+    expected = [draw(seed) for seed in range(50)]
+    with remat.budget("256MiB") as run:
+        for seed in range(3):
+            draw(seed)
+        before = run.stats()
+        drawn = [draw(seed) for seed in range(50)]
+        stats = run.stats()
+    assert all(torch.equal(one, other) for one, other in zip(drawn, expected, strict=True))
+    assert stats.through_python - before.through_python < 5
+    assert stats.unwatched - before.unwatched > 90
+
+
 def test_a_run_that_never_forgets_goes_unwatched_once_it_is_steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each step leaves a result that lives on, whose op the engine would remember."""
     monkeypatch.setenv("REMAT_RECORD", "200")

@@ -140,7 +140,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(plan::between_groups, m)?)?;
     m.add_function(wrap_pyfunction!(swap_storages, m)?)?;
     m.add_function(wrap_pyfunction!(guard_storage, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::native::register_native, m)?)?;
+    m.add_function(wrap_pyfunction!(dispatch::fallback::register_native, m)?)?;
     m.add_function(wrap_pyfunction!(dispatch::native::describe_boxed, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::instances::instances, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::caching::register_caching, m)?)?;

@@ -21,16 +21,24 @@ use crate::ffi::gil::{Attach, Gil, OnDemand};
 use crate::ffi::owned::Arguments;
 
 thread_local! {
-    static CANDIDATE: RefCell<Option<Candidate>> = const { RefCell::new(None) };
+    static HANDED: RefCell<Option<Handed>> = const { RefCell::new(None) };
     static STACKED: Cell<Option<Box<Stacked>>> = const { Cell::new(None) };
 }
 
-/// The call that is on its way through Python on this thread.
-pub(super) fn take_candidate() -> Option<Candidate> {
-    CANDIDATE.with_borrow_mut(Option::take)
+/// A call that was handed to Python.
+pub(super) struct Handed {
+    /// The description of its op.
+    pub(super) arity: &'static Arity,
+    /// The form that may become known, if its arguments allow that.
+    pub(super) candidate: Option<Candidate>,
 }
 
-/// A call of an op that the session is to know of: the dispatcher's own arguments, and what is known of the op. The
+/// The call that is on its way through Python on this thread.
+pub(super) fn take_handed() -> Option<Handed> {
+    HANDED.with_borrow_mut(Option::take)
+}
+
+/// A call of an op that the session is to know of: the dispatcher's own arguments, and the op's description. The
 /// fallback's key is excluded.
 pub(super) struct Incoming<'a> {
     pub(super) native: &'a Native,
@@ -53,7 +61,7 @@ enum Way<'a> {
     Inside,
 }
 
-/// What is left to do with a call when the session is done with it.
+/// Left to do with a call when the session is done with it.
 enum Left {
     Nothing,
     /// To run it.
@@ -179,7 +187,8 @@ impl Incoming<'_> {
             // SAFETY: as the caller promises.
             Way::Announced(underway) => unsafe { self.run(underway, keeps, stacked, watch) },
             Way::Python => {
-                CANDIDATE.set(known.then(|| Candidate::of(stacked, arity)));
+                let candidate = known.then(|| Candidate::of(stacked, arity));
+                HANDED.set(Some(Handed { arity, candidate }));
                 Ok(Left::Python(None))
             }
             Way::Unwatched => Ok(Left::RunUnwatched),
@@ -267,7 +276,8 @@ impl Incoming<'_> {
                 return Err(underway.refuse());
             };
             drop(underway); // takes the op back
-            CANDIDATE.set(Some(Candidate::of(stacked, arity)));
+            let candidate = Some(Candidate::of(stacked, arity));
+            HANDED.set(Some(Handed { arity, candidate }));
             return Ok(Left::Python(Some(Box::new(arguments))));
         }
         drop(arguments);

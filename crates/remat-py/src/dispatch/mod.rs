@@ -5,6 +5,7 @@ mod buffers;
 pub mod capture;
 mod costs;
 mod evictor;
+pub mod fallback;
 mod fallback_route;
 mod families;
 mod filling;

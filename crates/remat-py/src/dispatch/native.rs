@@ -1,25 +1,18 @@
-//! Ops that reach the session without Python: the fallback on torch's dispatcher.
+//! The session in force as native ops see it, and their way to the dispatch mode.
 //!
-//! An op of a known form is announced, run and taken in here. Any other is handed to the dispatch mode, as if the
-//! program had one on its stack; there its form may become known.
+//! A call that Python has to see is handed to the dispatch mode, as if the program had one on its stack.
 
-use std::ffi::c_void;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use pyo3::prelude::*;
 
-use super::capture;
 use super::fallback_route::Route;
-use super::incoming::Incoming;
 use super::lock::SessionLock;
 use super::modes::Modes;
 use super::raising::raise;
 use super::thread::{THREAD, Thread};
-use crate::ffi::autograd;
 use crate::ffi::boxed::{Boxed, Stack};
-use crate::ffi::counted;
-use crate::ffi::dispatcher::{self, Dispatcher, Keys, Libraries, Op, Torch};
+use crate::ffi::dispatcher::{self, Dispatcher, Op, Torch};
 use crate::ffi::gil::Gil;
 
 /// The session in force, as the fallback sees it.
@@ -35,7 +28,7 @@ pub struct Native {
 
 static ACTIVE: RwLock<Option<Arc<Native>>> = RwLock::new(None);
 
-fn active() -> Option<Arc<Native>> {
+pub(super) fn active() -> Option<Arc<Native>> {
     ACTIVE
         .read()
         .unwrap_or_else(PoisonError::into_inner)
@@ -79,7 +72,7 @@ impl Native {
     }
 
     /// The treatment of an op, which Python describes when it is first seen.
-    fn learn_route(&self, py: Python<'_>, op: Op) -> PyResult<Route> {
+    pub(super) fn learn_route(&self, py: Python<'_>, op: Op) -> PyResult<Route> {
         // SAFETY: the dispatcher passed the op to the fallback.
         let (name, overload) = unsafe { op.name() };
         let found = self.route.bind(py).call1((name, overload))?;
@@ -113,7 +106,13 @@ impl Native {
     ///
     /// # Safety
     /// As for [`Dispatcher::through_mode`]; the key is excluded.
-    unsafe fn beneath_python(&self, torch: &Torch, op: *const Op, keys: u64, stack: *mut Stack) {
+    pub(super) unsafe fn beneath_python(
+        &self,
+        torch: &Torch,
+        op: *const Op,
+        keys: u64,
+        stack: *mut Stack,
+    ) {
         let pushed = Gil::with(|py| self.modes.push_beneath(py, &self.mode));
         if let Some(Err(error)) = pushed {
             // SAFETY: no reference into the stack is held.
@@ -161,117 +160,6 @@ impl Drop for Dropped<'_> {
         // Nor can this fail.
         Gil::with(|py| error_aside(py, || told(py, modes.drop_beneath(py, mode))));
     }
-}
-
-/// The fallback.
-///
-/// # Safety
-/// The dispatcher calls it.
-pub(super) unsafe extern "C-unwind" fn fallback(
-    _functor: *mut c_void,
-    op: *const Op,
-    keys: u64,
-    stack: *mut Stack,
-) {
-    let Some(dispatcher) = dispatcher::dispatcher() else {
-        std::process::abort() // it is set up before any thread includes the key
-    };
-    // SAFETY: the dispatcher's own argument.
-    let id = unsafe { *op };
-    let (captures, paused, route) = THREAD.with(|thread| thread.look(id));
-    if captures {
-        // SAFETY: the dispatcher's own arguments.
-        unsafe { capture::note(op, keys, stack) };
-    }
-    // What no dispatch mode sees is none of the session's business.
-    let aside = captures || paused || dispatcher.modes_are_disabled() || !Gil::is_there();
-    let native = if aside { None } else { active() };
-    let (Some(native), Some(boxed)) = (native, dispatcher::boxed()) else {
-        let _excluded = dispatcher.exclude();
-        // SAFETY: the dispatcher's own arguments.
-        return unsafe { dispatcher.next(op, keys, stack) };
-    };
-    let torch = Torch { dispatcher, boxed };
-    if dispatcher.awaits_python(keys) {
-        let _excluded = dispatcher.exclude();
-        // SAFETY: the dispatcher's own arguments; `native` is an `Arc`, which unwinding drops.
-        return unsafe { native.beneath_python(&torch, op, keys, stack) };
-    }
-    let route = match route {
-        Some(route) => Ok(route),
-        None => {
-            let _excluded = dispatcher.exclude();
-            Gil::with(|py| native.learn_route(py, id)).unwrap_or(Ok(Route::Run))
-        }
-    };
-    // SAFETY: the dispatcher's own arguments; `native` is an `Arc`, which unwinding drops.
-    unsafe {
-        match route {
-            Ok(Route::Decompose) => dispatcher.next(op, keys, stack),
-            Ok(Route::Run) => {
-                native.lock.passed.fetch_add(1, Ordering::Relaxed);
-                let _excluded = dispatcher.exclude();
-                dispatcher.next(op, keys, stack)
-            }
-            Ok(Route::Detach) => {
-                let _excluded = dispatcher.exclude();
-                dispatcher.next(op, keys, stack);
-                if counted::is_on() || autograd::accumulating() == Some(false) {
-                    native.lock.passed.fetch_add(1, Ordering::Relaxed);
-                    return;
-                }
-                let pinned = Gil::with(|py| pin_result(&native, &torch, py, &*stack));
-                if let Some(Err(error)) = pinned {
-                    raise(&torch, error)
-                }
-            }
-            Ok(Route::Session(arity)) => {
-                let _excluded = dispatcher.exclude();
-                let (native, torch) = (&*native, &torch);
-                let incoming = Incoming {
-                    native,
-                    torch,
-                    arity,
-                    op,
-                    keys,
-                    stack,
-                };
-                incoming.pass()
-            }
-            Err(error) => {
-                let _excluded = dispatcher.exclude();
-                raise(&torch, error)
-            }
-        }
-    }
-}
-
-/// Pins the result of a call if it is a gradient that autograd is about to leave in a leaf.
-///
-/// # Safety
-/// The call returned, and its one result is the last value on the stack.
-unsafe fn pin_result(
-    native: &Native,
-    torch: &Torch,
-    py: Python<'_>,
-    stack: &Stack,
-) -> PyResult<()> {
-    let Some(mut held) = native.lock.enter_as_it_is(py) else {
-        return Ok(());
-    };
-    held.state.ops += 1;
-    held.state.executor.drain_deaths(py)?;
-    // SAFETY: as the caller promises.
-    let results = unsafe { stack.last(1) }.unwrap_or(&[]);
-    held.state.pin_accumulated(py, torch, results)
-}
-
-/// Puts the fallback on the dispatcher; see [`set_up`](crate::ffi::dispatcher::set_up).
-#[pyfunction]
-pub fn register_native(keys: Keys, libraries: Libraries, redispatch: usize) -> PyResult<()> {
-    // SAFETY: `prepare_native` of torch internals, the one caller, found these values on this build of torch, and that
-    // nobody uses the key.
-    unsafe { dispatcher::set_up(keys, &libraries, redispatch, fallback) }
 }
 
 /// Sets the tags and offsets of boxed values.

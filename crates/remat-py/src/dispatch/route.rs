@@ -29,7 +29,9 @@ impl State {
         self.ops += 1;
         self.through_python += 1;
         self.watch_for_thrashing(py)?;
-        self.candidate = incoming::take_candidate();
+        let handed = incoming::take_handed();
+        self.arity = handed.as_ref().map(|handed| handed.arity);
+        self.candidate = handed.and_then(|handed| handed.candidate);
         self.executor.drain_deaths(py)?;
         let func = self.described(overload)?;
         let call = Invocation {
@@ -52,6 +54,7 @@ impl State {
             _ => self.run(&call)?,
         };
         self.candidate = None;
+        self.arity = None;
         if let Outcome::Done(result) = &outcome {
             self.pin_results(&func, result.bind(py))?;
         }

@@ -115,7 +115,7 @@ impl State {
             unseen,
             data_dependent,
         };
-        let arity = self.candidate.as_ref().map(|candidate| candidate.arity);
+        let arity = self.arity;
         let result = self.run_signed(call, &mut prepared);
         let Prepared {
             walked, signature, ..

@@ -21,6 +21,7 @@ use super::thrashing::Thrashing;
 use super::watch_clock::WatchClock;
 use crate::call::arguments::Torch;
 use crate::call::knowledge::Knowledge;
+use crate::call::stacked::Arity;
 use crate::executor::Executor;
 use crate::ffi::arena::Arena;
 use crate::ffi::gil::Attach;
@@ -51,6 +52,8 @@ pub(super) struct State {
     pub(super) buffers: Buffers,
     /// The call that is on its way through Python and may make its form known.
     pub(super) candidate: Option<Candidate>,
+    /// The description of the op that is on its way through Python, if it came natively.
+    pub(super) arity: Option<&'static Arity>,
     /// Ops that the program ran, but for those that [passed](Self::passed).
     pub(super) ops: u64,
     /// Calls that reached the session through Python.
@@ -106,6 +109,7 @@ impl State {
             buffers: Buffers::default(),
             through_python: 0,
             candidate: None,
+            arity: None,
             ops: 0,
             passed: Arc::new(AtomicU64::new(0)),
             unwatched: Arc::new(AtomicU64::new(0)),
