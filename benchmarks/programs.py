@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any
 
 from third_party import catalogue
-from third_party.catalogue import PROGRAMS, load
+from third_party.catalogue import PROGRAMS, SHARES, load
 from timing import cell, heading, line
 
 #: Steps that are more than any program is run for with `--steady`.
@@ -62,15 +62,12 @@ TITLES = {
     "arena": (*PLAIN, "arena 70%", "spilled", "arena 45%", "spilled", "bits"),
 }
 
-#: Budgets of settled steps, as `third_party.steady` has them.
-SHARES = ("ample", "70%", "45%")
-
 STEADY = (
     "program",
     "steps",
     "ms",
     "ample",
-    *(f"{of}{share}" for share in SHARES[1:] for of in ("", "recomputing ", "planned ")),
+    *(f"{of}{share}" for share in list(SHARES)[1:] for of in ("", "recomputing ", "planned ")),
 )
 
 
@@ -135,7 +132,7 @@ def here(one: str | None, observed: list[str], pool: str, seconds: float | None)
         program = PROGRAMS[name]
         if seconds is not None:
             with contextlib.redirect_stdout(io.StringIO()):
-                found = steady.rows(program, seconds)
+                found = steady.row_of(program, seconds)
             print(json.dumps(found), flush=True)
             continue
         with contextlib.redirect_stdout(io.StringIO()):
@@ -189,7 +186,10 @@ def run_steady(names: list[str], jobs: int, seconds: float, as_json: bool) -> in
             sys.stderr.write(f"{len(rows)} of {len(names)}: {row['program']}\n")
     if not as_json:
         print("\n" + "\n".join(steady_summary(rows)))
-    return 0
+    failed = [row for row in rows if "steps" not in row]
+    for row in failed:
+        print(f"{row['program']}: {row['failure']}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def settled(name: str, seconds: float) -> dict[str, Any]:

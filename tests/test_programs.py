@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process import PYTHON, ran
+from process import PYTHON, ran, ran_warm
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 sys.path.append(str(BENCHMARKS))
@@ -80,6 +80,6 @@ def test_unknown_programs_are_refused() -> None:
         (["--steady", "0"], "more than 0 s"),
         (["--steady", "1", "--pool", "arena"], "an arena needs one from its start"),
     ):
-        done = ran([*PYTHON, BENCHMARKS / "programs.py", *words])
+        done = ran_warm([*PYTHON, BENCHMARKS / "programs.py", *words])
         assert done.code == 2
         assert why in done.err

@@ -18,6 +18,9 @@ from torch import Tensor, nn
 #: before the programs are loaded.
 STEPS = 4
 
+#: Parts of the span that the budgets of settled steps leave, by name; the ample one is twice the peak.
+SHARES = {"ample": None, "70%": 0.70, "45%": 0.45}
+
 
 @dataclass(frozen=True)
 class Program:

@@ -14,13 +14,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from true_peak import resident_storages
 
 from . import observe
-from .catalogue import Program
+from .catalogue import SHARES, Program
 
-#: Parts of the span that budgets leave, by name; the ample one is twice the peak.
-SHARES = {"ample": None, "70%": 0.70, "45%": 0.45}
-
-#: Most steps of one run, and the fewest that tell of steps that have settled.
-MOST_STEPS, FEWEST_STEPS = 400, 12
+#: Most steps of one run, those that it takes at least if it lasts, and the fewest that tell of steps that have settled.
+MOST_STEPS, USUAL_STEPS, FEWEST_STEPS = 400, 24, 12
 
 #: Steps after which a program's memory is known.
 SEEN = 5
@@ -46,14 +43,12 @@ class Settled:
     through_python: float = 0.0
 
 
-def rows(program: Program, seconds: float) -> dict[str, Any]:
+def row_of(program: Program, seconds: float) -> dict[str, Any]:
     """Steps without Remat for so many seconds, and as many within each budget; times are in parts of the plain ones."""
     few = Program(program.name, program.package, lambda: _until(program, lambda at: at >= SEEN), program.small)
     usual = observe.plain(few)
     gc.collect()
-    plain = _timed(
-        program, lambda times: len(times) > MOST_STEPS or (times[-1] - times[0] > seconds and len(times) > 24)
-    )
+    plain = _timed(program, lambda times: _is_enough(times, seconds))
     row: dict[str, Any] = {"program": program.name, "package": program.package, "steps": len(plain) - 1, "within": {}}
     if len(plain) <= FEWEST_STEPS:
         return row | {"failure": f"{len(plain) - 1} steps of an optimizer, and {FEWEST_STEPS} are needed"}
@@ -73,7 +68,7 @@ def rows(program: Program, seconds: float) -> dict[str, Any]:
 
 def _is_enough(times: list[float], seconds: float) -> bool:
     steps = len(times) - 1
-    return steps >= MOST_STEPS or (steps >= 2 * FEWEST_STEPS and times[-1] - times[0] > seconds)
+    return steps >= MOST_STEPS or (steps >= USUAL_STEPS and times[-1] - times[0] > seconds)
 
 
 def _within(program: Program, budget: int, steps: int) -> Settled:
