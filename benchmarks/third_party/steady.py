@@ -34,13 +34,13 @@ class Settled:
     #: Seconds of the thread that trains.
     seconds: float
     #: Parts of them that went into recomputing and deciding; parts of the steps that ran as planned.
-    recomputing: float = 0.0
-    deciding: float = 0.0
-    planned: float = 0.0
+    recomputing: float
+    deciding: float
+    planned: float
     #: Ops, those run again, and calls that Python took.
-    ops: float = 0.0
-    recomputed: float = 0.0
-    through_python: float = 0.0
+    ops: float
+    recomputed: float
+    through_python: float
 
 
 def row_of(program: Program, seconds: float) -> dict[str, Any]:

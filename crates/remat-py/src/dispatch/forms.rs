@@ -46,7 +46,6 @@ pub(super) struct Candidate {
     pub(super) positions: Vec<u32>,
     /// Tensors among the arguments.
     pub(super) tensors: Vec<Place>,
-    pub(super) arity: &'static Arity,
     /// Whether the words tell what the call makes, though that depends on data.
     pub(super) is_told: bool,
     /// The count of entries that decides what the call makes, and the words but for it.
@@ -57,14 +56,13 @@ pub(super) struct Candidate {
 
 impl Candidate {
     /// A call whose arguments were passed over.
-    pub(super) fn of(stacked: &Stacked, arity: &'static Arity) -> Candidate {
+    pub(super) fn of(stacked: &Stacked, arity: &Arity) -> Candidate {
         Candidate {
             key: stacked.key,
             words: stacked.words.clone(),
             numbers: stacked.numbers.clone(),
             positions: stacked.positions.clone(),
             tensors: stacked.places.clone(),
-            arity,
             is_told: arity.picks.is_some() && stacked.is_told(),
             counted: stacked.counted(),
             like_others: None,

@@ -79,7 +79,8 @@ impl State {
         let cost = self.cost_of_form(signature, &outputs)?;
         // Torch hands a number that it wrapped in a tensor to Python as a number: the form would hold its value.
         let roles = Roles::of(walked, &candidate.tensors)?;
-        if !place_numbers(walked, &candidate) {
+        let arity = self.arity?;
+        if !place_numbers(walked, &candidate, arity) {
             return None;
         }
         let form = Arc::new(Form::of(func, walked, results));
@@ -97,8 +98,7 @@ impl State {
         };
         let known = Arc::new(known);
         if let Some(likeness) = candidate.like_others {
-            self.families
-                .learn(candidate.arity, &known, prepared.state, likeness);
+            self.families.learn(arity, &known, prepared.state, likeness);
         }
         if let Some((entries, words)) = candidate.counted {
             self.picking.learn(words, entries, &known);
@@ -220,13 +220,13 @@ fn is_simple(func: &Func, walked: &Walk) -> bool {
 
 /// Replaces arguments whose values the key leaves out by the places of their numbers. Returns whether all are there;
 /// nothing is replaced otherwise.
-fn place_numbers(walked: &mut Walk, candidate: &Candidate) -> bool {
+fn place_numbers(walked: &mut Walk, candidate: &Candidate, arity: &Arity) -> bool {
     let place = |position: u32| -> Option<Passed> {
         let position = position as usize;
         let (place, arg) = if position < walked.args.len() {
             (Passed::InPlace(position), walked.args.get(position)?)
         } else {
-            let name = candidate.arity.names.get(position)?;
+            let name = arity.names.get(position)?;
             let at = walked.names.iter().position(|known| known == name)?;
             (Passed::ByName(at), &walked.kwargs.get(at)?.1)
         };
