@@ -67,6 +67,8 @@ def test_most_ops_of_a_planned_step_leave_no_record(
     assert after.peak <= budget
     without = (after.plan.unrecorded - before.plan.unrecorded) / (after.plan.ops - before.plan.ops)
     assert without == 0 if record == "always" else without > 0.5
+    unwatched = after.plan.transient - before.plan.transient
+    assert unwatched == 0 if record == "always" else unwatched > 6 * 100
     # What is recomputed is what the plan recomputes.
     assert after.plan.overhead == pytest.approx(after.plan.planned_overhead, rel=0.01)
     assert after.recomputed > before.recomputed
@@ -266,6 +268,81 @@ def test_no_more_is_there_without_records_than_the_plan_says(tmp_path: Path) -> 
     assert unrecorded(0) == 0
 
 
+class Looking(Trainer):
+    """A trainer that looks its losses up in tables, and at what it computes there, if it is to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.arange(256)
+        self.table = torch.randn(256, 256)
+        #: Bytes of what is looked up, by numpy and by an op that has a record where records are made.
+        self.looks = False
+        self.seen: list[object] = []
+
+    def train(self, rows: int = 256) -> None:
+        loss = self.forward(self.draw(rows))
+        found = self.table.index_select(0, self.rows).mul(loss.detach())
+        if self.looks:
+            self.seen.append((found.numpy().sum().item(), found.cumsum(0)[-1, -1].item()))
+        self.losses.append(found.add_(1.0).sum())
+        del found
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def fail(self) -> None:
+        """A step that an op ends of which nobody takes note otherwise."""
+        self.rows[3] = 999
+        with pytest.raises(IndexError, match="out of range"):
+            self.train()
+        self.rows[3] = 3
+        self.optimizer.zero_grad()
+
+    def result(self) -> list[object]:
+        return [*super().result(), self.seen]
+
+
+@pytest.mark.parametrize("way", ["are read", "raise"])
+def test_transient_results_may_be_asked_for_all_the_same(way: str) -> None:
+    def depart(trainer: Looking) -> None:
+        if way == "raise":
+            return trainer.fail()
+        trainer.looks = True
+        trainer.train()
+        trainer.looks = False
+
+    def train(trainer: Looking, steps: int = 4) -> None:
+        for _ in range(steps):
+            trainer.train()
+
+    budget = budget_of(0.6, Looking)
+    trainer = Looking()
+    with true_peak() as peak, remat.budget(budget, plan="auto", costs="bytes") as run:
+        steps = sum(2 for _ in until_planned(run, trainer.train))
+        train(trainer)
+        before = planned(run)
+        train(trainer)
+        usual = planned(run).transient - before.transient
+        for _ in range(2):
+            depart(trainer)
+            train(trainer)
+        amid = planned(run)
+        train(trainer)
+        after = planned(run)
+        found = bits(trainer.result())
+    assert usual > 4 * 100
+    assert after.transient - amid.transient == usual
+    assert amid.departures >= before.departures + 2
+    assert peak.highest - peak.base <= budget
+    plain = Looking()
+    train(plain, steps + 8)
+    for _ in range(2):
+        depart(plain)
+        train(plain)
+    train(plain)
+    assert not differences(bits(plain.result()), found)
+
+
 def test_ops_after_one_that_waits_for_a_replay_leave_no_record() -> None:
     chain, other = chained("reads what is evicted")
     with remat.budget(room((chain.LAYERS - 3) * chain.BYTES // 2), plan="auto", costs="bytes") as run:
@@ -301,6 +378,7 @@ def test_ops_of_a_planned_step_may_come_on_other_inputs(other: str) -> None:
             chain.step()
         assert run.stats().peak <= budget
     assert amid.unrecorded > before.unrecorded > 0
+    assert amid.transient > before.transient > 0
     assert peak.highest - peak.base <= more
     plain, step = chained(other)
     for _ in range(steps + 4):

@@ -186,6 +186,41 @@ impl Engine {
         Ok((number, ended))
     }
 
+    /// Whether an op of this [form](Engine::note_form) may pass, and nobody need take note of its results: in the planned
+    /// step before they were [gone](Engine::note_gone) again when it ended. What there is of such results when anything
+    /// else is told is one [constant](Engine::constant_elsewhere).
+    #[inline]
+    pub fn is_transient(&self, form: u64) -> bool {
+        let guides = self.guides.as_ref();
+        guides.is_some_and(|guides| guides.is_transient(form))
+    }
+
+    /// An op that [passed](Engine::pass) with this number left so many results of which the front end took note. `None`
+    /// if it has to take note of them in every step.
+    #[inline]
+    pub fn note_left(&mut self, op: u64, results: Option<u32>) {
+        if let Some(guides) = &mut self.guides {
+            guides.note_left(op, results);
+        }
+    }
+
+    /// A result of the op that passed with this number is there no more, or was overwritten, and no op that was
+    /// announced read it.
+    #[inline]
+    pub fn note_gone(&mut self, op: u64) {
+        if let Some(guides) = &mut self.guides {
+            guides.note_gone(op);
+        }
+    }
+
+    /// A result of a [transient](Engine::is_transient) op was asked for. All results are noted in the step that begins
+    /// next; where that is so again and again, in all steps.
+    pub fn note_asked(&mut self) {
+        if let Some(guides) = &mut self.guides {
+            guides.note_asked();
+        }
+    }
+
     /// [`constant`](Engine::constant) for a result of the op that [passed](Engine::pass) with this number. It needs no
     /// room: its bytes were counted when the op was let pass. No steps follow.
     ///

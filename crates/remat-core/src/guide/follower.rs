@@ -7,6 +7,7 @@ use super::plan::{Guide, GuideAction, StepCosts};
 use super::signature::Signature;
 use super::so_far::SoFar;
 use super::trial::Verdict;
+use super::unrecorded::Forms;
 use crate::graph::{Graph, Made};
 use crate::ids::{Bytes, Cost, OpId, StorageId};
 
@@ -208,6 +209,7 @@ impl Follower {
             self.records = false;
             self.since = now;
             self.mark = Some(StepMark::Begun(self.guides[guide].hash));
+            self.guides[guide].forms.begin();
         }
         if self.guides[guide].rests() {
             return true;
@@ -270,6 +272,43 @@ impl Follower {
             let own = &self.guides[guide];
             own.forms.pass(place, form) && !own.rests() && !self.records
         })
+    }
+
+    /// Whether nobody need take note of the results of the op that comes next, of this form.
+    #[inline]
+    pub(super) fn is_transient(&self, form: u64) -> bool {
+        self.at.is_some_and(|(guide, place)| {
+            let own = &self.guides[guide];
+            own.forms.is_transient(place, form) && !own.rests() && !self.records
+        })
+    }
+
+    /// Results of the op that passed so many ops ago are noted.
+    pub(super) fn note_left(&mut self, ago: u64, results: Option<u32>) {
+        if let Some((forms, place)) = self.passed_at(ago) {
+            forms.note_left(place, results);
+        }
+    }
+
+    /// One of these is there no more, and no record read it.
+    pub(super) fn note_gone(&mut self, ago: u64) {
+        if let Some((forms, place)) = self.passed_at(ago) {
+            forms.note_gone(place);
+        }
+    }
+
+    /// A result was asked for of which nobody took note.
+    pub(super) fn note_asked(&mut self) {
+        if let Some((guide, _)) = self.at {
+            self.guides[guide].forms.note_asked();
+        }
+    }
+
+    /// The place of the op that came so many ops ago, if that was in this step.
+    fn passed_at(&mut self, ago: u64) -> Option<(&mut Forms, usize)> {
+        let (guide, next) = self.at?;
+        let place = next.checked_sub(1 + usize::try_from(ago).ok()?)?;
+        Some((&mut self.guides[guide].forms, place))
     }
 
     /// The most bytes that results without records take at a time in the step that is followed, if its plan says so.

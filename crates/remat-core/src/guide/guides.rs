@@ -404,6 +404,30 @@ impl Guides {
         self.forgoing && matches!(self.learning, Learning::Seeking) && self.follower.may_pass(form)
     }
 
+    /// Whether nobody need take note of its results either.
+    #[inline]
+    pub(crate) fn is_transient(&self, form: u64) -> bool {
+        self.forgoing
+            && matches!(self.learning, Learning::Seeking)
+            && self.follower.is_transient(form)
+    }
+
+    /// Results of the op that passed with a number are noted.
+    pub(crate) fn note_left(&mut self, op: u64, results: Option<u32>) {
+        self.follower
+            .note_left(self.announced.saturating_sub(op), results);
+    }
+
+    /// One of these is there no more, and no record read it.
+    pub(crate) fn note_gone(&mut self, op: u64) {
+        self.follower.note_gone(self.announced.saturating_sub(op));
+    }
+
+    /// A result was asked for of which nobody took note.
+    pub(crate) fn note_asked(&mut self) {
+        self.follower.note_asked();
+    }
+
     /// The most bytes that results without records take at a time in the step that is followed, if its plan says so.
     #[inline]
     pub(crate) fn unrecorded_most(&self) -> Option<Bytes> {

@@ -9,6 +9,8 @@ enum Leaves {
     Constants,
     /// Constants, and it need not be announced.
     Nothing,
+    /// Nothing, and its results go before anybody asks for them: the front end need not take note of them.
+    Transient,
 }
 
 /// The ops of a followed step by their forms, which tell them apart without the engine's being told of their inputs.
@@ -22,10 +24,32 @@ pub(super) struct Forms {
     interrupted: u32,
     /// All ops are recorded from now on.
     given_up: bool,
+    /// Of each op the results that are noted in this step. Empty before the first step whose ops are known.
+    noted: Vec<Noted>,
+    /// Whether a result was asked for in this step of which nobody took note.
+    asked: bool,
+    /// Steps with transient ops in a row in which that was so, or that were left.
+    asked_in_a_row: u32,
+    /// No op is transient from now on.
+    notes_all: bool,
+}
+
+/// The results of an op that passed, as far as the front end took note of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Noted {
+    /// Nothing was told in this step.
+    Untold,
+    /// So many are there.
+    There(u32),
+    /// Some have to be known, as a record reads them.
+    Needed,
 }
 
 /// Steps in a row of which the rest may have to be recorded.
 const INTERRUPTIONS: u32 = 2;
+
+/// Steps in a row in which a result may be asked for of which nobody took note.
+const ASKED: u32 = 2;
 
 impl Forms {
     /// The op at a place was announced.
@@ -43,7 +67,10 @@ impl Forms {
     /// A step of so many ops ended. Those of a known form that need no record need not be announced, but for those
     /// before which the plan acts.
     pub(super) fn end(&mut self, ops: usize, unrecorded: &[u32], acts: impl Fn(usize) -> bool) {
-        if self.given_up || self.are_known() || self.seen.len() != ops {
+        if self.are_known() {
+            return self.learn_transient();
+        }
+        if self.given_up || self.seen.len() != ops {
             return;
         }
         let mut leaves = vec![Leaves::Record; ops];
@@ -60,9 +87,79 @@ impl Forms {
         self.leaves = leaves;
     }
 
+    /// A step begins. If the one before was left, its transient ops may be why.
+    pub(super) fn begin(&mut self) {
+        if !self.noted.is_empty() {
+            self.asked = true;
+            self.learn_transient();
+        }
+        self.asked = false;
+        let length = if self.notes_all { 0 } else { self.leaves.len() };
+        self.noted.resize(length, Noted::Untold);
+    }
+
+    /// The op at a place passed and left so many results; `None` if they have to be known.
+    pub(super) fn note_left(&mut self, place: usize, results: Option<u32>) {
+        if let Some(noted) = self.noted.get_mut(place) {
+            *noted = match (*noted, results) {
+                (Noted::Untold, Some(results)) => Noted::There(results),
+                (Noted::There(before), Some(results)) => Noted::There(before + results),
+                _ => Noted::Needed,
+            };
+        }
+    }
+
+    /// A result of the op at a place is there no more, and no record read it.
+    pub(super) fn note_gone(&mut self, place: usize) {
+        if let Some(Noted::There(results)) = self.noted.get_mut(place) {
+            *results = results.saturating_sub(1);
+        }
+    }
+
+    /// A result was asked for of which nobody took note.
+    pub(super) fn note_asked(&mut self) {
+        self.asked = true;
+    }
+
+    /// A step ended whose ops were known as it began. Results that were all gone again need not be noted in the next.
+    /// If one was asked for of which nobody took note, all are noted in the next step.
+    fn learn_transient(&mut self) {
+        let transient = |leaves: &Leaves| *leaves == Leaves::Transient;
+        if self.leaves.iter().any(transient) {
+            self.asked_in_a_row = if self.asked {
+                self.asked_in_a_row + 1
+            } else {
+                0
+            };
+            self.notes_all = self.asked_in_a_row > ASKED;
+        }
+        for (place, noted) in self.noted.drain(..).enumerate() {
+            let leaves = &mut self.leaves[place];
+            let passes = matches!(leaves, Leaves::Nothing | Leaves::Transient);
+            match noted {
+                _ if !passes => {}
+                _ if self.asked => *leaves = Leaves::Nothing,
+                Noted::There(0) => *leaves = Leaves::Transient,
+                Noted::There(_) | Noted::Needed => *leaves = Leaves::Nothing,
+                Noted::Untold => {}
+            }
+        }
+        // The step ends with its last op.
+        if let Some(last) = self.leaves.last_mut().filter(|last| transient(last)) {
+            *last = Leaves::Nothing;
+        }
+    }
+
     /// Whether the op at a place, of this form, need not be announced.
     pub(super) fn pass(&self, place: usize, form: u64) -> bool {
-        self.leaves.get(place) == Some(&Leaves::Nothing) && self.seen[place].0 == form
+        let leaves = self.leaves.get(place);
+        let passes = matches!(leaves, Some(Leaves::Nothing | Leaves::Transient));
+        passes && self.seen[place].0 == form
+    }
+
+    /// Whether nobody need take note of the results of the op at a place either, if it is of this form.
+    pub(super) fn is_transient(&self, place: usize, form: u64) -> bool {
+        self.leaves.get(place) == Some(&Leaves::Transient) && self.seen[place].0 == form
     }
 
     /// Whether the op at a place needs no record, and a whole step was seen.
@@ -123,6 +220,69 @@ mod tests {
         assert_eq!(forgo, [0, 1, 2, 3]);
         forms.give_up();
         assert!(!forms.pass(1, 9) && !forms.forgo(1));
+    }
+
+    /// Forms of a step of four ops, of which the second and the third pass.
+    fn passing() -> Forms {
+        let mut forms = Forms::default();
+        for place in 0..4 {
+            forms.see(place, 9, 0);
+        }
+        forms.end(4, &[1, 2], |_| false);
+        forms
+    }
+
+    /// A step in which the two ops that pass leave a result each, of which so many are gone at the end.
+    fn step(forms: &mut Forms, gone: usize) -> Vec<usize> {
+        forms.begin();
+        let transient: Vec<usize> = (0..4).filter(|&at| forms.is_transient(at, 9)).collect();
+        for place in [1, 2] {
+            if !transient.contains(&place) {
+                forms.note_left(place, Some(1));
+            }
+        }
+        (1..=gone).for_each(|place| forms.note_gone(place));
+        forms.end(4, &[1, 2], |_| false);
+        transient
+    }
+
+    #[test]
+    fn ops_are_transient_whose_results_were_gone_when_the_step_before_ended() {
+        let mut forms = passing();
+        assert!(step(&mut forms, 1).is_empty());
+        assert_eq!(step(&mut forms, 2), [1]);
+        assert_eq!(step(&mut forms, 2), [1, 2]);
+        assert!(forms.pass(1, 9) && !forms.is_transient(1, 8));
+    }
+
+    #[test]
+    fn an_op_whose_results_have_to_be_known_is_not_transient() {
+        let mut forms = passing();
+        forms.begin();
+        forms.note_left(1, Some(0));
+        forms.note_left(2, None);
+        forms.note_gone(2);
+        forms.end(4, &[1, 2], |_| false);
+        assert_eq!(step(&mut forms, 0), [1]);
+    }
+
+    #[test]
+    fn a_step_that_is_left_may_be_so_for_its_transient_ops() {
+        let mut forms = passing();
+        step(&mut forms, 2);
+        assert_eq!(step(&mut forms, 2), [1, 2]);
+        forms.begin();
+        assert!(step(&mut forms, 2).is_empty());
+        assert_eq!(step(&mut forms, 2), [1, 2]);
+    }
+
+    #[test]
+    fn the_last_op_of_a_step_is_not_transient() {
+        let mut forms = Forms::default();
+        (0..3).for_each(|place| forms.see(place, 9, 0));
+        forms.end(3, &[1, 2], |_| false);
+        step(&mut forms, 2);
+        assert_eq!(step(&mut forms, 2), [1]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod kept;
 mod program;
+mod transient;
 mod unreplayed;
 
 use program::{DEVICE, LAYERS, Program, fresh, guide};

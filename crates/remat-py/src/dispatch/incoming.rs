@@ -9,6 +9,7 @@ use super::forms::Candidate;
 use super::native::Native;
 use super::placed::Ended;
 use super::raising::raise;
+use super::transient::Passing;
 use super::underway::Underway;
 use super::unwatched;
 use super::watch_clock::Watch;
@@ -53,6 +54,8 @@ pub(super) struct Incoming<'a> {
 enum Way<'a> {
     /// To be run unwatched.
     Unwatched,
+    /// To be run unwatched, as one of a planned step.
+    Transient(Passing<'a>),
     /// Announced, and still to run.
     Announced(Underway<'a>),
     /// Its form is not known.
@@ -186,6 +189,8 @@ impl Incoming<'_> {
         match way {
             // SAFETY: as the caller promises.
             Way::Announced(underway) => unsafe { self.run(underway, keeps, stacked, watch) },
+            // SAFETY: as the caller promises.
+            Way::Transient(passing) => Ok(unsafe { self.run_transient(passing, watch) }),
             Way::Python => {
                 let candidate = known.then(|| Candidate::of(stacked, arity));
                 HANDED.set(Some(Handed { arity, candidate }));
@@ -213,6 +218,11 @@ impl Incoming<'_> {
             return Ok(Way::Inside);
         };
         let state = &mut held.state;
+        // SAFETY: as the caller promises.
+        if let Some(transient) = unsafe { state.begin_transient(gil, torch, arity, stacked)? } {
+            return Ok(Way::Transient(Passing::new(held, transient)));
+        }
+        state.executor.count_unwatched();
         // SAFETY: as the caller promises.
         if unsafe { state.let_run_unwatched(gil, torch, stacked, expected)? } {
             return Ok(Way::Unwatched);
@@ -245,6 +255,21 @@ impl Incoming<'_> {
             Some(begun) => Way::Announced(Underway::new(held, begun)),
             None => Way::Python,
         })
+    }
+
+    /// Runs a call of a planned step of whose results nobody takes note.
+    ///
+    /// # Safety
+    /// As for [`Self::pass`].
+    #[inline]
+    unsafe fn run_transient(&self, mut passing: Passing<'_>, watch: &mut Watch<'_>) -> Left {
+        watch.pause();
+        passing.run(self.op as usize, || {
+            // SAFETY: as the caller promises. An error unwinds: the engine is told, and the state unlocked.
+            unsafe { self.torch.dispatcher.next(self.op, self.keys, self.stack) }
+        });
+        watch.go_on();
+        Left::Nothing
     }
 
     /// Runs a call that was announced, and takes in its results.

@@ -95,6 +95,7 @@ impl State {
             if inputs.tensors.contains(&tensor) {
                 return Ok(None);
             }
+            self.executor.storages.note_read(id);
             if !keeps_tensors() {
                 let live = self.executor.storages.live(id);
                 let kept = live.map(|live| live.keep(gil)).transpose()?.flatten();

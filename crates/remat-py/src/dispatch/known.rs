@@ -224,7 +224,7 @@ impl State {
         }
         let mut fresh = std::mem::take(&mut self.buffers.fresh);
         // SAFETY: as the caller promises.
-        unsafe { self.sort_fresh(gil, torch, &running.known, results, &mut fresh) };
+        unsafe { self.sort_fresh(gil, torch, &running.known, results, stacked, &mut fresh) };
         if !fresh.usual {
             self.known.remove(&stacked.key);
             // SAFETY: as the caller promises.
@@ -355,13 +355,15 @@ impl State {
     /// Compares the results with the form.
     ///
     /// # Safety
-    /// The results are alive, on the stack of the call that returned.
+    /// The results are alive, on the stack of the call that returned, and so are its arguments if
+    /// [`keeps_tensors`].
     pub(super) unsafe fn sort_fresh(
         &self,
         gil: impl Attach,
         torch: &Torch,
         known: &Known,
         results: &[Value],
+        stacked: &Stacked,
         fresh: &mut Fresh,
     ) {
         let boxed = torch.boxed;
@@ -388,6 +390,7 @@ impl State {
                 let found = self.executor.storages.find_at(storage);
                 let live = found.and_then(|(id, _)| self.executor.storages.live(id));
                 let seen = live.is_some_and(|live| live.is_alive(gil))
+                    || keeps_tensors() && stacked.storages.contains(&storage)
                     || fresh.storages.iter().any(|known| known.address == storage);
                 match expected {
                     _ if seen => fresh.usual &= expected.is_none(),

@@ -79,7 +79,8 @@ impl SessionLock {
         entered
     }
 
-    /// [`enter`](Self::enter) without telling the engine of storages that it does not know.
+    /// [`enter`](Self::enter) without telling the engine of storages that it does not know, and of what ops took that
+    /// ran unwatched.
     pub(super) fn enter_as_it_is(&self, py: Python<'_>) -> Option<Held<'_>> {
         loop {
             if let Some(entered) = self.try_enter() {
@@ -89,16 +90,13 @@ impl SessionLock {
         }
     }
 
-    /// [`enter`](Self::enter) without the GIL, or with it if torch holds it.
+    /// [`enter_as_it_is`](Self::enter_as_it_is) without the GIL, or with it if torch holds it.
     ///
     /// # Errors
     /// `RuntimeError` where the interpreter has ended.
     pub(super) fn enter_anyhow(&self, gil: impl Attach) -> PyResult<Option<Held<'_>>> {
         loop {
-            if let Some(mut entered) = self.try_enter() {
-                if let Some(held) = &mut entered {
-                    held.state.executor.count_unwatched();
-                }
+            if let Some(entered) = self.try_enter() {
                 return Ok(entered);
             }
             gil.attach(|py| {

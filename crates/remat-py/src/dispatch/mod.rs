@@ -39,6 +39,7 @@ mod stats;
 mod steady;
 mod thrashing;
 pub mod thread;
+mod transient;
 mod underway;
 mod unrecorded;
 mod unwatched;

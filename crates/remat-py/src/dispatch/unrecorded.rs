@@ -14,6 +14,7 @@ use super::forms::Known;
 use super::known::{for_each_result, wrap_result};
 use super::running::form_number;
 use super::state::State;
+use super::unwatched::is_counted;
 use crate::call::arguments::Registry;
 use crate::call::record::GradMode;
 use crate::call::stacked::Stacked;
@@ -21,6 +22,7 @@ use crate::ffi::boxed::{Value, storage_bytes};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
+use crate::ffi::watch;
 use crate::tracking::live::{Contents, LiveId, UNTOLD};
 
 impl State {
@@ -58,9 +60,7 @@ impl State {
         else {
             return false;
         };
-        let told = executor.engine.memory(device).0;
-        let used = told.saturating_add(executor.storages.untold_bytes());
-        let used = used.max(executor.ledger.used(device));
+        let used = executor.used();
         if !executor.has_room_unrecorded(known.made()) {
             self.executor.engine.record_rest();
             return false;
@@ -70,7 +70,7 @@ impl State {
 
     /// The bytes that a call takes beside its inputs; `None` if they are not all in the main memory that has the
     /// budget, or if the run is traced or drawn.
-    fn taken(&self, known: &Known) -> Option<u64> {
+    pub(super) fn taken(&self, known: &Known) -> Option<u64> {
         let executor = &self.executor;
         let device = executor.budget_device;
         let unseen = executor.trace.is_none() && executor.storages.timeline.is_none();
@@ -122,6 +122,11 @@ impl State {
         }
         for (index, &at) in (0..).zip(&known.roles.inputs) {
             // SAFETY: as the caller promises.
+            if let Some(bytes) = unsafe { self.bytes_of_transient(torch, stacked, at) } {
+                read += bytes;
+                continue;
+            }
+            // SAFETY: as the caller promises.
             let Some((id, tensor)) = (unsafe { self.resolve_at(gil, torch, stacked, at)? }) else {
                 return Ok(None);
             };
@@ -150,6 +155,21 @@ impl State {
         Ok(Some(read))
     }
 
+    /// The bytes of an argument that a [transient](super::transient) op made; `None` if it is none of these.
+    ///
+    /// # Safety
+    /// The values that `stacked` names are alive, on the stack of the call.
+    unsafe fn bytes_of_transient(&self, torch: &Torch, stacked: &Stacked, at: u32) -> Option<u64> {
+        let storage = stacked.storages[at as usize];
+        // SAFETY: as the caller promises.
+        unsafe {
+            let transient = !watch::tells(storage)
+                && is_counted(torch, storage)
+                && self.executor.storages.find_at(storage).is_none();
+            transient.then(|| storage_bytes(torch.boxed, storage))
+        }
+    }
+
     /// Whether a value may be overwritten without a word to the engine: it was not told of it, or it is a constant that
     /// nothing was computed from.
     fn may_overwrite(&self, tensor: TensorId) -> bool {
@@ -170,15 +190,16 @@ impl State {
         results: &[Value],
         stacked: &Stacked,
     ) -> PyResult<()> {
-        let followed = number > 0;
+        let (passed, followed) = (number, number > 0);
         let constant = followed && self.makes_constants(gil, known, stacked)?;
         let number = if constant { 0 } else { number };
         let mut fresh = std::mem::take(&mut self.buffers.fresh);
         // SAFETY: as the caller promises.
-        unsafe { self.sort_fresh(gil, torch, known, results, &mut fresh) };
+        unsafe { self.sort_fresh(gil, torch, known, results, stacked, &mut fresh) };
         if !fresh.usual {
             self.known.remove(&stacked.key);
             self.buffers.fresh = fresh;
+            self.executor.engine.note_left(passed, None);
             // SAFETY: as the caller promises.
             return gil.attach(|py| unsafe { self.adopt_results(py, torch, results) });
         }
@@ -201,9 +222,15 @@ impl State {
                 .storages
                 .note_made(id, (number, storage.output));
             if let Some(live) = self.executor.storages.live_mut(id) {
+                live.maker = number;
                 // Its first value may have a record yet.
                 live.blank = followed && known.func.blank;
             }
+        }
+        if followed {
+            let stay = known.func.blank || constant && !fresh.storages.is_empty();
+            let left = (!stay).then_some(fresh.storages.len() as u32);
+            self.executor.engine.note_left(passed, left);
         }
         self.buffers.fresh = fresh;
         if number > 0 {

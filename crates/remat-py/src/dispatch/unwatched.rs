@@ -72,7 +72,7 @@ impl Inputs {
                 self.counted = false;
             } else if !tensor.wraps(boxed) {
                 self.bytes += storage_bytes(boxed, storage);
-                self.counted &= is_counted(torch, storage);
+                self.counted &= watch::tells(storage) || is_counted(torch, storage);
             }
         }
     }
@@ -112,18 +112,16 @@ pub(super) fn hope() {
 /// So many bytes of inputs are always usual.
 static FEW: AtomicU64 = AtomicU64::new(0);
 
-/// Whether a storage's bytes are counted where they are, or known to the session.
+/// Whether a storage's bytes, if it has any, are counted where they are.
 ///
 /// # Safety
 /// The storage is alive.
 #[inline]
-unsafe fn is_counted(torch: &Torch, storage: usize) -> bool {
+pub(super) unsafe fn is_counted(torch: &Torch, storage: usize) -> bool {
     let boxed = torch.boxed;
     // SAFETY: as the caller promises; the deleter lies behind the place of the bytes.
     unsafe {
-        watch::tells(storage)
-            || storage_bytes(boxed, storage) == 0
-            || boxed.deleter(storage) == caching::counted_deleter()
+        storage_bytes(boxed, storage) == 0 || boxed.deleter(storage) == caching::counted_deleter()
     }
 }
 
@@ -176,7 +174,8 @@ impl State {
         for at in 0..stacked.storages.len() {
             // SAFETY: as the caller promises.
             unsafe {
-                if !is_counted(torch, stacked.storages[at])
+                let storage = stacked.storages[at];
+                if !(watch::tells(storage) || is_counted(torch, storage))
                     && self.resolve_at(gil, torch, stacked, at as u32)?.is_none()
                 {
                     return Ok(false);

@@ -8,6 +8,7 @@ use super::placed::replaying;
 use super::state::Executor;
 use crate::call::arguments::{Registry, Resolved};
 use crate::ffi::caching;
+use crate::ffi::counted;
 use crate::ffi::errors::budget_error;
 use crate::ffi::layout::Impl;
 use crate::tracking::devices::PLACED;
@@ -23,7 +24,7 @@ impl Executor {
         let tensor = live.tensor;
         if self.engine.is_pinned(self.storage_of(tensor)) {
             self.engine.note_constant(tensor);
-            self.storages.set_unrecorded(id, false);
+            self.storages.note_made(id, (0, 0));
             return Ok(());
         }
         replaying(py, self, |executor| {
@@ -199,7 +200,9 @@ impl Executor {
     /// constants in any case: a gradient, for example, between the op that makes it and the leaf that takes it. So the
     /// results of one op may be there beside those that it counts.
     pub fn has_room_unrecorded(&self, bytes: u64) -> bool {
-        let unrecorded = self.storages.unrecorded_bytes().saturating_add(bytes);
+        let transient = counted::bytes().saturating_sub(self.unwatched.at_begin);
+        let unrecorded = self.storages.unrecorded_bytes() + transient;
+        let unrecorded = unrecorded.saturating_add(bytes);
         let uncounted = self.storages.unrecorded_at_once().max(bytes);
         let Some(budget) = self.engine.budget(self.budget_device) else {
             return false;
@@ -277,6 +280,7 @@ impl Executor {
 impl Registry for Executor {
     fn resolve(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<Resolved> {
         if let Some(id) = self.storages.find(storage) {
+            self.storages.note_read(id);
             if let Some(live) = self.storages.live(id) {
                 return Ok(Resolved::Live(id, live.tensor));
             }

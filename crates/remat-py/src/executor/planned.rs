@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use remat_core::DeviceId;
+use remat_core::{DeviceId, StepMark};
 use remat_plan::step::ArenaInUse;
 use remat_trace::Planning;
 
@@ -12,6 +12,7 @@ use super::plan_search::Memory;
 use super::planning::overhead;
 use super::state::Executor;
 use crate::ffi::arena::{ALIGNMENT, SMALLEST};
+use crate::ffi::counted;
 
 impl Executor {
     /// Follows the plans that other runs made for the budget of the device that is planned, and no others. Steps are
@@ -69,6 +70,9 @@ impl Executor {
             return Ok(());
         };
         let mark = self.engine.step_mark();
+        if matches!(mark, Some(StepMark::Begun(_))) {
+            self.unwatched.at_begin = counted::bytes();
+        }
         let took = mark.and_then(|mark| planning.note(mark));
         let took = took.map(|(hash, nanoseconds)| Planning::Took { hash, nanoseconds });
         let made = planning.take_plan();
@@ -119,6 +123,7 @@ impl Executor {
         d.set_item("steps", guided.steps)?;
         d.set_item("ops", guided.ops)?;
         d.set_item("unrecorded", guided.unrecorded)?;
+        d.set_item("transient", self.unwatched.transient)?;
         d.set_item("departures", guided.departures)?;
         let placed = self.engine.arena(self.budget_device).is_some();
         for (name, count) in [

@@ -281,6 +281,9 @@ impl Executor {
             return Ok(());
         }
         while let Some(former) = self.storages.next_death(gil) {
+            if former.maker > 0 {
+                self.engine.note_gone(former.maker);
+            }
             if former.tensor == UNTOLD {
                 self.uncount(gil, &former)?;
                 continue;

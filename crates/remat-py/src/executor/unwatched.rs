@@ -62,6 +62,27 @@ impl Executor {
         Ok(())
     }
 
+    /// Bytes in use: those that the engine knows or will be told of, or those of the ledger if they are more.
+    pub fn used(&self) -> u64 {
+        let told = self.engine.memory(self.budget_device).0;
+        let counted = told.saturating_add(self.storages.untold_bytes());
+        counted.max(self.ledger.used(self.budget_device))
+    }
+
+    /// An op of a planned step runs unwatched, beside so many [`used_watched`](Self::used_watched) bytes. It needs so
+    /// many more at most.
+    pub fn note_transient(&mut self, others: u64, more: u64) {
+        self.unwatched.transient += 1;
+        let most = others + counted::bytes() + more;
+        self.ledger.note_peak(self.budget_device, most);
+        counted::count_beside(others);
+    }
+
+    /// [`used`](Self::used) but for those that were taken unwatched.
+    pub fn used_watched(&self) -> u64 {
+        self.used().saturating_sub(self.unwatched.bytes)
+    }
+
     /// Bytes that the session counts by itself: all but those that were taken unwatched.
     pub fn counted_by_itself(&self) -> u64 {
         let used = self.ledger.used(self.budget_device);
@@ -72,11 +93,14 @@ impl Executor {
     pub(super) fn take_over(&mut self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
         // SAFETY: `storage` is in scope and owns the storage. Only ops of the program that write to a tensor and resize
         // it change the place of its bytes, and none runs beside one that reads it.
-        unsafe {
+        let was_counted = unsafe {
             let layout = &self.internals.layout;
-            layout.count_no_more(storage.py(), Impl::of(storage)?);
-        }
+            layout.count_no_more(storage.py(), Impl::of(storage)?)
+        };
         self.count_unwatched();
+        if was_counted {
+            self.engine.note_asked();
+        }
         Ok(())
     }
 }

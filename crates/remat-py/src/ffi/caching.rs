@@ -267,16 +267,18 @@ pub fn counted_deleter() -> usize {
     delete_counted as *const () as usize
 }
 
-/// Counts a storage's bytes no more, which the session counts from now on.
+/// Counts a storage's bytes no more, which the session counts from now on. Whether they were counted.
 ///
 /// # Safety
 /// The words are the `DataPtr` of a storage that is kept alive, and that nobody changes meanwhile.
-pub unsafe fn count_no_more(data_ptr: *mut DataPtr) {
-    let Some(caching) = CACHING.get() else { return };
+pub unsafe fn count_no_more(data_ptr: *mut DataPtr) -> bool {
+    let Some(caching) = CACHING.get() else {
+        return false;
+    };
     // SAFETY: as the caller promises; blocks with this deleter are those that `allocate` counted.
     unsafe {
         if (*data_ptr)[1] != counted_deleter() {
-            return;
+            return false;
         }
         (*data_ptr)[1] = own_deleter();
         let block = (*data_ptr)[0] as *mut c_void;
@@ -286,6 +288,7 @@ pub unsafe fn count_no_more(data_ptr: *mut DataPtr) {
             marked::unmark(block);
         }
     }
+    true
 }
 
 /// Whether the bytes that ops take can be counted: tensors of main memory get them here.

@@ -64,6 +64,13 @@ pub fn begin(others: u64, stop: u64, budget: u64) {
     ON.store(true, Relaxed);
 }
 
+/// Counts what the op takes that runs next unwatched, beside so many bytes that the session counts. There is room for it.
+#[inline]
+pub fn count_beside(others: u64) {
+    OTHERS.store(others, Relaxed);
+    STOP.store(u64::MAX, Relaxed);
+}
+
 /// Has ops watched again.
 #[inline]
 pub fn end() {

@@ -110,11 +110,11 @@ impl Layout {
         }
     }
 
-    /// Has a storage's bytes [counted](super::counted) no more.
+    /// Has a storage's bytes [counted](super::counted) no more. Whether they were counted.
     ///
     /// # Safety
     /// The storage is alive, the layout is that of this build of torch, and nobody changes its bytes' place meanwhile.
-    pub unsafe fn count_no_more(&self, _gil: Python<'_>, storage: Impl) {
+    pub unsafe fn count_no_more(&self, _gil: Python<'_>, storage: Impl) -> bool {
         // SAFETY: the caller promises that the address points into a `StorageImpl` whose `DataPtr` is at this offset.
         unsafe { caching::count_no_more((storage.0 + self.data_ptr) as *mut caching::DataPtr) }
     }

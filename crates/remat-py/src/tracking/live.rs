@@ -80,6 +80,9 @@ pub struct Live {
     pub classified: bool,
     /// The op that made it without a record, by the engine's number for it or 0, and which output it is.
     pub made: (u64, u32),
+    /// The op that allocated it without a record, by that number, until an op with a record reads it or it becomes a
+    /// constant for another reason; or 0.
+    pub maker: u64,
     /// Bytes that an op of a planned step made without a record, and that a record would have let go of.
     pub(super) unrecorded: u64,
     /// A number that no other storage of the session has; ids are used again.
@@ -100,6 +103,8 @@ pub struct Former {
     pub outside: Option<Place>,
     /// Whether the bytes were counted as lying beside the caching allocator.
     pub elsewhere: bool,
+    /// The op that allocated it without a record and for no other, by the engine's number for it; or 0.
+    pub maker: u64,
     /// The reference that kept it alive for recorded ops, if there was one.
     pub hold: Option<Owner>,
     /// The weak reference, if the storage died and its bytes are there as long as this is.

@@ -178,6 +178,7 @@ impl Storages {
             freed: false,
             classified: false,
             made: (0, 0),
+            maker: 0,
             unrecorded: 0,
             serial: self.serial,
         };
@@ -220,8 +221,17 @@ impl Storages {
     pub fn note_made(&mut self, id: LiveId, made: (u64, u32)) {
         if let Some(live) = self.live_mut(id) {
             live.made = made;
+            live.maker = live.maker.min(made.0);
         }
         self.set_unrecorded(id, made.0 > 0);
+    }
+
+    /// An op with a record reads the value that a storage has.
+    #[inline]
+    pub fn note_read(&mut self, id: LiveId) {
+        if let Some(live) = self.live_mut(id).filter(|live| live.tensor != UNTOLD) {
+            live.maker = 0;
+        }
     }
 
     /// Whether a storage has a value that was made without a record, and that a record would have let go of.
@@ -336,6 +346,7 @@ impl Storages {
             present: live.present,
             outside: live.outside,
             elsewhere: live.elsewhere,
+            maker: live.maker,
             hold: live.hold,
             remains: match live.watch {
                 Watch::Storage(watched) if keeps && !watched.is_alive() => Some(watched),

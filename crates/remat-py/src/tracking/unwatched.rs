@@ -9,4 +9,8 @@ pub struct Unwatched {
     pub bytes: u64,
     /// The constant that they are to the engine; `None` where there are none.
     pub constant: Option<TensorId>,
+    /// Their bytes as the planned step began that the program is in.
+    pub at_begin: u64,
+    /// Ops of planned steps that ran unwatched.
+    pub transient: u64,
 }

@@ -57,6 +57,8 @@ class PlanStats:
     ops: int
     #: Those of them that left no record, as nothing that they make is dropped.
     unrecorded: int
+    #: Those of the latter that ran unwatched, as their results are gone again before an op with a record reads them.
+    transient: int
     #: Planned steps that went on otherwise than planned.
     departures: int
     #: Blocks that were taken at the addresses of a plan; this and the next four are ``None`` unless ``pool="arena"``.
