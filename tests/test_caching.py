@@ -37,7 +37,7 @@ def blocks() -> int:
 
 
 def held() -> int:
-    """Bytes of pages of Remat's allocator that take memory."""
+    """Bytes of pages of Remat's allocator that take memory, and of small blocks that it keeps."""
     read = _native.read_caching()
     return 0 if read is None else read[1]
 
@@ -95,6 +95,25 @@ def test_the_process_holds_no_more_than_the_budget(tmp_path: Path, dispatch: str
     assert budget * 0.9 < reserved <= budget + 64 * 4096  # blocks cover parts of pages
     # Python's objects, oneDNN's scratch memory and tensors below 32 KiB are torch's and the C library's.
     assert grown <= budget + 6 * MIB
+
+
+def test_freed_small_blocks_are_kept_for_tensors_of_their_size() -> None:
+    budget = room(64 * MIB)
+    before = held()
+    with remat.budget(budget):
+        first = torch.ones(1000)
+        address = first.data_ptr()
+        del first
+        other = torch.ones(2000)
+        again = torch.zeros(1001)  # both and what is kept beside them take 63 times 64 bytes
+        assert (again.data_ptr() == address, other.data_ptr() == address) == (True, False)
+        assert not again.any()
+        kept = held()
+        many = [torch.ones(4000) for _ in range(budget // 32 // 16000)]
+        assert held() <= kept
+        del many
+        assert 0 < held() - kept <= budget // 64
+    assert held() == before
 
 
 def test_torchs_own_allocator_serves_outside_of_budgets() -> None:

@@ -28,10 +28,15 @@ use rustc_hash::FxHashMap;
 use super::counted::{self, Kept};
 use super::dispatcher::symbol;
 use super::marked;
+use super::small::Small;
 use super::watch::sized_symbol;
 
-/// Smaller blocks are torch's own, in bytes. The C library keeps them without giving pages back.
+/// Smaller blocks are the C library's, in bytes. What is freed of them is [kept](Small) by their sizes.
 const SMALLEST: usize = 32 << 10;
+
+/// Freed small blocks are kept up to this part of the budget, and so many bytes.
+const SMALL_PART: u64 = 64;
+const SMALL_MOST: u64 = 8 << 20;
 
 /// Torch's own alignment of tensors, in bytes.
 const ALIGNMENT: u64 = 64;
@@ -86,6 +91,22 @@ struct Blocks {
     pool: CachingPool,
     /// Those that are [counted](counted), and the bytes that were asked for.
     counted: FxHashMap<u64, u64>,
+    /// Freed ones of the C library.
+    small: Small,
+}
+
+impl Blocks {
+    /// Bytes that pages may take.
+    fn limit(&self) -> u64 {
+        let others = elsewhere() + self.small.kept();
+        LIMIT.load(Ordering::Relaxed).saturating_sub(others)
+    }
+
+    /// Notes how many bytes pages, kept blocks and tensors elsewhere take.
+    fn note_most(&self) {
+        let reserved = self.pool.held() + self.small.kept() + elsewhere();
+        MOST.fetch_max(reserved, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: the pointers are to objects of torch and of this module that live as long as the process. Torch's functions
@@ -113,10 +134,10 @@ impl Caching {
 
     /// A block of so many bytes; `None` where no addresses are left.
     fn take(&self, bytes: usize) -> Option<*mut c_void> {
-        let pool = &mut self.lock().pool;
-        let address = pool.allocate(bytes as u64, limit(), &mut |at, of| self.forget(at, of))?;
-        let reserved = pool.held() + elsewhere();
-        MOST.fetch_max(reserved, Ordering::Relaxed);
+        let mut blocks = self.lock();
+        let (limit, pool) = (blocks.limit(), &mut blocks.pool);
+        let address = pool.allocate(bytes as u64, limit, &mut |at, of| self.forget(at, of))?;
+        blocks.note_most();
         Some((self.base + address as usize) as *mut c_void)
     }
 
@@ -124,12 +145,33 @@ impl Caching {
         let address = (block as usize - self.base) as u64;
         let mut blocks = self.lock();
         let was_counted = blocks.counted.remove(&address);
-        let pool = &mut blocks.pool;
-        let freed = pool.free(address, limit(), &mut |at, of| self.forget(at, of));
+        let (limit, pool) = (blocks.limit(), &mut blocks.pool);
+        let freed = pool.free(address, limit, &mut |at, of| self.forget(at, of));
         debug_assert!(freed.is_ok(), "torch freed what it has not got: {freed:?}");
         if let Some(bytes) = was_counted {
             counted::gave(bytes, Kept::Pages);
         }
+    }
+
+    /// A small block of so many bytes, which is counted if an op runs unwatched; `None` where memory has run out.
+    fn take_small(&self, bytes: usize, counted: bool) -> Option<*mut c_void> {
+        let all = marked::with_mark(bytes)?;
+        let kept = self.lock().small.take(all);
+        let block = kept.or_else(|| marked::allocate(all))?;
+        if counted {
+            // SAFETY: the block is there, has so many bytes and those of the mark, and is nobody's yet.
+            unsafe { marked::mark(block, bytes) };
+        }
+        Some(block)
+    }
+
+    /// Keeps a small block that torch frees. Whether it does.
+    ///
+    /// # Safety
+    /// The block is the C library's, which tells sizes, and nobody's from now on, if it is kept.
+    unsafe fn keep_small(&self, block: *mut c_void) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe { self.lock().small.keep(block, most_small()) }
     }
 
     /// Counts a block of so many bytes.
@@ -154,10 +196,12 @@ impl Caching {
         unsafe { libc::madvise(start, bytes as usize, libc::MADV_DONTNEED) };
     }
 
-    /// Gives pages back beyond the limit.
+    /// Gives pages and blocks back beyond the limit.
     fn trim(&self) {
-        let pool = &mut self.lock().pool;
-        pool.trim(limit(), &mut |at, of| self.forget(at, of));
+        let mut blocks = self.lock();
+        blocks.small.trim(most_small());
+        let (limit, pool) = (blocks.limit(), &mut blocks.pool);
+        pool.trim(limit, &mut |at, of| self.forget(at, of));
     }
 
     fn holds(&self, block: *const c_void) -> bool {
@@ -170,9 +214,9 @@ fn elsewhere() -> u64 {
     ELSEWHERE.load(Ordering::Relaxed) + counted::small()
 }
 
-/// Bytes that pages here may take.
-fn limit() -> u64 {
-    LIMIT.load(Ordering::Relaxed).saturating_sub(elsewhere())
+/// Bytes that kept small blocks may take.
+fn most_small() -> u64 {
+    (LIMIT.load(Ordering::Relaxed) / SMALL_PART).min(SMALL_MOST)
 }
 
 /// `allocate` of the table.
@@ -193,10 +237,11 @@ unsafe extern "C-unwind" fn allocate(
         // SAFETY: nothing is in use.
         unsafe { counted::ask(op, bytes as u64) };
     }
-    let block = if bytes >= SMALLEST && ACTIVE.load(Ordering::Relaxed) {
+    let active = ACTIVE.load(Ordering::Relaxed);
+    let block = if bytes >= SMALLEST && active {
         caching.take(bytes)
-    } else if unwatched.is_some() {
-        marked::allocate(bytes)
+    } else if unwatched.is_some() || (active && caching.sizes_told && bytes > 0) {
+        caching.take_small(bytes, unwatched.is_some())
     } else {
         None
     };
@@ -232,8 +277,11 @@ unsafe extern "C-unwind" fn deleter(block: *mut c_void) {
     // SAFETY: torch's functions, called as torch calls them.
     unsafe {
         if !caching.holds(block) {
-            if caching.sizes_told {
+            if caching.sizes_told && !block.is_null() {
                 marked::unmark(block);
+                if ACTIVE.load(Ordering::Relaxed) && caching.keep_small(block) {
+                    return (caching.torch.freed)(caching.torch.reporter, block);
+                }
             }
             return (caching.torch.deleter)(block);
         }
@@ -478,6 +526,7 @@ fn set_up(c10: &str) -> PyResult<Caching> {
         pool: Mutex::new(Blocks {
             pool,
             counted: FxHashMap::default(),
+            small: Small::below(SMALLEST),
         }),
     })
 }
@@ -514,7 +563,8 @@ pub fn enter_caching(limit: u64) -> bool {
     };
     if entered {
         ELSEWHERE.store(0, Ordering::Relaxed);
-        MOST.store(caching.lock().pool.held(), Ordering::Relaxed);
+        MOST.store(0, Ordering::Relaxed);
+        caching.lock().note_most();
         ENTERED.store(true, Ordering::Relaxed);
         set_limit(Some(limit));
         // What the program freed before is kept by the C library: it goes back, since tensors use it no more.
@@ -545,10 +595,11 @@ pub fn leave_caching() {
     }
 }
 
-/// Bytes of the allocator's blocks, of pages that take memory now, and the most that pages and tensors elsewhere took
-/// since the allocator was entered; `None` where there is none.
+/// Bytes of the allocator's blocks, of pages and of small blocks that are kept now, and the most that these and tensors
+/// elsewhere took since the allocator was entered; `None` where there is none.
 #[pyfunction]
 pub fn read_caching() -> Option<(u64, u64, u64)> {
-    let pool = &CACHING.get()?.lock().pool;
-    Some((pool.taken(), pool.held(), MOST.load(Ordering::Relaxed)))
+    let blocks = CACHING.get()?.lock();
+    let held = blocks.pool.held() + blocks.small.kept();
+    Some((blocks.pool.taken(), held, MOST.load(Ordering::Relaxed)))
 }

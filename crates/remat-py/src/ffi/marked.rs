@@ -34,29 +34,43 @@ pub(super) unsafe fn usable(block: *mut c_void) -> usize {
     bytes
 }
 
-/// A block of at least so many bytes, marked and counted; `None` without a byte, and where memory has run out.
+/// So many bytes and those of a mark; `None` without a byte.
+pub(super) fn with_mark(bytes: usize) -> Option<usize> {
+    bytes.checked_add(BYTES).filter(|_| bytes > 0)
+}
+
+/// A block of at least so many bytes without a mark, which has room for one; `None` where memory has run out.
 pub(super) fn allocate(bytes: usize) -> Option<*mut c_void> {
-    let all = bytes.checked_add(BYTES).filter(|_| bytes > 0)?;
+    let all = bytes.max(BYTES).checked_next_multiple_of(ALIGNMENT)?;
     let mut block = std::ptr::null_mut();
     // SAFETY: the alignment is a power of two and a multiple of the size of a pointer.
     let failed = unsafe { libc::posix_memalign(&mut block, ALIGNMENT, all) };
     if failed != 0 || block.is_null() {
         return None;
     }
-    // SAFETY: the block is there, and has room for the mark.
+    // SAFETY: the block is there, and nobody's yet. One that was marked may have lain there before.
+    unsafe { place(block, usable(block)).write_unaligned([0, 0]) };
+    Some(block)
+}
+
+/// Marks and counts a block of which so many bytes were asked for.
+///
+/// # Safety
+/// The block is there, and has room for the mark behind these.
+pub(super) unsafe fn mark(block: *mut c_void, bytes: usize) {
+    // SAFETY: as the caller promises.
     unsafe {
         let usable = usable(block);
-        mark(block, usable).write_unaligned([bytes as u64, MARK ^ block as u64]);
+        place(block, usable).write_unaligned([bytes as u64, MARK ^ block as u64]);
         counted::took(bytes as u64, Kept::Library);
     }
-    Some(block)
 }
 
 /// The place of the mark.
 ///
 /// # Safety
 /// The block is there, and has so many bytes, no fewer than the mark.
-unsafe fn mark(block: *mut c_void, usable: usize) -> *mut Mark {
+unsafe fn place(block: *mut c_void, usable: usize) -> *mut Mark {
     // SAFETY: as the caller promises.
     unsafe { block.cast::<u8>().add(usable - BYTES).cast() }
 }
@@ -75,7 +89,7 @@ pub(super) unsafe fn unmark(block: *mut c_void) {
         if usable < BYTES {
             return;
         }
-        let mark = mark(block, usable);
+        let mark = place(block, usable);
         let [bytes, written] = mark.read_unaligned();
         if written == MARK ^ block as u64 {
             mark.write_unaligned([0, 0]);
@@ -86,19 +100,22 @@ pub(super) unsafe fn unmark(block: *mut c_void) {
 
 #[cfg(all(test, target_env = "gnu"))]
 mod tests {
-    use super::{allocate, unmark};
+    use super::{allocate, mark, unmark, with_mark};
     use crate::ffi::counted;
 
     #[test]
     fn blocks_are_counted_from_when_they_are_there_until_they_are_unmarked_once() {
-        assert!(allocate(0).is_none());
+        assert_eq!((with_mark(0), with_mark(usize::MAX)), (None, None));
         assert!(allocate(usize::MAX).is_none());
         let before = counted::bytes();
-        let block = allocate(100).unwrap();
+        let block = allocate(with_mark(100).unwrap()).unwrap();
         assert_eq!(block as usize % 64, 0);
-        assert_eq!(counted::bytes(), before + 100);
         // SAFETY: the block is there, and nobody else uses it.
         unsafe {
+            unmark(block);
+            assert_eq!(counted::bytes(), before);
+            mark(block, 100);
+            assert_eq!(counted::bytes(), before + 100);
             block.cast::<u8>().write_bytes(0xff, 100); // all that was asked for
             unmark(block);
             assert_eq!(counted::bytes(), before);

@@ -18,6 +18,7 @@ mod marked;
 pub mod owned;
 pub mod settings;
 pub mod shell;
+mod small;
 pub mod thread;
 pub mod torch_internals;
 pub mod watch;
