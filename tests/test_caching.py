@@ -109,10 +109,14 @@ def test_freed_small_blocks_are_kept_for_tensors_of_their_size() -> None:
         assert (again.data_ptr() == address, other.data_ptr() == address) == (True, False)
         assert not again.any()
         kept = held()
-        many = [torch.ones(4000) for _ in range(budget // 32 // 16000)]
+        many = [torch.ones(4000) for _ in range(budget // 12 // 16000)]
         assert held() <= kept
         del many
-        assert 0 < held() - kept <= budget // 64
+        assert 0 < held() - kept <= budget // 16
+        # Where pages need the room, small blocks go back.
+        filled = torch.ones(63 * MIB // 4)
+        assert held() - before <= 64 * MIB
+        del filled
     assert held() == before
 
 

@@ -186,9 +186,9 @@ impl Engine {
         Ok((number, ended))
     }
 
-    /// Whether an op of this [form](Engine::note_form) may pass, and nobody need take note of its results: in the planned
-    /// step before they were [gone](Engine::note_gone) again when it ended. What there is of such results when anything
-    /// else is told is one [constant](Engine::constant_elsewhere).
+    /// Whether an op of this [form](Engine::note_form) may pass, and nobody need take note of its results: they were
+    /// [gone](Engine::note_gone) again when a step of the plan ended. What there is of such results when anything else
+    /// is told is one [constant](Engine::constant_elsewhere).
     #[inline]
     pub fn is_transient(&self, form: u64) -> bool {
         let guides = self.guides.as_ref();

@@ -1,9 +1,9 @@
 //! Ops of planned steps that run unwatched: their results are gone again before anybody asks for them.
 //!
-//! They come next in a planned step, leave [no record](super::unrecorded) there, and in a step before all that they made
-//! was let go of without an op with a record having read it. The session takes no note of what they make: the allocator
-//! [counts](counted) it. Whatever is told to the engine next is preceded by how much there is of it. An op may read such
-//! a result that was not to be read: it becomes a constant then, as all storages do that were made out of the session's
+//! They come next in a planned step and leave [no record](super::unrecorded) there. In a step before, all that they
+//! made was let go of, and no op with a record had read it. The session takes no note of what they make: the allocator
+//! [counts](counted) it, and before the engine is told anything else, it is told how much there is. If an op with a
+//! record reads such a result after all, it becomes a constant, as all storages do that were made out of the session's
 //! sight, and results are noted again.
 
 use std::sync::Arc;

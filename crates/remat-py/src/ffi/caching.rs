@@ -3,7 +3,8 @@
 //! Torch asks `malloc` for each tensor. The C library gives large blocks back to the system as they are freed, and the
 //! system has to clear each page again; smaller ones it keeps in pieces, whatever they add up to. Here the blocks lie
 //! in a stretch of addresses of Remat's, whose pages stay for the next tensors. Pages beyond the budget go back to the
-//! system at once ([`CachingPool`]), so that tensors and what is kept for them never take more memory than it.
+//! system at once ([`CachingPool`]), so that tensors and what is kept for them never take more memory than it. Small
+//! blocks are the C library's, and [kept](Small) as they are freed.
 //!
 //! `c10::SetCPUAllocator` is made for other allocators. Theirs is a C++ class, and nothing is compiled on the user's
 //! machine: the allocator here has a copy of the table of virtual functions of `c10::DefaultCPUAllocator` in which
@@ -35,7 +36,7 @@ use super::watch::sized_symbol;
 const SMALLEST: usize = 32 << 10;
 
 /// Freed small blocks are kept up to this part of the budget, and so many bytes.
-const SMALL_PART: u64 = 64;
+const SMALL_PART: u64 = 16;
 const SMALL_MOST: u64 = 8 << 20;
 
 /// Torch's own alignment of tensors, in bytes.
@@ -102,10 +103,13 @@ impl Blocks {
         LIMIT.load(Ordering::Relaxed).saturating_sub(others)
     }
 
-    /// Notes how many bytes pages, kept blocks and tensors elsewhere take.
-    fn note_most(&self) {
-        let reserved = self.pool.held() + self.small.kept() + elsewhere();
-        MOST.fetch_max(reserved, Ordering::Relaxed);
+    /// Gives small blocks back where pages and tensors elsewhere leave no room for them, and notes how many bytes all of
+    /// them take.
+    fn note_held(&mut self) {
+        let others = self.pool.held() + elsewhere();
+        self.small
+            .trim(LIMIT.load(Ordering::Relaxed).saturating_sub(others));
+        MOST.fetch_max(others + self.small.kept(), Ordering::Relaxed);
     }
 }
 
@@ -137,7 +141,7 @@ impl Caching {
         let mut blocks = self.lock();
         let (limit, pool) = (blocks.limit(), &mut blocks.pool);
         let address = pool.allocate(bytes as u64, limit, &mut |at, of| self.forget(at, of))?;
-        blocks.note_most();
+        blocks.note_held();
         Some((self.base + address as usize) as *mut c_void)
     }
 
@@ -564,7 +568,7 @@ pub fn enter_caching(limit: u64) -> bool {
     if entered {
         ELSEWHERE.store(0, Ordering::Relaxed);
         MOST.store(0, Ordering::Relaxed);
-        caching.lock().note_most();
+        caching.lock().note_held();
         ENTERED.store(true, Ordering::Relaxed);
         set_limit(Some(limit));
         // What the program freed before is kept by the C library: it goes back, since tensors use it no more.

@@ -64,7 +64,7 @@ pub fn begin(others: u64, stop: u64, budget: u64) {
     ON.store(true, Relaxed);
 }
 
-/// Counts what the op takes that runs next unwatched, beside so many bytes that the session counts. There is room for it.
+/// Counts what the op takes that runs next unwatched, beside so many bytes that the session counts. It finds room.
 #[inline]
 pub fn count_beside(others: u64) {
     OTHERS.store(others, Relaxed);

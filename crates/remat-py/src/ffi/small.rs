@@ -44,7 +44,7 @@ impl Small {
     fn pop(&mut self, list: usize) -> Option<*mut c_void> {
         let first = self.first.get_mut(list).filter(|first| **first != 0)?;
         let block = *first as *mut usize;
-        // SAFETY: the block is this list's alone, as `keep` was promised, which wrote the address of the next one there.
+        // SAFETY: the block is this list's alone, as `keep` was promised, which wrote the next one's address there.
         *first = unsafe { block.read() };
         self.kept -= list * ALIGNMENT;
         Some(block.cast())
@@ -73,7 +73,15 @@ impl Small {
     }
 
     /// Gives blocks back to the C library until no more than so many bytes are kept.
+    #[inline]
     pub(super) fn trim(&mut self, most: u64) {
+        if self.kept() > most {
+            self.give_back(most);
+        }
+    }
+
+    #[cold]
+    fn give_back(&mut self, most: u64) {
         for list in (1..self.first.len()).rev() {
             while self.kept() > most {
                 let Some(block) = self.pop(list) else { break };
