@@ -103,8 +103,8 @@ impl Blocks {
         LIMIT.load(Ordering::Relaxed).saturating_sub(others)
     }
 
-    /// Gives small blocks back where pages and tensors elsewhere leave no room for them, and notes how many bytes all of
-    /// them take.
+    /// Gives small blocks back where pages and tensors elsewhere leave no room for them, and notes how many bytes all
+    /// of them take.
     fn note_held(&mut self) {
         let others = self.pool.held() + elsewhere();
         self.small
