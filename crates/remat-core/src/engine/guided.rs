@@ -204,8 +204,7 @@ impl Engine {
         }
     }
 
-    /// A result of the op that passed with this number is there no more, or was overwritten, and no op that was
-    /// announced read it.
+    /// A result of the op that passed with this number is there no more, and no op that was announced read it.
     #[inline]
     pub fn note_gone(&mut self, op: u64) {
         if let Some(guides) = &mut self.guides {

@@ -209,10 +209,12 @@ impl Follower {
             self.records = false;
             self.since = now;
             self.mark = Some(StepMark::Begun(self.guides[guide].hash));
-            self.guides[guide].forms.begin();
         }
         if self.guides[guide].rests() {
             return true;
+        }
+        if place == 0 {
+            self.guides[guide].forms.begin();
         }
         self.counts.ops += 1;
         let plan = &self.guides[guide].guide;
