@@ -15,16 +15,14 @@ use super::forms::{Known, find};
 use super::lock::Held;
 use super::running::form_number;
 use super::state::State;
-use super::unwatched::is_counted;
+use super::unwatched::bytes_counted_alone;
 use crate::call::record::GradMode;
 use crate::call::stacked::{Arity, Stacked};
-use crate::ffi::boxed::storage_bytes;
 use crate::ffi::caching;
 use crate::ffi::counted;
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::gil::Attach;
 use crate::ffi::thread::CallClock;
-use crate::ffi::watch;
 use crate::tracking::live::UNTOLD;
 
 /// A transient op that the session let run.
@@ -139,12 +137,7 @@ impl State {
             let address = stacked.storages[at as usize];
             let Some((id, tensor)) = storages.find_at(address) else {
                 // SAFETY: as the caller promises.
-                unsafe {
-                    if watch::tells(address) || !is_counted(torch, address) {
-                        return None;
-                    }
-                    read += storage_bytes(torch.boxed, address);
-                }
+                read += unsafe { bytes_counted_alone(torch, address)? };
                 continue;
             };
             let live = storages.live(id)?;
@@ -168,17 +161,10 @@ impl State {
     /// finds no room beside both.
     fn others_beside(&self, known: &Known) -> Option<u64> {
         let executor = &self.executor;
-        let (taken, device) = (self.taken(known)?, executor.budget_device);
-        let budget = executor.engine.budget(device)?.0;
-        let others = executor.used_watched();
-        let all = others
-            .saturating_add(counted::bytes())
-            .saturating_add(taken);
-        let may_run = caching::counts()
-            && executor.arena.is_none()
-            && self.always_recorded != u64::MAX
-            && all <= budget
+        let may_run = self.finds_room(known)?
+            && caching::counts()
+            && self.may_forgo_records()
             && executor.has_room_unrecorded(known.made());
-        may_run.then_some(others)
+        may_run.then(|| executor.used_watched())
     }
 }

@@ -14,15 +14,15 @@ use super::forms::Known;
 use super::known::{for_each_result, wrap_result};
 use super::running::form_number;
 use super::state::State;
-use super::unwatched::is_counted;
+use super::unwatched::bytes_counted_alone;
 use crate::call::arguments::Registry;
 use crate::call::record::GradMode;
 use crate::call::stacked::Stacked;
 use crate::ffi::boxed::{Value, storage_bytes};
+use crate::ffi::counted;
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
-use crate::ffi::watch;
 use crate::tracking::live::{Contents, LiveId, UNTOLD};
 
 impl State {
@@ -49,28 +49,39 @@ impl State {
     /// If much is there already that has no record, the rest of the step is recorded.
     pub(super) fn may_pass(&mut self, known: &Known, stacked: &Stacked) -> bool {
         let executor = &self.executor;
-        let device = executor.budget_device;
-        // The engine places results where a plan has them, and is told nothing of these.
-        let placed = executor.arena.is_some();
-        let may_pass = !placed && executor.engine.may_pass(form_number(stacked));
-        if !may_pass || self.always_recorded == u64::MAX {
+        if !self.may_forgo_records() || !executor.engine.may_pass(form_number(stacked)) {
             return false;
         }
-        let (Some(taken), Some(budget)) = (self.taken(known), executor.engine.budget(device))
-        else {
+        let Some(finds_room) = self.finds_room(known) else {
             return false;
         };
-        let used = executor.used();
         if !executor.has_room_unrecorded(known.made()) {
             self.executor.engine.record_rest();
             return false;
         }
-        used.saturating_add(taken) <= budget.0
+        finds_room
+    }
+
+    /// Whether ops of planned steps may go without records. In an arena the engine places results where a plan has
+    /// them, and is told nothing of these.
+    pub(super) fn may_forgo_records(&self) -> bool {
+        self.executor.arena.is_none() && self.always_recorded != u64::MAX
+    }
+
+    /// Whether there is room for what a call takes; `None` as for [`taken`](Self::taken).
+    pub(super) fn finds_room(&self, known: &Known) -> Option<bool> {
+        let executor = &self.executor;
+        let (taken, budget) = (
+            self.taken(known)?,
+            executor.engine.budget(executor.budget_device)?,
+        );
+        let used = executor.used_watched().saturating_add(counted::bytes());
+        Some(used.saturating_add(taken) <= budget.0)
     }
 
     /// The bytes that a call takes beside its inputs; `None` if they are not all in the main memory that has the
     /// budget, or if the run is traced or drawn.
-    pub(super) fn taken(&self, known: &Known) -> Option<u64> {
+    fn taken(&self, known: &Known) -> Option<u64> {
         let executor = &self.executor;
         let device = executor.budget_device;
         let unseen = executor.trace.is_none() && executor.storages.timeline.is_none();
@@ -121,10 +132,13 @@ impl State {
             }
         }
         for (index, &at) in (0..).zip(&known.roles.inputs) {
-            // SAFETY: as the caller promises.
-            if let Some(bytes) = unsafe { self.bytes_of_transient(torch, stacked, at) } {
-                read += bytes;
-                continue;
+            let storage = stacked.storages[at as usize];
+            if self.executor.storages.find_at(storage).is_none() {
+                // SAFETY: as the caller promises.
+                if let Some(bytes) = unsafe { bytes_counted_alone(torch, storage) } {
+                    read += bytes; // a transient op made it
+                    continue;
+                }
             }
             // SAFETY: as the caller promises.
             let Some((id, tensor)) = (unsafe { self.resolve_at(gil, torch, stacked, at)? }) else {
@@ -153,21 +167,6 @@ impl State {
             self.executor.storages.note_forward();
         }
         Ok(Some(read))
-    }
-
-    /// The bytes of an argument that a [transient](super::transient) op made; `None` if it is none of these.
-    ///
-    /// # Safety
-    /// The values that `stacked` names are alive, on the stack of the call.
-    unsafe fn bytes_of_transient(&self, torch: &Torch, stacked: &Stacked, at: u32) -> Option<u64> {
-        let storage = stacked.storages[at as usize];
-        // SAFETY: as the caller promises.
-        unsafe {
-            let transient = !watch::tells(storage)
-                && is_counted(torch, storage)
-                && self.executor.storages.find_at(storage).is_none();
-            transient.then(|| storage_bytes(torch.boxed, storage))
-        }
     }
 
     /// Whether a value may be overwritten without a word to the engine: it was not told of it, or it is a constant that

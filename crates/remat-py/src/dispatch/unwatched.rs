@@ -72,7 +72,7 @@ impl Inputs {
                 self.counted = false;
             } else if !tensor.wraps(boxed) {
                 self.bytes += storage_bytes(boxed, storage);
-                self.counted &= watch::tells(storage) || is_counted(torch, storage);
+                self.counted &= is_accounted_for(torch, storage);
             }
         }
     }
@@ -117,11 +117,34 @@ static FEW: AtomicU64 = AtomicU64::new(0);
 /// # Safety
 /// The storage is alive.
 #[inline]
-pub(super) unsafe fn is_counted(torch: &Torch, storage: usize) -> bool {
+unsafe fn is_counted(torch: &Torch, storage: usize) -> bool {
     let boxed = torch.boxed;
     // SAFETY: as the caller promises; the deleter lies behind the place of the bytes.
     unsafe {
         storage_bytes(boxed, storage) == 0 || boxed.deleter(storage) == caching::counted_deleter()
+    }
+}
+
+/// Whether a storage's bytes are counted where they are, or known to the session.
+///
+/// # Safety
+/// The storage is alive.
+#[inline]
+unsafe fn is_accounted_for(torch: &Torch, storage: usize) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { watch::tells(storage) || is_counted(torch, storage) }
+}
+
+/// The bytes of a storage that are counted where they are, and nowhere else; `None` if it is watched or another's.
+///
+/// # Safety
+/// The storage is alive.
+#[inline]
+pub(super) unsafe fn bytes_counted_alone(torch: &Torch, storage: usize) -> Option<u64> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let alone = !watch::tells(storage) && is_counted(torch, storage);
+        alone.then(|| storage_bytes(torch.boxed, storage))
     }
 }
 
@@ -174,8 +197,7 @@ impl State {
         for at in 0..stacked.storages.len() {
             // SAFETY: as the caller promises.
             unsafe {
-                let storage = stacked.storages[at];
-                if !(watch::tells(storage) || is_counted(torch, storage))
+                if !is_accounted_for(torch, stacked.storages[at])
                     && self.resolve_at(gil, torch, stacked, at as u32)?.is_none()
                 {
                     return Ok(false);

@@ -62,13 +62,6 @@ impl Executor {
         Ok(())
     }
 
-    /// Bytes in use: those that the engine knows or will be told of, or those of the ledger if they are more.
-    pub fn used(&self) -> u64 {
-        let told = self.engine.memory(self.budget_device).0;
-        let counted = told.saturating_add(self.storages.untold_bytes());
-        counted.max(self.ledger.used(self.budget_device))
-    }
-
     /// An op of a planned step runs unwatched, beside so many [`used_watched`](Self::used_watched) bytes. It needs so
     /// many more at most.
     pub fn note_transient(&mut self, others: u64, more: u64) {
@@ -78,9 +71,13 @@ impl Executor {
         counted::count_beside(others);
     }
 
-    /// [`used`](Self::used) but for those that were taken unwatched.
+    /// Bytes in use but for those that were taken unwatched: those that the engine knows or will be told of, or those of
+    /// the ledger if they are more.
     pub fn used_watched(&self) -> u64 {
-        self.used().saturating_sub(self.unwatched.bytes)
+        let told = self.engine.memory(self.budget_device).0;
+        let told = told.saturating_add(self.storages.untold_bytes());
+        let used = told.max(self.ledger.used(self.budget_device));
+        used.saturating_sub(self.unwatched.bytes)
     }
 
     /// Bytes that the session counts by itself: all but those that were taken unwatched.

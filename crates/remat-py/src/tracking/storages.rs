@@ -221,7 +221,7 @@ impl Storages {
     pub fn note_made(&mut self, id: LiveId, made: (u64, u32)) {
         if let Some(live) = self.live_mut(id) {
             live.made = made;
-            live.maker = live.maker.min(made.0);
+            live.maker = live.maker.min(made.0); // the first one, if several wrote to it; none for a constant
         }
         self.set_unrecorded(id, made.0 > 0);
     }
