@@ -71,8 +71,8 @@ impl Executor {
         counted::count_beside(others);
     }
 
-    /// Bytes in use but for those that were taken unwatched: those that the engine knows or will be told of, or those of
-    /// the ledger if they are more.
+    /// Bytes in use but for those that were taken unwatched: those that the engine knows or will be told of, or those
+    /// of the ledger if they are more.
     pub fn used_watched(&self) -> u64 {
         let told = self.engine.memory(self.budget_device).0;
         let told = told.saturating_add(self.storages.untold_bytes());
