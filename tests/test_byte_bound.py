@@ -568,6 +568,20 @@ def test_budget_lowered_while_active() -> None:
     assert differences(expected, bits(kept)) == []
 
 
+def test_a_budget_that_is_refused_leaves_the_one_before() -> None:
+    budget = room(2 * MIB)
+    with remat.budget(budget) as run:
+        kept = torch.tensor([1.0] * (MIB // 4))
+        assert kept.sum().item() == MIB // 4
+        with pytest.raises(remat.BudgetError) as refused:
+            run.set_budget(MIB // 2)
+        assert refused.value.budget == MIB // 2
+        assert run.stats().budget == budget
+        with pytest.raises(remat.BudgetError) as refused:
+            torch.ones(MIB)
+        assert refused.value.budget == budget
+
+
 def test_resident_bytes_count_from_the_start() -> None:
     before = kept_features(12)  # 1.5 MiB that came before Remat and cannot be recomputed
     expected = bits(before)

@@ -15,7 +15,7 @@ impl State {
         self.set_current("leaving the budget");
         if self.executor.storages.all().any(|(_, live)| !live.present) {
             // Cyclic garbage is not worth being brought back.
-            py.import("gc")?.call_method0("collect")?;
+            self.executor.collect_garbage(py)?;
         }
         self.executor.drain_deaths(py)?;
         for i in 0..self.executor.devices.len() {

@@ -441,6 +441,9 @@ impl State {
         if begun.as_ref().is_err_and(|e| self.executor.lend_slack(e)) {
             begun = self.executor.engine.begin(spec);
         }
+        if matches!(begun, Err(Error::Budget { .. })) && self.executor.collect_garbage(gil)? {
+            begun = self.executor.engine.begin(spec);
+        }
         let op = begun.map_err(|e| self.executor.refusal(gil, &e))?;
         self.executor.note_pinned();
         if !self.executor.engine.steps().is_empty() {

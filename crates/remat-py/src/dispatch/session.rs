@@ -192,7 +192,7 @@ impl Session {
         let Some(device) = executor.device_of(like)? else {
             return Ok(());
         };
-        executor.make_room(py, bytes, device)
+        executor.despite_garbage(py, |executor| executor.make_room(py, bytes, device))
     }
 
     /// Makes a storage resident for good, because its bytes are about to be used out of the session's sight.
@@ -321,12 +321,14 @@ impl Session {
         }
         unwatched::hope();
         executor.drain_deaths(py)?;
+        let before = executor.given(DeviceId(device));
         executor.set_given(DeviceId(device), bytes);
         let left = bytes.map(|bytes| executor.left_of(bytes, DeviceId(device)));
-        executor
-            .engine
-            .set_budget(DeviceId(device), left)
-            .map_err(|e| executor.refusal(py, &e))?;
+        let changed = executor.despite_garbage(py, |executor| {
+            let changed = executor.engine.set_budget(DeviceId(device), left);
+            changed.map_err(|e| executor.refusal(py, &e))
+        });
+        changed.inspect_err(|_| executor.set_given(DeviceId(device), before))?;
         // A budget below that of a plan that was given leaves it all to the policy.
         executor.load_plans(false)?;
         executor.perform(py)?;

@@ -18,6 +18,10 @@ use crate::tracking::outside::Place;
 impl Executor {
     /// Makes a live storage resident and pins it.
     pub fn pin(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
+        self.despite_garbage(py, |executor| executor.pin_beside_garbage(py, id))
+    }
+
+    fn pin_beside_garbage(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
         let Some(live) = self.storages.live(id) else {
             return Ok(());
         };
@@ -50,7 +54,7 @@ impl Executor {
         {
             return Ok(true);
         }
-        match self.pin(py, id) {
+        match self.pin_beside_garbage(py, id) {
             Err(e) if e.is_instance(py, &budget_error(py)?) => Ok(false),
             done => done.map(|()| true),
         }
@@ -243,20 +247,18 @@ impl Executor {
     ) -> PyResult<TensorId> {
         self.ledger.add(device, bytes);
         // Bytes in an arena have their block already, and need no room.
-        let made = match &mut self.arena {
-            Some(arena) if device == PLACED => {
-                arena.stale = true;
-                self.engine.constant_elsewhere(Bytes(bytes), device)
-            }
-            _ => self.engine.constant(Bytes(bytes), device),
-        };
-        let tensor = match made {
-            Ok(tensor) => tensor,
-            Err(e) => {
-                self.ledger.sub(device, bytes);
-                return Err(self.refusal(py, &e));
-            }
-        };
+        let made = self.despite_garbage(py, |executor| {
+            let engine = &mut executor.engine;
+            let made = match &mut executor.arena {
+                Some(arena) if device == PLACED => {
+                    arena.stale = true;
+                    engine.constant_elsewhere(Bytes(bytes), device)
+                }
+                _ => engine.constant(Bytes(bytes), device),
+            };
+            made.map_err(|e| executor.refusal(py, &e))
+        });
+        let tensor = made.inspect_err(|_| self.ledger.sub(device, bytes))?;
         self.perform(py)?;
         if let Some(trace) = &mut self.trace {
             trace.constant(tensor, bytes, device)?;

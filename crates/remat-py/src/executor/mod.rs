@@ -2,6 +2,7 @@
 
 mod accelerators;
 mod constants;
+mod garbage;
 mod kept;
 mod measured;
 mod native;
