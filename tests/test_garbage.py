@@ -1,4 +1,4 @@
-"""Memory that only cyclic garbage refers to is collected before anything is refused."""
+"""Memory that only cyclic garbage refers to is collected before an op is refused."""
 
 from __future__ import annotations
 
@@ -71,33 +71,24 @@ def test_constants_in_garbage_make_room_for_others() -> None:
         assert run.stats().evictions == 0
 
 
-def test_garbage_makes_room_for_a_smaller_budget() -> None:
-    budget, smaller = room(4 * MIB), room(MIB // 2)
-    with remat.budget(budget, costs="bytes") as run:
-        constant = torch.tensor([1.0] * (MIB // 4))
-        assert constant.sum().item() == MIB // 4
-        with pytest.raises(remat.BudgetError):
-            run.set_budget(smaller)
-        Cycle(constant)
-        del constant
-        run.set_budget(smaller)
-        with pytest.raises(remat.BudgetError):
-            torch.ones(MIB // 4)
-
-
-def test_without_garbage_an_op_is_refused_as_always() -> None:
+@pytest.mark.parametrize(("kept_mib", "times"), [(2, 1), (0, 0)], ids=["beside constants", "by itself too large"])
+def test_without_garbage_an_op_is_refused_as_always(kept_mib: int, times: int) -> None:
+    """Garbage is sought where constants are in an op's way, and not where it is too large alone."""
     collections = []
 
     def note(phase: str, _info: dict[str, int]) -> None:
         collections.append(phase)
 
-    with remat.budget(room(3 * MIB)):
-        kept = torch.ones(MIB // 4)
+    budget = room(3 * MIB)
+    kept = torch.tensor([1.0] * (kept_mib * MIB // 4))
+    with remat.budget(budget):
+        total = kept.sum()
+        size = MIB // 2 if kept_mib else MIB
         gc.callbacks.append(note)
         try:
             with pytest.raises(remat.BudgetError, match="smallest budget known to work"):
-                torch.ones(MIB)
+                torch.ones(size)
         finally:
             gc.callbacks.remove(note)
-        assert (kept + 1).sum().item() == MIB // 2
-    assert collections == ["start", "stop"]
+        assert total.item() == kept_mib * MIB // 4
+    assert collections == ["start", "stop"] * times

@@ -441,7 +441,10 @@ impl State {
         if begun.as_ref().is_err_and(|e| self.executor.lend_slack(e)) {
             begun = self.executor.engine.begin(spec);
         }
-        if matches!(begun, Err(Error::Budget { .. })) && self.executor.collect_garbage(gil)? {
+        if matches!(begun, Err(Error::Budget { .. }))
+            && self.executor.op_would_fit_alone(spec)
+            && self.executor.collect_garbage(gil)?
+        {
             begun = self.executor.engine.begin(spec);
         }
         let op = begun.map_err(|e| self.executor.refusal(gil, &e))?;

@@ -192,7 +192,9 @@ impl Session {
         let Some(device) = executor.device_of(like)? else {
             return Ok(());
         };
-        executor.despite_garbage(py, |executor| executor.make_room(py, bytes, device))
+        executor.despite_garbage(py, (bytes, device), |executor| {
+            executor.make_room(py, bytes, device)
+        })
     }
 
     /// Makes a storage resident for good, because its bytes are about to be used out of the session's sight.
@@ -324,10 +326,8 @@ impl Session {
         let before = executor.given(DeviceId(device));
         executor.set_given(DeviceId(device), bytes);
         let left = bytes.map(|bytes| executor.left_of(bytes, DeviceId(device)));
-        let changed = executor.despite_garbage(py, |executor| {
-            let changed = executor.engine.set_budget(DeviceId(device), left);
-            changed.map_err(|e| executor.refusal(py, &e))
-        });
+        let changed = executor.engine.set_budget(DeviceId(device), left);
+        let changed = changed.map_err(|e| executor.refusal(py, &e));
         changed.inspect_err(|_| executor.set_given(DeviceId(device), before))?;
         // A budget below that of a plan that was given leaves it all to the policy.
         executor.load_plans(false)?;

@@ -18,7 +18,9 @@ use crate::tracking::outside::Place;
 impl Executor {
     /// Makes a live storage resident and pins it.
     pub fn pin(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
-        self.despite_garbage(py, |executor| executor.pin_beside_garbage(py, id))
+        let live = self.storages.live(id);
+        let takes = live.map_or((0, DeviceId(0)), |live| (live.bytes, live.device));
+        self.despite_garbage(py, takes, |executor| executor.pin_beside_garbage(py, id))
     }
 
     fn pin_beside_garbage(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
@@ -247,7 +249,7 @@ impl Executor {
     ) -> PyResult<TensorId> {
         self.ledger.add(device, bytes);
         // Bytes in an arena have their block already, and need no room.
-        let made = self.despite_garbage(py, |executor| {
+        let made = self.despite_garbage(py, (bytes, device), |executor| {
             let engine = &mut executor.engine;
             let made = match &mut executor.arena {
                 Some(arena) if device == PLACED => {
