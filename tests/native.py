@@ -10,16 +10,6 @@ from remat._torch_internals import eager
 REASON = eager.prepare_native()
 needed = pytest.mark.skipif(REASON is not None, reason=str(REASON))
 
-#: The two ways in which ops reach Remat, for tests that take long: where the native one is there, the other takes
-#: ``--all``.
-one_way = pytest.mark.parametrize(
-    "way",
-    [
-        pytest.param("native", marks=needed),
-        pytest.param("python", marks=[] if REASON is not None else [pytest.mark.full]),
-    ],
-)
-
 WATCHING, LEAVES, REPLAYS = (
     "each result gets an object and a weak reference",
     "whether a gradient is left in a leaf",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from collections.abc import Iterator
 
@@ -69,6 +70,18 @@ def test_constants_in_garbage_make_room_for_others() -> None:
             Cycle(constant)
             del constant
         assert run.stats().evictions == 0
+
+
+def test_garbage_makes_room_for_a_copy_of_a_storage() -> None:
+    budget = room(3 * MIB + MIB // 2)
+    values = [1.0] * (MIB // 4)
+    source, constant = torch.tensor(values), torch.tensor(values + values)
+    with remat.budget(budget, costs="bytes"):
+        assert source.sum().item() + constant.sum().item() == 3 * MIB // 4
+        Cycle(constant)
+        del constant
+        copied = copy.deepcopy(source)
+        assert torch.equal(copied, source)
 
 
 @pytest.mark.parametrize(("kept_mib", "times"), [(2, 1), (0, 0)], ids=["beside constants", "by itself too large"])

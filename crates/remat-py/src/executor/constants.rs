@@ -18,11 +18,14 @@ use crate::tracking::outside::Place;
 impl Executor {
     /// Makes a live storage resident and pins it.
     pub fn pin(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
-        let live = self.storages.live(id);
-        let takes = live.map_or((0, DeviceId(0)), |live| (live.bytes, live.device));
+        let Some(live) = self.storages.live(id) else {
+            return Ok(());
+        };
+        let takes = (live.bytes, live.device);
         self.despite_garbage(py, takes, |executor| executor.pin_beside_garbage(py, id))
     }
 
+    /// [`pin`](Self::pin) that leaves garbage where it is.
     fn pin_beside_garbage(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
         let Some(live) = self.storages.live(id) else {
             return Ok(());

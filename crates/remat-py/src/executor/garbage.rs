@@ -50,7 +50,7 @@ impl Executor {
 
     /// Has Python collect its garbage. Returns whether memory that is counted went with it.
     ///
-    /// Takes as long as `gc.collect()`: a tenth of a second and more in large programs.
+    /// Takes as long as `gc.collect()`, which goes through all objects of the program.
     #[cold]
     pub fn collect_garbage(&mut self, gil: impl Attach) -> PyResult<bool> {
         gil.attach(|py| py.import("gc")?.call_method0("collect").map(drop))?;
