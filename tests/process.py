@@ -22,6 +22,8 @@ PYTHON = [sys.executable]
 REMAT = [sys.executable, "-m", "remat"]
 # Lines that torch's own libraries print on some machines.
 NOISE = ("USDT:", "ERROR:20", "WARNING:20", "[W", "INFO:20")
+# What is loaded before a fork is not collected at the end, and triton's bindings say so.
+KEPT = ("nanobind:", " - leaked", " - ... skipped", "See https://nanobind")
 LIMITED = ["prlimit", f"--cpu={PROCESSOR_SECONDS}"]  # of util-linux; the command takes its place
 
 
@@ -85,7 +87,8 @@ def ran_warm(command: Sequence[str | Path], given: str = "") -> Ended:
         code = warm.run(words[1:], there, streams, processor_seconds=PROCESSOR_SECONDS)
         out.seek(0)
         err.seek(0)
-        return Ended(code, out.read(), err.read())
+        said = err.read().splitlines(keepends=True)
+        return Ended(code, out.read(), "".join(line for line in said if not line.startswith(KEPT)))
 
 
 def signalled(command: Sequence[str | Path], number: signal.Signals, ready: str) -> Ended:

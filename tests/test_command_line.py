@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from process import PYTHON, REMAT, Ended, environment, program, ran, signalled
+from process import PYTHON, REMAT, Ended, environment, program, ran, ran_warm, signalled
 from sample import one_of_each
 
 RUN = [*REMAT, "run", "--budget"]
@@ -41,8 +41,8 @@ def both(script: Path, *arguments: str, given: str | None = None) -> tuple[Ended
 def test_losses_and_report(tmp_path: Path) -> None:
     script = program(tmp_path, TRAINING)
     plain, budgeted = (
-        ran([*PYTHON, script]),
-        ran([*RUN, "3MiB", "--policy", "dtr-eq", "--device", "cpu", script]),
+        ran_warm([*PYTHON, script]),
+        ran_warm([*RUN, "3MiB", "--policy", "dtr-eq", "--device", "cpu", script]),
     )
     assert budgeted.code == 0, budgeted.err
     assert budgeted.out == plain.out
@@ -215,7 +215,7 @@ def test_policies_are_listed() -> None:
 
 def test_trace_is_valid_and_converts(tmp_path: Path) -> None:
     script, trace, log = program(tmp_path, TRAINING), tmp_path / "step.trace.zst", tmp_path / "step.log"
-    recorded = ran([*RUN, "3MiB", "--trace", trace, script])
+    recorded = ran_warm([*RUN, "3MiB", "--trace", trace, script])
     assert recorded.code == 0, recorded.err
     assert trace.stat().st_size > 0
     for command in ("check", "info"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process import PYTHON, ran, ran_warm
+from process import PYTHON, ran
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 sys.path.append(str(BENCHMARKS))
@@ -73,13 +73,15 @@ def test_settled_steps_are_timed() -> None:
     assert f"| all | 1 | {row['within']['ample']['time']:.2f} |" in told
 
 
-def test_unknown_programs_are_refused() -> None:
+def test_unknown_programs_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     for words, why in (
         (["--one", "nobody/nothing"], "no program"),
         (["--only", "nothing at all"], "matches no program"),
         (["--steady", "0"], "more than 0 s"),
         (["--steady", "1", "--pool", "arena"], "an arena needs one from its start"),
     ):
-        done = ran_warm([*PYTHON, BENCHMARKS / "programs.py", *words])
-        assert done.code == 2
-        assert why in done.err
+        monkeypatch.setattr(sys, "argv", ["programs.py", *words])
+        with pytest.raises(SystemExit) as ended:
+            programs.main()
+        assert ended.value.code == 2
+        assert why in capsys.readouterr().err

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import functools
+import gc
 import importlib
 import importlib.machinery
 import json
@@ -232,4 +233,8 @@ if __name__ == "__main__":
     else:
         for module in ("remat._online.budget", "remat._cli", "torch._dynamo"):
             importlib.import_module(module)
+        # Programs share the memory of what was loaded until they write to it. Collections would, and the one at a
+        # program's end takes a second.
+        gc.collect()
+        gc.freeze()
         _serve(sys.argv[1])()
