@@ -480,6 +480,29 @@ def test_deep_replay_stays_inside() -> None:
     assert differences(plain.bits, run.bits) == []
 
 
+def test_what_fills_allocated_memory_is_brought_back_beside_it() -> None:
+    """The memory is there while the op's inputs are computed again, though the op has not written to it yet."""
+
+    def fill() -> Any:
+        values = [torch.randn(64, 256)]
+        for _ in range(12):
+            values.append(values[-1].sin())
+        filled = []
+        for number in range(len(values)):
+            value = values[5 * number % len(values)]
+            copy = torch.empty(64, 256)
+            copy.copy_(value)
+            filled.append(copy.sum())
+        return filled, values[-1]
+
+    scenario = Scenario("filled", fill)
+    plain = reference(scenario)
+    run = under_feasible(scenario, plain.base + 6 * 64 * 256 * 4)
+    assert run.stats.recomputed > 12
+    assert run.true_peak <= run.budget, f"{run.true_peak - run.budget} bytes above {run.budget}"
+    assert differences(plain.bits, run.bits) == []
+
+
 def test_smallest_budget_gets_past_the_refused_op() -> None:
     def wide(h: Tensor, w: Tensor) -> Tensor:
         return (torch.cat([h @ w] * 8, 1).tanh() * 0.5).view(ROWS, 8, WIDTH).sum(1)

@@ -70,7 +70,7 @@ impl State {
             None
         };
         let chain = self.executor.chain(&prepared.walked.inputs);
-        let Some(blank) = self.release_blank(py, id)? else {
+        let Some(blank) = self.release_blank(py, id, &prepared.walked.inputs)? else {
             return Ok(call.call()?.unbind());
         };
         let outputs = [Output::Fresh {
@@ -116,13 +116,25 @@ impl State {
         Ok(ran.result.unbind())
     }
 
-    /// Releases the constant that stands for a blank storage. It gives way to the op's output, byte for byte. In an
-    /// arena its bytes are taken away, for the output has a place of its own there.
+    /// Releases the constant that stands for a blank storage. It gives way to the op's output, byte for byte; until
+    /// then it has its bytes, so the op's inputs are brought back before. In an arena its bytes are taken away, for the
+    /// output has a place of its own there.
     pub(super) fn release_blank(
         &mut self,
         gil: impl Attach,
         id: LiveId,
+        inputs: &[TensorId],
     ) -> PyResult<Option<Blank>> {
+        while self.executor.arena.is_none() {
+            match self.executor.bring_back(gil, inputs) {
+                // Each time more room is left for blocks, until they fit or are refused.
+                Err(_) if self.executor.take_short() => {}
+                done => {
+                    done?;
+                    break;
+                }
+            }
+        }
         let Some(live) = self.executor.storages.live(id) else {
             return Ok(None);
         };

@@ -43,7 +43,7 @@ impl State {
         }
         // SAFETY: as the caller promises.
         let (state, chain) = unsafe { self.prepare_known(gil, torch, stacked, &known, &inputs)? };
-        let Some(blank) = self.release_blank(gil, target)? else {
+        let Some(blank) = self.release_blank(gil, target, &inputs.tensors)? else {
             return Ok(None);
         };
         if let Some(live) = self.executor.storages.live_mut(target) {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, Error, OpId, OpSpec, Output, Replay};
+use remat_core::{Bytes, Engine, OpId, OpSpec, Output, Replay};
 
 use super::forms::Likeness;
 use super::op::{Announced, Prepared, Ran};
@@ -17,7 +17,7 @@ use crate::call::invocation::Invocation;
 use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Predicted, Signature};
-use crate::executor::{Yield, fresh};
+use crate::executor::{Executor, fresh};
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::Guard;
@@ -432,22 +432,9 @@ impl State {
         let spec = &OpSpec { workspace, ..*spec };
         // Python may have run since deaths were last seen to: no plan may read a storage that is gone.
         self.executor.drain_deaths(gil)?;
-        let mut begun = self.executor.engine.begin(spec);
-        if matches!(begun, Err(Error::Budget { .. }))
-            && gil.attach(|py| self.executor.drop_unreferenced(py, Yield::Some))?
-        {
-            begun = self.executor.engine.begin(spec);
-        }
-        if begun.as_ref().is_err_and(|e| self.executor.lend_slack(e)) {
-            begun = self.executor.engine.begin(spec);
-        }
-        if matches!(begun, Err(Error::Budget { .. }))
-            && self.executor.op_would_fit_alone(spec)
-            && self.executor.collect_garbage(gil)?
-        {
-            begun = self.executor.engine.begin(spec);
-        }
-        let op = begun.map_err(|e| self.executor.refusal(gil, &e))?;
+        let would_fit_alone = |executor: &Executor| executor.op_would_fit_alone(spec);
+        let begin = |engine: &mut Engine| engine.begin(spec);
+        let op = self.executor.ask(gil, would_fit_alone, begin)?;
         self.executor.note_pinned();
         if !self.executor.engine.steps().is_empty() {
             self.executor.accelerators.checking = true;

@@ -112,6 +112,12 @@ impl Trace {
         })?)
     }
 
+    /// Records that tensors were brought back before the op that reads them.
+    pub fn ensure(&mut self, tensors: &[TensorId]) -> PyResult<()> {
+        let tensors = tensors.iter().map(|&tensor| self.name(tensor)).collect();
+        Ok(self.writer.write(&Event::Ensure { tensors })?)
+    }
+
     /// Records that a reference was dropped.
     pub fn release(&mut self, tensor: TensorId) -> PyResult<()> {
         Ok(self.writer.write(&Event::Release {
