@@ -1,4 +1,4 @@
-//! What is tried before something is refused for want of memory.
+//! Requests for memory, and all that is tried before one is refused.
 
 use pyo3::prelude::*;
 use remat_core::{Engine, Error, OpSpec, Replay, TensorId};
