@@ -480,27 +480,37 @@ def test_deep_replay_stays_inside() -> None:
     assert differences(plain.bits, run.bits) == []
 
 
+def filled() -> Any:
+    """Values that are evicted, each copied into memory that was allocated before."""
+    values = [torch.randn(64, 256)]
+    for _ in range(12):
+        values.append(values[-1].sin())
+    sums = []
+    for number in range(len(values)):
+        value = values[5 * number % len(values)]
+        copy = torch.empty(64, 256)
+        copy.copy_(value)
+        sums.append(copy.sum())
+    return sums, values[-1]
+
+
 def test_what_fills_allocated_memory_is_brought_back_beside_it() -> None:
     """The memory is there while the op's inputs are computed again, though the op has not written to it yet."""
 
-    def fill() -> Any:
-        values = [torch.randn(64, 256)]
-        for _ in range(12):
-            values.append(values[-1].sin())
-        filled = []
-        for number in range(len(values)):
-            value = values[5 * number % len(values)]
-            copy = torch.empty(64, 256)
-            copy.copy_(value)
-            filled.append(copy.sum())
-        return filled, values[-1]
-
-    scenario = Scenario("filled", fill)
+    scenario = Scenario("filled", filled)
     plain = reference(scenario)
     run = under_feasible(scenario, plain.base + 6 * 64 * 256 * 4)
     assert run.stats.recomputed > 12
     assert run.true_peak <= run.budget, f"{run.true_peak - run.budget} bytes above {run.budget}"
     assert differences(plain.bits, run.bits) == []
+
+
+def test_a_trace_tells_what_was_brought_back_to_fill_memory(tmp_path: Path) -> None:
+    trace = tmp_path / "filled.jsonl"
+    with remat.budget(room(6 * 64 * 256 * 4), trace=str(trace)) as run:
+        filled()
+    assert run.stats().recomputed > 12
+    assert '{"ens":' in trace.read_text()
 
 
 def test_smallest_budget_gets_past_the_refused_op() -> None:

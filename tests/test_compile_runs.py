@@ -225,7 +225,6 @@ class Deep(nn.Module):
         return x
 
 
-@pytest.mark.full
 def test_a_budget_holds_for_the_allocator_and_changes_no_gradient() -> None:
     model, x = Deep(), torch.randn(2048, 32)
     free = remat.compile(model)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from process import PYTHON, ran, two_ranks_agree
 
 TORCHRUN = [*PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
 
-@pytest.mark.full
 def test_two_ranks(tmp_path: Path) -> None:
     two_ranks_agree(Path(__file__).with_name("ddp_rank.py"), tmp_path)
 
