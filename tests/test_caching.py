@@ -319,6 +319,21 @@ def test_where_addresses_are_limited_torchs_allocator_stays(tmp_path: Path) -> N
     assert "the system does not reserve addresses (ulimit -v" in ended.err
 
 
+def test_the_first_budget_of_a_process_is_entered_within_its_bytes(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import remat, torch
+        from true_peak import true_peak
+        with true_peak() as peak, remat.budget("128KiB") as run:
+            torch.ones(1000).exp().sum()
+        print(run.stats().reserved is not None, 4000 <= peak.highest - peak.base <= 128 << 10)
+        """,
+    )
+    ended = ran_warm([sys.executable, script])
+    assert (ended.code, ended.out) == (0, "True True\n"), ended.err
+
+
 def test_the_allocator_can_be_left_to_torch(tmp_path: Path) -> None:
     script = program(
         tmp_path,

@@ -16,7 +16,8 @@ import torch
 
 from ... import _native
 
-_BYTES = 1 << 20
+#: The smallest block that the allocator serves: a budget of little is entered with little.
+_BYTES = 32 << 10
 
 #: Whether the system and the processor are those for which the allocator is made.
 CACHING_PLATFORM = sys.platform.startswith("linux") and platform.machine() == "x86_64"
