@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import native
 import pytest
 import remat
 import torch
@@ -510,6 +511,20 @@ def test_a_trace_tells_what_was_brought_back_to_fill_memory(tmp_path: Path) -> N
     with remat.budget(room(6 * 64 * 256 * 4), trace=str(trace)) as run:
         filled()
     assert run.stats().recomputed > 12
+    assert '{"ens":' in trace.read_text()
+
+
+@native.needed
+@pytest.mark.usefixtures("native")
+def test_a_trace_tells_what_was_brought_back_to_be_counted(tmp_path: Path) -> None:
+    trace = tmp_path / "masked.jsonl"
+    x = torch.randn(64, 256)
+    with remat.budget(room(232 << 10), trace=str(trace)) as run:
+        mask = x > 0
+        x.repeat(3, 1).sum()
+        x.repeat(3, 1).sum()
+        x[mask].sum()
+    assert run.stats().recomputed == 1
     assert '{"ens":' in trace.read_text()
 
 

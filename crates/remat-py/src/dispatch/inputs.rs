@@ -162,6 +162,9 @@ impl State {
                 if placed || self.executor.engine.ensure(&[tensor]).is_err() {
                     return Ok(false); // Python finds room, or refuses the call
                 }
+                if let Some(trace) = &mut self.executor.trace {
+                    trace.ensure(&[tensor])?;
+                }
                 self.executor.perform(gil)?;
             }
         }
