@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,18 @@ def test_unknown_policy_lists_the_known() -> None:
     assert "\n" not in message
     assert "clairvoyant" in message
     assert all(policy in message for policy in remat.policies())
+
+
+def test_python_without_a_gil_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = sysconfig.get_config_var
+
+    def free_threaded(name: str) -> Any:
+        return 1 if name == "Py_GIL_DISABLED" else known(name)
+
+    monkeypatch.setattr(sysconfig, "get_config_var", free_threaded)
+    refusal = r"^Python 3\.\S+ is a free-threaded build.*GIL: use a build with it$"
+    with pytest.raises(remat.RematError, match=refusal), remat.budget("64MiB"):
+        pytest.fail("the budget was entered")
 
 
 def test_budget_below_the_parameters() -> None:

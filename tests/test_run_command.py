@@ -62,7 +62,7 @@ def test_texts_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 REFUSED = {
     "no program": ([], "no program to run"),
     "no such module": (["-m", "no_such_module"], "there is no module 'no_such_module'"),
-    "a package that cannot be run": (["-m", "json"], "without a module __main__"),
+    "a package that cannot be run": (["-m", "logging"], "without a module __main__"),
     "-m without a module": (["-m"], "argument -m: expected one argument"),
     "torchrun": (["torchrun", "train.py"], "would run without a budget"),
     "torchrun as a module": (["-m", "torch.distributed.run", "train.py"], "--nproc"),
@@ -228,12 +228,13 @@ def test_workers_of_a_data_loader_and_copies_of_models_say_nothing(tmp_path: Pat
         import copy, torch
         from torch.utils.data import DataLoader, TensorDataset
 
-        torch.manual_seed(0)
-        print(copy.deepcopy(torch.nn.BatchNorm2d(64)).running_var.sum().item())
-        data = TensorDataset(torch.randn(64, 3, 64, 64))
-        for _ in range(2):
-            batches = DataLoader(data, batch_size=16, num_workers=2)
-            print(sum(float(images.double().sum()) for (images,) in batches).hex())
+        if __name__ == "__main__":  # workers that are not forked, as by default from Python 3.14 on, load this again
+            torch.manual_seed(0)
+            print(copy.deepcopy(torch.nn.BatchNorm2d(64)).running_var.sum().item())
+            data = TensorDataset(torch.randn(64, 3, 64, 64))
+            for _ in range(2):
+                batches = DataLoader(data, batch_size=16, num_workers=2)
+                print(sum(float(images.double().sum()) for (images,) in batches).hex())
         """,
     )
     plain, ended = ran_warm([*PYTHON, script]), ran_warm([*RUN, "1GiB", script])

@@ -113,7 +113,8 @@ fn layout_of((data_ptr, guard): (usize, usize)) -> Layout {
 }
 
 /// The extension module.
-#[pymodule]
+// In a free-threaded interpreter the GIL comes back with this module: much of it relies on that lock.
+#[pymodule(gil_used = true)]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     m.add_class::<dispatch::Session>()?;

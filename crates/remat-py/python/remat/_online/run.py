@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
+import sysconfig
 import threading
 import warnings
 from collections.abc import Callable
@@ -228,6 +230,13 @@ def _layout() -> tuple[int, int]:
     return eager.probe_layout()
 
 
+def _require_gil() -> None:
+    """Refuses a build of Python without the GIL: it keeps objects otherwise, and the native part relies on the lock."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        version = platform.python_version()
+        raise RematError(f"Python {version} is a free-threaded build, and Remat relies on the GIL: use a build with it")
+
+
 class Run:
     """A budget in force; :class:`remat.budget` makes it.
 
@@ -241,6 +250,7 @@ class Run:
     def __init__(self, budgets: list[DeviceBudget], settings: Settings, arena: Arena | None = None) -> None:
         self._budgets = budgets
         self._arena = arena
+        _require_gil()
         with eager.as_usual():  # torch is probed
             way = way_for()
             self._mode = _Mode(eager, _layout(), budgets, _native_settings(settings, arena, way.name))
