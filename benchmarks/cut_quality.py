@@ -185,7 +185,9 @@ def measured(name: str, joint: _Joint, rounds: int) -> CutRow:
             passes[peer].append(joint.ours()[0] if peer == "ours" else joint.torchs())
     plans = [timed(lambda: plan(flat)) for _ in range(max(5, rounds))]
     networkx = [timed(lambda: nx.minimum_cut_value(network, "source", "sink")) for _ in range(rounds)]
-    torch_solver = [timed(lambda: partitioners.minimum_cut(network, "source", "sink")) for _ in range(rounds)]
+    # Before 2.15, torch asked networkx for the cut.
+    torchs_cut = getattr(partitioners, "minimum_cut", nx.minimum_cut)
+    torch_solver = [timed(lambda: torchs_cut(network, "source", "sink")) for _ in range(rounds)]
     wanted = graph.wanted()
     cost, violations = graph.cost_of(torchs.saved)
     ours_bans, torch_bans = set(answer["banned"]) & wanted, torchs.banned & wanted - set(graph.inputs)

@@ -221,6 +221,101 @@ def test_a_process_that_was_forked_does_not_report(tmp_path: Path) -> None:
     assert ended.err.count("remat: peak") == 1
 
 
+STARTS_PROCESSES = r"""
+    import sys, torch, torch.multiprocessing as mp
+    from torch import nn
+
+    def train(number, steps):
+        torch.set_num_threads(1)
+        torch.manual_seed(number)
+        layers = [layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.GELU())]
+        optimizer = torch.optim.SGD(nn.Sequential(*layers).parameters(), 0.1)
+        for _ in range(steps):
+            loss = nn.Sequential(*layers)(torch.randn(512, 64)).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        print(f"{number} {loss.item().hex()}\n", end="", flush=True)  # in one piece
+
+    if __name__ == "__main__":
+        if sys.argv[1] == "spawn":
+            mp.spawn(train, (2,), nprocs=2)
+        elif sys.argv[1] == "fork":
+            mp.start_processes(train, (2,), nprocs=2, start_method="fork")
+        else:
+            for number in range(2):
+                process = mp.get_context("fork").Process(target=train, args=(number, 2))
+                process.start()
+                process.join()
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "pool"),
+    [("spawn", "arena"), ("fork", "fungible"), pytest.param("spawn", "fungible", marks=pytest.mark.full)],
+)
+def test_processes_that_the_program_starts_have_budgets_of_their_own(tmp_path: Path, method: str, pool: str) -> None:
+    script = program(tmp_path, STARTS_PROCESSES)
+    plain = ran_warm([*PYTHON, script, "fork"])
+    options = ["--pool", pool, "--report", tmp_path / "run-{rank}.json"]
+    ended = ran_warm([*RUN, "1200KiB", *options, script, method])
+    assert ended.code == 0, ended.err
+    assert sorted(ended.out.splitlines()) == sorted(plain.out.splitlines()) and len(plain.out.splitlines()) == 2
+    for number in range(2):
+        report = json.loads((tmp_path / f"run-0-{number}.json").read_text())
+        assert report["end"] == "done" and report["recomputed"] > 0
+        assert report["peak"] <= report["budget"] == 1200 << 10
+    assert ended.err.count("remat: peak") == 3 and "without a budget" not in ended.err
+
+
+@pytest.mark.full
+def test_lightning_starts_processes_within_budgets(tmp_path: Path) -> None:
+    script = program(
+        tmp_path,
+        """
+        import lightning, torch
+        from torch import nn
+        from torch.utils.data import DataLoader, TensorDataset
+
+        class Model(lightning.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.net = nn.Sequential(*[layer for _ in range(8) for layer in (nn.Linear(128, 128), nn.GELU())])
+
+            def training_step(self, batch, at):
+                return self.net(batch[0]).square().mean()
+
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), 0.1)
+
+        if __name__ == "__main__":
+            torch.manual_seed(0)
+            torch.set_num_threads(1)
+            model, batches = Model(), DataLoader(TensorDataset(torch.randn(2048, 128)), batch_size=512)
+            quiet = dict.fromkeys(["logger", "enable_checkpointing", "enable_progress_bar"], False)
+            trainer = lightning.Trainer(accelerator="cpu", strategy="ddp_spawn", devices=2, max_epochs=1, **quiet)
+            trainer.fit(model, batches)
+            print("sum", sum(parameter.double().sum().item() for parameter in model.parameters()).hex())
+        """,
+    )
+    plain = ran([*PYTHON, script])
+    ended = ran([*RUN, "7MiB", "--report", tmp_path / "run-{rank}.json", script])
+    sums = [next(line for line in run.out.splitlines() if line.startswith("sum ")) for run in (plain, ended)]
+    assert sums[0] == sums[1]
+    for number in range(2):
+        report = json.loads((tmp_path / f"run-0-{number}.json").read_text())
+        assert report["recomputed"] > 0 and report["peak"] <= report["budget"]
+
+
+def test_a_process_without_a_budget_is_told_of_once(tmp_path: Path) -> None:
+    script = program(tmp_path, STARTS_PROCESSES)
+    plain = ran_warm([*PYTHON, script, "fork"])
+    ended = ran_warm([*RUN, "1200KiB", script, "by itself"])
+    assert (ended.code, ended.out.splitlines()) == (0, sorted(plain.out.splitlines())), ended.err
+    assert ended.err.count("remat: train runs without a budget") == 1
+    assert ended.err.count("remat: peak") == 1
+
+
 def test_workers_of_a_data_loader_and_copies_of_models_say_nothing(tmp_path: Path) -> None:
     script = program(
         tmp_path,

@@ -6,6 +6,8 @@ import ctypes
 import errno
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,10 +107,7 @@ def start_preloaded() -> None:
     before = os.environ.pop(_STARTED, None)
     if before is not None:
         # The script and the programs it starts see the environment as it was.
-        if before:
-            os.environ["LD_PRELOAD"] = before
-        else:
-            del os.environ["LD_PRELOAD"]
+        set_preload(before)
     library = arena_library()
     if preloaded():
         return
@@ -119,6 +118,25 @@ def start_preloaded() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def set_preload(libraries: str | None) -> None:
+    """Sets what programs preload that are started from here on."""
+    if libraries:
+        os.environ["LD_PRELOAD"] = libraries
+    else:
+        os.environ.pop("LD_PRELOAD", None)
+
+
+@contextmanager
+def preloading() -> Iterator[None]:
+    """Programs that are started while this is active have the allocator preloaded."""
+    before = os.environ.get("LD_PRELOAD")
+    set_preload(f"{arena_library()} {before or ''}".rstrip())
+    try:
+        yield
+    finally:
+        set_preload(before)
 
 
 class Arena:

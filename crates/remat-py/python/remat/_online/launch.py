@@ -1,7 +1,7 @@
 """Programs on several processes: each enters a budget of its own.
 
 A launcher such as ``torchrun`` starts Python anew for each process, where no budget would be in force. So ``remat run``
-starts the launcher, and each process is a ``remat run``.
+starts the launcher, and each process is a ``remat run``. Processes that the program starts itself: ``spawned.py``.
 """
 
 from __future__ import annotations
@@ -68,5 +68,19 @@ def _without_nproc(argv: list[str]) -> list[str]:
 def of_rank(options: argparse.Namespace) -> argparse.Namespace:
     """The options with the number of this process in the names of files."""
     named = {name: getattr(options, name) for name in _FILES}
-    own = {name: path and path.replace(_RANK, os.environ.get("RANK", "0")) for name, path in named.items()}
+    own = {name: path and path.replace(_RANK, _rank()) for name, path in named.items()}
     return argparse.Namespace(**{**vars(options), **own})
+
+
+def of_started(options: argparse.Namespace, number: int) -> argparse.Namespace:
+    """The options of a process that this one starts, by its number. It writes files whose names tell them apart."""
+    named = {name: getattr(options, name) for name in _FILES}
+    own = {
+        name: path.replace(_RANK, f"{_rank()}-{number}") if path is not None and _RANK in path else None
+        for name, path in named.items()
+    }
+    return argparse.Namespace(**{**vars(options), **own})
+
+
+def _rank() -> str:
+    return os.environ.get("RANK", "0")

@@ -481,6 +481,12 @@ class Run:
                 self._mode.restore()
 
 
+def leave_in_child() -> None:
+    """Leaves the budget in force, if this is a forked child of the process that is inside it."""
+    if _active is not None:
+        _active._leave_in_child()
+
+
 def _after_fork() -> None:
     global _active
     if _active is not None and not _active._forked():

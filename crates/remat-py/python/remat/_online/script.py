@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from typing import TYPE_CHECKING
 
-from .. import _native
-from .._memory.amounts import amount_of
 from .._timeline.target import check_timeline, claim_timeline
 from .choices import COSTS, DEFAULT_POLICIES, POOLS
 from .launch import launch, launcher_of, of_rank, refusal
-from .peaks import budget_of, named
 from .program import add_arguments, fail, find, missing
 from .reports import Reports, log_of
+from .run_options import budget_of_options
 from .tracebacks import own_frames_hidden
-
-if TYPE_CHECKING:
-    from .budget import budget
 
 _EXAMPLES = """examples:
   remat run --budget 2GiB train.py --epochs 3
@@ -100,62 +93,6 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 
-def _budget_argument(given: list[str]) -> str | dict[str, str]:
-    if len(given) == 1 and "=" not in given[0]:
-        return given[0]
-    table = {}
-    for item in given:
-        device, sign, amount = item.partition("=")
-        if not sign:
-            raise ValueError(f"budget {item!r}: with several budgets name the device, e.g. cpu={item}")
-        table[device] = amount
-    return table
-
-
-def _in_bytes(amount: str, device: str | None, options: argparse.Namespace) -> str:
-    """An amount; a share of the program's measured peak in bytes, which a line says."""
-    share = amount_of(amount).of_peak
-    if share is None:
-        return amount
-    size, told = budget_of(share, *named(options), device)
-    if log_of(os.environ) != "off":
-        print(f"remat: budget {amount}: {told}", file=sys.stderr)
-    return str(size)
-
-
-def _budget(options: argparse.Namespace) -> budget:
-    """The budget that the command asks for.
-
-    One that names no device moves to the first accelerator that the script uses.
-    """
-    asked = _budget_argument(options.budget)
-    asked = (
-        {device: _in_bytes(amount, device, options) for device, amount in asked.items()}
-        if isinstance(asked, dict)
-        else _in_bytes(asked, options.device, options)
-    )
-    if options.policy is not None:
-        _native.check_policy(options.policy)
-    # Torch takes a second or two to load: what is wrong with the arguments is said before.
-    from .budget import budget
-
-    context = budget(
-        asked,
-        policy=options.policy,
-        device=options.device,
-        trace=options.trace,
-        seed=options.seed,
-        thrash_limit=options.thrash_limit,
-        pool=options.pool,
-        costs=options.costs,
-        plan=options.plan,
-        plan_out=options.plan_out,
-        timeline=options.timeline,
-    )
-    names_device = isinstance(asked, dict) or options.device is not None
-    return context if names_device or options.pool == "arena" else context._following_accelerator()
-
-
 def _check(options: argparse.Namespace) -> str | None:
     """The fault of arguments taken together; ``None`` if there is none."""
     wrong = missing(options)
@@ -179,7 +116,7 @@ def main(argv: list[str]) -> int:
         log = log_of(os.environ)
         if options.nproc is not None:
             launch(options, argv)
-        options = of_rank(options)
+        given, options = options, of_rank(options)
     except ValueError as error:
         return fail(str(error))
     program = find(options)
@@ -202,13 +139,16 @@ def main(argv: list[str]) -> int:
         if options.timeline is not None:
             check_timeline(options.timeline)
             claim_timeline(options.timeline)
-        context = _budget(options)
+        context = budget_of_options(options)
+        given.budget = options.budget
         namespace = program.become_main()
         run = context.__enter__()
     except (ValueError, RuntimeError, OSError) as error:
         return fail(str(error).splitlines()[0])
     own_frames_hidden(main.__code__)
-    with Reports(run, log, options.report):
+    from .spawned import each_within_budget  # torch is loaded by now
+
+    with each_within_budget(given), Reports(run, log, options.report):
         try:
             exec(program.code, namespace)
         finally:

@@ -59,6 +59,7 @@ from .native import (
 )
 from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
+from .processes import started_processes
 from .random_state import default_states
 from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random, rng_state, view
 from .sizes import OWN_PREDICTIONS, predict
@@ -140,6 +141,7 @@ __all__ = [
     "rng_state",
     "route",
     "set_grad_mode",
+    "started_processes",
     "state_number",
     "statistics_of",
     "storage_id",

@@ -1,0 +1,73 @@
+"""The budget that ``remat run`` enters, by its options."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from .. import _native
+from .._memory.amounts import amount_of
+from .peaks import budget_of, named
+from .reports import log_of
+
+if TYPE_CHECKING:
+    from .budget import budget
+
+
+def _budget_argument(given: list[str]) -> str | dict[str, str]:
+    if len(given) == 1 and "=" not in given[0]:
+        return given[0]
+    table = {}
+    for item in given:
+        device, sign, amount = item.partition("=")
+        if not sign:
+            raise ValueError(f"budget {item!r}: with several budgets name the device, e.g. cpu={item}")
+        table[device] = amount
+    return table
+
+
+def _in_bytes(amount: str, device: str | None, options: argparse.Namespace) -> str:
+    """An amount; a share of the program's measured peak in bytes, which a line says."""
+    share = amount_of(amount).of_peak
+    if share is None:
+        return amount
+    size, told = budget_of(share, *named(options), device)
+    if log_of(os.environ) != "off":
+        print(f"remat: budget {amount}: {told}", file=sys.stderr)
+    return str(size)
+
+
+def budget_of_options(options: argparse.Namespace) -> budget:
+    """The budget that the command asks for. Shares of a measured peak become bytes in its options.
+
+    One that names no device moves to the first accelerator that the script uses.
+    """
+    asked = _budget_argument(options.budget)
+    if isinstance(asked, dict):
+        asked = {device: _in_bytes(amount, device, options) for device, amount in asked.items()}
+        options.budget = [f"{device}={amount}" for device, amount in asked.items()]
+    else:
+        asked = _in_bytes(asked, options.device, options)
+        options.budget = [asked]
+    if options.policy is not None:
+        _native.check_policy(options.policy)
+    # Torch takes a second or two to load: what is wrong with the arguments is said before.
+    from .budget import budget
+
+    context = budget(
+        asked,
+        policy=options.policy,
+        device=options.device,
+        trace=options.trace,
+        seed=options.seed,
+        thrash_limit=options.thrash_limit,
+        pool=options.pool,
+        costs=options.costs,
+        plan=options.plan,
+        plan_out=options.plan_out,
+        timeline=options.timeline,
+    )
+    names_device = isinstance(asked, dict) or options.device is not None
+    return context if names_device or options.pool == "arena" else context._following_accelerator()

@@ -1,0 +1,84 @@
+"""Processes that a program under ``remat run`` starts by ``torch.multiprocessing``: each enters a budget of its own.
+
+Those are processes for training. Others run without a budget, such as the workers of a data loader. A line says so
+where they run a function of the program itself, which may be training too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from .._torch_internals import eager
+from .arena import preloading, set_preload
+from .launch import of_started
+from .reports import Reports, log_of
+from .run import leave_in_child
+from .run_options import budget_of_options
+
+
+class WithinBudget:
+    """A function for a started process, which runs it inside the budget that ``remat run`` was asked for.
+
+    Processes that are not forked get it by pickle.
+    """
+
+    def __init__(self, function: Callable[..., object], options: argparse.Namespace) -> None:
+        self._function = function
+        self._options = options
+        self._preload = os.environ.get("LD_PRELOAD")
+
+    def __call__(self, number: int, *args: Any) -> None:
+        set_preload(self._preload)
+        leave_in_child()  # a forked process, which has its parent's budget
+        own = of_started(self._options, number)
+        context = budget_of_options(own)
+        run = context.__enter__()
+        with each_within_budget(self._options), Reports(run, log_of(os.environ), own.report):
+            try:
+                self._function(number, *args)
+            finally:
+                context.__exit__(None, None, None)
+
+
+@contextmanager
+def each_within_budget(options: argparse.Namespace) -> Iterator[None]:
+    """While this is active, what the program starts by ``torch.multiprocessing`` enters budgets by these options."""
+
+    def start(function: Callable[..., object], started: Callable[[Callable[..., object]], Any]) -> Any:
+        work = WithinBudget(function, options)
+        if options.pool != "arena":
+            return started(work)
+        with preloading():
+            return started(work)
+
+    with eager.started_processes(start), _others_told_of():
+        yield
+
+
+@contextmanager
+def _others_told_of() -> Iterator[None]:
+    """While this is active, a line says once that a process which runs a function of the program has no budget."""
+    start = BaseProcess.start
+    told = log_of(os.environ) == "off"
+
+    def started(process: BaseProcess) -> None:
+        nonlocal told
+        runs = getattr(process, "_target", None) or type(process)
+        if not told and getattr(runs, "__module__", None) == "__main__":
+            told = True
+            name = getattr(runs, "__qualname__", type(runs).__qualname__)
+            line = f"remat: {name} runs without a budget, in a process that the program starts for it"
+            print(f"{line}: start it with torch.multiprocessing.spawn, or enter `remat.budget` in it", file=sys.stderr)
+        start(process)
+
+    BaseProcess.start = started  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        BaseProcess.start = start  # type: ignore[method-assign]
