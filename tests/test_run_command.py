@@ -237,9 +237,14 @@ STARTS_PROCESSES = r"""
             optimizer.zero_grad()
         print(f"{number} {loss.item().hex()}\n", end="", flush=True)  # in one piece
 
+    def start(number, steps):
+        mp.start_processes(train, (steps,), nprocs=2, start_method="fork")
+
     if __name__ == "__main__":
         if sys.argv[1] == "spawn":
             mp.spawn(train, (2,), nprocs=2)
+        elif sys.argv[1] == "nested":
+            mp.start_processes(start, (2,), nprocs=1, start_method="fork")
         elif sys.argv[1] == "fork":
             mp.start_processes(train, (2,), nprocs=2, start_method="fork")
         else:
@@ -305,6 +310,15 @@ def test_lightning_starts_processes_within_budgets(tmp_path: Path) -> None:
     for number in range(2):
         report = json.loads((tmp_path / f"run-0-{number}.json").read_text())
         assert report["recomputed"] > 0 and report["peak"] <= report["budget"]
+
+
+def test_processes_that_such_a_process_starts_have_budgets_too(tmp_path: Path) -> None:
+    script = program(tmp_path, STARTS_PROCESSES)
+    plain = ran_warm([*PYTHON, script, "fork"])
+    ended = ran_warm([*RUN, "1200KiB", script, "nested"])
+    assert ended.code == 0, ended.err
+    assert sorted(ended.out.splitlines()) == sorted(plain.out.splitlines())
+    assert ended.err.count("remat: peak") == 4
 
 
 def test_a_process_without_a_budget_is_told_of_once(tmp_path: Path) -> None:

@@ -51,7 +51,8 @@ def each_within_budget(options: argparse.Namespace) -> Iterator[None]:
     """While this is active, what the program starts by ``torch.multiprocessing`` enters budgets by these options."""
 
     def start(function: Callable[..., object], started: Callable[[Callable[..., object]], Any]) -> Any:
-        work = WithinBudget(function, options)
+        # In a forked process its parent exchanges the function too.
+        work = function if isinstance(function, WithinBudget) else WithinBudget(function, options)
         if options.pool != "arena":
             return started(work)
         with preloading():
