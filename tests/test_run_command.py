@@ -351,6 +351,13 @@ def test_workers_of_a_data_loader_and_copies_of_models_say_nothing(tmp_path: Pat
     assert "unknown size" not in ended.err and ended.err.count("remat: peak") == 1
 
 
+@pytest.mark.parametrize("method", ["fork", "by itself"])
+def test_measuring_tells_of_processes_that_are_not_measured(tmp_path: Path, method: str) -> None:
+    script = program(tmp_path, STARTS_PROCESSES)
+    ended = ran_warm([*REMAT, "measure", script, method])
+    assert ended.err.count("remat: train is not measured, in a process that the program starts for it") == 1, ended.err
+
+
 def on_a_terminal(command: list[str | Path], log: str | None, until: bytes) -> str:
     """The output of a command on a terminal. Its standard input ends once this was seen."""
     ours, theirs = pty.openpty()

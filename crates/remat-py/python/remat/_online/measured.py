@@ -65,11 +65,14 @@ def main(argv: list[str]) -> int:
     except (ValueError, RuntimeError) as error:
         return fail(str(error).splitlines()[0])
     own_frames_hidden(main.__code__)
+    from .spawned import processes_told_of  # torch is loaded by now
+
     ended: BaseException | None = None
     with folder:
         out = options.out or os.path.join(folder.name, "step.trace.zst")
         try:
-            exec(program.code, namespace)
+            with processes_told_of():
+                exec(program.code, namespace)
         except (SystemExit, KeyboardInterrupt) as error:
             ended = error  # the program ended, or was ended once its step was known
         finally:

@@ -58,24 +58,49 @@ def each_within_budget(options: argparse.Namespace) -> Iterator[None]:
         with preloading():
             return started(work)
 
-    with eager.started_processes(start), _others_told_of():
+    tell = _once(
+        "runs without a budget, in a process that the program starts for it: "
+        "start it with torch.multiprocessing.spawn, or enter `remat.budget` in it"
+    )
+    with eager.started_processes(start), _told_of_own_functions(tell):
         yield
 
 
 @contextmanager
-def _others_told_of() -> Iterator[None]:
-    """While this is active, a line says once that a process which runs a function of the program has no budget."""
-    start = BaseProcess.start
+def processes_told_of() -> Iterator[None]:
+    """While this is active, a line says once that what the program starts in processes is not measured."""
+    tell = _once("is not measured, in a process that the program starts for it: measure a program that calls it itself")
+
+    def start(function: Callable[..., object], started: Callable[[Callable[..., object]], Any]) -> Any:
+        tell(function)
+        return started(function)
+
+    with eager.started_processes(start), _told_of_own_functions(tell):
+        yield
+
+
+def _once(fact: str) -> Callable[[object], None]:
+    """Tells a fact of the first function that it is called with."""
     told = log_of(os.environ) == "off"
 
-    def started(process: BaseProcess) -> None:
+    def tell(function: object) -> None:
         nonlocal told
-        runs = getattr(process, "_target", None) or type(process)
-        if not told and getattr(runs, "__module__", None) == "__main__":
+        if not told:
             told = True
-            name = getattr(runs, "__qualname__", type(runs).__qualname__)
-            line = f"remat: {name} runs without a budget, in a process that the program starts for it"
-            print(f"{line}: start it with torch.multiprocessing.spawn, or enter `remat.budget` in it", file=sys.stderr)
+            print(f"remat: {getattr(function, '__qualname__', type(function).__qualname__)} {fact}", file=sys.stderr)
+
+    return tell
+
+
+@contextmanager
+def _told_of_own_functions(tell: Callable[[object], None]) -> Iterator[None]:
+    """While this is active, ``tell`` hears of functions of the main module that processes are started for."""
+    start = BaseProcess.start
+
+    def started(process: BaseProcess) -> None:
+        runs = getattr(process, "_target", None) or type(process)
+        if getattr(runs, "__module__", None) == "__main__":
+            tell(runs)
         start(process)
 
     BaseProcess.start = started  # type: ignore[assignment, method-assign]
