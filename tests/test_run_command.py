@@ -270,6 +270,7 @@ def test_processes_that_the_program_starts_have_budgets_of_their_own(tmp_path: P
         report = json.loads((tmp_path / f"run-0-{number}.json").read_text())
         assert report["end"] == "done" and report["recomputed"] > 0
         assert report["peak"] <= report["budget"] == 1200 << 10
+        assert (report["arena"] is not None) == (pool == "arena")
     assert ended.err.count("remat: peak") == 3 and "without a budget" not in ended.err
 
 

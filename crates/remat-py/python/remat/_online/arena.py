@@ -113,11 +113,11 @@ def start_preloaded() -> None:
         return
     if before is not None or any(c in library for c in ": \t\n"):
         raise RematError(f"the allocator {library} cannot be preloaded here: the dynamic linker does not take it")
-    preload = os.environ.get("LD_PRELOAD", "")
-    environment = {**os.environ, _STARTED: preload, "LD_PRELOAD": f"{library} {preload}".rstrip()}
+    os.environ[_STARTED] = os.environ.get("LD_PRELOAD", "")
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+    with preloading():
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def set_preload(libraries: str | None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 
 #: Modules that start the program in processes of their own.
 LAUNCHERS = (
@@ -67,19 +68,17 @@ def _without_nproc(argv: list[str]) -> list[str]:
 
 def of_rank(options: argparse.Namespace) -> argparse.Namespace:
     """The options with the number of this process in the names of files."""
-    named = {name: getattr(options, name) for name in _FILES}
-    own = {name: path and path.replace(_RANK, _rank()) for name, path in named.items()}
-    return argparse.Namespace(**{**vars(options), **own})
+    return _with_files(options, lambda path: path.replace(_RANK, _rank()))
 
 
 def of_started(options: argparse.Namespace, number: int) -> argparse.Namespace:
     """The options of a process that this one starts, by its number. It writes files whose names tell them apart."""
-    named = {name: getattr(options, name) for name in _FILES}
-    own = {
-        name: path.replace(_RANK, f"{_rank()}-{number}") if path is not None and _RANK in path else None
-        for name, path in named.items()
-    }
-    return argparse.Namespace(**{**vars(options), **own})
+    return _with_files(options, lambda path: path.replace(_RANK, f"{_rank()}-{number}") if _RANK in path else None)
+
+
+def _with_files(options: argparse.Namespace, own: Callable[[str], str | None]) -> argparse.Namespace:
+    paths = {name: getattr(options, name) for name in _FILES}
+    return argparse.Namespace(**{**vars(options), **{name: path and own(path) for name, path in paths.items()}})
 
 
 def _rank() -> str:

@@ -483,7 +483,7 @@ class Run:
 
 def leave_in_child() -> None:
     """Leaves the budget in force, if this is a forked child of the process that is inside it."""
-    if _active is not None:
+    if _active is not None and os.getpid() != _active._pid:
         _active._leave_in_child()
 
 

@@ -28,8 +28,15 @@ def _budget_argument(given: list[str]) -> str | dict[str, str]:
     return table
 
 
+def in_bytes(options: argparse.Namespace) -> list[str]:
+    """The argument ``--budget`` with bytes for shares of the program's measured peak, of which a line says so."""
+    asked = _budget_argument(options.budget)
+    if isinstance(asked, dict):
+        return [f"{device}={_in_bytes(amount, device, options)}" for device, amount in asked.items()]
+    return [_in_bytes(asked, options.device, options)]
+
+
 def _in_bytes(amount: str, device: str | None, options: argparse.Namespace) -> str:
-    """An amount; a share of the program's measured peak in bytes, which a line says."""
     share = amount_of(amount).of_peak
     if share is None:
         return amount
@@ -40,17 +47,11 @@ def _in_bytes(amount: str, device: str | None, options: argparse.Namespace) -> s
 
 
 def budget_of_options(options: argparse.Namespace) -> budget:
-    """The budget that the command asks for. Shares of a measured peak become bytes in its options.
+    """The budget that the command asks for, with no share of a measured peak.
 
     One that names no device moves to the first accelerator that the script uses.
     """
     asked = _budget_argument(options.budget)
-    if isinstance(asked, dict):
-        asked = {device: _in_bytes(amount, device, options) for device, amount in asked.items()}
-        options.budget = [f"{device}={amount}" for device, amount in asked.items()]
-    else:
-        asked = _in_bytes(asked, options.device, options)
-        options.budget = [asked]
     if options.policy is not None:
         _native.check_policy(options.policy)
     # Torch takes a second or two to load: what is wrong with the arguments is said before.

@@ -10,7 +10,7 @@ from .choices import COSTS, DEFAULT_POLICIES, POOLS
 from .launch import launch, launcher_of, of_rank, refusal
 from .program import add_arguments, fail, find, missing
 from .reports import Reports, log_of
-from .run_options import budget_of_options
+from .run_options import budget_of_options, in_bytes
 from .tracebacks import own_frames_hidden
 
 _EXAMPLES = """examples:
@@ -139,8 +139,8 @@ def main(argv: list[str]) -> int:
         if options.timeline is not None:
             check_timeline(options.timeline)
             claim_timeline(options.timeline)
+        given.budget = options.budget = in_bytes(options)
         context = budget_of_options(options)
-        given.budget = options.budget
         namespace = program.become_main()
         run = context.__enter__()
     except (ValueError, RuntimeError, OSError) as error:

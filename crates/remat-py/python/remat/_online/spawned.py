@@ -21,6 +21,9 @@ from .reports import Reports, log_of
 from .run import leave_in_child
 from .run_options import budget_of_options
 
+#: Whether processes that are started enter budgets.
+_in_force = False
+
 
 class WithinBudget:
     """A function for a started process, which runs it inside the budget that ``remat run`` was asked for.
@@ -48,11 +51,17 @@ class WithinBudget:
 
 @contextmanager
 def each_within_budget(options: argparse.Namespace) -> Iterator[None]:
-    """While this is active, what the program starts by ``torch.multiprocessing`` enters budgets by these options."""
+    """While this is active, what the program starts by ``torch.multiprocessing`` enters budgets by these options.
+
+    A forked process finds it active, as its parent left it.
+    """
+    global _in_force
+    if _in_force:
+        yield
+        return
 
     def start(function: Callable[..., object], started: Callable[[Callable[..., object]], Any]) -> Any:
-        # In a forked process its parent exchanges the function too.
-        work = function if isinstance(function, WithinBudget) else WithinBudget(function, options)
+        work = WithinBudget(function, options)
         if options.pool != "arena":
             return started(work)
         with preloading():
@@ -63,7 +72,11 @@ def each_within_budget(options: argparse.Namespace) -> Iterator[None]:
         "start it with torch.multiprocessing.spawn, or enter `remat.budget` in it"
     )
     with eager.started_processes(start), _told_of_own_functions(tell):
-        yield
+        _in_force = True
+        try:
+            yield
+        finally:
+            _in_force = False
 
 
 @contextmanager

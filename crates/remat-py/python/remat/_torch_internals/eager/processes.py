@@ -18,7 +18,7 @@ Work = Callable[..., object]
 def started_processes(start: Callable[[Work, Callable[[Work], Any]], Any]) -> Iterator[None]:
     """While this is active, ``spawn`` and ``start_processes`` call ``start`` with their function and what starts one.
 
-    Both are public. ``spawn`` finds the other in its module, which has the same name as the function.
+    That ``spawn`` finds the other in its own module, which has the name of the function, is not public.
     """
     places = (sys.modules["torch.multiprocessing.spawn"], torch.multiprocessing)
     usual = torch.multiprocessing.start_processes
