@@ -65,6 +65,15 @@ impl Engine {
         }
     }
 
+    /// A step of the program may begin with the op that is announced next, as after an optimizer's step. A front end may
+    /// tell so: a program may have several kinds of step that come in no order, such as those on batches of a few
+    /// lengths. Where what comes between two calls comes again and again, and not in turns, it is a step.
+    pub fn may_begin_step(&mut self) {
+        if let Some(guides) = &mut self.guides {
+            guides.may_begin_step();
+        }
+    }
+
     /// Watches what repeats from now on, if steps are learned and either an op was replayed or memory is not plentiful.
     pub(super) fn start_to_learn(&mut self) {
         let Some(device) = self.learns else {

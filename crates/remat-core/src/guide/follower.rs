@@ -119,13 +119,21 @@ pub(super) struct Follower {
 
 impl Follower {
     /// Follows a guide too. One of the same ops makes way when its step begins the next time: the rest of a step that
-    /// began by one plan is not as another one has it.
+    /// began by one plan is not as another one has it. One that begins elsewhere in the same step is given up.
     pub(super) fn add(&mut self, guide: Guide) {
         let same = |other: &InForce| other.guide.signatures() == guide.signatures();
         match self.guides.iter().position(same) {
             Some(at) => self.guides[at].next = Some(guide),
             None => {
-                self.guides.push(InForce::of(guide));
+                let guide = InForce::of(guide);
+                let turned = self
+                    .guides
+                    .iter()
+                    .position(|other| other.hash == guide.hash);
+                if let Some(at) = turned {
+                    self.remove(at);
+                }
+                self.guides.push(guide);
                 self.counts.guides += 1;
                 self.unsettled = true;
             }
@@ -396,6 +404,12 @@ impl Follower {
         for own in self.guides.iter_mut().filter(|own| own.hash == hash) {
             own.drift.recorded();
         }
+    }
+
+    /// Whether a guide of just these ops is in force.
+    pub(super) fn follows(&self, signatures: &[u64]) -> bool {
+        let mut guides = self.guides.iter();
+        guides.any(|own| own.guide.signatures() == signatures)
     }
 
     /// Whether a guide is in force, by its hash.

@@ -2,6 +2,7 @@
 
 use super::before::Before;
 use super::follower::{Actions, Follower, Guided, StepMark, Tally};
+use super::kinds::Kinds;
 use super::places::Origin;
 use super::plan::{Guide, StepCosts};
 use super::recorder::{Departed, Recorded, Recorder};
@@ -38,6 +39,9 @@ pub(crate) struct Guides {
     /// Whether these took in the op announced last.
     taken_in: bool,
     learning: Learning,
+    kinds: Kinds,
+    /// Whether a step may begin with the op that is announced next.
+    begins: bool,
     follower: Follower,
     recorded: Option<Recorded>,
     /// Whether the program marks its steps; then no others are sought.
@@ -87,6 +91,8 @@ impl Guides {
             repeats: Repeats::default(),
             taken_in: false,
             learning: Learning::Seeking,
+            kinds: Kinds::default(),
+            begins: false,
             follower: Follower::default(),
             recorded: None,
             marked: false,
@@ -129,6 +135,7 @@ impl Guides {
         self.follower.forget();
         self.repeats.clear();
         self.learning = Learning::Seeking;
+        self.kinds = Kinds::default();
         self.recorded = None;
         self.known.clear();
     }
@@ -238,17 +245,20 @@ impl Guides {
     fn learn(&mut self, graph: &Graph, counters: &Counters, device: DeviceId) {
         for hash in self.follower.take_outdated() {
             self.known.retain(|&known| known != hash);
+            self.kinds.forget(hash);
         }
         if self.repeats.seeks(Sought::Whole) && counters.replays > 0 {
             self.learn_replayed();
         }
         let earliest = std::mem::replace(&mut self.earliest, u64::MAX);
+        let begins = std::mem::take(&mut self.begins);
         match std::mem::replace(&mut self.learning, Learning::Seeking) {
             Learning::Recording(recorder) if recorder.is_whole() => {
                 let hash = recorder.hash();
                 self.recorded = recorder.finish();
                 if self.recorded.is_some() {
                     self.follower.recorded(hash);
+                    self.kinds.recorded(hash);
                 } else {
                     self.seek_again(hash);
                 }
@@ -276,17 +286,16 @@ impl Guides {
                 return;
             }
         }
-        if self.recorded.is_none() {
-            if let Some((signatures, replayed)) = self.follower.begin_again() {
-                let at = OriginsAt {
-                    origins: &self.origins,
-                    first: self.announced,
-                    ops: signatures.len() as u64,
-                };
-                let recorder = Recorder::new(graph, device, signatures, replayed, at);
-                self.learning = Learning::Recording(Box::new(recorder));
-                return;
-            }
+        if let Some((signatures, replayed)) = self.beginning(begins) {
+            let at = OriginsAt {
+                origins: &self.origins,
+                first: self.announced,
+                ops: signatures.len() as u64,
+            };
+            let recorder = Recorder::new(graph, device, signatures, replayed, at);
+            self.learning = Learning::Recording(Box::new(recorder));
+            self.repeats.clear();
+            return;
         }
         if self.recorded.is_some() || self.known.len() >= MOST_STEPS || self.in_a_row > ENOUGH {
             // Ops before a gap are not followed by those after it.
@@ -306,9 +315,31 @@ impl Guides {
         };
         let found = self.repeats.push(moment, &self.known);
         self.taken_in = true;
-        if let Some(period) = found.filter(|_| !self.marked) {
+        if let Some(period) = found.filter(|period| self.is_step(period)) {
             self.wait_for(period);
         }
+    }
+
+    /// The ops of a step that begins with the one being announced and is to be recorded, and the cost of its replays
+    /// without a plan. `begins` tells whether one of the program's may begin with it.
+    fn beginning(&mut self, begins: bool) -> Option<(Vec<u64>, Cost)> {
+        if self.recorded.is_some() {
+            return None;
+        }
+        let again = self.follower.begin_again();
+        again.or_else(|| {
+            let whole = self.signature.whole;
+            let kind = begins.then(|| self.kinds.beginning_with(whole)).flatten()?;
+            Some((kind.signatures, Cost(kind.replayed)))
+        })
+    }
+
+    /// Whether what was found to repeat is a step: where the program says where its steps begin, those are the steps,
+    /// and where it has several kinds in no order, a period that is one of these by chance may begin anywhere.
+    fn is_step(&self, period: &Period) -> bool {
+        let is_kind =
+            self.kinds.are_several() && self.repeats.has_border_amid(period.signatures.len());
+        !self.marked && !is_kind
     }
 
     /// A step of the program begins with the op that is announced next.
@@ -316,8 +347,39 @@ impl Guides {
         self.marked = true;
         if matches!(self.learning, Learning::Seeking) {
             if let Some(period) = self.repeats.mark(&self.known) {
-                self.wait_for(period);
+                return self.wait_for(period);
             }
+        }
+        self.end_stretch();
+    }
+
+    /// A step of the program may begin with the op that is announced next.
+    pub(crate) fn may_begin_step(&mut self) {
+        if !self.marked {
+            self.end_stretch();
+        }
+    }
+
+    /// Of several kinds of step in no order, another one may have ended.
+    fn end_stretch(&mut self) {
+        self.begins = true;
+        if self.device.is_none() || !matches!(self.learning, Learning::Seeking) {
+            return;
+        }
+        let Some((from, hash, moment)) = self.repeats.border() else {
+            return;
+        };
+        if !self.kinds.note(hash, moment, self.marked) || self.known.len() >= MOST_STEPS {
+            return;
+        }
+        let Some(step) = self.repeats.step_from(from) else {
+            return;
+        };
+        // A plan of the same ops may begin amid them, and be left whenever another kind comes next.
+        let is_known = self.known.contains(&step.hash) && !self.follower.has(step.hash);
+        if !is_known && !self.kinds.found(step.hash) && !self.follower.follows(&step.signatures) {
+            self.known.push(step.hash);
+            self.kinds.wait_for(step);
         }
     }
 
@@ -439,6 +501,7 @@ impl Guides {
     pub(crate) fn pass(&mut self, outputs: usize, counters: &Counters) -> (u64, bool, bool) {
         self.announced += 1;
         self.in_a_row += 1;
+        self.begins = false;
         self.earliest = u64::MAX;
         // Ops before a gap are not followed by those after it.
         self.repeats.clear();
@@ -644,7 +707,7 @@ impl Guides {
 
     /// The step of this hash was not recorded after all.
     fn seek_again(&mut self, hash: u64) {
-        if !self.follower.has(hash) {
+        if !self.follower.has(hash) && !self.kinds.found(hash) {
             self.known.retain(|&known| known != hash);
         }
         self.learning = Learning::Seeking;

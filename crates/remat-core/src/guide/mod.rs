@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `signature` | what makes two ops of two steps the same |
 //! | `repeats` | the period of the ops so far |
+//! | `kinds` | steps of several kinds in no order |
 //! | `recorder` | one period, written down for a planner |
 //! | `plan` | a planned step |
 //! | `places` | where its blocks lie in an arena |
@@ -21,6 +22,7 @@ mod drift;
 mod follower;
 mod guides;
 mod in_force;
+mod kinds;
 mod places;
 mod plan;
 mod recorder;

@@ -36,11 +36,11 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// Whether as much is referenced, but for what programs gather, such as a loss a step.
-    fn is_like(&self, other: &Moment) -> bool {
-        let gathered = (self.referenced >> 16).max(4096);
-        self.referenced.abs_diff(other.referenced) <= gathered
-            && self.count.abs_diff(other.count) <= 16
+    /// Whether as much is referenced so many steps later, but for what programs gather, such as a loss a step.
+    pub(super) fn is_like(&self, later: &Moment, steps: u64) -> bool {
+        let gathered = (self.referenced >> 16).max(4096).saturating_mul(steps);
+        self.referenced.abs_diff(later.referenced) <= gathered
+            && self.count.abs_diff(later.count) <= 16 * steps
     }
 }
 
@@ -96,6 +96,8 @@ pub(super) struct Repeats {
     high: High,
     /// The ops before which the program marked the last steps, in order.
     marks: Vec<usize>,
+    /// The op before which a step may have begun last.
+    border: Option<usize>,
     sought: Sought,
     /// The moments by which it is looked at again whether memory rises and falls.
     looks_at: usize,
@@ -171,7 +173,7 @@ impl Repeats {
         let period = last - before as usize;
         let earlier = (last + 1).checked_sub(2 * period)?;
         let then = self.moments[before as usize];
-        let alike = then.is_like(&moment);
+        let alike = then.is_like(&moment, 1);
         let middle = earlier + period;
         if !alike || !self.repeat(earlier, middle) {
             return None;
@@ -240,18 +242,41 @@ impl Repeats {
             if known.contains(&hash) {
                 continue;
             }
-            if self.is_start(middle) {
-                let signatures = self.moments[middle..].iter().map(|moment| moment.signature);
-                return Some(Period {
-                    signatures: signatures.collect(),
-                    hash,
-                    ahead: 0,
-                    replayed: self.replayed(middle),
-                });
+            if let Some(period) = self.step_from(middle) {
+                return Some(period);
             }
-            self.lengthen(here - middle);
         }
         None
+    }
+
+    /// A step of the program may begin with the op that comes next. Returns the op with which one might have before, if
+    /// there are enough ops between, a hash of these, and the last moment.
+    pub(super) fn border(&mut self) -> Option<(usize, u64, Moment)> {
+        let here = self.moments.len();
+        let before = self.border.replace(here)?;
+        let last = self.moments.last().filter(|_| here - before >= GRAM)?;
+        Some((before, self.hash(before, here), *last))
+    }
+
+    /// The ops from this one on as a step, unless older ones were replayed meanwhile.
+    pub(super) fn step_from(&mut self, from: usize) -> Option<Period> {
+        if !self.is_start(from) {
+            self.lengthen(self.moments.len() - from);
+            return None;
+        }
+        let signatures = self.moments[from..].iter().map(|moment| moment.signature);
+        Some(Period {
+            signatures: signatures.collect(),
+            hash: self.sum(from),
+            ahead: 0,
+            replayed: self.replayed(from),
+        })
+    }
+
+    /// Whether a step may have begun amid the latest ops.
+    pub(super) fn has_border_amid(&self, ops: usize) -> bool {
+        self.border
+            .is_some_and(|border| border + ops >= self.moments.len())
     }
 
     /// Whether the ops between two are the same as those after them, and ops were replayed among the latter if that
@@ -295,7 +320,8 @@ impl Repeats {
 
     /// Cost of the replays from this op on.
     fn replayed(&self, from: usize) -> u64 {
-        self.moments[self.moments.len() - 1].replayed - self.moments[from - 1].replayed
+        self.moments[self.moments.len() - 1].replayed
+            - self.moments[from.saturating_sub(1)].replayed
     }
 
     /// Whether no older op was replayed since this one, of those that count.
@@ -349,6 +375,7 @@ impl Repeats {
         self.longest = 0;
         self.looks_at = 0;
         self.marks.clear();
+        self.border = None;
         self.ends.clear();
     }
 

@@ -1,4 +1,4 @@
-"""State that optimizers keep from step to step."""
+"""Steps of optimizers: the state that they keep, and where a step of the program may end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .._memory.tensors import state_of
 
 
 class Optimizers:
-    """Tells a session of the state that optimizers made in their first step.
+    """Tells a session of each step of an optimizer, after which a step of the program may begin, and of the state that
+    optimizers made in their first one.
 
     The state is overwritten in each step, and a constant from the second on. In the first it was computed from
     gradients, and to make it again they would have to stay after the program let go of them: as many bytes as the
@@ -40,3 +41,4 @@ class Optimizers:
         if self._known.get(id(optimizer)) != len(optimizer.state):
             self._known[id(optimizer)] = len(optimizer.state)
             self._session.keep_state(state_of(optimizer))
+        self._session.may_begin_step()
