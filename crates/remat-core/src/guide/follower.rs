@@ -66,6 +66,8 @@ const STRIKES: u32 = 2;
 pub enum StepMark {
     /// The first op of the step of a guide came, which is known by its [hash](Guide::hash).
     Begun(u64),
+    /// The step that was begun goes on as that of another guide, which begins alike.
+    Became(u64),
     /// The last op of that step ran.
     Ended(u64),
     /// The program went on otherwise.
@@ -368,6 +370,7 @@ impl Follower {
     fn leave(&mut self, guide: usize, place: usize, signature: u64) -> Option<(usize, usize)> {
         self.stop_keeping();
         if let Some(other) = self.other(guide, place, signature) {
+            self.go_over(guide, other, place);
             return Some((other, place));
         }
         self.counts.departures += u64::from(place >= FEW);
@@ -377,6 +380,15 @@ impl Follower {
         let back = self.guides[guide].guide.fall_back(place, signature)?;
         self.so_far.drop_first(place - back);
         Some((guide, back))
+    }
+
+    /// The step is that of another guide, which has the same ops up to a place.
+    fn go_over(&mut self, from: usize, to: usize, place: usize) {
+        let met = self.guides[from].forms.hand_over(place);
+        let own = &mut self.guides[to];
+        self.unsettled |= own.turn();
+        own.forms.begin_amid(met);
+        self.mark = Some(StepMark::Became(own.hash));
     }
 
     /// Another guide that starts as this one up to a place, and has an op of this signature there.

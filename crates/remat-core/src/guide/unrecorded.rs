@@ -45,6 +45,12 @@ enum Noted {
     Needed,
 }
 
+/// The ops that a step begins with, as the guide knows them that was followed there.
+pub(super) struct Met {
+    seen: Vec<(u64, u64)>,
+    noted: Vec<Noted>,
+}
+
 /// Steps in a row of which the rest may have to be recorded.
 const INTERRUPTIONS: u32 = 2;
 
@@ -96,6 +102,29 @@ impl Forms {
         self.asked = false;
         let length = if self.notes_all { 0 } else { self.leaves.len() };
         self.noted.resize(length, Noted::Untold);
+    }
+
+    /// The step is that of another guide from a place on, which has the same ops up to there. Returns what is known of
+    /// these.
+    pub(super) fn hand_over(&mut self, place: usize) -> Met {
+        let before = |len: usize| ..place.min(len);
+        let met = Met {
+            seen: self.seen[before(self.seen.len())].to_vec(),
+            noted: self.noted[before(self.noted.len())].to_vec(),
+        };
+        self.noted.clear();
+        met
+    }
+
+    /// A step begins, as that of another guide so far.
+    pub(super) fn begin_amid(&mut self, met: Met) {
+        self.begin();
+        if !self.given_up && !self.are_known() {
+            self.seen = met.seen;
+        }
+        for (noted, met) in self.noted.iter_mut().zip(met.noted) {
+            *noted = met;
+        }
     }
 
     /// The op at a place passed and left so many results; `None` if they have to be known.

@@ -20,11 +20,15 @@ impl StepClock {
                 self.began = Some((guide, Instant::now()));
                 None
             }
+            (StepMark::Became(guide), Some((_, began))) => {
+                self.began = Some((guide, began));
+                None
+            }
             (StepMark::Ended(guide), Some((begun, began))) if begun == guide => {
                 let took = began.elapsed().as_nanos();
                 Some((guide, u64::try_from(took).unwrap_or(u64::MAX)))
             }
-            (StepMark::Ended(_) | StepMark::Left, _) => None,
+            (StepMark::Ended(_) | StepMark::Left | StepMark::Became(_), _) => None,
         }
     }
 }
