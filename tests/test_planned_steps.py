@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,6 +94,41 @@ def test_bits_and_bytes_stay_whatever_comes_in_between(departure: Callable[[Trai
     # The last step before something else, and the first after it, may not be whole.
     assert stats.plan.steps >= 5
     assert stats.plan.overhead == pytest.approx(stats.plan.planned_overhead, rel=0.1)
+    assert stats.peak <= budget
+
+
+class OnBatchesOfSomeLengths(Trainer):
+    """A network that trains on batches of three lengths, in no order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lengths = random.Random(5)
+
+    def train(self, rows: int = 256) -> None:
+        super().train(self.lengths.choice([rows // 2, rows * 3 // 4, rows]))
+
+
+def test_batches_of_some_lengths_have_a_plan_each() -> None:
+    budget = budget_of(0.6)
+    trainer = OnBatchesOfSomeLengths()
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
+        steps = 0
+        while planned(run).adopted < 3:
+            trainer.train()
+            steps += 1
+            assert steps < 200
+        before = planned(run).steps
+        for _ in range(12):
+            trainer.train()
+        found = bits(trainer.result())
+    stats = run.stats()
+    plain = OnBatchesOfSomeLengths()
+    for _ in range(steps + 12):
+        plain.train()
+    assert not differences(bits(plain.result()), found)
+    assert stats.plan is not None
+    assert stats.plan.steps - before == 12
+    assert stats.plan.overhead is not None and stats.plan.overhead > 0
     assert stats.peak <= budget
 
 

@@ -1,6 +1,7 @@
 //! Steps that engines learn, and guides that they follow, in programs made for one rule each.
 
 mod kept;
+mod kinds;
 mod program;
 mod transient;
 mod unreplayed;

@@ -1,0 +1,135 @@
+//! Steps of several kinds, in no order.
+
+use super::program::{LAYERS, Program, guide};
+use remat_core::*;
+
+/// Kinds of step in an order in which none follows its like for long.
+const ORDER: [usize; 24] = [
+    0, 1, 2, 0, 2, 1, 1, 0, 2, 2, 1, 0, 0, 2, 1, 0, 1, 2, 2, 0, 1, 2, 0, 1,
+];
+
+/// Within what leaves half of the layers.
+fn program() -> Program {
+    Program::new(50 * LAYERS as u64)
+}
+
+/// A step of one kind: each begins with the same op, and goes on with layers of its own size. `tells` is called where
+/// it ends.
+fn train(program: &mut Program, kind: usize, tells: fn(&mut Engine)) -> Result<(), Error> {
+    let first = program.op(&[program.weights], super::fresh(7))?;
+    let batch = program.op(&[first], super::fresh(90 + kind as u64))?;
+    let layers = program.forward(batch)?;
+    program.backward(layers)?;
+    program.engine.release(batch)?;
+    program.engine.release(first)?;
+    tells(&mut program.engine);
+    Ok(())
+}
+
+/// Follows each step that is recorded in so many steps, without actions. Returns the numbers of those in which guides
+/// came into force.
+fn learned(
+    program: &mut Program,
+    steps: usize,
+    order: &[usize],
+    tells: fn(&mut Engine),
+) -> Vec<usize> {
+    let mut found = Vec::new();
+    for step in 0..steps {
+        let kind = order[step % order.len()];
+        program
+            .step(|program| train(program, kind, tells))
+            .expect("room");
+        if let Some(recorded) = program.engine.recorded_step() {
+            program.engine.follow(guide(&recorded, &[]));
+            found.push(step);
+        }
+    }
+    found
+}
+
+#[test]
+fn each_kind_has_a_guide_where_a_front_end_tells_where_steps_may_begin() {
+    for tells in [Engine::may_begin_step, Engine::mark_step] {
+        let mut program = program();
+        let found = learned(&mut program, 72, &ORDER, tells);
+        assert_eq!(found.len(), 3, "{found:?}");
+        let before = program.engine.guided();
+        assert_eq!(before.guides, 3);
+        learned(&mut program, 24, &ORDER, tells);
+        let after = program.engine.guided();
+        assert_eq!(after.steps - before.steps, 24);
+        assert_eq!(after.departures, before.departures);
+    }
+}
+
+#[test]
+fn where_it_does_not_tell_only_what_comes_twice_in_a_row_is_found() {
+    let apart = [0, 1, 2, 0, 2, 1, 0, 1, 0, 2, 1, 2, 0, 1, 2, 1, 0, 2, 0];
+    assert!(learned(&mut program(), 60, &apart, |_| ()).is_empty());
+    assert_eq!(
+        learned(&mut program(), 60, &apart, Engine::may_begin_step).len(),
+        3
+    );
+}
+
+#[test]
+fn steps_that_take_turns_are_no_kinds() {
+    let found = |tells| learned(&mut program(), 60, &[0, 1], tells);
+    assert_eq!(found(Engine::may_begin_step), found(|_| ()));
+}
+
+/// What is left behind from step to step fills memory, and a guide would not know of it.
+#[test]
+fn kinds_that_gather_are_found_only_where_the_program_marks_its_steps() {
+    let gathers = |tells: fn(&mut Engine)| {
+        let mut program = Program::new(50 * LAYERS as u64 + 200_000);
+        let mut found = 0;
+        for step in 0..100 {
+            let kind = ORDER[step % ORDER.len()];
+            let left = program.op(&[program.weights], super::fresh(10_000));
+            left.expect("room");
+            program
+                .step(|program| train(program, kind, tells))
+                .expect("room");
+            found += usize::from(program.engine.recorded_step().is_some());
+        }
+        found
+    };
+    assert_eq!(gathers(Engine::may_begin_step), 0);
+    assert!(gathers(Engine::mark_step) > 0);
+}
+
+#[test]
+fn a_step_that_goes_on_as_another_kind_tells_so() {
+    let mut program = program();
+    learned(&mut program, 72, &ORDER, Engine::may_begin_step);
+    let mut marks = Vec::new();
+    for kind in [0, 1] {
+        program.engine.step_mark();
+        let step = program.step(|program| {
+            let first = program.op(&[program.weights], super::fresh(7))?;
+            let Some(StepMark::Begun(begun)) = program.engine.step_mark() else {
+                panic!("a step begins");
+            };
+            let batch = program.op(&[first], super::fresh(90 + kind))?;
+            let became = match program.engine.step_mark() {
+                Some(StepMark::Became(other)) => other,
+                _ => begun,
+            };
+            let layers = program.forward(batch)?;
+            program.backward(layers)?;
+            program.engine.release(batch)?;
+            program.engine.release(first)?;
+            program.engine.may_begin_step();
+            marks.push((begun, became));
+            Ok(())
+        });
+        step.expect("room");
+        let (_, became) = marks[marks.len() - 1];
+        assert_eq!(program.engine.step_mark(), Some(StepMark::Ended(became)));
+    }
+    // The kind that ended last is taken to come again.
+    assert_eq!(marks[1].0, marks[0].1);
+    assert_ne!(marks[1].1, marks[1].0);
+}
