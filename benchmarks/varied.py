@@ -2,11 +2,12 @@
 
     python benchmarks/varied.py [--models NAMES] [--rounds 3] [--steps 80] [--seed 0] [--threads 1] [--quick]
 
-Each program draws the sizes of each batch, or what it picks of one, so that most are new to Remat. It runs plainly, in
-an ample budget (twice the peak), and in budgets of base + 70% and 45% of (peak - base): base is what is there between
-two steps, peak is plain eager's true peak. Each runs in a process of its own, without plans of earlier runs, in turn
-for some rounds. Times are the thread's processor time in the second half of the steps, over that of plain eager on the
-same batches, and medians of the rounds. The exit code is 1 if losses differ or a peak exceeds its budget.
+Each program draws the sizes of each batch, or what it picks of one, so that most are new to Remat; those of the last
+program are of four lengths. It runs plainly, in an ample budget (twice the peak), and in budgets of base + 70% and 45%
+of (peak - base): base is what is there between two steps, peak is plain eager's true peak. Each runs in a process of
+its own, without plans of earlier runs, in turn for some rounds. Times are the thread's processor time in the second
+half of the steps, over that of plain eager on the same batches, and medians of the rounds. The exit code is 1 if losses
+differ or a peak exceeds its budget.
 """
 
 from __future__ import annotations
@@ -37,13 +38,15 @@ MIB = 2**20
 Program = tuple[nn.Module, Callable[[random.Random], Tensor]]
 
 
-def _sentences(kind: str, **config: Any) -> Program:
+def _sentences(kind: str, whole: int = 1, **config: Any) -> Program:
+    """Sentences of 16 to 128 tokens, padded to a whole multiple of some."""
     import transformers
 
     model = getattr(transformers, kind)(getattr(transformers, config.pop("config"))(**config))
 
     def loss(draw: random.Random) -> Tensor:
-        tokens = torch.randint(0, 500, (4, draw.randint(16, 128)))
+        length = -(-draw.randint(16, 128) // whole) * whole
+        tokens = torch.randint(0, 500, (4, length))
         found: Tensor = model(input_ids=tokens, labels=tokens).loss
         return found
 
@@ -61,6 +64,11 @@ def bert() -> Program:
 def llama() -> Program:
     """Llama on sentences of 16 to 128 tokens."""
     return _sentences("LlamaForCausalLM", config="LlamaConfig", intermediate_size=128, **_SMALL)
+
+
+def padded() -> Program:
+    """The same Llama on sentences that are padded to 32, 64, 96 or 128 tokens."""
+    return _sentences("LlamaForCausalLM", whole=32, config="LlamaConfig", intermediate_size=128, **_SMALL)
 
 
 def translation() -> Program:
@@ -197,7 +205,7 @@ def experts() -> Program:
 
 
 PROGRAMS: dict[str, Callable[[], Program]] = {
-    build.__name__: build for build in (bert, llama, translation, series, graphs, images, masked, experts)
+    build.__name__: build for build in (bert, llama, translation, series, graphs, images, masked, experts, padded)
 }
 WAYS = {"plain": None, "ample": 2.0, "70%": 0.7, "45%": 0.45}
 

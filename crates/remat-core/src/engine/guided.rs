@@ -65,9 +65,9 @@ impl Engine {
         }
     }
 
-    /// A step of the program may begin with the op that is announced next, as after an optimizer's step. A front end may
-    /// tell so: a program may have several kinds of step that come in no order, such as those on batches of a few
-    /// lengths. Where what comes between two calls comes again and again, and not in turns, it is a step.
+    /// A step of the program may begin with the op that is announced next, as after an optimizer's step. A front end
+    /// may tell so: a program may have several kinds of step that come in no order, such as those on batches of a few
+    /// lengths. If what comes between two calls comes again and again, and not in turns, it is a step.
     pub fn may_begin_step(&mut self) {
         if let Some(guides) = &mut self.guides {
             guides.may_begin_step();

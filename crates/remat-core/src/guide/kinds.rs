@@ -1,5 +1,5 @@
-//! Steps of several kinds in no order, such as those on batches of a few lengths. They are what comes between two places
-//! at which the front end says that a step may begin.
+//! Steps of several kinds in no order, such as those on batches of a few lengths. They are what comes between two
+//! places at which the front end says that a step may begin.
 
 use super::repeats::{Moment, Period};
 use std::collections::{HashMap, VecDeque};

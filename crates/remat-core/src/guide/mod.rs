@@ -5,6 +5,7 @@
 //! | `signature` | what makes two ops of two steps the same |
 //! | `repeats` | the period of the ops so far |
 //! | `kinds` | steps of several kinds in no order |
+//! | `learning` | how the step is found that is recorded next |
 //! | `recorder` | one period, written down for a planner |
 //! | `plan` | a planned step |
 //! | `places` | where its blocks lie in an arena |
@@ -23,6 +24,7 @@ mod follower;
 mod guides;
 mod in_force;
 mod kinds;
+mod learning;
 mod places;
 mod plan;
 mod recorder;

@@ -79,7 +79,7 @@ fn steps_that_take_turns_are_no_kinds() {
     assert_eq!(found(Engine::may_begin_step), found(|_| ()));
 }
 
-/// What is left behind from step to step fills memory, and a guide would not know of it.
+/// A guide would not know of memory that fills from step to step.
 #[test]
 fn kinds_that_gather_are_found_only_where_the_program_marks_its_steps() {
     let gathers = |tells: fn(&mut Engine)| {
