@@ -306,6 +306,34 @@ mod tests {
     }
 
     #[test]
+    fn a_step_that_goes_on_as_another_was_not_left() {
+        let mut forms = passing();
+        step(&mut forms, 2);
+        assert_eq!(step(&mut forms, 2), [1, 2]);
+        forms.begin();
+        let mut other = Forms::default();
+        other.begin_amid(forms.hand_over(2));
+        assert_eq!(step(&mut forms, 2), [1, 2]);
+        // Of the other one's step all ops were seen.
+        (2..4).for_each(|place| other.see(place, 9, 0));
+        other.end(4, &[1, 2], |_| false);
+        assert!(other.pass(1, 9) && other.pass(2, 9));
+    }
+
+    #[test]
+    fn what_was_noted_before_it_went_on_as_another_counts() {
+        let (mut forms, mut other) = (passing(), passing());
+        forms.begin();
+        forms.note_left(1, Some(1));
+        forms.note_gone(1);
+        other.begin_amid(forms.hand_over(2));
+        other.note_left(2, Some(1));
+        other.note_gone(2);
+        other.end(4, &[1, 2], |_| false);
+        assert_eq!(step(&mut other, 2), [1, 2]);
+    }
+
+    #[test]
     fn the_last_op_of_a_step_is_not_transient() {
         let mut forms = Forms::default();
         (0..3).for_each(|place| forms.see(place, 9, 0));

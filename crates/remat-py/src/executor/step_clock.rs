@@ -32,3 +32,24 @@ impl StepClock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The guide whose step took some time, after these marks.
+    fn told(marks: &[StepMark]) -> Option<u64> {
+        let mut clock = StepClock::default();
+        let told = marks.iter().map(|&mark| clock.note(mark));
+        told.last().flatten().map(|(guide, _)| guide)
+    }
+
+    #[test]
+    fn a_step_that_goes_on_as_another_is_timed_as_that() {
+        use StepMark::{Became, Begun, Ended, Left};
+        assert_eq!(told(&[Begun(1), Ended(1)]), Some(1));
+        assert_eq!(told(&[Begun(1), Became(2), Ended(2)]), Some(2));
+        assert_eq!(told(&[Begun(1), Became(2), Ended(1)]), None);
+        assert_eq!(told(&[Begun(1), Left, Became(2), Ended(2)]), None);
+    }
+}
