@@ -182,7 +182,7 @@ impl Guides {
 
     /// The step of this hash was not recorded after all.
     fn seek_again(&mut self, hash: u64) {
-        if !self.follower.has(hash) && !self.kinds.found(hash) {
+        if !self.follower.has(hash) {
             self.known.retain(|&known| known != hash);
         }
         self.learning = Learning::Seeking;

@@ -26,56 +26,82 @@ fn train(program: &mut Program, kind: usize, tells: fn(&mut Engine)) -> Result<(
     Ok(())
 }
 
-/// Follows each step that is recorded in so many steps, without actions. Returns the numbers of those in which guides
-/// came into force.
+/// Follows each step that is recorded while these kinds come, without actions. Returns them.
 fn learned(
     program: &mut Program,
-    steps: usize,
-    order: &[usize],
+    kinds: impl Iterator<Item = usize>,
     tells: fn(&mut Engine),
-) -> Vec<usize> {
+) -> Vec<Recorded> {
     let mut found = Vec::new();
-    for step in 0..steps {
-        let kind = order[step % order.len()];
-        program
-            .step(|program| train(program, kind, tells))
-            .expect("room");
+    for kind in kinds {
+        let step = program.step(|program| train(program, kind, tells));
+        step.expect("room");
         if let Some(recorded) = program.engine.recorded_step() {
             program.engine.follow(guide(&recorded, &[]));
-            found.push(step);
+            found.push(recorded);
         }
     }
     found
+}
+
+/// So many steps in this order, again and again.
+fn turns(order: &[usize], steps: usize) -> impl Iterator<Item = usize> + '_ {
+    order.iter().copied().cycle().take(steps)
+}
+
+/// Whether steps that come in this order are followed, each to its end.
+fn follows(program: &mut Program, order: &[usize]) -> bool {
+    let before = program.engine.guided();
+    learned(program, order.iter().copied(), Engine::may_begin_step);
+    let after = program.engine.guided();
+    after.steps - before.steps == order.len() as u64 && after.departures == before.departures
 }
 
 #[test]
 fn each_kind_has_a_guide_where_a_front_end_tells_where_steps_may_begin() {
     for tells in [Engine::may_begin_step, Engine::mark_step] {
         let mut program = program();
-        let found = learned(&mut program, 72, &ORDER, tells);
-        assert_eq!(found.len(), 3, "{found:?}");
-        let before = program.engine.guided();
-        assert_eq!(before.guides, 3);
-        learned(&mut program, 24, &ORDER, tells);
-        let after = program.engine.guided();
-        assert_eq!(after.steps - before.steps, 24);
-        assert_eq!(after.departures, before.departures);
+        assert_eq!(learned(&mut program, turns(&ORDER, 72), tells).len(), 3);
+        assert_eq!(program.engine.guided().guides, 3);
+        assert!(follows(&mut program, &ORDER));
     }
+}
+
+/// That guide begins where memory starts to rise, and ends amid the step that comes next.
+#[test]
+fn the_guide_of_a_kind_takes_the_place_of_one_that_was_found_as_a_period() {
+    let mut program = program();
+    let period = learned(&mut program, turns(&[0], 6), Engine::may_begin_step);
+    let kinds = learned(&mut program, turns(&ORDER, 72), Engine::may_begin_step);
+    assert_eq!((period.len(), kinds.len()), (1, 3));
+    let first = kinds[0].signatures[0];
+    assert!(kinds.iter().all(|kind| kind.signatures[0] == first));
+    assert_ne!(period[0].signatures[0], first);
+    assert_eq!(program.engine.guided().guides, 3);
+    assert!(follows(&mut program, &ORDER));
+}
+
+#[test]
+fn once_there_are_several_kinds_those_that_come_in_a_row_begin_as_the_others() {
+    let mut program = program();
+    let kinds = learned(&mut program, turns(&ORDER, 48), Engine::may_begin_step);
+    let another = learned(&mut program, turns(&[3], 8), Engine::may_begin_step);
+    assert_eq!(another.len(), 1);
+    assert_eq!(another[0].signatures[0], kinds[0].signatures[0]);
+    assert!(follows(&mut program, &[3, 0, 3, 3, 1, 2, 3]));
 }
 
 #[test]
 fn where_it_does_not_tell_only_what_comes_twice_in_a_row_is_found() {
     let apart = [0, 1, 2, 0, 2, 1, 0, 1, 0, 2, 1, 2, 0, 1, 2, 1, 0, 2, 0];
-    assert!(learned(&mut program(), 60, &apart, |_| ()).is_empty());
-    assert_eq!(
-        learned(&mut program(), 60, &apart, Engine::may_begin_step).len(),
-        3
-    );
+    let found = |tells| learned(&mut program(), turns(&apart, 60), tells).len();
+    assert_eq!(found(|_| ()), 0);
+    assert_eq!(found(Engine::may_begin_step), 3);
 }
 
 #[test]
 fn steps_that_take_turns_are_no_kinds() {
-    let found = |tells| learned(&mut program(), 60, &[0, 1], tells);
+    let found = |tells| learned(&mut program(), turns(&[0, 1], 60), tells);
     assert_eq!(found(Engine::may_begin_step), found(|_| ()));
 }
 
@@ -103,7 +129,7 @@ fn kinds_that_gather_are_found_only_where_the_program_marks_its_steps() {
 #[test]
 fn a_step_that_goes_on_as_another_kind_tells_so() {
     let mut program = program();
-    learned(&mut program, 72, &ORDER, Engine::may_begin_step);
+    learned(&mut program, turns(&ORDER, 72), Engine::may_begin_step);
     let mut marks = Vec::new();
     for kind in [0, 1] {
         program.engine.step_mark();
