@@ -132,6 +132,22 @@ def test_batches_of_some_lengths_have_a_plan_each() -> None:
     assert stats.peak <= budget
 
 
+def test_an_op_may_train_something_of_its_own() -> None:
+    """No step of the program begins amid an op."""
+    inner = nn.Parameter(torch.ones(16))
+    optimizer = torch.optim.SGD([inner], 0.5)
+
+    @torch.library.custom_op("rematcheck::trains", mutates_args=())
+    def trains(x: Tensor) -> Tensor:
+        inner.grad = torch.ones(16)
+        optimizer.step()
+        return x + inner.detach()[0]
+
+    with remat.budget("1MiB"):
+        assert trains(torch.zeros(4)).tolist() == [0.5] * 4
+        assert trains(torch.zeros(4)).tolist() == [0.0] * 4
+
+
 class OnOneBatch(Trainer):
     """A network that trains on one batch, and takes the most bytes as its optimizer steps."""
 

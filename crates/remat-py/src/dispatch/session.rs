@@ -360,14 +360,11 @@ impl Session {
         Ok(())
     }
 
-    /// Tells the engine that a step of the program may begin.
-    ///
-    /// # Errors
-    /// `RematError` from within an op.
-    fn may_begin_step(&self, py: Python<'_>) -> PyResult<()> {
-        let mut held = self.enter_outside_ops(py, "step")?;
-        held.state.executor.engine.may_begin_step();
-        Ok(())
+    /// Tells the engine that a step of the program may begin. Amid an op none does.
+    fn may_begin_step(&self, py: Python<'_>) {
+        if let Some(mut held) = self.lock.enter_as_it_is(py) {
+            held.state.executor.engine.may_begin_step();
+        }
     }
 
     /// Has a recording made of the run. `site` and `has_optimizers` are as in [`Timeline`].
