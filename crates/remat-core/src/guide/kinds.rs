@@ -14,9 +14,9 @@ const MOST: usize = 1024;
 /// A stretch that came.
 struct Came {
     times: u32,
-    /// How many stretches had come by the last time, and the state of affairs then.
+    /// How many stretches had come by the last time, and the state of affairs then, if it matters.
     number: u64,
-    moment: Moment,
+    moment: Option<Moment>,
 }
 
 /// The kinds of step that come again, whatever comes between.
@@ -37,11 +37,11 @@ pub(super) struct Kinds {
 }
 
 impl Kinds {
-    /// Takes in a stretch of ops that ended at this moment. Returns whether it is a step of one kind of several.
+    /// Takes in a stretch of ops. Returns whether it is a step of one kind of several.
     ///
     /// Steps that come in turn are none: as a period they are planned together. Nor is one that leaves more behind from
-    /// time to time, unless it `may_gather`.
-    pub(super) fn note(&mut self, hash: u64, moment: Moment, may_gather: bool) -> bool {
+    /// time to time, by the moments at which it ended; without them that does not matter.
+    pub(super) fn note(&mut self, hash: u64, moment: Option<Moment>) -> bool {
         if self.came.len() >= MOST && !self.came.contains_key(&hash) {
             self.came.clear();
         }
@@ -53,7 +53,8 @@ impl Kinds {
             moment,
         });
         let steps = number - came.number;
-        if !may_gather && !came.moment.is_like(&moment, steps) {
+        let moments = came.moment.zip(moment);
+        if moments.is_some_and(|(then, now)| !then.is_like(&now, steps)) {
             came.times = 0;
         }
         came.times += 1;
@@ -133,16 +134,13 @@ mod tests {
         }
     }
 
-    /// The places of those stretches that are steps, if the program refers to so many more bytes after each.
-    fn steps_among(
-        stretches: impl Iterator<Item = u64>,
-        more: u64,
-        may_gather: bool,
-    ) -> Vec<usize> {
+    /// The places of those stretches that are steps, if the program refers to so many more bytes after each and
+    /// that matters.
+    fn steps_among(stretches: impl Iterator<Item = u64>, more: u64, matters: bool) -> Vec<usize> {
         let mut kinds = Kinds::default();
         let found = (0..).zip(stretches).map(|(at, hash)| {
             let referenced = (1 << 30) + at * more + hash * 100_000;
-            kinds.note(hash, moment(referenced), may_gather)
+            kinds.note(hash, matters.then(|| moment(referenced)))
         });
         let steps = (0..).zip(found);
         steps
@@ -153,14 +151,14 @@ mod tests {
     #[test]
     fn kinds_in_no_order_are_steps() {
         let stretches = [1, 2, 3, 1, 1, 2, 4, 2, 3, 3, 2, 1, 3, 1, 2, 4, 3, 4, 4];
-        let steps = |more, may_gather| steps_among(stretches.into_iter(), more, may_gather);
+        let steps = |more, matters| steps_among(stretches.into_iter(), more, matters);
         // A little more each time is a loss or so.
-        assert_eq!(steps(0, false), [16, 17, 18]);
-        assert_eq!(steps(1, false), [16, 17, 18]);
-        assert_eq!(steps(50_000, false), []);
-        assert_eq!(steps(50_000, true), [16, 17, 18]);
+        assert_eq!(steps(0, true), [16, 17, 18]);
+        assert_eq!(steps(1, true), [16, 17, 18]);
+        assert_eq!(steps(50_000, true), []);
+        assert_eq!(steps(50_000, false), [16, 17, 18]);
         // What came twice at most is none.
-        assert_eq!(steps_among((0..40).map(|at| at % 20), 0, false), []);
+        assert_eq!(steps_among((0..40).map(|at| at % 20), 0, true), []);
     }
 
     #[test]
@@ -169,7 +167,7 @@ mod tests {
             let stretches = [1, 2]
                 .into_iter()
                 .chain((0..60).map(|at| turns[at % turns.len()]));
-            assert_eq!(steps_among(stretches, 0, false), [], "{turns:?}");
+            assert_eq!(steps_among(stretches, 0, true), [], "{turns:?}");
         }
     }
 

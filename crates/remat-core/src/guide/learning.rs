@@ -140,7 +140,8 @@ impl Guides {
         let Some((from, hash, moment)) = self.repeats.border() else {
             return;
         };
-        if !self.kinds.note(hash, moment, self.marked) || self.known.len() >= MOST_STEPS {
+        let moment = (!self.marked).then_some(moment);
+        if !self.kinds.note(hash, moment) || self.known.len() >= MOST_STEPS {
             return;
         }
         let Some(step) = self.repeats.step_from(from) else {
