@@ -81,7 +81,7 @@ fn push(graph: &mut Description, draw: &Draw, reads: Vec<usize>, computed: bool)
         random,
         reduction,
         cost: Quantity::Whole(cost),
-        savable: !(bound && computed),
+        savable: !bound,
         recomputable: !fixed,
         written: match draw.0 >> 28 {
             0 => Some(true),

@@ -1,6 +1,8 @@
 //! The examples of the paper, as joint graphs.
 
-use remat_plan::cut::{Ban, Cut, Description, JointGraph, Node, Wishes, partition};
+use remat_plan::cut::{
+    Ban, Claim, Cut, Description, JointGraph, Node, Quantity, Wishes, partition, verify,
+};
 
 /// Nodes of four bytes that fuse, written `name = op read read`; a name alone is given.
 pub(crate) fn graph(lines: &str, lists: [&str; 4]) -> Description {
@@ -72,7 +74,7 @@ fn dropout_saves_the_mask() {
         ["x", "g", "y", "dx"],
     );
     change(&mut dropout, "r").random = true;
-    change(&mut dropout, "mask").bytes = remat_plan::cut::Quantity::Whole(1);
+    change(&mut dropout, "mask").bytes = Quantity::Whole(1);
     let cut = planned(dropout);
     assert_eq!(cut.saved, ["mask"]);
     assert_eq!(cut.banned, [("r".to_owned(), Ban::Random)]);
@@ -125,12 +127,11 @@ fn a_sum_to_less_than_a_quarter_is_not_recomputed() {
             "x; s = sum x; y = exp s; g; h = mul g y; dx = mul h s",
             ["x", "g", "y", "dx"],
         );
-        change(&mut net, "x").bytes = remat_plan::cut::Quantity::Whole(16);
+        change(&mut net, "x").bytes = Quantity::Whole(16);
         change(&mut net, "s").reduction = true;
-        change(&mut net, "s").bytes = remat_plan::cut::Quantity::Whole(bytes);
+        change(&mut net, "s").bytes = Quantity::Whole(bytes);
         // Saving the sum costs twice its bytes, and x 16; what decides is the ban.
-        change(&mut net, "x").bytes =
-            remat_plan::cut::Quantity::Whole(if bytes == 4 { 7 } else { 16 });
+        change(&mut net, "x").bytes = Quantity::Whole(if bytes == 4 { 7 } else { 16 });
         let cut = planned(net);
         assert_eq!(cut.saved, saved);
     }
@@ -146,4 +147,29 @@ fn results_of_an_op_of_several_are_saved_in_its_place() {
     (op.savable, op.random) = (false, true);
     let cut = planned(net);
     assert_eq!(cut.saved, ["l"]);
+}
+
+#[test]
+fn a_list_among_the_results_of_an_op_is_there_from_when_the_op_runs() {
+    // The op makes 4 bytes and a list of two results of 4 bytes each, one of which nobody takes, and has 8 bytes of
+    // workspace: with x there are 24 bytes while it runs.
+    let mut net = graph(
+        "x; both = op x; l = getitem both; list = getitem both; m = getitem list; n = getitem list; \
+         y = add l m; g; dx = mul g y",
+        ["x", "g", "y", "dx"],
+    );
+    for tuple in ["both", "list"] {
+        let op = change(&mut net, tuple);
+        (op.savable, op.fusible) = (false, false);
+        op.bytes = Quantity::Whole(0);
+    }
+    change(&mut net, "both").workspace = Quantity::Whole(8);
+    let graph = JointGraph::new(net).unwrap();
+    let cut = partition(&graph, &Wishes::default()).unwrap();
+    assert_eq!(cut.peak_bytes, 24);
+    let claim = Claim {
+        saved: cut.saved,
+        ..Claim::default()
+    };
+    assert_eq!(verify(&graph, &claim).unwrap().peak_bytes, 24);
 }

@@ -197,7 +197,7 @@ pub(crate) fn fused(
     }
     for id in pass.iter().rev().map(|&id| id as usize) {
         let apart = places[id] == Place::Kernels && !fuses_with_readers(graph, id, runs);
-        if apart || keeps(id) || has_parts(graph, id) {
+        if apart || keeps(id) || graph.parts(id).next().is_some() {
             places[id] = Place::Memory;
         }
         if let (Place::Memory, Some(base)) = (places[id], base(id)) {
@@ -221,15 +221,6 @@ fn place(graph: &JointGraph, id: usize) -> Place {
         None if node.fusible && !node.reduction => Place::Kernels,
         None => Place::Memory,
     }
-}
-
-/// The node is an op of several results, which are made together.
-fn has_parts(graph: &JointGraph, id: usize) -> bool {
-    let part = |&user: &u32| {
-        let node = &graph.nodes[user as usize];
-        node.part_of == Some(id as u32) && node.view_of.is_none()
-    };
-    !graph.nodes[id].savable && graph.users.of(id).iter().any(part)
 }
 
 fn fuses_with_readers(graph: &JointGraph, id: usize, runs: &[bool]) -> bool {

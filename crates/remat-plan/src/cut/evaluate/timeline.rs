@@ -234,26 +234,24 @@ impl<'a> Account<'a> {
 
     /// A result of an op of several results that nobody takes stays as long as the op's tuple.
     fn unread(&mut self, id: usize, running: &[bool]) {
-        if self.graph.nodes[id].savable || self.graph.nodes[id].view_of.is_some() {
+        if self.graph.nodes[id].view_of.is_some() {
             return;
         }
-        let unread = |&&user: &&u32| {
-            let node = &self.graph.nodes[user as usize];
-            let part = node.part_of == Some(id as u32) && node.view_of.is_none();
-            part && !running[user as usize]
-        };
-        let users = self.graph.users.of(id).iter().filter(unread);
-        let bytes: u64 = users
-            .map(|&user| self.graph.nodes[user as usize].bytes)
-            .sum();
-        self.pieces[self.home[id] as usize].bytes += bytes;
+        let mut tuples = vec![id];
+        while let Some(tuple) = tuples.pop() {
+            for part in self.graph.parts(tuple).filter(|&part| !running[part]) {
+                self.pieces[self.home[id] as usize].bytes += self.graph.nodes[part].bytes;
+                tuples.push(part);
+            }
+        }
     }
 
-    /// A result of an op of several is there from when the op runs.
+    /// A result of an op of several is there from when the op runs, also if it is itself a list of results.
     fn part(&mut self, id: usize) {
         let node = &self.graph.nodes[id];
         if let (Some(op), None) = (node.part_of, node.view_of) {
-            self.pieces[self.home[id] as usize].from = self.ran[op as usize];
+            self.ran[id] = self.ran[op as usize];
+            self.pieces[self.home[id] as usize].from = self.ran[id];
         }
     }
 

@@ -91,6 +91,15 @@ impl JointGraph {
         &self.names[node]
     }
 
+    /// The results of an op of several results that have memory of their own.
+    pub(crate) fn parts(&self, id: usize) -> impl Iterator<Item = usize> + '_ {
+        let users = self.users.of(id).iter().map(|&user| user as usize);
+        users.filter(move |&user| {
+            let node = &self.nodes[user];
+            node.part_of == Some(id as u32) && node.view_of.is_none()
+        })
+    }
+
     /// The nodes of these names, by number; the name that is unknown if there is one.
     pub(crate) fn find<'a>(&self, names: &'a [String]) -> Result<Vec<u32>, &'a String> {
         if names.is_empty() {

@@ -257,8 +257,13 @@ fn roles(
             set(&mut nodes[*ids.get(name.as_str()).ok_or_else(unknown)? as usize]);
         }
     }
-    for (node, properties) in description.nodes.iter().zip(nodes) {
+    for (node, properties) in description.nodes.iter().zip(nodes.iter()) {
         given(node, properties)?;
+    }
+    for id in 0..nodes.len() {
+        // A tuple that is given was made with its results before the step began: what is taken from it is an op.
+        let made = |&op: &u32| !nodes[op as usize].input && !nodes[op as usize].tangent;
+        nodes[id].part_of = nodes[id].part_of.filter(made);
     }
     Ok(())
 }

@@ -116,12 +116,8 @@ impl<'a> SnapshotCut<'a> {
     /// The node is an op of several results, which are in memory in its place.
     fn is_split(&self, id: usize) -> bool {
         let graph = self.problem.graph;
-        let users = graph.users.of(id);
-        let part = |&user: &u32| {
-            let user = &graph.nodes[user as usize];
-            user.part_of == Some(id as u32) && user.view_of.is_none()
-        };
-        !graph.nodes[id].savable && !users.is_empty() && users.iter().all(part)
+        let users = graph.users.of(id).len();
+        users > 0 && graph.parts(id).count() == users
     }
 }
 

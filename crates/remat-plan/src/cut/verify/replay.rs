@@ -124,15 +124,41 @@ impl Replay<'_, '_> {
             (None, Some(part)) => part,
             (None, None) => self.memory.take(node.bytes),
         };
-        for part in self.check.parts(id) {
-            let bytes = self.graph.nodes[part].bytes;
-            if runs[part] {
-                parts.insert(part, self.memory.take(bytes));
-            } else if node.view_of.is_none() {
-                self.memory.grow(buffer, bytes);
-            }
+        if node.part_of.is_none() || node.view_of.is_some() {
+            self.take_parts(id, buffer, runs, parts);
         }
         buffer
+    }
+
+    /// Makes all results of an op of several results, and those of results that are lists in turn. Results that
+    /// nobody takes are in the buffer of the list that they are in, and in none if the op makes a view.
+    fn take_parts(
+        &mut self,
+        op: usize,
+        buffer: usize,
+        runs: &[bool],
+        parts: &mut HashMap<usize, usize>,
+    ) {
+        let own = self.graph.nodes[op].view_of.is_none().then_some(buffer);
+        let mut lists = vec![(op, own)];
+        while let Some((list, around)) = lists.pop() {
+            for part in self.check.parts(list) {
+                let bytes = self.graph.nodes[part].bytes;
+                let home = match around {
+                    _ if runs[part] => {
+                        let taken = self.memory.take(bytes);
+                        parts.insert(part, taken);
+                        Some(taken)
+                    }
+                    Some(buffer) => {
+                        self.memory.grow(buffer, bytes);
+                        Some(buffer)
+                    }
+                    None => None,
+                };
+                lists.push((part, home));
+            }
+        }
     }
 
     /// Ends the reads of a value. An input that nobody else reads is dropped; one that was never written ends its own
