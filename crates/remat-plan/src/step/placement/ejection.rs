@@ -7,26 +7,38 @@
 //! Research Letters 37, 2009).
 
 use super::occupancy::{Occupancy, Taken, lowest, tightest};
+use super::radix_sort::radix_sort;
 use crate::step::search::rng::Rng;
 
 /// So small a part of what the best packing takes beyond enough is to be saved next.
-const PART: u64 = 16;
+const PART: u64 = 256;
 
 /// The search aims at less after so many moves for each block, and this many more, without a better packing.
 const PATIENCE: usize = 100;
 const LEAST_PATIENCE: usize = 1000;
 
+/// The search begins from the best packing again after so many moves without a better one.
+const ASTRAY: usize = 4000;
+
 /// A block that was placed less than so many moves ago costs more to push out.
 const LATELY: u64 = 5;
 
-/// A block costs at most so many times what it does at first.
+/// A block costs at most so many times what it does at first, and this many times that if it was placed lately.
 const MOST_TIMES: u64 = 1 << 16;
+const LATELY_TIMES: u64 = 4;
+
+/// What a place costs is multiplied by a number drawn from this one on, which is one of so many.
+const LEAST_NOISE: u64 = 8;
+const NOISE: usize = 5;
+
+/// The costs of pushing out all blocks at first sum up to less than 2 to this.
+const COST_BITS: u32 = 42;
 
 /// The sum, over blocks up to an address, of the costs of pushing them out.
 #[derive(Clone, Copy)]
 struct Sum {
     address: u64,
-    cost: u128,
+    cost: u64,
     /// Blocks that cannot be pushed out.
     fixed: u32,
 }
@@ -44,6 +56,8 @@ pub(super) struct Search {
     bytes: u64,
     offsets: Vec<u64>,
     unplaced: Vec<u32>,
+    /// What it costs at first to push out each block.
+    costs: Vec<u64>,
     /// How often each block did not fit, and the move in which it was placed last.
     times: Vec<u64>,
     placed_in: Vec<u64>,
@@ -53,6 +67,7 @@ pub(super) struct Search {
     beside: Vec<Taken>,
     begun: Vec<Sum>,
     ended: Vec<Sum>,
+    spare: Vec<Sum>,
     pushed: Vec<u32>,
 }
 
@@ -65,6 +80,7 @@ impl Search {
             bytes: fixed_end,
             fixed_end,
             offsets: occupancy.offsets().to_vec(),
+            costs: costs(&occupancy),
             occupancy,
             alignment,
             rng: Rng::new(seed),
@@ -76,6 +92,7 @@ impl Search {
             beside: Vec::new(),
             begun: Vec::new(),
             ended: Vec::new(),
+            spare: Vec::new(),
             pushed: Vec::new(),
         }
     }
@@ -98,9 +115,19 @@ impl Search {
         self.offsets.copy_from_slice(self.occupancy.offsets());
     }
 
+    /// The fewest bytes that were found.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Overlaps looked at so far.
     pub(super) fn work(&self) -> u64 {
         self.occupancy.work
+    }
+
+    /// Has other searches count as well.
+    pub(super) fn set_work(&mut self, work: u64) {
+        self.occupancy.work = work;
     }
 
     /// Seeks packings of fewer bytes, until one of so few is found that they are enough, none is found for long, or so
@@ -125,6 +152,10 @@ impl Search {
                 end = self.aim(enough, part);
             } else {
                 idle += 1;
+                if idle % ASTRAY == 0 {
+                    self.restore();
+                    end = self.aim(enough, part);
+                }
                 self.place_one(end);
             }
         }
@@ -164,7 +195,6 @@ impl Search {
                 self.unplaced.push(block);
             }
         }
-        self.times.fill(1);
         end
     }
 
@@ -195,10 +225,16 @@ impl Search {
             self.occupancy.take(other);
         }
         self.put(block, offset);
+        let long = self.occupancy.block(block).long();
         let mut pushed = std::mem::take(&mut self.pushed);
-        pushed.sort_by_key(|&other| std::cmp::Reverse(area(&self.occupancy, other)));
+        pushed.sort_by_key(|&other| std::cmp::Reverse(self.costs[other as usize]));
         for &other in &pushed {
-            self.place_elsewhere(other, end);
+            // What is in use for about as long seldom fits elsewhere, and to find that out takes the longest.
+            if self.occupancy.block(other).long() < long / 2 {
+                self.place_elsewhere(other, end);
+            } else {
+                self.unplaced.push(other);
+            }
         }
         self.pushed = pushed;
     }
@@ -228,28 +264,45 @@ impl Search {
     fn cheapest(&mut self, bytes: u64, end: u64) -> Option<u64> {
         let last = end.checked_sub(bytes)?;
         self.sum_costs();
-        // The best addresses are those next to another block, or to an end.
-        let after = self.ended.iter().map(|sum| sum.address);
-        let before = self.begun.iter().map(|sum| sum.address.checked_sub(bytes));
-        let addresses = after.chain(before.flatten()).chain([0, last]);
-        let (mut best, mut seen) = (None, None);
-        for address in addresses {
-            if address > last || seen == Some(address) {
-                continue;
-            }
-            seen = Some(address);
-            let begun = at(&self.begun, |sum| sum.address < address + bytes);
-            let ended = at(&self.ended, |sum| sum.address <= address);
-            if begun.fixed > ended.fixed {
-                continue;
+        let (begun, ended) = (&self.begun, &self.ended);
+        let (mut least, mut best) = (u64::MAX, None);
+        // In the way are the blocks that begin below the end of the address range, without those that end below it.
+        let mut consider = |address: u64, begin: usize, end: usize| {
+            let (all, below) = (first(begun, begin), first(ended, end));
+            let cost = all.cost - below.cost;
+            if all.fixed > below.fixed || cost >= least / LEAST_NOISE {
+                return;
             }
             // A fifth more or less, so that the same blocks do not go back and forth.
-            let cost = (begun.cost - ended.cost) * (8 + self.rng.below(5) as u128);
-            if best.is_none_or(|(least, _)| cost < least) {
-                best = Some((cost, address));
+            let cost = cost * (LEAST_NOISE + self.rng.below(NOISE) as u64);
+            if cost < least {
+                (least, best) = (cost, Some(address));
+            }
+        };
+        // The best addresses are those next to another block, or to an end of the arena.
+        let mut begin = 0;
+        for end in 0..=ended.len() {
+            let address = end.checked_sub(1).map_or(0, |last| ended[last].address);
+            if address > last {
+                break;
+            }
+            if ended.get(end).is_none_or(|next| next.address > address) {
+                let below = |sum: &&Sum| sum.address < address + bytes;
+                begin += begun[begin..].iter().take_while(below).count();
+                consider(address, begin, end);
             }
         }
-        best.map(|(_, address)| address)
+        let mut end = 0;
+        for begin in 0..=begun.len() {
+            let address = begun.get(begin).map_or(last + bytes, |sum| sum.address);
+            let again = begin > 0 && begun[begin - 1].address == address;
+            if let (Some(address), false) = (address.checked_sub(bytes), again) {
+                let below = |sum: &&Sum| sum.address <= address;
+                end += ended[end..].iter().take_while(below).count();
+                consider(address, begin, end);
+            }
+        }
+        best
     }
 
     /// Sums up what the blocks beside cost, by their first addresses and by their ends.
@@ -259,16 +312,16 @@ impl Search {
         for taken in &self.beside {
             let (fixed, block) = (self.occupancy.is_fixed(taken.block), taken.block as usize);
             let lately = self.placed_in[block] + LATELY > self.moves;
-            let times = self.times[block] * if lately { 4 } else { 1 };
+            let times = self.times[block] * if lately { LATELY_TIMES } else { 1 };
             let sum = |address: u64| Sum {
                 address,
-                cost: u128::from(times) * area(&self.occupancy, taken.block),
+                cost: times * self.costs[block],
                 fixed: u32::from(fixed),
             };
             self.begun.push(sum(taken.from));
             self.ended.push(sum(taken.to));
         }
-        self.ended.sort_unstable_by_key(|sum| sum.address);
+        radix_sort(&mut self.ended, &mut self.spare, |sum| sum.address);
         for sums in [&mut self.begun, &mut self.ended] {
             let (mut cost, mut fixed) = (0, 0);
             for sum in sums {
@@ -280,19 +333,28 @@ impl Search {
     }
 }
 
-/// The cost of pushing out a block at first: large ones that are in use for long have fewer places to go to.
-fn area(occupancy: &Occupancy, block: u32) -> u128 {
-    let block = occupancy.block(block);
-    u128::from(block.bytes) * u128::from(block.long())
+/// What it costs at first to push out each block: blocks that are in use for long have fewer places to go to, and so
+/// have large ones, though less so. The power of the bytes is what served best on recorded steps.
+fn costs(occupancy: &Occupancy) -> Vec<u64> {
+    let cost = |block: u32| {
+        let block = occupancy.block(block);
+        let bytes = u128::from(block.bytes / block.bytes.isqrt().isqrt().max(1));
+        bytes * u128::from(block.long())
+    };
+    let blocks = 0..occupancy.len() as u32;
+    let sum: u128 = blocks.clone().map(cost).sum();
+    let shift = (u128::BITS - sum.leading_zeros()).saturating_sub(COST_BITS);
+    blocks
+        .map(|block| (cost(block) >> shift).max(1) as u64)
+        .collect()
 }
 
-/// The sum of the costs of all that meets a condition, which the first ones do.
-fn at(sums: &[Sum], meets: impl Fn(&Sum) -> bool) -> Sum {
+/// The sum of the first ones.
+fn first(sums: &[Sum], count: usize) -> Sum {
     let none = Sum {
         address: 0,
         cost: 0,
         fixed: 0,
     };
-    let all = sums.partition_point(meets);
-    if all == 0 { none } else { sums[all - 1] }
+    count.checked_sub(1).map_or(none, |last| sums[last])
 }

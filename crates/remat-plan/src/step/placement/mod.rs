@@ -7,6 +7,7 @@ mod ejection;
 mod occupancy;
 mod packing;
 mod placed;
+mod radix_sort;
 
 pub use addresses::Addresses;
 pub(super) use block::{Block, Ties};

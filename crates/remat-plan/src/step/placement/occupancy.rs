@@ -1,9 +1,10 @@
 //! Which blocks lie where, and which of them are in use at the same time.
 
 use super::block::{Block, Ties};
+use super::radix_sort::radix_sort;
 
 /// Addresses that a block takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     pub(super) from: u64,
     pub(super) to: u64,
@@ -11,7 +12,20 @@ pub(super) struct Taken {
     pub(super) block: u32,
 }
 
+/// A block among all by their starts.
+#[derive(Clone, Copy)]
+struct Slot {
+    start: u32,
+    /// 0 if the block is not placed.
+    end: u32,
+    taken: Taken,
+}
+
+/// Slots that are looked at one by one, below the tree.
+const BUCKET: usize = 16;
+
 /// Blocks on their way to addresses. Of two fellows one leads, and the other lies where it does.
+#[derive(Clone)]
 pub(super) struct Occupancy {
     /// With sizes that are multiples of the alignment.
     blocks: Vec<Block>,
@@ -20,15 +34,19 @@ pub(super) struct Occupancy {
     /// The blocks that stay where they are.
     fixed: Vec<bool>,
     /// All blocks by their starts, and the place of each in that list.
-    by_start: Vec<u32>,
+    slots: Vec<Slot>,
     places: Vec<u32>,
     /// The starts, rising.
     starts: Vec<u32>,
-    /// A tree over the list: of each part the latest end of the blocks that are placed; 0 if none is.
+    /// A tree over buckets of slots: of each part the latest end of the blocks that are placed; 0 if none is.
     ends: Vec<u32>,
     offsets: Vec<u64>,
     /// Overlaps looked at.
     pub(super) work: u64,
+    /// Of each block the last list that it was in, and the number of that list; none where no block has a fellow.
+    listed: Vec<u64>,
+    lists: u64,
+    spare: Vec<Taken>,
 }
 
 impl Occupancy {
@@ -45,19 +63,35 @@ impl Occupancy {
         for (place, &block) in (0..).zip(&by_start) {
             places[block as usize] = place;
         }
-        let starts = by_start.iter().map(|&block| blocks[block as usize].start);
+        let slot = |&block: &u32| Slot {
+            start: blocks[block as usize].start,
+            end: 0,
+            taken: Taken {
+                from: 0,
+                to: 0,
+                block: block.min(ties.fellows[block as usize]),
+            },
+        };
+        let slots: Vec<Slot> = by_start.iter().map(slot).collect();
         // Where one of two fellows is fixed, so is the other.
         let at = |block: usize| ties.fixed[block].or(ties.fixed[ties.fellows[block] as usize]);
         let at: Vec<Option<u64>> = (0..blocks.len()).map(at).collect();
+        let tied = (0..)
+            .zip(&ties.fellows)
+            .any(|(block, &fellow)| block != fellow);
+        let buckets = blocks.len().div_ceil(BUCKET);
         let mut occupancy = Occupancy {
-            starts: starts.collect(),
-            ends: vec![0; 2 * blocks.len().next_power_of_two()],
+            starts: slots.iter().map(|slot| slot.start).collect(),
+            ends: vec![0; 2 * buckets.next_power_of_two()],
             offsets: vec![0; blocks.len()],
             fellows: ties.fellows.clone(),
             fixed: at.iter().map(Option::is_some).collect(),
             work: 0,
+            listed: vec![0; if tied { blocks.len() } else { 0 }],
+            lists: 0,
+            spare: Vec::new(),
             blocks,
-            by_start,
+            slots,
             places,
         };
         for (block, address) in (0..).zip(at) {
@@ -90,20 +124,34 @@ impl Occupancy {
     pub(super) fn least(&self) -> u64 {
         let fixed = (0..self.len() as u32).filter(|&block| self.is_fixed(block));
         let fixed = fixed.map(|block| self.end(block)).max().unwrap_or(0);
-        let ends = self.blocks.iter().map(|block| (block.end, block.bytes));
-        let mut ends: Vec<(u32, u64)> = ends.collect();
-        ends.sort_unstable();
-        let mut ends = ends.into_iter().peekable();
-        let mut bytes = 0;
-        let used = self.by_start.iter().map(|&block| {
-            let block = self.blocks[block as usize];
-            while let Some((_, gone)) = ends.next_if(|&(end, _)| end <= block.start) {
-                bytes -= gone;
-            }
-            bytes += block.bytes;
-            bytes
-        });
+        let used = self.load().into_iter().map(|(_, bytes)| bytes);
         used.max().unwrap_or(0).max(fixed)
+    }
+
+    /// The moments at which blocks start or end, rising, and the bytes in use from each of them on.
+    pub(super) fn load(&self) -> Vec<(u32, u64)> {
+        let starts = self.blocks.iter().map(|block| (block.start, block.bytes));
+        let ends = self
+            .blocks
+            .iter()
+            .map(|block| (block.end, block.bytes.wrapping_neg()));
+        let mut changes: Vec<(u32, u64)> = starts.chain(ends).collect();
+        changes.sort_unstable();
+        let mut used = 0u64;
+        for (_, bytes) in &mut changes {
+            used = used.wrapping_add(*bytes);
+            *bytes = used;
+        }
+        // Of several changes at a moment the last one counts.
+        changes.reverse();
+        changes.dedup_by_key(|(moment, _)| *moment);
+        changes.reverse();
+        changes
+    }
+
+    /// The fellow of a block; the block itself if it has none.
+    pub(super) fn fellow(&self, block: u32) -> u32 {
+        self.fellows[block as usize]
     }
 
     /// Where blocks lie; of those that are not placed, where they last lay.
@@ -127,8 +175,12 @@ impl Occupancy {
 
     fn put_one(&mut self, block: u32, offset: u64) {
         self.offsets[block as usize] = offset;
-        let end = self.blocks[block as usize].end;
-        let mut node = self.ends.len() / 2 + self.places[block as usize] as usize;
+        let Block { bytes, end, .. } = self.blocks[block as usize];
+        let place = self.places[block as usize] as usize;
+        let slot = &mut self.slots[place];
+        slot.end = end;
+        (slot.taken.from, slot.taken.to) = (offset, offset + bytes);
+        let mut node = self.ends.len() / 2 + place / BUCKET;
         while node > 0 && self.ends[node] < end {
             self.ends[node] = end;
             node /= 2;
@@ -145,16 +197,25 @@ impl Occupancy {
     }
 
     fn take_one(&mut self, block: u32) {
-        let mut node = self.ends.len() / 2 + self.places[block as usize] as usize;
-        self.ends[node] = 0;
-        while node > 1 {
-            node /= 2;
-            let end = self.ends[2 * node].max(self.ends[2 * node + 1]);
-            if self.ends[node] == end {
+        let place = self.places[block as usize] as usize;
+        self.slots[place].end = 0;
+        let bucket = place / BUCKET;
+        let mut end = self.latest(bucket);
+        let mut node = self.ends.len() / 2 + bucket;
+        while self.ends[node] != end {
+            self.ends[node] = end;
+            if node == 1 {
                 return;
             }
-            self.ends[node] = end;
+            end = self.ends[node].max(self.ends[node ^ 1]);
+            node /= 2;
         }
+    }
+
+    /// The latest end of the placed blocks of a bucket.
+    fn latest(&self, bucket: usize) -> u32 {
+        let slots = self.slots[bucket * BUCKET..].iter().take(BUCKET);
+        slots.map(|slot| slot.end).max().unwrap_or(0)
     }
 
     /// Lists the addresses, rising, of placed blocks that are in use while a block or its fellow is.
@@ -166,8 +227,15 @@ impl Occupancy {
             self.list_lifetime(fellow, list);
         }
         self.work += 1 + list.len() as u64;
-        list.sort_unstable();
-        list.dedup();
+        if !self.listed.is_empty() {
+            // A block that is in use with both of two fellows is listed once, and so are two fellows.
+            self.lists += 1;
+            let (listed, number) = (&mut self.listed, self.lists);
+            list.retain(|taken| {
+                std::mem::replace(&mut listed[taken.block as usize], number) != number
+            });
+        }
+        radix_sort(list, &mut self.spare, |taken| taken.from);
     }
 
     fn list_lifetime(&self, block: u32, list: &mut Vec<Taken>) {
@@ -186,16 +254,13 @@ impl Occupancy {
         after: u32,
         list: &mut Vec<Taken>,
     ) {
-        if from >= before || self.ends[node] <= after {
+        if from * BUCKET >= before || self.ends[node] <= after {
             return;
         }
         if to - from == 1 {
-            let block = self.by_start[from];
-            list.push(Taken {
-                from: self.offsets[block as usize],
-                to: self.end(block),
-                block: self.leader(block),
-            });
+            let slots = &self.slots[from * BUCKET..before.min(to * BUCKET)];
+            let beside = slots.iter().filter(|slot| slot.end > after);
+            list.extend(beside.map(|slot| slot.taken));
             return;
         }
         let middle = from.midpoint(to);

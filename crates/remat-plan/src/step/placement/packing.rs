@@ -1,7 +1,8 @@
 //! Blocks of known sizes and lifetimes, placed side by side in as few bytes as possible.
 //!
-//! Large blocks are placed first and searched on, then smaller ones among them: what decides is mostly how a few large
-//! blocks lie, and a search among them alone takes little time. MiniMalloc (Moffitt, ASPLOS 2023) and TelaMalloc (Maas
+//! What decides is mostly how a few large blocks lie at the few moments when nearly all bytes are in use, and a search
+//! among those alone takes little time. So blocks of such moments are placed first, large ones before small ones, and
+//! then the others, each time with a search for fewer bytes. MiniMalloc (Moffitt, ASPLOS 2023) and TelaMalloc (Maas
 //! et al., ASPLOS 2022) solve the same problem for accelerators.
 
 use super::addresses::Addresses;
@@ -21,7 +22,7 @@ pub(crate) struct Effort {
 impl Default for Effort {
     fn default() -> Effort {
         Effort {
-            most_work: 200_000_000,
+            most_work: 300_000_000,
             enough: 0,
         }
     }
@@ -31,7 +32,13 @@ impl Default for Effort {
 const NEAR: u64 = 256;
 
 /// Blocks of so large parts of the least bytes are placed before smaller ones: a 64th, a 512th, a 4096th.
-const LEVELS: [u64; 3] = [64, 512, 4096];
+const PARTS: [u64; 3] = [64, 512, 4096];
+
+/// The searches that are begun, of which the best goes on.
+const STARTS: u64 = 4;
+
+/// Nearly all bytes are in use from this part of the least bytes on.
+const CROWDED: f64 = 0.9;
 
 /// Places blocks at multiples of an alignment, a power of two, in few bytes. The same seed gives the same addresses.
 ///
@@ -46,13 +53,17 @@ pub(crate) fn pack(
 ) -> Addresses {
     let occupancy = Occupancy::new(blocks, ties, alignment);
     let least = occupancy.least();
-    let levels = levels(&occupancy, least);
-    let mut search = Search::new(occupancy, alignment, seed);
+    let levels = Levels::of(&occupancy, least);
     let near = effort.enough.max(least + least / NEAR);
-    for (number, level) in (1..).zip(&levels) {
+    let mut search = best_start(&levels.crowded, near, effort.most_work / 2, |number| {
+        let seed = seed.wrapping_add(number << 32);
+        Search::new(occupancy.clone(), alignment, seed)
+    });
+    for level in &levels.others {
         search.add(level);
-        search.improve(near, effort.most_work / levels.len() as u64 * number);
+        search.improve(near, search.work().midpoint(effort.most_work));
     }
+    search.improve(near, effort.most_work);
     let more = search.work() + effort.most_work / 10;
     search.improve(effort.enough.max(least), more.min(effort.most_work));
     let (bytes, offsets) = search.best();
@@ -63,24 +74,106 @@ pub(crate) fn pack(
     }
 }
 
-/// The movable blocks, large ones first; of each level in the order in which they are placed. None is empty.
-fn levels(occupancy: &Occupancy, least: u64) -> Vec<Vec<u32>> {
-    // By bytes, and a little by how long they are in use. Square roots are the same on every machine.
+/// Places blocks level by level in several searches, which share the work, and takes the one that needs the fewest
+/// bytes: whether the large blocks lie well is settled early, and a search that has them lie badly seldom mends it.
+fn best_start(
+    levels: &[Vec<u32>],
+    near: u64,
+    most_work: u64,
+    start: impl Fn(u64) -> Search,
+) -> Search {
+    let (mut best, mut work): (Option<Search>, u64) = (None, 0);
+    for number in 0..STARTS {
+        let mut search = start(number);
+        for level in levels {
+            search.add(level);
+            search.improve(near, search.work().midpoint(most_work / STARTS));
+        }
+        search.improve(near, most_work / STARTS);
+        work += search.work();
+        best = match best.take() {
+            Some(best) if best.bytes() <= search.bytes() => Some(best),
+            _ => Some(search),
+        };
+        if best.as_ref().is_some_and(|best| best.bytes() <= near) {
+            break;
+        }
+    }
+    let mut best = best.expect("there is at least one start");
+    best.set_work(work);
+    best
+}
+
+/// The movable blocks by levels, large blocks first, each level in the order in which they are placed. None is empty.
+struct Levels {
+    /// Blocks that are in use at moments when nearly all bytes are.
+    crowded: Vec<Vec<u32>>,
+    others: Vec<Vec<u32>>,
+}
+
+impl Levels {
+    fn of(occupancy: &Occupancy, least: u64) -> Levels {
+        let moments = Crowded::new(occupancy, (least as f64 * CROWDED) as u64);
+        let crowded = |&block: &u32| {
+            let both = [block, occupancy.fellow(block)];
+            both.iter().any(|&one| moments.meet(occupancy.block(one)))
+        };
+        let (crowded, others) = occupancy.movable().partition(crowded);
+        Levels {
+            crowded: by_size(occupancy, crowded, least),
+            others: by_size(occupancy, others, least),
+        }
+    }
+}
+
+fn by_size(occupancy: &Occupancy, blocks: Vec<u32>, least: u64) -> Vec<Vec<u32>> {
+    // By bytes, and less by how long they are in use. Square roots are the same on every machine.
     let rank = |&block: &u32| {
         let block = occupancy.block(block);
-        block.bytes as f64 * f64::from(block.long()).sqrt().sqrt()
+        block.bytes as f64 * f64::from(block.long()).sqrt()
     };
-    let mut levels: Vec<Vec<u32>> = vec![Vec::new(); LEVELS.len() + 1];
-    for block in occupancy.movable() {
+    let mut levels: Vec<Vec<u32>> = vec![Vec::new(); PARTS.len() + 1];
+    for block in blocks {
         let bytes = occupancy.block(block).bytes;
-        let level = LEVELS.iter().position(|part| bytes >= least / part);
-        levels[level.unwrap_or(LEVELS.len())].push(block);
+        let level = PARTS.iter().position(|part| bytes >= least / part);
+        levels[level.unwrap_or(PARTS.len())].push(block);
     }
     levels.retain(|level| !level.is_empty());
     for level in &mut levels {
         level.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
     }
     levels
+}
+
+/// The moments when so many bytes are in use.
+struct Crowded {
+    /// Moments, rising, at which the bytes in use change.
+    moments: Vec<u32>,
+    /// Of each the crowded ones before it, and of all at last.
+    before: Vec<u32>,
+}
+
+impl Crowded {
+    fn new(occupancy: &Occupancy, bytes: u64) -> Crowded {
+        let load = occupancy.load();
+        let mut before = Vec::with_capacity(load.len() + 1);
+        let mut count = 0;
+        for &(_, used) in &load {
+            before.push(count);
+            count += u32::from(used >= bytes);
+        }
+        before.push(count);
+        Crowded {
+            moments: load.into_iter().map(|(moment, _)| moment).collect(),
+            before,
+        }
+    }
+
+    /// A block is in use at one of them.
+    fn meet(&self, block: Block) -> bool {
+        let before = |end: u32| self.before[self.moments.partition_point(|&moment| moment < end)];
+        before(block.end) > before(block.start)
+    }
 }
 
 #[cfg(test)]
