@@ -180,6 +180,7 @@ impl Crowded {
 mod tests {
     use super::super::occupancy::lowest;
     use super::*;
+    use crate::step::search::rng::Rng;
     use proptest::prelude::*;
 
     fn block(bytes: u64, start: u32, end: u32) -> Block {
@@ -263,6 +264,32 @@ mod tests {
             block(3, 3, 4),
         ];
         assert_eq!(packed(&blocks, 1).bytes, least(&blocks, 1));
+    }
+
+    #[test]
+    fn large_blocks_of_short_lives_lie_well_among_small_ones_of_long_lives() {
+        // The bytes in use are near their most at few moments only, as in a step of many small ops.
+        let mut rng = Rng::new(7);
+        let mut draw = |sizes: &[u64], longest: f64| {
+            let bytes = sizes[rng.below(sizes.len())];
+            let start = rng.below(4000) as u32;
+            let long = longest.powf(rng.unit()) as u32;
+            block(bytes, start, start + long.max(1))
+        };
+        let small = (0..12000).map(|_| draw(&[256, 256, 256, 512, 768], 3000.0));
+        let mut blocks: Vec<Block> = small.collect();
+        blocks.extend((0..1000).map(|_| draw(&[16384, 33536, 98304], 300.0)));
+        let effort = Effort {
+            most_work: 20_000_000,
+            enough: 0,
+        };
+        let packed = pack(&blocks, &Ties::none(&blocks), 64, 0, effort);
+        let least = least(&blocks, 64);
+        assert!(
+            packed.bytes <= least + least / NEAR,
+            "{} of {least}",
+            packed.bytes
+        );
     }
 
     #[test]
