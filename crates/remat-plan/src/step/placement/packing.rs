@@ -187,6 +187,10 @@ mod tests {
         Block { bytes, start, end }
     }
 
+    fn together(one: &Block, two: &Block) -> bool {
+        one.start < two.end && two.start < one.end
+    }
+
     fn packed(blocks: &[Block], alignment: u64) -> Addresses {
         pack(blocks, &Ties::none(blocks), alignment, 0, Effort::default())
     }
@@ -234,14 +238,45 @@ mod tests {
                 prop_assert_eq!(offset % placed.alignment, 0);
                 prop_assert!(offset + one.bytes <= placed.bytes);
                 for (other, two) in blocks.iter().enumerate().skip(at + 1) {
-                    let together = one.start < two.end && two.start < one.end;
                     let apart = offset + one.bytes <= placed.offsets[other]
                         || placed.offsets[other] + two.bytes <= offset;
-                    prop_assert!(!together || apart);
+                    prop_assert!(!together(one, two) || apart);
                 }
             }
             prop_assert!(placed.bytes >= least(&blocks, 1 << alignment));
             prop_assert_eq!(packed(&blocks, 1 << alignment), placed);
+        }
+
+        #[test]
+        fn fixed_blocks_stay_and_fellows_lie_together_wherever_others_are_pushed(
+            drawn in prop::collection::vec((1u64..100, 0u32..40, 1u32..20, any::<[bool; 2]>()), 1..60),
+        ) {
+            let drawn_block = |&(bytes, start, long, _): &(u64, u32, u32, _)| block(bytes, start, start + long);
+            let mut blocks: Vec<Block> = drawn.iter().map(drawn_block).collect();
+            let mut ties = Ties::none(&blocks);
+            for one in 0..blocks.len() as u32 / 2 {
+                let (first, second) = (2 * one as usize, 2 * one as usize + 1);
+                if drawn[first].3[0] && !together(&blocks[first], &blocks[second]) {
+                    blocks[second].bytes = blocks[first].bytes;
+                    (ties.fellows[first], ties.fellows[second]) = (second as u32, first as u32);
+                }
+            }
+            let effort = Effort { most_work: 50_000, enough: 0 };
+            let before = pack(&blocks, &ties, 1, 0, effort);
+            for at in (0..blocks.len()).filter(|&at| drawn[at].3[1]) {
+                ties.fixed[at] = Some(before.offsets[at]);
+            }
+            let placed = pack(&blocks, &ties, 1, 1, effort);
+            for (at, one) in blocks.iter().enumerate() {
+                let offset = placed.offsets[at];
+                prop_assert_eq!(offset, ties.fixed[at].unwrap_or(offset));
+                prop_assert_eq!(offset, placed.offsets[ties.fellows[at] as usize]);
+                for (other, two) in blocks.iter().enumerate().skip(at + 1) {
+                    let apart = offset + one.bytes <= placed.offsets[other]
+                        || placed.offsets[other] + two.bytes <= offset;
+                    prop_assert!(!together(one, two) || apart);
+                }
+            }
         }
 
         #[test]
