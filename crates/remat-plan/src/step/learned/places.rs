@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 
 /// Overlaps that the search for addresses looks at, at most: a fifth of a second. So many times fewer are looked at
 /// where all keeps its address that stays from step to step: mostly there is no room around it.
-const MOST_WORK: u64 = 5_000_000;
+const MOST_WORK: u64 = 8_000_000;
 const LESS_WORK: u64 = 5;
 
 /// Where a block is told to lie that no address was found for: nowhere.

@@ -27,7 +27,7 @@ const LATELY: u64 = 5;
 const MOST_TIMES: u64 = 1 << 16;
 const LATELY_TIMES: u64 = 4;
 
-/// What a place costs is multiplied by a number drawn from this one on, which is one of so many.
+/// The cost of a place is multiplied by a number drawn from this one on, which is one of so many.
 const LEAST_NOISE: u64 = 8;
 const NOISE: usize = 5;
 
@@ -56,7 +56,7 @@ pub(super) struct Search {
     bytes: u64,
     offsets: Vec<u64>,
     unplaced: Vec<u32>,
-    /// What it costs at first to push out each block.
+    /// The costs of pushing out each block at first.
     costs: Vec<u64>,
     /// How often each block did not fit, and the move in which it was placed last.
     times: Vec<u64>,
@@ -333,8 +333,8 @@ impl Search {
     }
 }
 
-/// What it costs at first to push out each block: blocks that are in use for long have fewer places to go to, and so
-/// have large ones, though less so. The power of the bytes is what served best on recorded steps.
+/// The costs of pushing out each block at first: blocks that are in use for long have fewer places to go to, and so
+/// have large ones, though less so. The power 3/4 of the bytes served best on recorded steps.
 fn costs(occupancy: &Occupancy) -> Vec<u64> {
     let cost = |block: u32| {
         let block = occupancy.block(block);
