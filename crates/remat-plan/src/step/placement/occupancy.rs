@@ -12,10 +12,9 @@ pub(super) struct Taken {
     pub(super) block: u32,
 }
 
-/// A block among all by their starts.
+/// Where a block lies, and until when.
 #[derive(Clone, Copy)]
 struct Slot {
-    start: u32,
     /// 0 if the block is not placed.
     end: u32,
     taken: Taken,
@@ -64,7 +63,6 @@ impl Occupancy {
             places[block as usize] = place;
         }
         let slot = |&block: &u32| Slot {
-            start: blocks[block as usize].start,
             end: 0,
             taken: Taken {
                 from: 0,
@@ -72,7 +70,7 @@ impl Occupancy {
                 block: block.min(ties.fellows[block as usize]),
             },
         };
-        let slots: Vec<Slot> = by_start.iter().map(slot).collect();
+        let start = |&block: &u32| blocks[block as usize].start;
         // Where one of two fellows is fixed, so is the other.
         let at = |block: usize| ties.fixed[block].or(ties.fixed[ties.fellows[block] as usize]);
         let at: Vec<Option<u64>> = (0..blocks.len()).map(at).collect();
@@ -81,7 +79,8 @@ impl Occupancy {
             .any(|(block, &fellow)| block != fellow);
         let buckets = blocks.len().div_ceil(BUCKET);
         let mut occupancy = Occupancy {
-            starts: slots.iter().map(|slot| slot.start).collect(),
+            starts: by_start.iter().map(start).collect(),
+            slots: by_start.iter().map(slot).collect(),
             ends: vec![0; 2 * buckets.next_power_of_two()],
             offsets: vec![0; blocks.len()],
             fellows: ties.fellows.clone(),
@@ -91,7 +90,6 @@ impl Occupancy {
             lists: 0,
             spare: Vec::new(),
             blocks,
-            slots,
             places,
         };
         for (block, address) in (0..).zip(at) {
