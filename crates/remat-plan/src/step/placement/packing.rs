@@ -34,8 +34,9 @@ const NEAR: u64 = 256;
 /// Blocks of so large parts of the least bytes are placed before smaller ones: a 64th, a 512th, a 4096th.
 const PARTS: [u64; 3] = [64, 512, 4096];
 
-/// The searches that are begun, of which the best goes on.
+/// The searches that are begun, at most, of which the best goes on; fewer where each would have less work than this.
 const STARTS: u64 = 4;
+const START_WORK: u64 = 20_000_000;
 
 /// Nearly all bytes are in use from this part of the least bytes on.
 const CROWDED: f64 = 0.9;
@@ -83,13 +84,14 @@ fn best_start(
     start: impl Fn(u64) -> Search,
 ) -> Search {
     let (mut best, mut work): (Option<Search>, u64) = (None, 0);
-    for number in 0..STARTS {
+    let starts = (most_work / START_WORK).clamp(1, STARTS);
+    for number in 0..starts {
         let mut search = start(number);
         for level in levels {
             search.add(level);
-            search.improve(near, search.work().midpoint(most_work / STARTS));
+            search.improve(near, search.work().midpoint(most_work / starts));
         }
-        search.improve(near, most_work / STARTS);
+        search.improve(near, most_work / starts);
         work += search.work();
         best = match best.take() {
             Some(best) if best.bytes() <= search.bytes() => Some(best),
@@ -315,7 +317,7 @@ mod tests {
         let mut blocks: Vec<Block> = small.collect();
         blocks.extend((0..1000).map(|_| draw(&[16384, 33536, 98304], 300.0)));
         let effort = Effort {
-            most_work: 20_000_000,
+            most_work: 5_000_000,
             enough: 0,
         };
         let packed = pack(&blocks, &Ties::none(&blocks), 64, 0, effort);
