@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch._C._functorch import get_unwrapped, is_functorch_wrapped_tensor
 from torch.profiler import ProfilerActivity, profile
 
 # A row of the allocator's log: time in ns, bytes taken (positive) or given back (negative).
@@ -50,6 +51,8 @@ def resident_storages(device: torch.device | str = "cpu") -> dict[int, int]:
     kind, storages = torch.device(device).type, {}
     for tensor in living_tensors():
         if tensor.device.type == kind and tensor.layout is torch.strided:
+            while is_functorch_wrapped_tensor(tensor):
+                tensor = get_unwrapped(tensor)
             storage = tensor.untyped_storage()
             if storage.device.type == kind:  # a compiler's fake tensors have no memory
                 storages[storage._cdata] = storage.nbytes()

@@ -394,6 +394,30 @@ class TestRefusals:
         assert x.sum() == 1 << 16
 
 
+TRANSFORMS = {
+    "vmap": torch.func.vmap,
+    "grad": lambda f: torch.func.grad(lambda x: f(x).sum()),
+    "functionalize": torch.func.functionalize,
+    "vmap of grad": lambda f: torch.func.vmap(torch.func.grad(lambda x: f(x).sum())),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+def test_a_budget_begins_where_wrappers_outlived_their_transform(transform: Callable[..., Any]) -> None:
+    kept = []
+
+    def f(x: Tensor) -> Tensor:
+        kept.append(x)
+        return x * 2
+
+    transform(f)(torch.ones(16, 1 << 12))
+    with remat.budget(room(1 << 20)):
+        y = torch.ones(1 << 12, requires_grad=True)
+        (y * 3).sum().backward()
+    assert y.grad is not None and bool((y.grad == 3).all())
+    assert len(kept) == 1
+
+
 class TestIndicesReadByRawPointer:
     def test_places_to_split_at(self) -> None:
         def program() -> tuple[Tensor, Tensor]:

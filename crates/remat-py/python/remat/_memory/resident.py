@@ -20,16 +20,8 @@ def resident(device: torch.device, hidden: Iterable[dict[int, int]] = ()) -> int
         return statistics.allocated()
     found = {storage: size for part in hidden for storage, size in part.items()}
     for tensor in live_tensors():
-        for storage in _storages(tensor):
-            real = storage.device.type == device.type  # the compiler's have no memory
-            if real and eager.device_name(tensor.device) == eager.device_name(device):
-                found[storage._cdata] = storage.nbytes()
+        storage = eager.TensorBase.untyped_storage(tensor)
+        real = storage.device.type == device.type  # the compiler's have no memory
+        if real and eager.device_name(tensor.device) == eager.device_name(device):
+            found[storage._cdata] = storage.nbytes()
     return sum(found.values())
-
-
-def _storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
-    """The storages of a tensor: of a sparse one those of its parts, of one that `vmap` wraps none of its own."""
-    try:
-        return [eager.TensorBase.untyped_storage(tensor)]
-    except (NotImplementedError, RuntimeError):
-        return eager.part_storages(tensor)

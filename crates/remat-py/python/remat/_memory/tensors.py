@@ -19,7 +19,10 @@ def tensors(value: Any) -> list[torch.Tensor]:
 
 
 def live_tensors() -> list[torch.Tensor]:
-    """Every tensor with a storage that Python can reach, gradients included; of sparse tensors, their parts."""
+    """Every tensor with a storage that Python can reach, gradients included.
+
+    Of sparse tensors these are their parts, and of what ``vmap`` or ``grad`` wrapped the tensors inside.
+    """
     found = []
     for value in _native.instances(gc.get_objects(), torch.Tensor):
         if eager.classify(type(value)) not in (0, 3):
@@ -27,7 +30,7 @@ def live_tensors() -> list[torch.Tensor]:
         found.append(value)
         if value.is_leaf and value.grad is not None:
             found.append(value.grad)
-    there = (tensor for tensor in found if tensor.device.type != "meta")
+    there = (eager.unwrapped(tensor) for tensor in found if tensor.device.type != "meta")
     return [part for t in there for part in ([t] if t.layout == torch.strided else eager.parts(t))]
 
 

@@ -65,7 +65,17 @@ from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random,
 from .sizes import OWN_PREDICTIONS, predict
 from .statistics import block_size, statistics_of
 from .streams import Streams
-from .tensors import TensorBase, flatten, flatten_tree, part_storages, parts, storage_id, unflatten_tree, use_count
+from .tensors import (
+    TensorBase,
+    flatten,
+    flatten_tree,
+    part_storages,
+    parts,
+    storage_id,
+    unflatten_tree,
+    unwrapped,
+    use_count,
+)
 from .workspace import estimate_workspace
 
 __all__ = [
@@ -148,6 +158,7 @@ __all__ = [
     "storage_over",
     "synchronizer",
     "unflatten_tree",
+    "unwrapped",
     "use_count",
     "usual_device",
     "view",

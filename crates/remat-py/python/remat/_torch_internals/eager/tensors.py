@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._C import _functorch
 from torch.utils import _pytree
 
 TensorBase = torch._C.TensorBase
@@ -43,6 +44,16 @@ def parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     if tensor.layout in _COMPRESSED_COLUMNS:
         return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
     return []
+
+
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with a storage under those that transforms of ``torch.func`` put around it; itself if there are none.
+
+    Such wrappers outlive their transform where the program keeps them.
+    """
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def part_storages(tensor: torch.Tensor) -> list[torch.UntypedStorage]:
