@@ -48,7 +48,8 @@ fn change<'a>(graph: &'a mut Description, name: &str) -> &'a mut Node {
 #[test]
 fn tanh_of_tanh_saves_x() {
     let cut = planned(graph(
-        "x; a = tanh x; b = tanh a; g; b2 = mul b b; db = one_minus b2; h = mul g db; a2 = mul a a; da = one_minus a2; dx = mul h da",
+        "x; a = tanh x; b = tanh a; g; b2 = mul b b; db = one_minus b2; h = mul g db; a2 = mul a a; \
+         da = one_minus a2; dx = mul h da",
         ["x", "g", "b", "dx"],
     ));
     assert_eq!(cut.saved, ["x"]);
@@ -84,7 +85,8 @@ fn dropout_saves_the_mask() {
 #[test]
 fn gelu_in_primitives_is_recomputed() {
     let cut = planned(graph(
-        "x; x2 = mul x x; x3 = mul x2 x; k = scale x3; t = add x k; u = scale t; e = tanh u; o = add_one e; p = mul x o; y = half p; g
+        "x; x2 = mul x x; x3 = mul x2 x; k = scale x3; t = add x k; u = scale t; e = tanh u; o = add_one e; \
+         p = mul x o; y = half p; g
          dp = half g; do = mul dp x; e2 = mul e e; de = one_minus e2; du = mul do de; dt = scale du
          dk = scale dt; d3 = triple x2; dx3 = mul dk d3; dx1 = mul dp o; s = add dx1 dt; dx = add s dx3",
         ["x", "g", "y", "dx"],
@@ -100,7 +102,8 @@ fn gelu_in_primitives_is_recomputed() {
 #[test]
 fn a_product_is_saved_and_what_follows_is_recomputed() {
     let mut net = graph(
-        "x; w; m = mm x w; r = relu m; y = scale r; g; h = scale g; pos = gt r; dm = mul h pos; dw = mm x dm; dx = mm dm w",
+        "x; w; m = mm x w; r = relu m; y = scale r; g; h = scale g; pos = gt r; dm = mul h pos; dw = mm x dm; \
+         dx = mm dm w",
         ["x w", "g", "y", "dw dx"],
     );
     for name in ["m", "dw", "dx"] {

@@ -125,11 +125,6 @@ impl Search {
         self.occupancy.work
     }
 
-    /// Has other searches count as well.
-    pub(super) fn set_work(&mut self, work: u64) {
-        self.occupancy.work = work;
-    }
-
     /// Seeks packings of fewer bytes, until one of so few is found that they are enough, none is found for long, or so
     /// many overlaps were looked at since the beginning. All blocks lie as in the best packing then.
     pub(super) fn improve(&mut self, enough: u64, most_work: u64) {

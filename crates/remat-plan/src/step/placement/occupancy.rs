@@ -119,10 +119,10 @@ impl Occupancy {
     }
 
     /// No packing takes less: the most bytes in use at a time, and the end of what is fixed.
-    pub(super) fn least(&self) -> u64 {
+    pub(super) fn least(&self, load: &[(u32, u64)]) -> u64 {
         let fixed = (0..self.len() as u32).filter(|&block| self.is_fixed(block));
         let fixed = fixed.map(|block| self.end(block)).max().unwrap_or(0);
-        let used = self.load().into_iter().map(|(_, bytes)| bytes);
+        let used = load.iter().map(|&(_, bytes)| bytes);
         used.max().unwrap_or(0).max(fixed)
     }
 
@@ -298,4 +298,34 @@ pub(super) fn tightest(taken: &[Taken], bytes: u64, end: u64) -> Option<u64> {
         offset = offset.max(to);
     }
     best.map(|(_, offset)| offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_fellows_beside_a_block_the_one_that_leads_is_listed_once() {
+        let block = |start, end| Block {
+            bytes: 1,
+            start,
+            end,
+        };
+        let blocks = [
+            block(0, 2),
+            block(5, 7),
+            block(1, 3),
+            block(4, 6),
+            block(1, 6),
+        ];
+        let mut ties = Ties::none(&blocks);
+        ties.fellows = vec![1, 0, 3, 2, 4];
+        let mut occupancy = Occupancy::new(&blocks, &ties, 1);
+        occupancy.put(0, 8);
+        occupancy.put(4, 9);
+        let mut list = Vec::new();
+        occupancy.list_beside(2, &mut list);
+        let beside: Vec<(u64, u32)> = list.iter().map(|taken| (taken.from, taken.block)).collect();
+        assert_eq!(beside, [(8, 0), (9, 4)]);
+    }
 }
