@@ -1,5 +1,5 @@
-//! Sorting by the digits of a key. The crate that does so (`radsort`) allocates its buffer anew in each call, and a move
-//! of the search for addresses sorts twice.
+//! Sorting by the digits of a key. The crate that does so (`radsort`) allocates its buffer anew in each call, and a
+//! move of the search for addresses sorts twice.
 
 /// So many are sorted by digits; of fewer, comparing them is quicker.
 const MANY: usize = 128;
