@@ -12,6 +12,7 @@ mod placed;
 mod plan_files;
 mod plan_job;
 mod plan_search;
+mod plan_turns;
 mod planned;
 mod planning;
 mod records;

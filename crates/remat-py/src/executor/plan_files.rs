@@ -1,11 +1,11 @@
 //! Plans of steps in files: the one that a run is given, the one that it writes, and the folder of those of all runs.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use remat_plan::step::{PlannedStep, PlannedSteps};
+use remat_trace::Destination;
 
 /// Plans that are taken from the folder: those used last.
 const MOST_TAKEN: usize = 8;
@@ -97,10 +97,8 @@ impl PlanFiles {
         let Some(path) = &self.out else {
             return Ok(());
         };
-        let opened = OpenOptions::new().append(true).create(true).open(path);
-        opened
-            .map(drop)
-            .map_err(|e| at("cannot write the plan to", path, e))
+        let checked = destination(path).and_then(|place| place.check());
+        checked.map_err(|e| at("cannot write the plan to", path, e))
     }
 
     /// Writes the plans of the run.
@@ -120,16 +118,14 @@ fn read(path: &Path) -> Result<PlannedSteps, String> {
     PlannedSteps::from_json(&text).map_err(|e| e.to_string())
 }
 
-/// Writes beside the file and moves it there: whoever reads meanwhile sees the plans before or those after.
+/// Whoever reads meanwhile sees the plans before or those after.
 fn write(path: &Path, plans: &PlannedSteps) -> std::io::Result<()> {
-    let beside = path.with_file_name(format!(".{}.{}", name(path), std::process::id()));
-    let written = fs::File::create(&beside)
-        .and_then(|mut file| file.write_all(plans.to_json().as_bytes()))
-        .and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    written
+    destination(path)?.write(plans.to_json().as_bytes())
+}
+
+/// Several processes may write one plan of the cache.
+fn destination(path: &Path) -> std::io::Result<Destination> {
+    Destination::with_suffix(path, &format!(".{}.partial", std::process::id()))
 }
 
 fn name(path: &Path) -> &str {

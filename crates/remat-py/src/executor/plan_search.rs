@@ -2,8 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::panic::resume_unwind;
-use std::slice;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,6 +10,7 @@ use remat_plan::step::{ArenaInUse, Learned, PlannedStep, Progress, Search, StepE
 use remat_sim::{Budget, Program, STARTING_POLICIES};
 use remat_trace::{Event, Rerun};
 
+use super::plan_turns::Turn;
 use crate::ffi::thread::{NICER, give_way, processor_time, take_what_is_spare};
 
 /// The most processor time that a step is planned, for each 3,000 of its ops or fewer, where the plan is not far from
@@ -79,16 +78,18 @@ pub(super) struct PlanSearch<'a> {
     learned: &'a Learned<'a>,
     memory: &'a Memory,
     seed: u64,
-    stopped: &'a AtomicBool,
     patience: Duration,
     /// Nanoseconds that are little, and that are much.
     near: u64,
     far: u64,
     /// Schedules that the next part starts with.
     known: Vec<Vec<Rerun>>,
-    parts: slice::Iter<'static, f64>,
-    /// Processor time of the parts so far.
+    /// The parts that are done.
+    done: usize,
+    /// Processor time of the search so far.
     spent: Duration,
+    /// The same, where a part ended early since another search had its turn.
+    gave_way: Option<Duration>,
     /// The bytes within which the next plan is sought. In an arena they are fewer than there are, since blocks leave
     /// gaps.
     bytes: Bytes,
@@ -100,7 +101,8 @@ pub(super) struct PlanSearch<'a> {
 }
 
 /// A part of the search.
-struct Part {
+struct Part<'a> {
+    turn: &'a Turn<'a>,
     /// Processor time of the thread when the part began, or its time was given anew.
     began: Duration,
     /// Processor time of the parts before, and at which this one ends.
@@ -110,10 +112,15 @@ struct Part {
     spare: Option<(Instant, Duration)>,
 }
 
-impl Part {
+impl Part<'_> {
     /// The processor time of the search so far.
     fn elapsed(&self) -> Duration {
         self.spent + processor_time().saturating_sub(self.began)
+    }
+
+    /// Whether a search that has taken so long took all of the part's time, gives way or is stopped.
+    fn is_over(&self, elapsed: Duration) -> bool {
+        elapsed >= self.until || self.turn.is_wanted() || self.turn.is_stopped()
     }
 
     /// Whether cores have hardly anything to spare.
@@ -135,7 +142,6 @@ impl<'a> PlanSearch<'a> {
         recorded: &Recorded,
         memory: &'a Memory,
         seed: u64,
-        stopped: &'a AtomicBool,
     ) -> PlanSearch<'a> {
         let part = |part: f64| (recorded.cost().0 as f64 * part) as u64;
         let ops = recorded.signatures.len() as u32;
@@ -143,14 +149,14 @@ impl<'a> PlanSearch<'a> {
             learned,
             memory,
             seed,
-            stopped,
             patience: (PATIENCE * ops.div_ceil(3000)).min(MOST_PATIENCE),
             near: part(NEAR),
             far: part(FAR),
             // Near the smallest budget policies thrash, in the simulator as well: that takes none of the search's time.
             known: online(learned.events(), memory.bytes()),
-            parts: PARTS.iter(),
+            done: 0,
             spent: Duration::ZERO,
+            gave_way: None,
             bytes: memory.bytes_at_first(),
             least: None,
             best: None,
@@ -163,27 +169,55 @@ impl<'a> PlanSearch<'a> {
         self.best
     }
 
+    /// How many parts are done.
+    pub(super) fn parts_done(&self) -> usize {
+        self.done
+    }
+
+    /// Whether there is no part more, or none is worth the time.
+    pub(super) fn is_over(&self) -> bool {
+        self.done == PARTS.len()
+    }
+
+    /// Searches for a part more, or until another search has its turn. Returns the plan that was found, if it saves
+    /// enough beside the best one to be followed in its place.
+    pub(super) fn go_on(&mut self, turn: &Turn<'_>) -> Option<PlannedStep> {
+        let part = PARTS.get(self.done)?;
+        let until = self.patience.mul_f64(*part).min(MOST_PATIENCE);
+        let found = self.improve(until, turn);
+        let gave_way = self.gave_way.take();
+        self.spent = gave_way.unwrap_or(until);
+        let better = self.take(found);
+        let is_last = self.spent == MOST_PATIENCE || turn.is_stopped();
+        if is_last || self.is_enough() {
+            self.done = PARTS.len();
+        } else if gave_way.is_none() {
+            self.done += 1;
+        }
+        better
+    }
+
     /// Goes on from the best plan, until so much processor time was spent in all.
-    fn improve(&mut self, until: Duration) -> Found {
+    fn improve(&mut self, until: Duration, turn: &Turn<'_>) -> Found {
         if self.best.is_none() {
-            return self.part(until, None);
+            return self.part(until, turn, None);
         }
         if !self.starved
-            && let Some(found) = self.with_what_is_spare(until)
+            && let Some(found) = self.with_what_is_spare(until, turn)
             && !self.starved
         {
             return found;
         }
         give_way(NICER);
-        self.part(until, None)
+        self.part(until, turn, None)
     }
 
     /// Searches on a thread that runs where no other would. `None` where there cannot be another thread.
-    fn with_what_is_spare(&mut self, until: Duration) -> Option<Found> {
+    fn with_what_is_spare(&mut self, until: Duration, turn: &Turn<'_>) -> Option<Found> {
         thread::scope(|scope| {
             let search = || {
                 take_what_is_spare();
-                self.part(until, Some((Instant::now(), processor_time())))
+                self.part(until, turn, Some((Instant::now(), processor_time())))
             };
             let thread = thread::Builder::new().name("remat-plan".into());
             let searching = thread.spawn_scoped(scope, search).ok()?;
@@ -197,8 +231,14 @@ impl<'a> PlanSearch<'a> {
 
     /// Searches until so much processor time was spent in all; on what cores have to spare since then, by the clock and
     /// the processor time of the thread, if that is given.
-    fn part(&mut self, until: Duration, spare: Option<(Instant, Duration)>) -> Found {
+    fn part(
+        &mut self,
+        until: Duration,
+        turn: &Turn<'_>,
+        spare: Option<(Instant, Duration)>,
+    ) -> Found {
         let mut part = Part {
+            turn,
             began: processor_time(),
             spent: self.spent,
             until,
@@ -212,12 +252,12 @@ impl<'a> PlanSearch<'a> {
 
     /// Plans the step within a budget, or within the smallest one with a plan if that is little more. The engine can
     /// evict what no plan drops: what was made in an earlier step, for example a batch that every step reads.
-    fn nearly_within(&mut self, budget: Bytes, part: &mut Part) -> Found {
+    fn nearly_within(&mut self, budget: Bytes, part: &mut Part<'_>) -> Found {
         match self.within(budget, budget, part) {
             // A search that ended for want of time may find a plan yet.
             Err(StepError::Budget { smallest, .. })
                 if smallest.0.saturating_sub(budget.0) <= budget.0 / LACKING
-                    && !self.is_over(part.elapsed(), part) =>
+                    && !part.is_over(part.elapsed()) =>
             {
                 self.within(budget, smallest, part)
             }
@@ -225,14 +265,9 @@ impl<'a> PlanSearch<'a> {
         }
     }
 
-    /// Whether a part that has taken so long took all of its time, or was stopped.
-    fn is_over(&self, elapsed: Duration, part: &Part) -> bool {
-        elapsed >= part.until || self.is_stopped()
-    }
-
     /// Plans the step within so many bytes of a budget, as long as that is worth the time.
-    fn within(&mut self, budget: Bytes, bytes: Bytes, part: &mut Part) -> Found {
-        let mut starved = false;
+    fn within(&mut self, budget: Bytes, bytes: Bytes, part: &mut Part<'_>) -> Found {
+        let (mut starved, mut gave_way) = (false, None);
         let watch = &mut |progress: &Progress| {
             starved = part.is_starved();
             let elapsed = part.elapsed();
@@ -241,10 +276,11 @@ impl<'a> PlanSearch<'a> {
                 found.is_some_and(|found| found.saturating_sub(progress.bound_ns) <= nanoseconds)
             };
             let over = starved
-                || self.is_over(elapsed, part)
+                || part.is_over(elapsed)
                 || (elapsed >= self.patience && is_within(self.far))
                 || is_within(self.near);
             if over {
+                gave_way = (elapsed < part.until && part.turn.is_wanted()).then_some(elapsed);
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
@@ -254,6 +290,7 @@ impl<'a> PlanSearch<'a> {
             .learned
             .plan_beyond(budget, bytes, self.known_first(), watch);
         self.starved |= starved;
+        self.gave_way = gave_way;
         found
     }
 
@@ -276,7 +313,7 @@ impl<'a> PlanSearch<'a> {
     /// Plans the step, and where its blocks lie. Where the arena does not hold them, the step is planned within fewer
     /// bytes, by as much as is missing, for as long again. If that comes to nothing, the plan that misses the fewest
     /// bytes is followed. Blocks that find no place are placed as they come.
-    fn in_arena(&mut self, arena: &ArenaInUse, part: &mut Part) -> Found {
+    fn in_arena(&mut self, arena: &ArenaInUse, part: &mut Part<'_>) -> Found {
         let all = Bytes(arena.free_bytes());
         if self.least.is_none() {
             self.least = self.bound(all);
@@ -303,7 +340,7 @@ impl<'a> PlanSearch<'a> {
             let placed = guide.places().map_or(0, Places::bytes);
             let lacks = self.memory.lacks(&guide);
             let peak = plan.peak_bytes.min(self.bytes.0);
-            if lacks == 0 || self.is_stopped() {
+            if lacks == 0 || part.is_over(Duration::ZERO) {
                 // The next plan may take what this one leaves.
                 let left = arena.bytes.saturating_sub(placed);
                 self.bytes = all.min(Bytes(self.bytes.0 + left));
@@ -316,10 +353,6 @@ impl<'a> PlanSearch<'a> {
             part.began = processor_time();
         }
         best.map(|(_, planned)| planned).ok_or(StepError::TooLarge)
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.stopped.load(Ordering::Relaxed)
     }
 
     /// Takes in what a part found. Returns it if it saves enough beside the best plan to be followed in its place.
@@ -357,26 +390,6 @@ impl<'a> PlanSearch<'a> {
     }
 }
 
-impl Iterator for PlanSearch<'_> {
-    type Item = PlannedStep;
-
-    fn next(&mut self) -> Option<PlannedStep> {
-        while let Some(&part) = self.parts.next() {
-            let until = self.patience.mul_f64(part).min(MOST_PATIENCE);
-            let found = self.improve(until);
-            self.spent = until;
-            let better = self.take(found);
-            if self.is_enough() || until == MOST_PATIENCE || self.is_stopped() {
-                self.parts = [].iter();
-            }
-            if better.is_some() {
-                return better;
-            }
-        }
-        None
-    }
-}
-
 /// The time of a plan's replays, in nanoseconds.
 fn planned_ns(step: &PlannedStep) -> u64 {
     step.guide.planned().replayed.0
@@ -399,7 +412,39 @@ fn online(events: &[Event], budget: Bytes) -> Vec<Vec<Rerun>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan_job::recorded;
+    use super::super::plan_turns::Turns;
     use super::*;
+
+    #[test]
+    fn a_search_gives_way_to_one_of_fewer_parts_and_goes_on_later() {
+        let (recorded, budget) = recorded(60);
+        let memory = Memory::Counted {
+            budget,
+            keeps: false,
+        };
+        let (learned, turns) = (Learned::new(&recorded), Turns::new());
+        let mut search = PlanSearch::new(&learned, &recorded, &memory, 1);
+        let turn = turns.take(0).expect("a turn");
+        assert!(search.go_on(&turn).is_some());
+        drop(turn);
+        assert_eq!(search.parts_done(), 1);
+        let spent = search.spent;
+        let turn = turns.take(1).expect("a turn");
+        thread::scope(|scope| {
+            scope.spawn(|| turns.take(0).is_some());
+            while !turn.is_wanted() {
+                thread::yield_now();
+            }
+            search.go_on(&turn);
+            assert_eq!(search.parts_done(), 1, "the part is not over");
+            assert!(!search.is_over() && search.spent > spent);
+            drop(turn);
+        });
+        let turn = turns.take(1).expect("a turn");
+        search.go_on(&turn);
+        assert_eq!(search.parts_done(), 2);
+    }
 
     #[test]
     fn a_search_lacks_its_share_after_a_while() {

@@ -75,7 +75,7 @@ impl Executor {
         }
         let took = mark.and_then(|mark| planning.note(mark));
         let took = took.map(|(hash, nanoseconds)| Planning::Took { hash, nanoseconds });
-        let made = planning.take_plan();
+        let made = planning.take_plans().into_iter();
         let made = made.map(|guide| Planning::Follow(Box::new(guide)));
         for told in took.into_iter().chain(made) {
             self.tell_of_plans(told)?;
@@ -84,9 +84,13 @@ impl Executor {
         Ok(())
     }
 
-    /// Has the step planned that was recorded, if there is one and none is being planned.
+    /// Has the step planned that was recorded, if there is one and not too much is being planned.
     fn plan_recorded(&mut self) {
-        let Some(planning) = self.planning.as_mut().filter(|planning| planning.is_idle()) else {
+        let Some(planning) = self
+            .planning
+            .as_mut()
+            .filter(|planning| planning.may_start())
+        else {
             return;
         };
         let Some(recorded) = self.engine.recorded_step() else {

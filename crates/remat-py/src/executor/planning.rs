@@ -1,4 +1,4 @@
-//! Steps planned in the background: the engine records one, a thread plans it, and the engine follows the plan.
+//! Steps planned in the background: the engine records each, a thread plans it, and the engine follows the plan.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -7,21 +7,19 @@ use remat_core::{Bytes, Guide, Recorded, StepMark};
 use remat_plan::step::{PlannedStep, PlannedSteps};
 
 use super::plan_files::PlanFiles;
-use super::plan_job::{Found, Job};
+use super::plan_job::{Found, Jobs};
 use super::plan_search::Memory;
 use super::step_clock::StepClock;
 
 /// The plans of a run.
 pub struct Planning {
-    job: Option<Job>,
-    /// Whether the plan of the job that is adopted next is its first.
-    is_first: bool,
+    /// The steps that are being planned, and the plans that are followed, with the device and the budget as the user
+    /// gave it.
+    jobs: Jobs,
     seed: u64,
     files: PlanFiles,
     /// The plans to follow, and no others.
     given: Option<PlannedSteps>,
-    /// The plans that are followed, with the device and the budget as the user gave it.
-    plans: PlannedSteps,
     /// The clock, if it may decide whether plans stay.
     clock: Option<StepClock>,
     /// Faults of files, a line each.
@@ -49,12 +47,10 @@ impl Planning {
         let timed = timed && files.given.is_none();
         Ok(Planning {
             clock: timed.then(StepClock::default),
-            job: None,
-            is_first: true,
+            jobs: Jobs::new(files.clone(), PlannedSteps::new("", 0)),
             seed,
             given: files.given()?,
             files,
-            plans: PlannedSteps::new("", 0),
             troubles: Vec::new(),
             loaded: 0,
             found: 0,
@@ -69,7 +65,7 @@ impl Planning {
         self.given.is_none()
     }
 
-    /// Drops the plans that were followed so far and the one under way, and takes those that other runs made for a
+    /// Drops the plans that were followed so far and those under way, and takes those that other runs made for a
     /// budget, in bytes as the user gave it. Plans that keep results are for runs that can.
     ///
     /// # Errors
@@ -82,8 +78,7 @@ impl Planning {
         keeps: bool,
     ) -> Result<Vec<Guide>, String> {
         let can_follow = |step: &PlannedStep| keeps || step.guide.kept().is_empty();
-        self.job = None;
-        self.plans = PlannedSteps::new(device, budget);
+        self.jobs = Jobs::new(self.files.clone(), PlannedSteps::new(device, budget));
         let steps = match &self.given {
             Some(given) if !given.steps.iter().all(can_follow) => {
                 return Err(
@@ -112,53 +107,49 @@ impl Planning {
         };
         self.loaded += steps.len() as u64;
         let guides = steps.iter().map(|step| step.guide.clone()).collect();
+        let mut plans = self.jobs.plans();
         for step in steps {
-            self.plans.add(step);
+            plans.add(step);
         }
+        drop(plans);
         Ok(guides)
     }
 
-    /// The process is the child of a fork, where the thread is not.
-    pub fn leave(mut self) {
-        std::mem::forget(self.job.take());
+    /// The process is the child of a fork, where the threads are not.
+    pub fn leave(self) {
+        std::mem::forget(self.jobs);
     }
 
     /// Ends planning, and writes the plans of the run where none was made. Returns what went wrong with files, a line
     /// each.
     pub fn close(&mut self) -> Vec<String> {
-        // A plan may be ready that no op came to adopt.
-        self.take_plan();
-        let is_written = self.job.take().is_none() && self.adopted > 0;
+        // Plans may be ready that no op came to adopt.
+        self.take_plans();
+        let is_written = !self.jobs.are_under_way() && self.adopted > 0;
+        self.jobs.stop();
         if !is_written && self.files.out.is_some() {
-            self.troubles
-                .extend(self.files.write_out(&self.plans).err());
+            let written = self.files.write_out(&self.jobs.plans());
+            self.troubles.extend(written.err());
         }
         std::mem::take(&mut self.troubles)
     }
 
-    /// The plan that was made since the last call. It is adopted.
-    pub(super) fn take_plan(&mut self) -> Option<Guide> {
-        let job = self.job.as_mut()?;
-        let ended = job.has_ended();
-        let mut adopted = None;
-        for found in job.take() {
+    /// The plans that were made since the last call. They are adopted.
+    pub(super) fn take_plans(&mut self) -> Vec<Guide> {
+        let mut adopted = Vec::new();
+        for found in self.jobs.take() {
             match found {
-                Found::Plan(step) => {
-                    self.plans.add(step.clone());
-                    adopted = Some(step.guide);
+                Found::First(guide) => {
+                    self.adopted += 1;
+                    adopted.push(guide);
                 }
-                Found::Last(step) => self.plans.add(step),
+                Found::Better(guide) => {
+                    self.improved += 1;
+                    adopted.push(guide);
+                }
                 Found::Nothing => self.hopeless += 1,
                 Found::Trouble(trouble) => self.troubles.push(trouble),
             }
-        }
-        if adopted.is_some() {
-            let first = std::mem::replace(&mut self.is_first, false);
-            self.adopted += u64::from(first);
-            self.improved += u64::from(!first);
-        }
-        if ended {
-            self.job = None;
         }
         adopted
     }
@@ -170,17 +161,16 @@ impl Planning {
     }
 
     /// Whether a step can be planned now.
-    pub(super) fn is_idle(&self) -> bool {
-        self.job.is_none()
+    #[inline]
+    pub(super) fn may_start(&self) -> bool {
+        self.jobs.may_start()
     }
 
     /// Plans a step in the background.
     pub(super) fn start(&mut self, recorded: Recorded, memory: Memory) {
         self.found += 1;
-        let (files, plans) = (self.files.clone(), self.plans.clone());
-        match Job::start(recorded, memory, self.seed, files, plans) {
-            Ok(job) => (self.job, self.is_first) = (Some(job), true),
-            Err(_) => self.hopeless += 1,
+        if self.jobs.start(recorded, memory, self.seed).is_err() {
+            self.hopeless += 1;
         }
     }
 
@@ -194,9 +184,9 @@ impl Planning {
         d.set_item("adopted", self.adopted)?;
         d.set_item("improved", self.improved)?;
         d.set_item("hopeless", self.hopeless)?;
-        let waits = |job: &Job| !job.has_ended();
-        d.set_item("under_way", self.job.as_ref().is_some_and(waits))?;
-        let latest = self.plans.steps.last();
+        d.set_item("under_way", self.jobs.are_under_way())?;
+        let plans = self.jobs.plans();
+        let latest = plans.steps.last();
         let places = latest.and_then(|step| step.guide.places());
         d.set_item("placed_bytes", places.map(|places| places.bytes()))?;
         d.set_item("planned_peak", latest.and_then(|step| step.peak_bytes))?;
