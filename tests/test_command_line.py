@@ -96,6 +96,7 @@ SCRIPTS = {
         print(pickle.loads(pickle.dumps(Own())).value)
         """,
     "never uses torch": "print('hello')",
+    "no future import": "def own(x: int) -> str: ...\nprint(own.__annotations__, type(__builtins__))",
 }
 
 
@@ -114,6 +115,7 @@ ALSO_THERE = (
     "syntax error",
     "raises interrupt",
     "never uses torch",
+    "imports a neighbour",
 )
 
 
@@ -130,6 +132,17 @@ def test_script_is_its_own_process(tmp_path: Path, name: str) -> None:
     assert "remat" not in "\n".join(traceback_of(budgeted)).replace(str(tmp_path), "")
     if name == "arguments":
         assert json.loads(budgeted.out)[1] == "__main__"
+
+
+def test_a_link_to_a_script_runs_in_the_folder_of_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own").mkdir()
+    program(tmp_path / "own", "value = 7", "neighbour.py")
+    program(tmp_path / "own", "import neighbour, sys; print(sys.argv, sys.path[0], __file__)")
+    (tmp_path / "link.py").symlink_to("own/script.py")
+    monkeypatch.chdir(tmp_path)
+    plain, budgeted = both(Path("link.py"), "two")
+    assert (budgeted.code, budgeted.out) == (0, plain.out), budgeted.err
+    assert f"'{tmp_path / 'own'}'" not in plain.out and f"{tmp_path / 'own'} {tmp_path / 'link.py'}" in plain.out
 
 
 @pytest.mark.parametrize("number, handled", one_of_each([signal.SIGTERM, signal.SIGINT], [False, True]))

@@ -126,6 +126,38 @@ def test_what_does_not_repeat_has_no_table(tmp_path: Path, steps: str) -> None:
     assert "peak " in ended.out
 
 
+REFUSED = {
+    "a ratio": (["--ratio", "0.5,none"], "--ratio '0.5,none': expected numbers above 0"),
+    "no ratio": (["--ratio", ""], "--ratio '': expected numbers above 0"),
+    "no seconds": (["--seconds", "0"], "--seconds '0': expected a number of seconds above 0"),
+    "a folder": (["--out", "/"], "cannot write the step '/': Is a directory"),
+    "no name": (["--out", ""], "cannot write the step ''"),
+    "nowhere": (["--out", "/no/such/folder/step.trace"], "cannot write the step '/no/such/folder/step.trace'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrong_arguments_are_refused_before_the_program_runs(name: str) -> None:
+    words, why = REFUSED[name]
+    ended = ran_warm([*MEASURE, *words, "-c", "print('ran')"])
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1), ended.err
+    assert why in ended.err
+
+
+def test_the_programs_exit_code_and_folder_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()
+    script = program(tmp_path, TRAINING + "\n    import os; os.chdir('other'); sys.exit(3)\n")
+    ended = ran_warm([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", "--out", "step.trace", script.name, "5"])
+    assert ended.code == 3, ended.err
+    assert "ratio " in ended.out or "overhead" in ended.out
+    assert (tmp_path / "step.trace").is_file()
+    # The peak is known of the script, wherever it went.
+    budgeted = ran_warm([*REMAT, "run", "--budget", "90%peak", "--device", "cpu", script, "5"])
+    assert budgeted.code == 3, budgeted.err
+
+
 def test_a_program_that_fails_fails(tmp_path: Path) -> None:
     ended = ran_warm([*MEASURE, program(tmp_path, TRAINING + "\n    raise KeyError('no data')\n"), "8"])
     assert ended.code == 1

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import remat
+import torch
 from bits import bits, differences
 from process import PYTHON, REMAT, program, ran, ran_warm
 from repeated_steps import LOOP, Trainer, budget_of, planned, until_planned
@@ -179,6 +180,19 @@ def test_a_run_without_a_plan_writes_none(tmp_path: Path) -> None:
         "budget_bytes": 1 << 30,
         "steps": [],
     }
+
+
+def test_links_stay_and_pipes_are_written_into(tmp_path: Path) -> None:
+    link, pipe = tmp_path / "link.json", tmp_path / "pipe"
+    link.symlink_to("plan.json")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR)  # there is one, so that nobody waits for it
+    with remat.budget("1GiB", plan_out=link, trace=pipe):
+        torch.ones(3).add(1)
+    assert link.is_symlink() and json.loads((tmp_path / "plan.json").read_text())["steps"] == []
+    assert pipe.is_fifo() and b'"end"' in os.read(reader, 1 << 16)
+    os.close(reader)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.json", "pipe", "plan.json"]
 
 
 def test_a_budget_below_that_of_the_given_plan_leaves_all_to_the_policy(tmp_path: Path) -> None:

@@ -41,19 +41,31 @@ def package(where: Path) -> None:
     program(where / "trainer", "def check(): print('of the package')\n", "width.py")
 
 
-@pytest.mark.parametrize("words", [["-m", "trainer.step", "--epochs", "3"], ["-m", "trainer", "x"], ["-m", "trainer"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-m", "trainer.step", "--epochs", "3"],
+        ["-m", "trainer", "x"],
+        ["-m", "trainer"],
+        ["-mtrainer", "a", "--budget", "-m"],
+    ],
+)
 def test_modules_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     package(tmp_path)
     monkeypatch.chdir(tmp_path)
     plain, budgeted = ran([*PYTHON, *words]), ran([*RUN, "1GiB", *words])
     assert budgeted.out == plain.out
     assert "trainer" in plain.out
-    assert budgeted.code == plain.code == (3 if "3" in words else 0)
+    assert budgeted.code == plain.code == (3 if "3" in words else 1 if "-mtrainer" in words else 0)
 
 
-def test_texts_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("flag", [["-c"], []])
+def test_texts_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flag: list[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["-c", "import sys; print(sys.argv, sys.path[0], __name__); sys.exit(4)", "--budget", "x"]
+    text = (
+        "import sys\ndef own(x: int): sys.exit(4)\nprint(sys.argv, sys.path[0], __name__, own.__annotations__)\nown(1)"
+    )
+    words = [*flag, text if flag else f"-c{text}", "--budget", "x"]
     plain, budgeted = ran([*PYTHON, *words]), ran([*RUN, "1GiB", *words])
     assert (budgeted.out, budgeted.code) == (plain.out, plain.code)
     assert budgeted.code == 4
@@ -70,6 +82,10 @@ REFUSED = {
     "no process": (["--nproc", "0", "train.py"], "--nproc 0"),
     "one report for two": (["--nproc", "2", "--report", "run.json", "train.py"], "put {rank} into its name"),
     "a report nowhere": (["--report", "/no/such/folder/run.json", "-c", "pass"], "cannot write the report"),
+    "a folder for a trace": (["--trace", "/", "-c", "pass"], "cannot write the trace '/': Is a directory"),
+    "a trace without a name": (["--trace", "", "-c", "pass"], "cannot write the trace ''"),
+    "a seed below 0": (["--seed", "-1", "-c", "pass"], f"seed -1: expected a whole number from 0 to {2**64 - 1}"),
+    "a seed of 65 bits": (["--seed", str(2**64), "-c", "pass"], f"seed {2**64}: expected a whole number"),
 }
 
 
@@ -80,6 +96,44 @@ def test_what_cannot_run_is_refused_in_one_line(name: str) -> None:
     assert ended.code == 2
     assert why in ended.err
     assert len(ended.error_lines) == 1, ended.err
+
+
+@pytest.mark.parametrize("wrong", [["--policy", "none"], ["--trace", "/"], ["--seed", "-1"], ["--budget", "cpu=1"]])
+def test_a_refused_command_leaves_the_files_of_the_last_run(tmp_path: Path, wrong: list[str]) -> None:
+    report, timeline, new = tmp_path / "run.json", tmp_path / "run.html", tmp_path / "new.json"
+    for file in (report, timeline):
+        file.write_text("of the last run")
+    ended = ran_warm([*RUN, "1GiB", "--report", report, "--timeline", timeline, *wrong, "-c", "print('ran')"])
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1), ended.err
+    ran_warm([*RUN, "1GiB", "--report", new, *wrong, "-c", "print('ran')"])
+    assert {file.read_text() for file in (report, timeline)} == {"of the last run"} and not new.exists()
+
+
+def test_files_are_named_from_where_the_command_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    files = {"--report": "run.json", "--timeline": "run.html", "--trace": "run.trace", "--plan-out": "run.plan.json"}
+    words = [word for pair in files.items() for word in pair]
+    ended = ran_warm([*RUN, "1GiB", *words, "-c", "import os, torch; os.chdir('other'); torch.ones(3).add(1)"])
+    assert ended.code == 0, ended.err
+    assert all((tmp_path / file).stat().st_size > 0 for name, file in files.items() if name != "--plan-out")
+    assert not list((tmp_path / "other").iterdir())
+
+
+def test_files_of_a_budget_are_named_from_where_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with remat.budget("1GiB", trace="run.trace", timeline="run.html", plan_out="run.plan.json"):
+        monkeypatch.chdir("other")
+        torch.ones(3).add(1)
+    assert (tmp_path / "run.trace").stat().st_size > 0 and (tmp_path / "run.html").stat().st_size > 0
+    assert not list((tmp_path / "other").iterdir())
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_a_seed_out_of_range_is_refused_by_name(seed: int) -> None:
+    with pytest.raises(ValueError, match=f"seed {seed}: expected a whole number from 0 to {2**64 - 1}"):
+        remat.budget("1GiB", seed=seed)
 
 
 def test_a_choice_of_the_log_that_there_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +233,35 @@ def test_a_report_however_the_program_ends(tmp_path: Path, end: str) -> None:
     assert told["end"] == {"exit": "exit 3", "error": "KeyError: 'no data'", "done": "done"}[end]
     assert told["ops"] >= 2
     assert "remat: peak" in ended.err
+
+
+ERRORS = {
+    "closed": ('exec "$@" 2>&-', "pass"),
+    "closed by the program": ('exec "$@"', "sys.stderr.close()"),
+    "read by nobody": ('exec "$@"', "pass"),
+}
+
+
+@pytest.mark.parametrize("errors", ERRORS)
+def test_standard_error_that_cannot_be_written_does_not_fail_the_program(tmp_path: Path, errors: str) -> None:
+    report, (start, end) = tmp_path / "run.json", ERRORS[errors]
+    words = [*RUN, "1GiB", "--report", str(report), "-c", f"import sys, torch; torch.ones(3).add(1); {end}"]
+    ours, theirs = os.pipe()
+    os.close(ours)
+    shell = ["sh", "-c", start, "sh", *words]
+    done = subprocess.run(shell, env=environment(), stdout=subprocess.PIPE, stderr=theirs, check=False)
+    os.close(theirs)
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert json.loads(report.read_text())["end"] == "done"
+
+
+def test_a_report_has_the_arguments_as_they_were_given(tmp_path: Path) -> None:
+    report, timeline = tmp_path / "run.json", tmp_path / "timeline.json"
+    spoils = "import sys, torch; torch.ones(3).add(1); sys.argv[1:] = [object()]"
+    ended = ran_warm([*RUN, "1GiB", "--report", report, "--timeline", timeline, "-c", spoils, "one"])
+    assert ended.code == 0, ended.err
+    assert json.loads(report.read_text())["argv"] == ["-c", "one"]
+    assert "one" in timeline.read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

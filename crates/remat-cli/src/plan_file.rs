@@ -6,8 +6,9 @@ use remat_plan::chain::Chain;
 use remat_plan::cut::JointGraph;
 use remat_plan::step::{Action, StepPlan};
 use remat_sim::{Plan, PlanAction, PlannedArena};
+use remat_trace::Destination;
 use std::fmt::Display;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
@@ -60,11 +61,15 @@ pub(crate) fn told(plan: &StepPlan) -> Plan {
 
 /// Writes a plan of a recorded step. Until the file is complete it is called `NAME.partial`.
 pub(crate) fn write_step_plan(path: &Path, plan: &StepPlan) -> Result<(), Failure> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
     let text = serde_json::to_string(plan).map_err(|error| Failure::Input(error.to_string()))?;
-    let written = fs::write(&partial, text + "\n").and_then(|()| fs::rename(&partial, path));
+    let written = Destination::of(path).and_then(|place| place.write((text + "\n").as_bytes()));
     written.map_err(|error| Failure::write(&path.display().to_string(), error))
+}
+
+/// Whether a file can be written, before it is known what to write. One that is there stays as it is.
+pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
+    let checked = Destination::of(path).and_then(|place| place.check());
+    checked.map_err(|error| Failure::write(&path.display().to_string(), error))
 }
 
 /// The text of a file, or of standard input for `-`.

@@ -251,6 +251,21 @@ fn an_output_that_cannot_be_written_is_told() {
 }
 
 #[test]
+fn an_output_that_is_a_link_stays_one() {
+    let (_directory, path) = files();
+    let link = path.join("link.trace");
+    std::os::unix::fs::symlink("linked.trace", &link).unwrap();
+    let (_, err, code) = answer(&mut remat(&[
+        "trace",
+        "convert",
+        text(&path.join("step.log")),
+        text(&link),
+    ]));
+    assert_eq!((err.as_str(), code), ("", Some(0)));
+    assert!(link.is_symlink() && path.join("linked.trace").is_file());
+}
+
+#[test]
 fn policies_are_listed_one_a_line() {
     let (out, err, code) = answer(&mut remat(&["policies"]));
     assert_eq!((err.as_str(), code), ("", Some(0)));
@@ -310,6 +325,8 @@ fn help_and_version_exit_with_0() {
     }
     let (out, _, _) = answer(&mut remat(&["trace", "info", "--help"]));
     assert!(out.contains("Examples:\n"), "{out}");
+    let (out, _, _) = answer(&mut remat(&["verify", "cut", "--help"]));
+    assert!(out.contains("only \"saved\" must"), "{out}");
 }
 
 #[cfg(unix)]

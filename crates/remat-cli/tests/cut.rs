@@ -95,6 +95,10 @@ fn budgets_from_the_smallest_on_are_met_and_larger_ones_are_faster() {
     desk.file("net.json", deep_net());
     let free = planned(&desk, &[])["peak_bytes"].as_u64().unwrap();
     let line = desk.refused(&["plan", "cut", "net.json", "--budget", "10"], 1);
+    for several in ["--curve", "--frontier"] {
+        let refused = ["plan", "cut", "net.json", "--budget", "10", several];
+        assert_eq!(desk.refused(&refused, 1), line);
+    }
     let smallest: u64 = line
         .split_whitespace()
         .rev()

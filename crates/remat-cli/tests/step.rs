@@ -6,6 +6,7 @@ use desk::Desk;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// A constant, a result that an op reads, and one of these two that stays.
 const TRACE: &str = r#"{"remat-trace":1}
@@ -215,6 +216,7 @@ fn files_that_are_no_plan_are_refused() {
         text[..text.len() / 2].to_owned(),
         format!("{text}{text}"),
         unlike("\"steps\"", "\"stages\""),
+        unlike("\"seed\"", "\"sead\":0,\"seed\""),
         unlike("\"peak_bytes\":1500", "\"peak_bytes\":-1"),
         unlike("\"peak_bytes\":1500", "\"peak_bytes\":1e99"),
         unlike("[\"run\",0]", "[\"evict\",0]"),
@@ -292,6 +294,35 @@ fn arguments_that_contradict_one_another_are_refused() {
         assert!(!output.get_output().stderr.is_empty());
     }
     assert!(!desk.folder.path().join("plan.json").exists());
+}
+
+#[test]
+fn a_plan_is_written_though_nobody_reads_what_is_told() {
+    let desk = desk();
+    let out = ["--iterations=1", "--out=plan.json"];
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin!("remat"))
+        .args(["plan", "step", "step.trace", "--ratio=1"])
+        .args(out)
+        .current_dir(desk.folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+    assert_eq!(plan_file(&desk, "plan.json")["ops"], 3);
+}
+
+#[test]
+fn a_plan_that_cannot_be_written_is_not_searched_for() {
+    let desk = desk();
+    for out in ["no/plan.json", "."] {
+        let search = ["--seconds=1e6", "--out", out];
+        let line = desk.refused(
+            &[&["plan", "step", "step.trace", "--ratio=1"], &search[..]].concat(),
+            1,
+        );
+        assert!(line.contains("cannot be written: "), "{line}");
+    }
 }
 
 #[test]

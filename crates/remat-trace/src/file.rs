@@ -1,11 +1,10 @@
 //! Files in and out: compression, atomic writing, lines with limits.
 
-use crate::{Problem, TraceError};
-use std::ffi::OsString;
+use crate::{Destination, Problem, TraceError};
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -236,8 +235,8 @@ fn unpacked(mut raw: Counted) -> io::Result<Box<dyn BufRead + Send>> {
 /// it is finished, so that a file called `PATH` is always whole.
 pub(crate) struct Output {
     sink: Sink,
-    /// Partial and final name; none for standard output.
-    names: Option<(PathBuf, PathBuf)>,
+    /// None for standard output.
+    destination: Option<Destination>,
 }
 
 enum Sink {
@@ -250,7 +249,7 @@ enum Sink {
 impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Output")
-            .field("names", &self.names)
+            .field("destination", &self.destination)
             .finish_non_exhaustive()
     }
 }
@@ -261,13 +260,11 @@ impl Output {
         if path.as_os_str() == "-" {
             return Ok(Output {
                 sink: Sink::Standard(BufWriter::new(io::stdout())),
-                names: None,
+                destination: None,
             });
         }
-        let mut partial = OsString::from(path.as_os_str());
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file = BufWriter::new(File::create(&partial)?);
+        let destination = Destination::of(path)?;
+        let file = BufWriter::new(destination.create()?);
         let sink = match path.extension().and_then(|ending| ending.to_str()) {
             Some("zst") => Sink::Zstd(checked_zstd(file)?),
             Some("gz") => Sink::Gzip(Box::new(flate2::write::GzEncoder::new(
@@ -278,7 +275,7 @@ impl Output {
         };
         Ok(Output {
             sink,
-            names: Some((partial, path.to_owned())),
+            destination: Some(destination),
         })
     }
 
@@ -291,10 +288,7 @@ impl Output {
             Sink::Standard(mut out) => return out.flush(),
         };
         file.flush()?;
-        match self.names {
-            Some((partial, path)) => fs::rename(partial, path),
-            None => Ok(()),
-        }
+        self.destination.map_or(Ok(()), |path| path.complete())
     }
 }
 

@@ -73,12 +73,14 @@
 //! | [`Summary`] | counts of what a trace holds |
 //! | [`Replayer`] | an engine that is told a trace's events |
 //! | [`Rerun`] | an op that ran again, and where |
+//! | [`Destination`] | the place of a file that is written, which has its name once it is whole |
 //! | [`parse_bytes`] | a parser of byte counts as people write them |
 
 #![forbid(unsafe_code)]
 
 mod bytes;
 pub mod convert;
+mod destination;
 pub mod dtr;
 mod error;
 mod event;
@@ -95,6 +97,7 @@ mod writer;
 
 pub use bytes::{ParseBytesError, ParseBytesReason, parse_bytes};
 pub use convert::convert;
+pub use destination::Destination;
 pub use error::{Problem, TraceError};
 pub use event::{Event, TraceOutput, TraceOutputKind};
 pub use file::Limits;

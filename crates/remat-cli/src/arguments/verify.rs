@@ -34,7 +34,7 @@ Examples:
     Cut {
         /// The joint graph, `-` for standard input.
         graph: PathBuf,
-        /// The plan, as `remat plan cut --json` prints it; only \"saved\" must be there.
+        /// The plan, as `remat plan cut --json` prints it; only "saved" must be there.
         plan: PathBuf,
         /// One line of JSON in place of the table.
         #[arg(long)]

@@ -1,6 +1,7 @@
 //! The folder that figures are written into.
 
 use crate::failure::Failure;
+use remat_trace::Destination;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,8 +23,7 @@ impl Folder {
     /// Writes a file. Until it is complete it is called `NAME.partial`.
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
         let path = self.0.join(name);
-        let partial = self.0.join(format!("{name}.partial"));
-        let written = fs::write(&partial, bytes).and_then(|()| fs::rename(&partial, &path));
+        let written = Destination::of(&path).and_then(|place| place.write(bytes));
         written.map_err(|error| Failure::write(&path.display().to_string(), error))
     }
 }

@@ -29,12 +29,11 @@ pub(crate) fn run(wanted: &PlanCut) -> Result<(), Failure> {
         return print(wanted, &cut, rows(&cut));
     }
     let budgets = searched(&graph, &wishes).map_err(refused(wanted))?;
-    match wanted.budget {
+    // For several plans too: it is refused where none of them fits.
+    let within = |budget: Bytes| budgets.plan(budget.0).map_err(refused(wanted));
+    match wanted.budget.map(within).transpose()? {
         _ if wanted.frontier => frontier(wanted, &budgets.frontier()),
-        Some(budget) if !wanted.curve => {
-            let planned = budgets.plan(budget.0).map_err(refused(wanted))?;
-            print(wanted, &planned, planned_rows(&planned))
-        }
+        Some(planned) if !wanted.curve => print(wanted, &planned, planned_rows(&planned)),
         _ => curve(wanted, &budgets.tradeoffs()),
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 /// it writes into the block of an old value takes none, and what has no bytes takes none. A result that is in memory
 /// already has a second block while the op runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Addresses {
     /// The bytes of the arena: no block ends beyond them.
     pub bytes: u64,

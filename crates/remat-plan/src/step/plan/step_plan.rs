@@ -19,6 +19,7 @@ pub const PLAN_VERSION: u32 = 1;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StepPlan {
     /// The version, [`PLAN_VERSION`].
     #[serde(rename = "remat-step-plan")]

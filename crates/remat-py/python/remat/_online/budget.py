@@ -19,9 +19,10 @@ from .. import _native
 from .._errors import RematError, refusal_behind, refusals_forgotten
 from .._memory.amounts import Budget
 from .._memory.budgets import DeviceBudget, budgets_of
+from .._outputs import absolute
 from .._timeline.target import check_timeline
 from .arena import Arena
-from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, choose_plans
+from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, check_seed, choose_plans
 from .reentries import Place, Reentries, place_in, place_of
 from .run import Run, Settings
 
@@ -64,8 +65,8 @@ class budget:
       other plan made.
     - ``plan_out`` is a file that the plans of the run are written to, for ``plan``.
 
-    Raises ``ValueError`` for a budget, a policy or a timeline's suffix that makes no sense, ``OSError`` for a timeline
-    that cannot be written, and :class:`remat.RematError` for nested budgets.
+    Raises ``ValueError`` for a budget, a policy or a timeline's suffix that makes no sense, ``OSError`` for a trace or
+    a timeline that cannot be written, and :class:`remat.RematError` for nested budgets.
     Raises :class:`remat.BudgetError` when the tensors that exist already do not fit or, later, when an op does not.
 
     >>> import torch, remat
@@ -94,6 +95,7 @@ class budget:
         check_pool(pool)
         check_timeline(timeline)
         check_costs(costs)
+        check_seed(seed)
         plans = choose_plans(plan, plan_out, policy, pool, costs)
         policy = policy or DEFAULT_POLICIES[pool]
         _native.check_policy(policy)
@@ -103,6 +105,7 @@ class budget:
         if pool == "arena":
             _check_arena(budgets)
         self._budget, self._device, self._pool = budget, device, pool
+        trace, timeline = (path if path is None else absolute(path) for path in (trace, timeline))
         self._settings = Settings(policy, seed, thrash_limit, trace, timeline, costs, plans)
         self._run: Run | None = None
         self._function: Place | None = None  # what it decorates

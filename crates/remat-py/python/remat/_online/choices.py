@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from .._outputs import absolute
+
 #: Names of both ways. The one that counts comes first and is the default.
 POOLS = ("fungible", "arena")
 
@@ -30,6 +32,12 @@ def check_pool(pool: str) -> None:
     """``ValueError`` for a pool that there is not."""
     if pool not in POOLS:
         raise ValueError(f"pool {pool!r}: expected 'fungible' or 'arena'")
+
+
+def check_seed(seed: int) -> None:
+    """``ValueError`` for a seed that no generator takes."""
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed {seed}: expected a whole number from 0 to {2**64 - 1}")
 
 
 def check_costs(costs: str) -> None:
@@ -102,10 +110,10 @@ def choose_plans(
             raise ValueError(f"plan {plan!r}: expected 'auto', 'off' or a file of plans; there is no such file")
         if out is not None:
             raise ValueError(f"plan_out {out!r}: the plan {plan!r} is followed and none is made; take plan 'auto'")
-        return Plans("auto", os.fspath(plan))
+        return Plans("auto", absolute(plan))
     if plan == "off":
         if out is not None:
             raise ValueError(f"plan_out {out!r}: with plan 'off' no plan is made; take plan 'auto'")
         return NO_PLANS
     cache = plan_cache(costs) if pool != "arena" else None
-    return Plans("auto", out=None if out is None else os.fspath(out), cache=cache)
+    return Plans("auto", out=None if out is None else absolute(out), cache=cache)

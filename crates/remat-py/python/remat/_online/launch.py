@@ -11,6 +11,9 @@ import os
 import sys
 from collections.abc import Callable
 
+from .._outputs import absolute
+from .choices import PLANS
+
 #: Modules that start the program in processes of their own.
 LAUNCHERS = (
     "torch.distributed.run",
@@ -64,6 +67,14 @@ def _without_nproc(argv: list[str]) -> list[str]:
     """The arguments without the first ``--nproc``, which is ours: those of the program come after."""
     at = next(i for i, word in enumerate(argv) if word == "--nproc" or word.startswith("--nproc="))
     return argv[:at] + argv[at + (2 if argv[at] == "--nproc" else 1) :]
+
+
+def from_here(options: argparse.Namespace) -> argparse.Namespace:
+    """The options with absolute names of files, for a program that may change to another folder."""
+    here = _with_files(options, absolute)
+    if here.plan is not None and here.plan not in PLANS:
+        here.plan = absolute(here.plan)
+    return here
 
 
 def of_rank(options: argparse.Namespace) -> argparse.Namespace:

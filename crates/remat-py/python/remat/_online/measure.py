@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 import torch
 
 from .._memory.budgets import budgets_of
+from .._outputs import absolute
 from .choices import DEFAULT_POLICIES, POOLS
 from .floor import Floor, floor_of
 from .run import Run, Settings, Stats
@@ -84,7 +85,7 @@ def measure(
     """
     budgets = budgets_of(None, device)
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "run.trace.zst") if trace is None else trace
+        path = os.path.join(folder, "run.trace.zst") if trace is None else absolute(trace)
         run = Run(budgets, Settings(DEFAULT_POLICIES[POOLS[0]], trace=path))
         run._start()
         if trace is None:

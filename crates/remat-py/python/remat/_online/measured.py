@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
-import sys
 import tempfile
 from typing import TYPE_CHECKING
 
 from .. import _native
 from .._errors import RematError
+from .._outputs import absolute, check_output
 from . import peaks
 from .floor import Floor, floor_of_file
-from .program import add_arguments, fail, find, missing
+from .program import add_arguments, fail, find, missing, parse
+from .standard_error import tell
 from .tracebacks import own_frames_hidden
 
 if TYPE_CHECKING:
@@ -50,10 +52,15 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str]) -> int:
     """Runs ``remat measure ARGV`` and returns the exit code."""
-    options = parser().parse_args(argv)
+    options = parse(parser(), argv)
     wrong = missing(options)
     if wrong is not None:
         return fail(wrong)
+    try:
+        _check(options)
+    except (ValueError, OSError) as error:
+        return fail(str(error))
+    named = peaks.named(options)
     program = find(options)
     if isinstance(program, int):
         return program
@@ -69,7 +76,7 @@ def main(argv: list[str]) -> int:
 
     ended: BaseException | None = None
     with folder:
-        out = options.out or os.path.join(folder.name, "step.trace.zst")
+        out = options.out if options.out is not None else os.path.join(folder.name, "step.trace.zst")
         try:
             with processes_told_of():
                 exec(program.code, namespace)
@@ -80,11 +87,40 @@ def main(argv: list[str]) -> int:
             run._stop()
         floor = _floor(first, step)
         peak = run.stats().peak
-        _keep(options, run, peak, floor)
+        _keep(*named, run, peak, floor)
         _tell(peak, step, floor, options.json)
         if step is None:
             return _nothing_repeats(ended)
-        return _table(out, options)
+        code = _table(out, options)
+        if code == 0 and isinstance(ended, SystemExit):
+            raise ended
+        return code
+
+
+#: As much as the search takes, by far.
+_MOST_SECONDS = 1e9
+
+
+def _check(options: argparse.Namespace) -> None:
+    """``ValueError`` or ``OSError`` for arguments that would fail once the program has run. Their file is absolute."""
+    for ratio in [] if options.ratio is None else options.ratio.split(","):
+        if not _is_number_to(ratio, math.inf):
+            raise ValueError(f"--ratio {options.ratio!r}: expected numbers above 0, such as 0.8,0.6")
+    if options.seconds is not None and not _is_number_to(options.seconds, _MOST_SECONDS):
+        raise ValueError(f"--seconds {options.seconds!r}: expected a number of seconds above 0, such as 10")
+    if options.out == "-":
+        raise ValueError("--out '-': the step is read again for the table: name a file")
+    if options.out is not None:
+        options.out = absolute(options.out)
+        check_output("step", options.out)
+
+
+def _is_number_to(text: str, most: float) -> bool:
+    try:
+        number = float(text)
+    except ValueError:
+        return False
+    return math.isfinite(number) and 0 < number <= most
 
 
 def _start(device: str | None, trace: str) -> Run:
@@ -107,18 +143,17 @@ def _floor(first: str, step: tuple[int, int, bool] | None) -> Floor | None:
             raise RematError("no floor is known: more than 1048576 ops ran before the step was known; measure fewer")
         return floor_of_file(first)
     except RematError as error:
-        print(f"remat: {error}", file=sys.stderr)
+        tell(f"remat: {error}\n")
         return None
 
 
-def _keep(options: argparse.Namespace, run: Run, peak: int, floor: Floor | None) -> None:
+def _keep(program: str, arguments: list[str], run: Run, peak: int, floor: Floor | None) -> None:
     """Keeps the peak for ``remat run --budget 50%peak``."""
-    program, arguments = peaks.named(options)
     needed, works = (floor.needed, floor.works) if floor is not None else (None, None)
     try:
         peaks.keep(program, peaks.Peak(arguments, run._budgets[0].name, peak, needed, works))
     except OSError as error:
-        print(f"remat: the peak is not kept: {error}", file=sys.stderr)
+        tell(f"remat: the peak is not kept: {error}\n")
 
 
 def _tell(peak: int, step: tuple[int, int, bool] | None, floor: Floor | None, as_json: bool) -> None:
@@ -146,10 +181,7 @@ def _floor_line(floor: Floor) -> str:
 
 
 def _nothing_repeats(ended: BaseException | None) -> int:
-    print(
-        "remat: no step repeated, so there is no table: let the program run four steps that are alike at least",
-        file=sys.stderr,
-    )
+    tell("remat: no step repeated, so there is no table: let the program run four steps that are alike at least\n")
     if isinstance(ended, SystemExit):
         raise ended
     return 1

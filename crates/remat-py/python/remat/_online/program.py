@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import builtins
 import importlib.util
 import os
 import sys
 import types
 from dataclasses import dataclass, field
 from typing import Any
+
+from .standard_error import tell
 
 
 @dataclass(frozen=True)
@@ -26,9 +29,9 @@ class Program:
     def become_main(self) -> dict[str, Any]:
         """Takes the place of the module ``__main__``; returns its namespace."""
         module = types.ModuleType("__main__")
-        module.__dict__.update(__builtins__=__builtins__, **self.attributes)
+        module.__dict__.update(__builtins__=builtins, **self.attributes)
         sys.modules["__main__"] = module
-        sys.argv = self.argv
+        sys.argv = list(self.argv)
         sys.path[0] = self.folder
         return module.__dict__
 
@@ -40,6 +43,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", dest="code", nargs=rest, metavar="CODE", help="run a text, as python -c")
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script to run")
     parser.add_argument("args", nargs=rest, metavar="ARGUMENT", help="its arguments")
+
+
+def parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
+    """A command's own options, and its program with all that follows."""
+    return parser.parse_args(_detached(parser, argv))
+
+
+def _detached(parser: argparse.ArgumentParser, argv: list[str]) -> list[str]:
+    """The arguments with ``-mMODULE`` and ``-cCODE`` as two words: of one word, argparse takes what follows as ours."""
+    takes_a_word = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
+    at = 0
+    while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
+        word = argv[at]
+        if word[:2] in ("-m", "-c"):
+            return [*argv[:at], *filter(None, (word[:2], word[2:])), *argv[at + 1 :]]
+        at += 2 if word in takes_a_word else 1
+    return argv
 
 
 def missing(options: argparse.Namespace) -> str | None:
@@ -54,7 +74,7 @@ def missing(options: argparse.Namespace) -> str | None:
 
 def fail(message: str) -> int:
     """Tells what is wrong with a command; returns the exit code."""
-    print(f"remat: {message}", file=sys.stderr)
+    tell(f"remat: {message}\n")
     return 2
 
 
@@ -78,15 +98,16 @@ def find(options: argparse.Namespace) -> Program | int:
 
 def script(path: str, arguments: list[str]) -> Program:
     """A script, by its path. ``OSError`` if it cannot be read, ``SyntaxError`` or ``ValueError`` if it is no Python."""
+    place = os.path.join(os.getcwd(), path)  # as Python names it
     with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec")
-    folder = os.path.dirname(os.path.abspath(path))
-    return Program(code, [path, *arguments], folder, {"__file__": path, "__cached__": None})
+        code = compile(file.read(), place, "exec", dont_inherit=True)
+    folder = os.path.dirname(os.path.realpath(path))
+    return Program(code, [path, *arguments], folder, {"__file__": place, "__cached__": None})
 
 
 def text(source: str, arguments: list[str]) -> Program:
     """A text, as ``python -c`` takes it; ``SyntaxError`` if it is no Python."""
-    return Program(compile(source, "<string>", "exec"), ["-c", *arguments], "")
+    return Program(compile(source, "<string>", "exec", dont_inherit=True), ["-c", *arguments], "")
 
 
 def module(name: str, arguments: list[str]) -> Program:

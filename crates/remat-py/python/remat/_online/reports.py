@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .. import _native
 from .endings import at_sigterm
+from .standard_error import is_a_terminal, tell
 
 if TYPE_CHECKING:
     from .run import Run, Stats
@@ -48,15 +48,16 @@ def status_line(stats: Stats) -> str:
 class Reports:
     """Tells of a run from its beginning to its end, however that comes."""
 
-    def __init__(self, run: Run, log: Log, file: str | None) -> None:
+    def __init__(self, run: Run, log: Log, file: str | None, argv: list[str]) -> None:
         self._run = run
         self._log = log
         self._file = file
+        self._argv = argv
         self._pid = os.getpid()
         self._latest: Stats | None = None
         self._ended = threading.Event()
         self._told = threading.Lock()
-        self._shows = log == "status" and sys.stderr.isatty()
+        self._shows = log == "status" and is_a_terminal()
         self._undo: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Reports:
@@ -77,14 +78,14 @@ class Reports:
     def _tell(self, stats: Stats | None, end: str) -> None:
         self._ended.set()
         with self._told:
-            if self._shows:
-                sys.stderr.write("\r\x1b[K")
-            if self._log != "off":
-                print(f"remat: {stats or 'ended amid an op, without figures'}", file=sys.stderr, flush=True)
             if self._file is not None:
                 with open(self._file, "w") as file:
-                    json.dump(_report(stats, end), file, indent=2)
+                    json.dump(_report(stats, end, self._argv), file, indent=2)
                     file.write("\n")
+            if self._shows:
+                tell("\r\x1b[K")
+            if self._log != "off":
+                tell(f"remat: {stats or 'ended amid an op, without figures'}\n")
 
     def _show(self) -> None:
         while not self._ended.wait(_PAUSE):
@@ -92,8 +93,7 @@ class Reports:
             with self._told:
                 if stats is not None and not self._ended.is_set():
                     self._latest = stats
-                    sys.stderr.write(f"\r\x1b[K{status_line(stats)}")
-                    sys.stderr.flush()
+                    tell(f"\r\x1b[K{status_line(stats)}")
 
     def _stats(self) -> Stats | None:
         try:
@@ -116,9 +116,9 @@ def _end_of(error: BaseException | None) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _report(stats: Stats | None, end: str) -> dict[str, Any]:
+def _report(stats: Stats | None, end: str, argv: list[str]) -> dict[str, Any]:
     """The report for programs."""
-    told: dict[str, Any] = {"format": "remat-run", "version": 1, "argv": sys.argv, "end": end, "at": time.time()}
+    told: dict[str, Any] = {"format": "remat-run", "version": 1, "argv": argv, "end": end, "at": time.time()}
     if stats is not None:
         told |= {"slowdown": stats.slowdown, **asdict(stats)}
     return told

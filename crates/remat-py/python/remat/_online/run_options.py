@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING
 
 from .. import _native
 from .._memory.amounts import amount_of
 from .peaks import budget_of, named
 from .reports import log_of
+from .standard_error import tell
 
 if TYPE_CHECKING:
     from .budget import budget
@@ -42,7 +42,7 @@ def _in_bytes(amount: str, device: str | None, options: argparse.Namespace) -> s
         return amount
     size, told = budget_of(share, *named(options), device)
     if log_of(os.environ) != "off":
-        print(f"remat: budget {amount}: {told}", file=sys.stderr)
+        tell(f"remat: budget {amount}: {told}\n")
     return str(size)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 
-from .._timeline.target import check_timeline, claim_timeline
+from .._outputs import check_output
+from .._timeline.target import check_timeline
 from .choices import COSTS, DEFAULT_POLICIES, POOLS
-from .launch import launch, launcher_of, of_rank, refusal
-from .program import add_arguments, fail, find, missing
+from .launch import from_here, launch, launcher_of, of_rank, refusal
+from .program import add_arguments, fail, find, missing, parse
 from .reports import Reports, log_of
 from .run_options import budget_of_options, in_bytes
 from .tracebacks import own_frames_hidden
@@ -106,9 +107,18 @@ def _check(options: argparse.Namespace) -> str | None:
     return None
 
 
+def _check_files(options: argparse.Namespace) -> None:
+    """``ValueError`` or ``OSError`` for a file that cannot be written."""
+    check_timeline(options.timeline)
+    for what in ("trace", "report", "timeline"):
+        path = getattr(options, what)
+        if path is not None and (what, path) != ("trace", "-"):
+            check_output(what, path)
+
+
 def main(argv: list[str]) -> int:
     """Runs ``remat run ARGV`` and returns the exit code; an exit of the program itself is passed on."""
-    options = parser().parse_args(argv)
+    options = parse(parser(), argv)
     wrong = _check(options)
     if wrong is not None:
         return fail(wrong)
@@ -116,8 +126,10 @@ def main(argv: list[str]) -> int:
         log = log_of(os.environ)
         if options.nproc is not None:
             launch(options, argv)
-        given, options = options, of_rank(options)
-    except ValueError as error:
+        given = from_here(options)
+        options = of_rank(given)
+        _check_files(options)
+    except (ValueError, OSError) as error:
         return fail(str(error))
     program = find(options)
     if isinstance(program, int):
@@ -129,16 +141,8 @@ def main(argv: list[str]) -> int:
             start_preloaded()
         except (RuntimeError, OSError) as error:
             return fail(str(error))
-    if options.report is not None:
-        try:
-            with open(options.report, "w"):
-                pass
-        except OSError as error:
-            return fail(f"cannot write the report {options.report!r}: {error.strerror}")
+    given.argv = program.argv
     try:
-        if options.timeline is not None:
-            check_timeline(options.timeline)
-            claim_timeline(options.timeline)
         given.budget = options.budget = in_bytes(options)
         context = budget_of_options(options)
         namespace = program.become_main()
@@ -148,7 +152,7 @@ def main(argv: list[str]) -> int:
     own_frames_hidden(main.__code__)
     from .spawned import each_within_budget  # torch is loaded by now
 
-    with each_within_budget(given), Reports(run, log, options.report):
+    with each_within_budget(given), Reports(run, log, options.report, program.argv):
         try:
             exec(program.code, namespace)
         finally:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
@@ -20,6 +19,7 @@ from .launch import of_started
 from .reports import Reports, log_of
 from .run import leave_in_child
 from .run_options import budget_of_options
+from .standard_error import tell as say
 
 #: Whether processes that are started enter budgets.
 _in_force = False
@@ -42,7 +42,7 @@ class WithinBudget:
         own = of_started(self._options, number)
         context = budget_of_options(own)
         run = context.__enter__()
-        with each_within_budget(self._options), Reports(run, log_of(os.environ), own.report):
+        with each_within_budget(self._options), Reports(run, log_of(os.environ), own.report, own.argv):
             try:
                 self._function(number, *args)
             finally:
@@ -100,7 +100,7 @@ def _once(fact: str) -> Callable[[object], None]:
         nonlocal told
         if not told:
             told = True
-            print(f"remat: {getattr(function, '__qualname__', type(function).__qualname__)} {fact}", file=sys.stderr)
+            say(f"remat: {getattr(function, '__qualname__', type(function).__qualname__)} {fact}\n")
 
     return tell
 

@@ -14,11 +14,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .. import _native
 from .._memory.tensors import live_tensors, storages_of
+from .._outputs import check_output
 from .chrome import trace_events
 from .memory_viz import snapshot
 from .recording import Recording
 from .sites import Sites, has_optimizers
-from .target import claim_timeline
 
 
 def _page(told: dict[str, Any]) -> bytes:
@@ -44,10 +44,12 @@ class TimelineFile:
         self._known: set[int] = set()
         self._undo: list[Callable[[], None]] = []
         self._pid = os.getpid()
+        #: As the run began; the program may put there what it likes.
+        self._argv = [str(word) for word in sys.argv]
 
     def start(self) -> None:
         """Begins to record. ``OSError`` if the file cannot be written, before anything else is done."""
-        claim_timeline(self._path)
+        check_output("timeline", self._path)
         self._recording = _native.Recording()
         self._session.record_timeline(self._recording, self._sites.site, has_optimizers)
         hooks = (register_optimizer_step_pre_hook(self._begins), register_optimizer_step_post_hook(self._ended))
@@ -69,7 +71,7 @@ class TimelineFile:
         if told is None or os.getpid() != self._pid:
             return
         suffix = os.path.splitext(self._path)[1]
-        about = {"argv": sys.argv, "version": _native.__version__, "torch": str(torch.__version__), **run}
+        about = {"argv": self._argv, "version": _native.__version__, "torch": str(torch.__version__), **run}
         try:
             with open(self._path, "wb") as file:
                 file.write(_FORMATS[suffix]({"run": about, **json.loads(told)}))

@@ -15,12 +15,3 @@ def check_timeline(path: str | os.PathLike[str] | None) -> None:
             f"timeline {os.fspath(path)!r}: expected a name that ends in .html (a page), .json (a trace for Perfetto) "
             "or .pickle (a snapshot for torch's memory_viz)"
         )
-
-
-def claim_timeline(path: str | os.PathLike[str]) -> None:
-    """Empties the file of a timeline; ``OSError`` if it cannot be written, before anything runs."""
-    try:
-        with open(path, "wb"):
-            pass
-    except OSError as error:
-        raise type(error)(f"cannot write the timeline {os.fspath(path)!r}: {error.strerror}") from None

@@ -26,6 +26,9 @@ pub(crate) fn run(wanted: &PlanStep, watch: &Watch) -> Result<(), Failure> {
             "--out takes one plan, {several} budgets are given; name one, or leave --out away"
         )));
     }
+    if let Some(out) = &wanted.out {
+        plan_file::check_writable(out)?;
+    }
     let step = Step::from_events(&recorded.events).map_err(|error| recorded.fault(error))?;
     let noted = watch.note_first();
     let mut search = Search::new(wanted, &recorded, &step, &noted);
@@ -109,24 +112,17 @@ fn tell(wanted: &PlanStep, recorded: &Recorded, told: &[Told]) -> Result<(), Fai
     for reason in reasons {
         complain(format_args!("remat: {}: {reason}", recorded.name));
     }
-    match told {
-        _ if wanted.json => report::lines(recorded, told)?,
-        [
-            Told {
-                plan: Some(plan), ..
-            },
-        ] => report::table(recorded, &told[0], plan)?,
-        _ => report::curve(recorded, wanted.seed, told)?,
+    let only = match told {
+        [told] => told.plan.as_ref(),
+        _ => None,
+    };
+    // Before all that is printed: where nobody reads it, the command ends there.
+    if let (Some(out), Some(plan)) = (&wanted.out, only) {
+        plan_file::write_step_plan(out, plan)?;
     }
-    match (&wanted.out, told) {
-        (
-            Some(out),
-            [
-                Told {
-                    plan: Some(plan), ..
-                },
-            ],
-        ) => plan_file::write_step_plan(out, plan),
-        _ => Ok(()),
+    match only {
+        _ if wanted.json => report::lines(recorded, told),
+        Some(plan) => report::table(recorded, &told[0], plan),
+        None => report::curve(recorded, wanted.seed, told),
     }
 }

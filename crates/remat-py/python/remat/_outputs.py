@@ -1,0 +1,39 @@
+"""Files that a command writes: where they lie, and whether they can be written, before anything runs."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The place that a path names here, wherever the program goes; ``-`` stays, which may be standard output."""
+    text = os.fspath(path)
+    return text if text in ("", "-") else os.path.abspath(text)
+
+
+def check_output(what: str, path: str | os.PathLike[str]) -> None:
+    """``OSError`` in one line for a file that cannot be written. One that is there stays as it is."""
+    try:
+        _check(os.fspath(path))
+    except OSError as error:
+        raise type(error)(f"cannot write the {what} {os.fspath(path)!r}: {error.strerror}") from None
+
+
+def _check(path: str) -> None:
+    # Nothing is opened: that would wait for the reader of a pipe, and leave an empty file where there was none.
+    try:
+        os.stat(path)
+        place = path
+    except FileNotFoundError:
+        place = os.path.dirname(os.path.realpath(path)) if path else ""
+        os.stat(place)
+    else:
+        if os.path.isdir(path):
+            raise _error(errno.EISDIR)
+    if not os.access(place, os.W_OK):
+        raise _error(errno.EACCES)
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))

@@ -1,0 +1,186 @@
+//! Where a file is written: beside its place until it is whole, or straight into what is no regular file.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// The place of a file that is written. A regular file is written beside its place and moved there once it is whole.
+///
+/// A symbolic link stays, and the file that it names is written. What is there already and is no regular file, such as
+/// a device or a pipe, is written into.
+///
+/// ```
+/// use remat_trace::Destination;
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("plan.json");
+/// Destination::of(&path)?.write(b"{}\n")?;
+/// assert_eq!(std::fs::read(&path)?, b"{}\n");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Destination {
+    path: PathBuf,
+    /// Its path until it is whole; none for what is written into.
+    partial: Option<PathBuf>,
+}
+
+impl Destination {
+    /// The place that a path names. Until the file is whole, it is called `PATH.partial`.
+    ///
+    /// # Errors
+    /// The path names a folder, or cannot be followed.
+    pub fn of(path: &Path) -> io::Result<Destination> {
+        Destination::with_suffix(path, ".partial")
+    }
+
+    /// As [`Destination::of`], with another suffix for the file until it is whole.
+    ///
+    /// # Errors
+    /// The path names a folder, or cannot be followed.
+    pub fn with_suffix(path: &Path, suffix: &str) -> io::Result<Destination> {
+        if path.as_os_str().is_empty() {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "the name is empty"));
+        }
+        match fs::metadata(path) {
+            Ok(there) if there.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+            Ok(there) if !there.is_file() => {
+                return Ok(Destination {
+                    path: std::path::absolute(path)?,
+                    partial: None,
+                });
+            }
+            _ => {}
+        }
+        let path = followed(path)?;
+        let mut partial = path.as_os_str().to_owned();
+        partial.push(suffix);
+        Ok(Destination {
+            path,
+            partial: Some(partial.into()),
+        })
+    }
+
+    /// Whether the file can be written. One that is there stays as it is.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn check(&self) -> io::Result<()> {
+        match &self.partial {
+            Some(partial) => File::create(partial).and_then(|_| fs::remove_file(partial)),
+            None => Ok(()), // to open a pipe is to wait for its reader
+        }
+    }
+
+    /// Starts the file.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn create(&self) -> io::Result<File> {
+        File::create(self.partial.as_ref().unwrap_or(&self.path))
+    }
+
+    /// Gives the file its name, now that it is whole.
+    ///
+    /// # Errors
+    /// It cannot be renamed.
+    pub fn complete(&self) -> io::Result<()> {
+        match &self.partial {
+            Some(partial) => fs::rename(partial, &self.path),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes a whole file. Nothing stays of one that cannot be written to its end.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let written = self.create().and_then(|mut file| file.write_all(bytes));
+        let written = written.and_then(|()| self.complete());
+        if let (Err(_), Some(partial)) = (&written, &self.partial) {
+            let _ = fs::remove_file(partial);
+        }
+        written
+    }
+}
+
+/// An absolute path that no symbolic link stands at, whether or not there is a file.
+fn followed(path: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => match fs::read_link(path) {
+            Ok(named) => followed(&path.parent().unwrap_or(Path::new("")).join(named)),
+            Err(_) => std::path::absolute(path),
+        },
+        found => found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    use std::process::Command;
+    use std::thread;
+
+    fn written(path: &Path) -> io::Result<()> {
+        Destination::of(path)?.write(b"whole")
+    }
+
+    #[test]
+    fn a_link_stays_and_its_target_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        symlink("target", &link).unwrap();
+        for there in ["nothing", "the file"] {
+            written(&link).unwrap();
+            assert!(link.is_symlink(), "{there}");
+            assert!(
+                !target.is_symlink() && fs::read(&target).unwrap() == b"whole",
+                "{there}"
+            );
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_pipe_is_written_into() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(
+            Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
+        Destination::of(&pipe).unwrap().check().unwrap();
+        let reader = thread::spawn({
+            let pipe = pipe.clone();
+            move || fs::read(pipe)
+        });
+        written(&pipe).unwrap();
+        assert_eq!(reader.join().unwrap().unwrap(), b"whole");
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    }
+
+    #[test]
+    fn a_check_leaves_what_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        Destination::of(&path).unwrap().check().unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        fs::write(&path, "before").unwrap();
+        Destination::of(&path).unwrap().check().unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"before");
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let kind = |path: &Path| Destination::of(path).unwrap_err().kind();
+        assert_eq!(kind(folder.path()), ErrorKind::IsADirectory);
+        assert_eq!(kind(Path::new("")), ErrorKind::InvalidInput);
+        let nowhere = Destination::of(&folder.path().join("no/file")).unwrap();
+        assert_eq!(nowhere.check().unwrap_err().kind(), ErrorKind::NotFound);
+    }
+}
