@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
+import native
 import pytest
 import remat
 import torch
@@ -127,3 +128,28 @@ def test_compiled_code_has_none_of_remats_own_functions_compiled() -> None:
     assert run.stats().ops >= 5
     # Under a dispatch mode, torch compiles nothing.
     assert counters["frames"]["total"] == (1 if run.stats().dispatch == "native" else 0)
+
+
+FOREACH: dict[str, Callable[[Tensor], object]] = {
+    "mul": lambda y: torch._foreach_mul_([y], 2.0),
+    "copy": lambda y: torch._foreach_copy_([y], [torch.zeros_like(y)]),
+    "zero": lambda y: torch._foreach_zero_([y]),
+    "addcmul": lambda y: torch._foreach_addcmul_([y], [y.clone()], [y.clone()]),
+}
+
+
+@native.needed
+@pytest.mark.parametrize("change", FOREACH.values(), ids=FOREACH)
+def test_a_saved_tensor_that_an_op_on_lists_changed_is_an_error_as_in_plain_eager(
+    change: Callable[[Tensor], object],
+) -> None:
+    """Its version is counted by the ops within the op, the first time too."""
+    with remat.budget("64MiB"):
+        for _ in range(3):
+            w = torch.ones(64, 64, requires_grad=True)
+            y = w.exp()  # saves its result
+            with torch.no_grad():
+                change(y)
+            assert y._version == 1
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.sum().backward()

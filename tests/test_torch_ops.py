@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import numpy
 import pytest
 import remat
 import torch
@@ -278,6 +279,30 @@ class TestSettings:
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 found[0].numpy()
             assert differences(expected, bits(found)) == []
+
+
+OUTSIDE: dict[str, Callable[[numpy.ndarray], Tensor]] = {
+    "float": lambda array: torch.from_numpy(array).float(),
+    "divided": lambda array: torch.from_numpy(array) / 255,
+    "tensor": lambda array: torch.tensor(array, dtype=torch.float32),
+    "as_tensor": lambda array: torch.as_tensor(array, dtype=torch.float32),
+    "clone": lambda array: torch.from_numpy(array).clone(),
+    "stack": lambda array: torch.stack([torch.from_numpy(row) for row in array]),
+}
+
+
+@pytest.mark.parametrize("taken", OUTSIDE.values(), ids=OUTSIDE)
+def test_an_array_may_be_overwritten_once_it_was_read(taken: Callable[[numpy.ndarray], Tensor]) -> None:
+    """As an environment overwrites its buffer of observations: no replay reads it again."""
+
+    def program() -> list[Tensor]:
+        array, kept = numpy.zeros((64, 64)), []
+        for step in range(4):
+            array[:] = step
+            kept.append(taken(array).cos())
+        return kept
+
+    holds_evicted(program)
 
 
 class TestLazyConjugates:

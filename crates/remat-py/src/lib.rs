@@ -150,6 +150,9 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(ffi::caching::read_caching, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::watch::register_watch, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::settings::register_settings, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::autocast::register_autocast, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::autocast::read_autocast, m)?)?;
+    m.add_function(wrap_pyfunction!(ffi::autocast::with_autocast, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::settings::read_settings, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::watch::is_watched, m)?)?;
     m.add_function(wrap_pyfunction!(ffi::watch::watch_results, m)?)?;

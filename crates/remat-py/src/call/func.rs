@@ -82,6 +82,11 @@ pub struct Func {
 }
 
 impl Func {
+    /// Whether it writes into some of its arguments.
+    pub fn is_writing(&self) -> bool {
+        !(self.writes.is_empty() && self.writes_by_name.is_empty())
+    }
+
     /// Reads the dictionary that `describe` returns.
     pub fn from_description(overload: &Bound<'_, PyAny>, d: &Bound<'_, PyDict>) -> PyResult<Func> {
         let get = |key: &str| -> PyResult<Bound<'_, PyAny>> {

@@ -10,12 +10,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 
+use crate::ffi::autocast::Autocast;
 use crate::ffi::gil::Attach;
 use crate::ffi::settings;
 
 /// The number of a state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StateNumber(pub u32);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StateNumber {
+    /// The number of the settings.
+    settings: u32,
+    autocast: Autocast,
+}
+
+impl StateNumber {
+    /// In one number.
+    pub fn bits(self) -> u64 {
+        u64::from(self.settings) << 16 | u64::from(self.autocast.number())
+    }
+}
 
 /// The state in force, as far as it is known.
 pub struct GlobalState {
@@ -29,8 +41,8 @@ pub struct GlobalState {
     flushed: bool,
     /// Whether another setting may have changed since.
     changed: Arc<AtomicBool>,
-    /// The state of then.
-    number: StateNumber,
+    /// The number of the settings of then.
+    number: u32,
     /// `state_number(flushes_denormals) -> int`.
     state_number: Py<PyAny>,
     /// `enter_state(number, current)`.
@@ -49,7 +61,7 @@ impl GlobalState {
             read: None,
             flushed: false,
             changed: Arc::new(AtomicBool::new(true)),
-            number: StateNumber(0),
+            number: 0,
             state_number: module.getattr("state_number")?.unbind(),
             enter_state: module.getattr("enter_state")?.unbind(),
         })
@@ -60,27 +72,35 @@ impl GlobalState {
         self.changed.clone()
     }
 
-    /// The state in force.
-    pub fn current(&mut self, gil: impl Attach) -> PyResult<StateNumber> {
+    /// The state in force, with autocast as it is for the call.
+    pub fn current(&mut self, gil: impl Attach, autocast: Autocast) -> PyResult<StateNumber> {
         let flushes = flushes_denormals();
         // Read before it is written: a write would take the cache line from whoever changes settings.
         let changed =
             self.changed.load(Ordering::Acquire) && self.changed.swap(false, Ordering::AcqRel);
-        let same = flushes == self.flushed && !changed;
         let read = settings::read();
-        let same = match read {
-            Some(_) => same & (std::mem::replace(&mut self.read, read) == read),
-            None => same & gil.attach(|py| self.answer_alike(py))?,
-        };
-        if !same {
-            self.flushed = flushes;
-            let number = gil.attach(|py| {
-                let number = self.state_number.bind(py).call1((flushes,))?;
-                number.extract()
-            })?;
-            self.number = StateNumber(number);
+        let same = flushes == self.flushed && !changed && self.read == read;
+        if !same || read.is_none() {
+            let looked_up = gil.attach(|py| self.look_up(py, flushes, same));
+            if looked_up.is_err() {
+                self.changed.store(true, Ordering::Release);
+            }
+            looked_up?;
+            (self.read, self.flushed) = (read, flushes);
         }
-        Ok(self.number)
+        Ok(StateNumber {
+            settings: self.number,
+            autocast,
+        })
+    }
+
+    /// Looks up the number of the settings, unless they are the `same` and the functions answer as they did.
+    fn look_up(&mut self, py: Python<'_>, flushes: bool, same: bool) -> PyResult<()> {
+        if !self.answer_alike(py)? || !same {
+            let number = self.state_number.bind(py).call1((flushes,))?;
+            self.number = number.extract()?;
+        }
+        Ok(())
     }
 
     /// Whether the functions answer as they did.
@@ -97,22 +117,28 @@ impl GlobalState {
         Ok(same)
     }
 
-    /// Runs an action under a state, and puts back the one in force before.
+    /// Runs an action under a state, and puts back the one in force before, whatever fails.
     pub fn under<T>(
         &mut self,
         py: Python<'_>,
         state: StateNumber,
         action: impl FnOnce() -> PyResult<T>,
     ) -> PyResult<T> {
-        let before = self.current(py)?;
-        if state == before {
+        let before = self.current(py, Autocast::current())?;
+        let _autocast = (state.autocast != before.autocast).then(|| state.autocast.enter());
+        if state.settings == before.settings {
             return action();
         }
         let enter = self.enter_state.bind(py);
-        enter.call1((state.0, before.0))?;
-        let done = action();
-        enter.call1((before.0, state.0))?;
-        done
+        let entered = enter.call1((state.settings, before.settings));
+        let done = entered.and_then(|_| action());
+        let back = || enter.call1((before.settings, state.settings));
+        // An interrupt may have struck amid the settings: then they are put back once more.
+        let put_back = back().or_else(|error| back().and(Err(error)));
+        if put_back.is_err() {
+            self.changed.store(true, Ordering::Release);
+        }
+        put_back.and(done)
     }
 }
 

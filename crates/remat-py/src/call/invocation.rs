@@ -6,6 +6,31 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::func::Func;
+use crate::ffi::autocast::Autocast;
+use crate::ffi::dispatcher::{Dispatcher, count_versions};
+
+/// How a call came that was handed to Python.
+///
+/// Torch turns autocast and the counting of versions off while Python handles a call. For ops that the op's kernel
+/// calls they are on in plain eager, unless a kernel above has turned them off. Those kernels run once: one that leaves
+/// a key on has nothing to do for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Surroundings {
+    /// Autocast, as it is on within the op.
+    pub autocast: Autocast,
+    /// Whether ops within the op count versions.
+    pub counts_versions: bool,
+}
+
+impl Surroundings {
+    /// As it is for a call that comes to the fallback.
+    pub fn of(dispatcher: &Dispatcher) -> Surroundings {
+        Surroundings {
+            autocast: Autocast::current(),
+            counts_versions: dispatcher.counts_versions(),
+        }
+    }
+}
 
 /// An op and the Python arguments it is called with.
 #[derive(Clone, Copy)]
@@ -16,6 +41,8 @@ pub struct Invocation<'a, 'py> {
     pub args: &'a Bound<'py, PyTuple>,
     /// Keyword arguments.
     pub kwargs: Option<&'a Bound<'py, PyDict>>,
+    /// How it came.
+    pub surroundings: Surroundings,
 }
 
 impl<'py> Invocation<'_, 'py> {
@@ -29,9 +56,18 @@ impl<'py> Invocation<'_, 'py> {
         any_nested.bind(self.py()).call1((self.args,))?.extract()
     }
 
+    /// Runs the op, as `call` does that, with autocast and the counting of versions as its kernel finds them in plain
+    /// eager.
+    pub fn within<T>(&self, call: impl FnOnce() -> T) -> T {
+        let _autocast = self.surroundings.autocast.reopen();
+        let counts_versions = self.surroundings.counts_versions && self.func.is_writing();
+        let _versions = counts_versions.then(count_versions);
+        call()
+    }
+
     /// Runs the op.
     pub fn call(&self) -> PyResult<Bound<'py, PyAny>> {
         let function = self.func.call.bind(self.py());
-        function.call(self.args, self.kwargs)
+        self.within(|| function.call(self.args, self.kwargs))
     }
 }

@@ -24,7 +24,7 @@ use crate::call::view::{Arg, Number, View};
 
 /// The families of known forms.
 #[derive(Default)]
-pub(super) struct Families(FxHashMap<(u64, u32), Family>);
+pub(super) struct Families(FxHashMap<(u64, StateNumber), Family>);
 
 /// Bytes of each result; `None` for one without a storage of its own.
 type Made = SmallVec<[Option<u64>; 3]>;
@@ -103,7 +103,7 @@ impl Families {
             workspace: known.signature.workspace.0.saturating_sub(copied),
             likeness,
         };
-        self.0.insert((outline.key, state.0), family);
+        self.0.insert((outline.key, state), family);
     }
 
     /// The family of a call tells this of its form, if it has one. `numbers` are those that the words leave out.
@@ -114,7 +114,7 @@ impl Families {
         numbers: &[Number],
         state: StateNumber,
     ) -> Option<Alike> {
-        let family = self.0.get(&(outline.key, state.0))?;
+        let family = self.0.get(&(outline.key, state))?;
         let known = &family.known;
         if family.words != outline.words || !known.uses_statistics_alike(numbers) {
             return None;

@@ -13,8 +13,10 @@ use super::transient::Passing;
 use super::underway::Underway;
 use super::unwatched;
 use super::watch_clock::Watch;
+use crate::call::invocation::Surroundings;
 use crate::call::stacked::{Arity, Stacked, keeps_tensors};
 use crate::call::template::Dispatched;
+use crate::ffi::autocast::Autocast;
 use crate::ffi::boxed::{Stack, Value};
 use crate::ffi::counted;
 use crate::ffi::dispatcher::{Op, Torch};
@@ -32,6 +34,8 @@ pub(super) struct Handed {
     pub(super) arity: &'static Arity,
     /// The form that may become known, if its arguments allow that.
     pub(super) candidate: Option<Candidate>,
+    /// How it came.
+    pub(super) surroundings: Surroundings,
 }
 
 /// The call that is on its way through Python on this thread.
@@ -169,6 +173,7 @@ impl Incoming<'_> {
         // SAFETY: as the caller promises.
         let known = unsafe {
             let seed = ((*self.op).id() as u64) << 1 | u64::from(torch.dispatcher.grad_enabled());
+            let seed = seed ^ u64::from(Autocast::current().number()) << 52;
             stacked.pass(torch, arity, self.values(), seed)
         };
         if stacked.aside {
@@ -193,12 +198,21 @@ impl Incoming<'_> {
             Way::Transient(passing) => Ok(unsafe { self.run_transient(passing, watch) }),
             Way::Python => {
                 let candidate = known.then(|| Candidate::of(stacked, arity));
-                HANDED.set(Some(Handed { arity, candidate }));
+                self.hand(candidate);
                 Ok(Left::Python(None))
             }
             Way::Unwatched => Ok(Left::RunUnwatched),
             Way::Inside => Ok(Left::Run),
         }
+    }
+
+    /// Notes that the call is handed to Python. Its form may become known there.
+    fn hand(&self, candidate: Option<Candidate>) {
+        HANDED.set(Some(Handed {
+            arity: self.arity,
+            candidate,
+            surroundings: Surroundings::of(self.torch.dispatcher),
+        }));
     }
 
     /// Announces the call if its form is known, or is by its family. It may run unwatched if there is room for what it
@@ -302,7 +316,7 @@ impl Incoming<'_> {
             };
             drop(underway); // takes the op back
             let candidate = Some(Candidate::of(stacked, arity));
-            HANDED.set(Some(Handed { arity, candidate }));
+            self.hand(candidate);
             return Ok(Left::Python(Some(Box::new(arguments))));
         }
         drop(arguments);

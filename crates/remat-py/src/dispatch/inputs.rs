@@ -13,7 +13,6 @@ use crate::ffi::boxed::{Item, Value};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
-use crate::timeline::MemoryKind;
 use crate::tracking::live::LiveId;
 
 /// Whether a tensor may be a parameter, as far as can be told without Python: that is a class of Python's, and a leaf.
@@ -58,7 +57,7 @@ impl State {
                 let object = unsafe { torch.dispatcher.wrap(py, &*tensor)? };
                 if self.torch.class_of(&object)? == Class::Parameter {
                     self.executor.pin(py, id)?;
-                    self.executor.storages.note_kind(id, MemoryKind::Parameter);
+                    self.executor.storages.note_parameter(id);
                 }
                 Ok(())
             })?;

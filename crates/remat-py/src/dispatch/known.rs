@@ -18,6 +18,7 @@ use crate::call::global_state::StateNumber;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::stacked::{Stacked, keeps_tensors};
 use crate::call::template::Dispatched;
+use crate::ffi::autocast::Autocast;
 use crate::ffi::boxed::{Item, Value, storage_bytes};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
@@ -176,7 +177,10 @@ impl State {
         known: &Known,
         inputs: &Inputs,
     ) -> PyResult<(StateNumber, u32)> {
-        let state = self.executor.global_state.current(gil)?;
+        let state = self
+            .executor
+            .global_state
+            .current(gil, Autocast::current())?;
         self.ops += 1;
         self.set_current(&known.func.name);
         if known.grad == GradMode::On {

@@ -21,6 +21,7 @@ use crate::call::outline::Outline;
 use crate::call::signature::{SAMPLES, Signature};
 use crate::call::stacked::{Arity, Stacked};
 use crate::call::view::{Arg, Number};
+use crate::ffi::autocast::Autocast;
 use crate::ffi::generator;
 use crate::ffi::gil::Attach;
 
@@ -121,7 +122,10 @@ impl State {
         let Some(outline) = Outline::of(&stacked.words, arity) else {
             return Ok(false);
         };
-        let state = self.executor.global_state.current(gil)?;
+        let state = self
+            .executor
+            .global_state
+            .current(gil, Autocast::current())?;
         let found = self.families.find(arity, &outline, &stacked.numbers, state);
         let Some(alike) = found else {
             return Ok(false);

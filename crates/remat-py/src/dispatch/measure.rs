@@ -118,10 +118,10 @@ impl State {
         let py = call.py();
         let started = Started::of(py, self.executor.clock(py, signature.workspace_device))?;
         let internals = &self.executor.internals;
-        let (result, workspace): (Bound<'py, PyAny>, Option<u64>) = internals
-            .measured_call
-            .bind(py)
-            .call1((&call.func.call, call.args, call.kwargs))
+        let measured_call = internals.measured_call.bind(py);
+        let run = || measured_call.call1((&call.func.call, call.args, call.kwargs));
+        let (result, workspace): (Bound<'py, PyAny>, Option<u64>) = call
+            .within(run)
             .map_err(|e| as_torch_raises(internals.own_frames_dropped.bind(py), e))?
             .extract()?;
         if let Some(workspace) = workspace {

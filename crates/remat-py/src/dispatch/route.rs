@@ -31,6 +31,7 @@ impl State {
         self.watch_for_thrashing(py)?;
         let handed = incoming::take_handed();
         self.arity = handed.as_ref().map(|handed| handed.arity);
+        let surroundings = handed.as_ref().map(|handed| handed.surroundings);
         self.candidate = handed.and_then(|handed| handed.candidate);
         self.executor.drain_deaths(py)?;
         let func = self.described(overload)?;
@@ -38,6 +39,7 @@ impl State {
             func: &func,
             args,
             kwargs,
+            surroundings: surroundings.unwrap_or_default(),
         };
         let kind = self.kind_of(&call)?;
         let runs = !matches!(kind, Kind::View | Kind::Composite);
@@ -123,7 +125,10 @@ impl State {
             {
                 self.set_current(&call.func.name);
                 self.pin_tensor(&value)?;
-                self.note_kind(&value, MemoryKind::Parameter);
+                let storage = call_one(&self.torch.untyped_storage, &value)?;
+                if let Some(id) = self.executor.storages.find(&storage) {
+                    self.executor.storages.note_parameter(id);
+                }
             }
         }
         Ok(())

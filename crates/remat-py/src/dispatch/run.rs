@@ -23,7 +23,7 @@ use crate::ffi::gil::Attach;
 use crate::ffi::layout::Guard;
 use crate::timeline::Recorder;
 use crate::tracking::buffers::Buffer;
-use crate::tracking::live::LiveId;
+use crate::tracking::live::{Live, LiveId, UNTOLD};
 
 /// Runs of an op that finds no room in the arena; before each, more is evicted.
 const ATTEMPTS: u32 = 8;
@@ -75,8 +75,11 @@ impl State {
         let (py, func) = (call.py(), call.func);
         let grad = self.grad_mode(py)?;
         walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let state = self.executor.global_state.current(py)?;
-        walked.signature ^= u64::from(state.0).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let state = self
+            .executor
+            .global_state
+            .current(py, call.surroundings.autocast)?;
+        walked.signature ^= state.bits().wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         let data_dependent =
             func.data_dependent && !(func.takes_masks && has_no_mask(py, &walked)?);
         walked.signature ^= self.executor.devices_of(py, &walked.lives)?;
@@ -297,8 +300,9 @@ impl State {
         Ok(ran.result.unbind())
     }
 
-    /// Whether the engine may replay a call that replays by itself. It may not where all results are tiny, or where a
-    /// storage is written without autograd that was carried into a forward pass.
+    /// Whether the engine may replay a call that replays by itself. It may not where all results are tiny, where a
+    /// storage is written without autograd that was carried into a forward pass, or where it takes in what the program
+    /// may overwrite unseen.
     pub(super) fn replay_of(
         &self,
         outputs: &[Output],
@@ -312,11 +316,27 @@ impl State {
         });
         let storages = &self.executor.storages;
         let carried = grad == GradMode::Off && storages.any_carried(lives, written);
-        if all_tiny || carried {
+        if all_tiny || carried || self.takes_in_outside(grad, lives) {
             Replay::Forbidden
         } else {
             Replay::Allowed
         }
+    }
+
+    /// Whether a call reads memory that torch did not allocate, such as a NumPy array, and constants alone beside it.
+    /// The program may write to such memory without an op, as to a buffer of observations, and a replay would read what
+    /// it wrote. Where a parameter is among the inputs and autograd records the call, it mostly saves what the call
+    /// reads, so that plain eager would not bear such a write either.
+    fn takes_in_outside(&self, grad: GradMode, lives: &[LiveId]) -> bool {
+        let storages = &self.executor.storages;
+        let lives = || lives.iter().filter_map(|&id| storages.live(id));
+        let is_constant = |live: &Live| {
+            let own = || self.executor.storage_of(live.tensor);
+            live.outside.is_some() || live.tensor == UNTOLD || self.executor.engine.is_pinned(own())
+        };
+        lives().any(|live| live.outside.is_some() && !live.parameter)
+            && !lives().any(|live| live.parameter && grad == GradMode::On)
+            && lives().all(is_constant)
     }
 
     /// Announces an op and runs it, again with more room if it finds none in the arena.

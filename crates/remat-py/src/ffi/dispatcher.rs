@@ -74,6 +74,8 @@ pub struct Keys {
     below: u64,
     /// The key of Python's dispatch modes.
     python: u64,
+    /// The number of the key whose kernels count the versions of what they write.
+    versions: u16,
     /// The key whose kernel notes the thread's keys for Python's, which insists on that up to torch 2.12.
     snapshot: u64,
     /// The keys of tensors that have no memory, or that Python dispatches.
@@ -293,6 +295,24 @@ impl Dispatcher {
         }
     }
 
+    /// Whether this thread's ops pass a key over.
+    #[inline]
+    pub fn excludes(&self, key: u16) -> bool {
+        // SAFETY: reads a flag of this thread.
+        unsafe { (self.is_excluded)(key) }
+    }
+
+    /// Has this thread's ops pass a key over, or not any more.
+    pub fn set_excluded(&self, key: u16, on: bool) {
+        // SAFETY: sets a flag of this thread.
+        unsafe { (self.exclude)(key, on) }
+    }
+
+    /// Whether this thread's ops count the versions of what they write.
+    pub fn counts_versions(&self) -> bool {
+        !self.excludes(self.keys.versions)
+    }
+
     /// Whether this thread's ops come to the fallback.
     pub fn is_reached(&self) -> bool {
         // SAFETY: reads flags of this thread.
@@ -402,5 +422,29 @@ impl Drop for Excluded<'_> {
     fn drop(&mut self) {
         // SAFETY: sets a flag of this thread to what it was.
         unsafe { (self.dispatcher.exclude)(self.dispatcher.keys.own, self.before) }
+    }
+}
+
+/// Has this thread's ops count the versions of what they write, until the guard is dropped.
+pub fn count_versions() -> Option<Counting<'static>> {
+    let dispatcher = dispatcher()?;
+    let excluded = dispatcher.excludes(dispatcher.keys.versions);
+    dispatcher.set_excluded(dispatcher.keys.versions, false);
+    Some(Counting {
+        dispatcher,
+        excluded,
+    })
+}
+
+/// This thread's ops count versions.
+pub struct Counting<'a> {
+    dispatcher: &'a Dispatcher,
+    excluded: bool,
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        let key = self.dispatcher.keys.versions;
+        self.dispatcher.set_excluded(key, self.excluded);
     }
 }

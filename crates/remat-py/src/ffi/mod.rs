@@ -1,6 +1,7 @@
 //! The edges of the extension: torch's storages and Python functions, allocators, Python's errors.
 
 pub mod arena;
+pub mod autocast;
 pub mod autograd;
 pub mod boxed;
 pub mod caching;

@@ -78,6 +78,8 @@ pub struct Live {
     pub freed: bool,
     /// Whether a native call that autograd records has read it, and found out whether it is a parameter's.
     pub classified: bool,
+    /// Whether a parameter lies in it that an op read which autograd records.
+    pub parameter: bool,
     /// The op that made it without a record, by the engine's number for it or 0, and which output it is.
     pub made: (u64, u32),
     /// The op that allocated it without a record, by that number, until an op with a record reads it or it becomes a

@@ -177,6 +177,7 @@ impl Storages {
             keeps: false,
             freed: false,
             classified: false,
+            parameter: false,
             made: (0, 0),
             maker: 0,
             unrecorded: 0,
@@ -374,6 +375,14 @@ impl Storages {
             timeline.tell(|recorder| recorder.died(id));
         }
         Some(former)
+    }
+
+    /// Notes that a parameter lies in a storage, which an op reads that autograd records.
+    pub fn note_parameter(&mut self, id: LiveId) {
+        if let Some(live) = self.live_mut(id) {
+            live.parameter = true;
+        }
+        self.note_kind(id, MemoryKind::Parameter);
     }
 
     /// Tells the timeline what a storage is for.

@@ -17,6 +17,7 @@ from typing import Any, TypedDict
 import torch
 
 from ... import _native
+from .devices import accelerator_here
 from .global_state import read_natively
 from .indexing import picks
 from .layout import probe_layout
@@ -190,6 +191,7 @@ def _set_up() -> None:
     _check_leaves()
     _define_raising()
 
+    _read_autocast(libraries["cpu"])
     reason = read_natively(libraries["c10"], libraries["cpu"])
     if reason is not None:
         raise Unsuited(f"torch {torch.__version__}: settings: {reason}")
@@ -201,6 +203,40 @@ def _set_up() -> None:
         "replays": replay_without_python(libraries["c10"], libraries["python"], _bit_of("ADInplaceOrView")),
     }
     _through_python.update({part: reason for part, reason in parts.items() if reason is not None})
+
+
+def _read_autocast(cpu: str) -> None:
+    """Has autocast read and set without Python, for the CPU and the accelerator."""
+    accelerator = accelerator_here()
+    kinds = ["cpu"] if accelerator is None else ["cpu", accelerator.type]
+    kinds = [kind for kind in kinds if torch.amp.is_autocast_available(kind)]
+    _native.register_autocast(cpu, [_autocast_on(kind) for kind in kinds])
+    for at, kind in enumerate(kinds):
+
+        def told(kind: str = kind) -> tuple[bool, torch.dtype]:
+            return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+
+        before = told()
+        try:
+            torch.set_autocast_enabled(kind, True)
+            torch.set_autocast_dtype(kind, torch.bfloat16)
+            on = _native.read_autocast() & 63 << 6 * at
+        finally:
+            torch.set_autocast_enabled(kind, before[0])
+            torch.set_autocast_dtype(kind, before[1])
+        entered = _native.with_autocast(on, told), _native.with_autocast(0, told)
+        if not on or entered != ((True, torch.bfloat16), (False, before[1])) or told() != before:
+            raise _unexpected(f"autocast on {kind}")
+
+
+#: Kinds of devices with autocast: the dispatch key, and the number that torch's C++ has for the kind.
+_AUTOCAST = {"cpu": ("CPU", 0), "cuda": ("CUDA", 1), "xpu": ("XPU", 12), "mps": ("MPS", 13), "hpu": ("HPU", 18)}
+
+
+def _autocast_on(kind: str) -> tuple[int, int]:
+    """The number of the dispatch key of autocast for a kind of device, and that of the kind."""
+    name, number = _AUTOCAST.get(kind, ("PrivateUse1", 20))
+    return int(_C._dispatch_key_parse(f"Autocast{name}")), number
 
 
 def _unexpected(what: str) -> Unsuited:
@@ -237,6 +273,7 @@ def _keys() -> dict[str, int]:
         "modes": int(_C.DispatchKey.Python),
         "below": below,
         "python": python,
+        "versions": int(_C.DispatchKey.ADInplaceOrView),
         "snapshot": _bit_of("PythonTLSSnapshot"),
         "aside": python | (meta & ~dense),
         "odd": odd,
