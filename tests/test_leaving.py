@@ -12,6 +12,7 @@ import remat
 import torch
 import torch.nn.functional as F
 from bits import bits, differences
+from remat._online.optimizers import Optimizers
 from torch import Tensor, nn
 from true_peak import resident_bytes, room
 
@@ -114,6 +115,58 @@ def test_everything_is_resident_after(how: str, pause: int) -> None:
     F.mse_loss(kept[0], torch.zeros(64, 64)).backward()
     with remat.budget(room(64 * EXTRA)):
         assert torch.isfinite(sum((t.sum() for t in kept), torch.zeros(())))
+
+
+def test_everything_is_resident_after_an_interrupt_as_the_budget_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain: list[Any] = []
+    run_until(2, lambda: None, plain)
+    expected = state(plain)
+    del plain
+
+    kept: list[Any] = []
+    with pytest.raises(KeyboardInterrupt), remat.budget(room(EXTRA)) as run:
+        run_until(2, lambda: None, kept)
+        assert run.stats().evictions > 0
+        monkeypatch.setattr(run, "stats", interrupt)
+    assert differences(expected, state(kept)) == []
+    with remat.budget(room(64 * EXTRA)):
+        assert torch.isfinite(sum((t.sum() for t in kept), torch.zeros(())))
+
+
+def test_an_error_as_a_budget_begins_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("remat._online.optimizers.Optimizers.watch", lambda self: raise_stopped())
+        with pytest.raises(Stopped), remat.budget(room(EXTRA)):
+            raise AssertionError("the error was lost")
+    before = torch.compile, torch.Tensor.numpy
+    with remat.budget(room(64 * EXTRA)) as run:
+        x = torch.ones(64, 64) + 1
+        ops = run.stats().ops
+    assert ops > 0 and x.sum().item() == 8192
+    assert (torch.compile, torch.Tensor.numpy) == before
+
+
+def test_each_optimizer_is_looked_at_where_one_follows_another() -> None:
+    """Each new one takes the place of the last in memory, as in a search for parameters."""
+    kept: list[int] = []
+
+    class Told:
+        def keep_state(self, state: list[Tensor]) -> None:
+            kept.append(len(state))
+
+        def may_begin_step(self) -> None:
+            pass
+
+    optimizers = Optimizers(Told())  # type: ignore[arg-type]
+    optimizers.watch()
+    try:
+        for _ in range(30):
+            weight = nn.Parameter(torch.ones(4))
+            weight.grad = torch.ones(4)
+            torch.optim.Adam([weight]).step()
+    finally:
+        optimizers.leave()
+    assert len(kept) == 30
 
 
 def test_interrupt_inside_backward() -> None:

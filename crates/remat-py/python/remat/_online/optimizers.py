@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -23,8 +24,8 @@ class Optimizers:
 
     def __init__(self, session: _native.Session) -> None:
         self._session = session
-        #: Of each optimizer, by its id, the number of parameters that it had state for.
-        self._known: dict[int, int] = {}
+        #: Of each optimizer the number of parameters that it had state for.
+        self._known: WeakKeyDictionary[torch.optim.Optimizer, int] = WeakKeyDictionary()
         self._hook: RemovableHandle | None = None
 
     def watch(self) -> None:
@@ -38,7 +39,7 @@ class Optimizers:
             self._hook = None
 
     def _stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if self._known.get(id(optimizer)) != len(optimizer.state):
-            self._known[id(optimizer)] = len(optimizer.state)
+        if self._known.get(optimizer) != len(optimizer.state):
+            self._known[optimizer] = len(optimizer.state)
             self._session.keep_state(state_of(optimizer))
         self._session.may_begin_step()

@@ -9,6 +9,7 @@ import sysconfig
 import threading
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -382,58 +383,70 @@ class Run:
             if _active is not None:
                 raise RematError("a budget is active already: budgets do not nest; use run.set_budget to change it")
             _active = self
-        try:
+        with ExitStack() as undo:  # from the last to the first, whatever fails
+            undo.callback(self._end)
+            undo.callback(self._mode.restore)
+            undo.callback(self._close_arena)
             if self._timeline is not None:
                 self._timeline.start()
+                undo.callback(self._timeline.stop)
             if self._caching is not None:
                 self._caching.enter()
+                undo.callback(self._caching.leave)
             with eager.below_autograd():
                 self._adopt()
             self._dispatch.enter()
-        except BaseException:
-            _active = None
-            if self._caching is not None:
-                self._caching.leave()
+            undo.callback(self._dispatch.leave)
+            undo.callback(self._escapes.remove)
+            self._escapes.install()
+            self._optimizers.watch()
+            undo.callback(self._optimizers.leave)
             if self._timeline is not None:
-                self._timeline.stop()
-            self._close_arena()
-            self._mode.restore()
-            raise
-        self._escapes.install()
-        self._optimizers.watch()
-        if self._timeline is not None:
-            self._terminated = at_sigterm(self._write_timeline)
+                self._terminated = at_sigterm(self._write_timeline)
+            undo.pop_all()
 
     def _stop(self) -> None:
         """Leaves the budget: all that was evicted is resident again."""
-        global _active
         if os.getpid() != self._pid:
             self._leave_in_child()
             return
-        self._dispatch.leave()
-        self._escapes.remove()
-        self._optimizers.leave()
         timeline = self._timeline
-        told = timeline.stop() if timeline is not None else None
-        stats = None
+        told: str | None = None
+        stats: Stats | None = None
         troubles: list[str] = []
-        try:
-            stats = self.stats()
-            troubles = self._mode.close_plans()
-            self._close_arena()  # the tensors that are brought back now may be more than it holds
-            with eager.below_autograd():
-                self._mode.restore()
-        finally:
+
+        def end() -> None:
             self._dispatch.forget()
             if self._caching is not None:
                 self._caching.leave()
             self._final = stats
-            _active = None
+            self._end()
             if timeline is not None:
                 self._terminated()
                 timeline.write(told, self._about(stats))
+
+        with ExitStack() as ending:  # from the last to the first, whatever fails
+            ending.callback(end)
+            ending.callback(self._restore)
+            ending.callback(self._close_arena)  # the tensors that are brought back now may be more than it holds
+            self._dispatch.leave()
+            self._escapes.remove()
+            self._optimizers.leave()
+            told = timeline.stop() if timeline is not None else None
+            stats = self.stats()
+            troubles = self._mode.close_plans()
         for trouble in troubles:
             warnings.warn(f"remat: {trouble}", RuntimeWarning, stacklevel=4)
+
+    def _restore(self) -> None:
+        """Brings back all that was evicted."""
+        with eager.below_autograd():
+            self._mode.restore()
+
+    def _end(self) -> None:
+        """Lets another budget be entered."""
+        global _active
+        _active = None
 
     def _about(self, stats: Stats | None) -> dict[str, Any]:
         """The run as a whole, for its timeline."""
@@ -471,14 +484,12 @@ class Run:
 
     def _leave_in_child(self) -> None:
         """Leaves the budget in a forked child, whose parent is still inside."""
-        global _active
         if _active is self:
-            _active = None
+            self._end()
             self._dispatch.leave()
             self._escapes.remove()
             self._optimizers.leave()
-            with eager.below_autograd():
-                self._mode.restore()
+            self._restore()
 
 
 def leave_in_child() -> None:

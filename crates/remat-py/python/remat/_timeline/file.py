@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -41,7 +42,7 @@ class TimelineFile:
         self._recording: _native.Recording | None = None
         self._sites = Sites()
         #: Optimizers whose parameters were told, by their ids.
-        self._known: set[int] = set()
+        self._known: WeakSet[torch.optim.Optimizer] = WeakSet()
         self._undo: list[Callable[[], None]] = []
         self._pid = os.getpid()
         #: As the run began; the program may put there what it likes.
@@ -81,10 +82,10 @@ class TimelineFile:
     def _begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._recording is None:
             return
-        if id(optimizer) not in self._known:
+        if optimizer not in self._known:
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             self._session.note_parameters(storages_of(parameters))
-            self._known.add(id(optimizer))
+            self._known.add(optimizer)
         self._sites.optimizer = type(optimizer).__name__
         self._recording.updating(True)
 
