@@ -6,13 +6,16 @@ import functools
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import remat
 import torch
 from process import PYTHON, program, ran
 from remat._interrupts import raise_interrupt
+from remat._torch_internals import eager
 from remat._torch_internals.eager import predict
+from true_peak import room
 
 
 def ends(_number: int, _frame: object) -> None:
@@ -120,3 +123,37 @@ print(len(run.report().cuts))
 def test_a_handler_ends_a_forecast(tmp_path: Path) -> None:
     ended = ran([*PYTHON, program(tmp_path, COMPILED)])
     assert ended.out.splitlines() == ["True", "1"], ended.err
+
+
+@pytest.mark.usefixtures("way")
+class TestErrorsAroundAnOp:
+    """Python code of Remat's own may be interrupted before an op runs or after it. Nothing stays of the op then."""
+
+    @staticmethod
+    def _struck(monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[[], object]) -> None:
+        """Calls something often, each time with an error in a function that the session has Python call."""
+        original, strikes = getattr(eager, name), False
+
+        def striking(*args: Any) -> Any:
+            if strikes:
+                raise KeyboardInterrupt
+            return original(*args)
+
+        monkeypatch.setattr(eager, name, striking)
+        with remat.budget(room(8 << 20)):
+            call()
+            for _ in range(20):
+                strikes = True
+                with pytest.raises(KeyboardInterrupt):
+                    call()
+                strikes = False
+            x = torch.ones(1 << 19)
+            assert (x + 1).sum().item() == 1 << 20
+
+    def test_as_the_state_of_random_numbers_is_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        generator = torch.Generator()
+        self._struck(monkeypatch, "rng_state", lambda: torch.rand(1 << 18, generator=generator))
+
+    def test_as_the_results_are_looked_at(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        x = torch.randn(1 << 17)
+        self._struck(monkeypatch, "flatten", lambda: torch.unique(x, return_inverse=True))

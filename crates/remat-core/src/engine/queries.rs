@@ -2,6 +2,7 @@
 
 use super::contract::Engine;
 use crate::counters::{Counters, Refused};
+use crate::graph::Phase;
 use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 
 impl Engine {
@@ -62,6 +63,12 @@ impl Engine {
     /// Nothing brings back a constant that they are computed from, so a front end keeps these alive.
     pub fn newly_pinned(&self) -> &[StorageId] {
         &self.state.collection.pinned
+    }
+
+    /// Whether the op was begun and neither finished nor cancelled.
+    pub fn is_open(&self, op: OpId) -> bool {
+        let record = self.state.graph.ops.get(op.index());
+        record.is_some_and(|record| record.phase == Phase::Open)
     }
 
     /// Whether the storage is pinned (constant).

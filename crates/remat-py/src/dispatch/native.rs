@@ -13,6 +13,7 @@ use super::raising::raise;
 use super::thread::{THREAD, Thread};
 use crate::ffi::boxed::{Boxed, Stack};
 use crate::ffi::dispatcher::{self, Dispatcher, Op, Torch};
+use crate::ffi::errors::error_aside;
 use crate::ffi::gil::Gil;
 
 /// The session in force, as the fallback sees it.
@@ -122,16 +123,6 @@ impl Native {
         // SAFETY: as the caller promises; the mode was pushed.
         unsafe { torch.dispatcher.through_mode(op, keys, stack) }
     }
-}
-
-/// Runs an action while an error of Python's may be on its way through C++, which leaves it set in the interpreter.
-pub(super) fn error_aside<R>(py: Python<'_>, action: impl FnOnce() -> R) -> R {
-    let error = PyErr::take(py);
-    let done = action();
-    if let Some(error) = error {
-        error.restore(py);
-    }
-    done
 }
 
 /// Has Python tell of an error on stderr, where nobody can be told of it otherwise.

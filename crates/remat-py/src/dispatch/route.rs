@@ -53,7 +53,10 @@ impl State {
                 Outcome::Done(call.call()?.unbind())
             }
             Kind::Composite => return Ok(Outcome::Redispatch),
-            _ => self.run(&call)?,
+            _ => {
+                let outcome = self.run(&call);
+                self.executor.ended(py, outcome)?
+            }
         };
         self.candidate = None;
         self.arity = None;

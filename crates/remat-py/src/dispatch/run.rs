@@ -355,6 +355,11 @@ impl State {
         let func = call.func.overload.as_ptr() as usize;
         self.executor.note_called(|| kind_of(func, &walked.views));
         loop {
+            let rng = if call.func.random {
+                Some(self.rng_state(call)?)
+            } else {
+                None
+            };
             let op = self.begin(
                 py,
                 &OpSpec {
@@ -365,11 +370,6 @@ impl State {
                     replay,
                 },
             )?;
-            let rng = if call.func.random {
-                Some(self.rng_state(call)?)
-            } else {
-                None
-            };
             let error = match self.call(call, signature) {
                 Ok((result, cost)) => {
                     return Ok(Ran {
@@ -460,7 +460,10 @@ impl State {
             self.executor.accelerators.checking = true;
             let performed = self.executor.perform(gil);
             self.executor.accelerators.checking = false;
-            performed?;
+            if let Err(error) = performed {
+                self.executor.cancel(gil, op)?;
+                return Err(error);
+            }
             let needed = Bytes(workspace.0 + fresh(spec).sum::<u64>());
             let device = spec.workspace_device;
             let checked = gil.attach(|py| self.executor.check_blocks(py, needed, device));

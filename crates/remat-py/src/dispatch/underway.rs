@@ -4,12 +4,12 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::lock::Held;
-use super::native::error_aside;
 use super::placed::{Ended, known_is_repeatable};
 use super::running::Begun;
 use crate::call::stacked::{Arity, Stacked};
 use crate::ffi::boxed::{Stack, Value};
 use crate::ffi::dispatcher::{Op, Torch};
+use crate::ffi::errors::error_aside;
 use crate::ffi::gil::{Attach, Gil};
 use crate::ffi::owned::Arguments;
 use crate::ffi::thread::CallClock;
@@ -116,14 +116,15 @@ impl<'a> Underway<'a> {
         };
         let state = &mut held.state;
         // SAFETY: as the caller promises; the tensors that the call wrote to are kept until it is taken in.
-        unsafe {
+        let taken_in = unsafe {
             match begun {
                 Begun::Told(running) => state.finish_known(gil, torch, running, results, stacked),
                 Begun::Unrecorded(known, number) => {
                     state.finish_unrecorded(gil, torch, &known, number, results, stacked)
                 }
             }
-        }
+        };
+        state.executor.ended(gil, taken_in)
     }
 }
 

@@ -56,11 +56,14 @@ impl Executor {
         steps.extend_from_slice(self.engine.steps());
         self.placements.clear();
         self.placements.extend_from_slice(self.engine.placements());
-        self.order_streams(py)?;
         let mut kept = std::mem::take(&mut self.kept);
-        self.keep_for(py, &steps, &mut kept)?;
+        let ready = self.order_streams(py);
+        let mut outcome = ready.and_then(|()| self.keep_for(py, &steps, &mut kept));
+        if outcome.is_err() {
+            self.engine.abort(0);
+            steps.clear();
+        }
         self.performing = true;
-        let mut outcome = Ok(());
         for (done, step) in steps.iter().enumerate() {
             let result = match *step {
                 Step::Evict(sid) => self.evict(py, sid),
@@ -86,7 +89,7 @@ impl Executor {
             .any(|step| matches!(step, Step::Recompute { .. }));
         self.steps = steps;
         if replayed {
-            self.order_streams(py)?;
+            outcome = outcome.and(self.order_streams(py));
         }
         outcome
     }

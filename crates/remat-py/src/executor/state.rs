@@ -16,7 +16,7 @@ use crate::call::global_state::GlobalState;
 use crate::call::record::Record;
 use crate::ffi::arena::Arena;
 use crate::ffi::caching;
-use crate::ffi::errors::{raised, remat_error};
+use crate::ffi::errors::{error_aside, raised, remat_error};
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::Impl;
 use crate::ffi::shell::{BlankMaker, Copier};
@@ -337,9 +337,37 @@ impl Executor {
 
     /// Tells the engine that the op begun did not run.
     pub fn cancel(&mut self, gil: impl Attach, op: OpId) -> PyResult<()> {
+        self.running = None;
+        if !self.engine.is_open(op) {
+            return Ok(());
+        }
         self.placements.clear();
         self.engine.cancel(op);
         self.perform(gil)
+    }
+
+    /// A call of an op has ended. If it failed after the op was begun, nothing of the op stays: it is cancelled, or its
+    /// results, of which there may be no record, are constants or given up.
+    pub fn ended<T>(&mut self, gil: impl Attach, outcome: PyResult<T>) -> PyResult<T> {
+        let begun = self.running.take();
+        if let (Some(op), Err(_)) = (begun, &outcome) {
+            // The error that is on its way tells more than one of giving the op up.
+            let _ = gil.attach(|py| error_aside(py, || self.give_up(py, op)));
+        }
+        outcome
+    }
+
+    fn give_up(&mut self, py: Python<'_>, op: OpId) -> PyResult<()> {
+        if self.engine.is_open(op) {
+            return self.cancel(py, op);
+        }
+        for tensor in self.engine.outputs(op).to_vec() {
+            match *self.storages.buffer(self.storage_of(tensor)) {
+                Buffer::Live(id) => self.pin(py, id)?,
+                _ => self.release(py, tensor)?,
+            }
+        }
+        Ok(())
     }
 
     /// The device of a storage; `None` for devices without memory of their own.

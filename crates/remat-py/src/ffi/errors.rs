@@ -28,3 +28,13 @@ pub fn as_torch_raises(own_frames_dropped: &Bound<'_, PyAny>, error: PyErr) -> P
     let py = own_frames_dropped.py();
     raised(own_frames_dropped.call1((error.into_value(py),)))
 }
+
+/// Runs an action while an error of Python's may be on its way through C++, which leaves it set in the interpreter.
+pub fn error_aside<R>(py: Python<'_>, action: impl FnOnce() -> R) -> R {
+    let error = PyErr::take(py);
+    let done = action();
+    if let Some(error) = error {
+        error.restore(py);
+    }
+    done
+}
