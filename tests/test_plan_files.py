@@ -263,6 +263,25 @@ def test_files_that_hold_no_plan_are_refused(write: Callable[[Path], object], co
 
 
 @pytest.mark.parametrize(
+    ("change", "code", "complaint"),
+    [
+        ({"budget_bytes": 1 << 40}, 2, "the plan is for 1.00 TiB on cpu, the budget is 1.00 MiB on cpu"),
+        ({"device": "cuda:0"}, 0, "the plan was not followed: it is for cuda:0, and the budget was on cpu"),
+    ],
+    ids=["a larger budget", "another device"],
+)
+def test_a_run_says_that_its_plan_is_for_something_else(
+    change: dict[str, Any], code: int, complaint: str, tmp_path: Path
+) -> None:
+    """No device is named: where there is an accelerator, the budget goes with the program."""
+    plan = tmp_path / "plan.json"
+    given(lambda plan: plan.update(change))(plan)
+    ended = ran([*REMAT, "run", "--budget", "1MiB", "--plan", plan, "-c", "import torch; torch.ones(4) + 1"])
+    assert ended.code == code
+    assert complaint in ended.err
+
+
+@pytest.mark.parametrize(
     ("settings", "complaint"),
     [
         ({"plan": "off"}, "with plan 'off' no plan is made"),

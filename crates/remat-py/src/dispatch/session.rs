@@ -21,7 +21,7 @@ use super::unwatched;
 use crate::call::arguments::{Registry, Torch};
 use crate::call::global_state::GlobalState;
 use crate::call::knowledge::Knowledge;
-use crate::executor::{Executor, Planning};
+use crate::executor::{Executor, Planning, UnfitPlan};
 use crate::ffi::counted;
 use crate::ffi::errors::{as_torch_raises, remat_error};
 use crate::ffi::layout::{Impl, Layout};
@@ -97,7 +97,7 @@ impl Session {
         if settings.plan == Plan::Auto && !executor.unbounded {
             let planning = Planning::new(settings.seed, settings.plan_files.into(), timed);
             executor.planning = Some(planning.map_err(PyValueError::new_err)?);
-            executor.load_plans(executor.follow == Follow::Fixed)?;
+            executor.load_plans(executor.unfit_at_first())?;
         }
         let torch = Torch::of(torch_internals)?;
         let smallest = budgets.iter().filter_map(|b| b.2).min().unwrap_or(0);
@@ -330,7 +330,7 @@ impl Session {
         let changed = changed.map_err(|e| executor.refusal(py, &e));
         changed.inspect_err(|_| executor.set_given(DeviceId(device), before))?;
         // A budget below that of a plan that was given leaves it all to the policy.
-        executor.load_plans(false)?;
+        executor.load_plans(UnfitPlan::Left)?;
         executor.perform(py)?;
         executor.collect();
         Ok(())

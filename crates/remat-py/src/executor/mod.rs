@@ -27,5 +27,6 @@ pub use accelerators::fresh;
 pub use measured::STEP_KNOWN;
 pub use placed::{is_exhausted, replaying};
 pub use plan_files::PlanFiles;
+pub use planned::UnfitPlan;
 pub use planning::Planning;
 pub use state::Executor;

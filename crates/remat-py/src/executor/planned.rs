@@ -9,18 +9,42 @@ use remat_plan::step::ArenaInUse;
 use remat_trace::Planning;
 
 use super::plan_search::Memory;
-use super::planning::overhead;
+use super::planning::{self, overhead};
 use super::state::Executor;
 use crate::ffi::arena::{ALIGNMENT, SMALLEST};
 use crate::ffi::counted;
+use crate::tracking::devices::Follow;
+
+/// A plan that was given and is for another device, or for more bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum UnfitPlan {
+    /// It is an error.
+    Refused,
+    /// It is not followed.
+    Left,
+}
 
 impl Executor {
+    /// How it is with a plan that does not fit the budget as the run begins. Where the budget may move to another
+    /// device, a plan for that one may fit yet.
+    pub fn unfit_at_first(&self) -> UnfitPlan {
+        let name = self.devices.get(self.budget_device.0 as usize);
+        let is_for = |planning: &planning::Planning| {
+            name.is_some_and(|device| planning.is_given_for(&device.name))
+        };
+        if self.follow == Follow::Fixed || self.planning.as_ref().is_some_and(is_for) {
+            UnfitPlan::Refused
+        } else {
+            UnfitPlan::Left
+        }
+    }
+
     /// Follows the plans that other runs made for the budget of the device that is planned, and no others. Steps are
     /// learned, but where a plan was given.
     ///
     /// # Errors
-    /// `ValueError` for a given plan that is not for this budget, if `wanted`; else none is followed.
-    pub fn load_plans(&mut self, wanted: bool) -> PyResult<()> {
+    /// `ValueError` for a given plan that is not for this budget, unless none is followed then.
+    pub fn load_plans(&mut self, unfit_plan: UnfitPlan) -> PyResult<()> {
         let given = self.given(self.budget_device);
         let name = self.devices.get(self.budget_device.0 as usize);
         let (Some(planning), Some(given), Some(device)) = (&mut self.planning, given, name) else {
@@ -39,7 +63,7 @@ impl Executor {
                 told.extend(guides.into_iter().map(Box::new).map(Planning::Follow));
                 None
             }
-            Err(unfit) => Some(unfit).filter(|_| wanted),
+            Err(unfit) => Some(unfit).filter(|_| unfit_plan == UnfitPlan::Refused),
         };
         if learns && unfit.is_none() {
             let DeviceId(device) = self.budget_device;

@@ -65,6 +65,12 @@ impl Planning {
         self.given.is_none()
     }
 
+    /// Whether the plan that was given is for this device.
+    pub(super) fn is_given_for(&self, device: &str) -> bool {
+        let given = self.given.as_ref();
+        given.is_some_and(|given| given.device == device)
+    }
+
     /// Drops the plans that were followed so far and those under way, and takes those that other runs made for a
     /// budget, in bytes as the user gave it. Plans that keep results are for runs that can.
     ///
@@ -123,6 +129,12 @@ impl Planning {
     /// Ends planning, and writes the plans of the run where none was made. Returns what went wrong with files, a line
     /// each.
     pub fn close(&mut self) -> Vec<String> {
+        if let Some(given) = self.given.as_ref().filter(|_| self.loaded == 0) {
+            let (device, used) = (&given.device, &self.jobs.plans().device);
+            self.troubles.push(format!(
+                "the plan was not followed: it is for {device}, and the budget was on {used}"
+            ));
+        }
         // Plans may be ready that no op came to adopt.
         self.take_plans();
         let is_written = !self.jobs.are_under_way() && self.adopted > 0;

@@ -10,6 +10,7 @@ use remat_core::{
 use rustc_hash::FxHashMap;
 
 use super::passes::Passes;
+use super::planned::UnfitPlan;
 use super::planning::Planning;
 use crate::call::func::Func;
 use crate::call::global_state::GlobalState;
@@ -204,7 +205,7 @@ impl Executor {
             if let Some(timeline) = &self.storages.timeline {
                 timeline.tell(|recorder| recorder.set_device(id));
             }
-            self.load_plans(true)?;
+            self.load_plans(UnfitPlan::Refused)?;
         }
         Ok(id)
     }
