@@ -551,6 +551,7 @@ native._native.capture_native = lambda *a, **k: [] if k.get("raising") else capt
     "settings": "global_state._METHODS.clear()",
     "threads": "global_state._native.read_settings = lambda: ([], 0, 0)",
     "leaves": "native._native.is_leaf = lambda address: True",
+    "autocast": "native._AUTOCAST['cpu'] = ('CPU', 1)",
     "reading": "native._shown = lambda tensor: 'another tensor'",
     "function": "native.torch._C._dispatch_key_parse = None",
 }

@@ -217,15 +217,16 @@ def _read_autocast(cpu: str) -> None:
             return torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
 
         before = told()
+        other = torch.float16 if before[1] != torch.float16 else torch.bfloat16
         try:
             torch.set_autocast_enabled(kind, True)
-            torch.set_autocast_dtype(kind, torch.bfloat16)
+            torch.set_autocast_dtype(kind, other)
             on = _native.read_autocast() & 63 << 6 * at
         finally:
             torch.set_autocast_enabled(kind, before[0])
             torch.set_autocast_dtype(kind, before[1])
         entered = _native.with_autocast(on, told), _native.with_autocast(0, told)
-        if not on or entered != ((True, torch.bfloat16), (False, before[1])) or told() != before:
+        if not on or entered != ((True, other), (False, before[1])) or told() != before:
             raise _unexpected(f"autocast on {kind}")
 
 
