@@ -27,6 +27,5 @@ pub use accelerators::fresh;
 pub use measured::STEP_KNOWN;
 pub use placed::{is_exhausted, replaying};
 pub use plan_files::PlanFiles;
-pub use planned::UnfitPlan;
-pub use planning::Planning;
+pub use planning::{Planning, UnfitPlan};
 pub use state::Executor;

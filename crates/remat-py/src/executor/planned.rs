@@ -9,20 +9,11 @@ use remat_plan::step::ArenaInUse;
 use remat_trace::Planning;
 
 use super::plan_search::Memory;
-use super::planning::{self, overhead};
+use super::planning::{self, UnfitPlan, overhead};
 use super::state::Executor;
 use crate::ffi::arena::{ALIGNMENT, SMALLEST};
 use crate::ffi::counted;
 use crate::tracking::devices::Follow;
-
-/// A plan that was given and is for another device, or for more bytes.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum UnfitPlan {
-    /// It is an error.
-    Refused,
-    /// It is not followed.
-    Left,
-}
 
 impl Executor {
     /// How it is with a plan that does not fit the budget as the run begins. Where the budget may move to another

@@ -11,6 +11,15 @@ use super::plan_job::{Found, Jobs};
 use super::plan_search::Memory;
 use super::step_clock::StepClock;
 
+/// A plan that was given and is for another device, or for more bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum UnfitPlan {
+    /// It is an error.
+    Refused,
+    /// It is not followed.
+    Left,
+}
+
 /// The plans of a run.
 pub struct Planning {
     /// The steps that are being planned, and the plans that are followed, with the device and the budget as the user

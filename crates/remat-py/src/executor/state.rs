@@ -10,8 +10,7 @@ use remat_core::{
 use rustc_hash::FxHashMap;
 
 use super::passes::Passes;
-use super::planned::UnfitPlan;
-use super::planning::Planning;
+use super::planning::{Planning, UnfitPlan};
 use crate::call::func::Func;
 use crate::call::global_state::GlobalState;
 use crate::call::record::Record;
