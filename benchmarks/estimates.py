@@ -1,11 +1,13 @@
 """Workspace of ops before they first run: estimated, against taken.
 
-    python benchmarks/estimates.py [--from ops,convolutions,programs] [--convolutions 5000] [--threads 1] [--seed 1]
+    python benchmarks/estimates.py [--from ops,large,convolutions,programs] [--convolutions 5000] [--threads 1]
+        [--seed 1] [--quick]
 
-`ops` are the samples of all ops that torch itself tests, forward and backward, in four types of numbers;
-`convolutions` are drawn at random; `programs` are those of `benchmarks/programs.py`, whose packages must be there
-(`scripts/programs`). ONEDNN_MAX_CPU_ISA=AVX2 in the environment has oneDNN do without AVX-512. The exit code is 1 if
-more than one estimate in a thousand is too low.
+`ops` are the samples of all ops that torch itself tests, forward and backward, in four types of numbers; `large` are
+some of them made large, beside which the few KiB that every op is given are nothing, contiguous, transposed and
+expanded; `convolutions` are drawn at random; `programs` are those of `benchmarks/programs.py`, whose packages must be
+there (`scripts/programs`). ONEDNN_MAX_CPU_ISA=AVX2 in the environment has oneDNN do without AVX-512. The exit code is 1
+if more than one estimate in a thousand is too low.
 """
 
 from __future__ import annotations
@@ -24,10 +26,28 @@ import torch
 from remat._torch_internals import eager
 from timing import heading, line
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 #: Types of numbers that ops are sampled in.
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
+
+#: Types of numbers that ops are sampled in where they are large.
+LARGE_DTYPES = (torch.float32, torch.float64, torch.complex64, torch.bfloat16)
+
+#: Numbers of the largest tensor of a large sample, at most, and of its longest side where it has several.
+LARGE, LONGEST = 1 << 16, 256
+
+#: Bytes of the results of an op, at most, that is run on large samples: others make all pairs, for example.
+LARGEST = 1 << 25
+
+#: Ops without large samples, by parts of their names: convolutions have a source of their own, and the others would
+#: take minutes.
+NEVER_LARGE = {
+    "conv", "unbind", "multilabel_margin_loss", "combinations", "cartesian_prod", "diagflat", "meshgrid", "__rmul__",
+}  # fmt: skip
+
+#: How the tensors of large samples lie.
+LAYOUTS = ("contiguous", "transposed", "expanded")
 
 #: Bytes of the numbers that torch makes tensors of while an op runs: a part of each budget is kept back for them.
 NUMBERS = 64
@@ -36,15 +56,20 @@ Short = tuple[str, int, int, list[Any]]
 """An op that took more than was estimated: its name, bytes taken, bytes estimated, its tensors."""
 
 
+class TooLarge(Exception):
+    """An op's results have more bytes than is allowed."""
+
+
 class Estimated(TorchDispatchMode):
     """Compares what ops take with what was estimated before they ran, once for each form of call.
 
-    Of ops whose names are chosen, if some are.
+    Of ops whose names are chosen, if some are. Raises `TooLarge` before an op whose results have more bytes than the
+    largest may have.
     """
 
-    def __init__(self, chosen: set[str] | None = None) -> None:
+    def __init__(self, chosen: set[str] | None = None, largest: int = sys.maxsize) -> None:
         super().__init__()
-        self._chosen = chosen
+        self._chosen, self._largest = chosen, largest
         self._forms: set[tuple[Any, str]] = set()
         self.seen: set[str] = set()
         self.calls = self.estimated = self.taken = 0
@@ -59,7 +84,9 @@ class Estimated(TorchDispatchMode):
         if form in self._forms:
             return func(*args, **kwargs)
         self._forms.add(form)
-        _, estimated, *_ = eager.predict(func, args, kwargs)
+        outputs, estimated, *_ = eager.predict(func, args, kwargs)
+        if sum(output[0] for output in outputs if output) > self._largest:
+            raise TooLarge(func)
         result, taken = eager.measured_call(func, args, kwargs)
         if taken is None:
             return result
@@ -81,10 +108,10 @@ def _described(part: Any) -> Any:
 def main() -> int:
     """Runs the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--from", dest="sources", default="ops,convolutions", help="of ops,convolutions,programs")
+    parser.add_argument("--from", dest="sources", default="ops,convolutions", help="of ops,large,convolutions,programs")
     parser.add_argument("--convolutions", type=int, default=5000, help="random convolutions (default 5000)")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (default 1)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the random convolutions (default 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of what is drawn (default 1)")
     parser.add_argument("--quick", action="store_true", help="few calls of each source")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -92,6 +119,7 @@ def main() -> int:
     count = 50 if options.quick else options.convolutions
     sources: dict[str, Callable[[Estimated], None]] = {
         "ops": lambda found: ops(found, options.quick),
+        "large": lambda found: large(found, options.quick, options.seed),
         "convolutions": lambda found: convolutions(found, count, options.seed),
         "programs": programs,
     }
@@ -102,7 +130,7 @@ def main() -> int:
     print(heading(("calls of", "calls", "estimated GB", "taken GB", "too low", "at most")))
     worst, calls = [], 0
     for name in chosen:
-        found = Estimated()
+        found = Estimated(largest=LARGEST if name == "large" else sys.maxsize)
         sources[name](found)
         most = max((taken / max(1, estimated) for _, taken, estimated, _ in found.short), default=1.0)
         sums = f"{found.estimated / 1e9:.2f}", f"{found.taken / 1e9:.2f}"
@@ -126,10 +154,61 @@ def ops(found: Estimated, quick: bool) -> None:
         for sample in itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=back), 12):
             # Samples that torch refuses here (some are of GPUs), and those that no dispatch mode may see.
             with contextlib.suppress(Exception), found:
-                result = op(sample.input, *sample.args, **sample.kwargs)
-                made = [x for x in tree_leaves(result) if isinstance(x, torch.Tensor) and x.requires_grad]
-                if back and made:
-                    torch.autograd.backward(made, [torch.ones_like(x) for x in made])
+                both_ways(op, sample.input, sample.args, sample.kwargs)
+
+
+def both_ways(op: Any, x: Any, args: Any, kwargs: Any) -> None:
+    """Runs an op, and goes back through it where it can be."""
+    made = [y for y in tree_leaves(op(x, *args, **kwargs)) if isinstance(y, torch.Tensor) and y.requires_grad]
+    if made:
+        torch.autograd.backward(made, [torch.ones_like(y) for y in made])
+
+
+def large(found: Estimated, quick: bool, seed: int) -> None:
+    """Samples of torch's own tests, one drawn for each type and layout, with all sides made as many times as long.
+
+    Samples that do not fit together any more are left out.
+    """
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    draw = random.Random(seed)
+    known = [op for op in op_db if not any(part in op.name for part in NEVER_LARGE)]
+    for op, dtype in itertools.product(known[::40] if quick else known, LARGE_DTYPES):
+        if dtype not in op.supported_dtypes("cpu"):
+            continue
+        torch.manual_seed(seed)
+        back = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
+        samples = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=back), 40))
+        for layout in LAYOUTS:
+            sample = draw.choice(samples)
+            parts = (sample.input, sample.args, sample.kwargs)
+            times = _times([x for x in tree_leaves(parts) if isinstance(x, torch.Tensor)])
+            with contextlib.suppress(Exception), found:
+                both_ways(op, *tree_map_only(torch.Tensor, lambda x, n=times, how=layout: _enlarged(x, n, how), parts))
+
+
+def _times(tensors: list[torch.Tensor]) -> int:
+    """How many times as long all sides of these may be; sides of 1 stay as they are, and all where one is empty."""
+    times = [LARGE if all(x.numel() > 0 for x in tensors) else 1]
+    for x in tensors:
+        sides = [side for side in x.shape if side > 1]
+        if sides and x.numel() > 0:
+            times.append(int((LARGE / x.numel()) ** (1 / len(sides)) + 1e-9))
+        if len(sides) > 1:
+            times.append(LONGEST // max(sides))
+    return max(1, min(times))
+
+
+def _enlarged(x: torch.Tensor, times: int, layout: str) -> torch.Tensor:
+    """The numbers of a tensor over and over, laid out in one way."""
+    if x.layout != torch.strided or x.dim() == 0:
+        return x
+    y = x.detach().repeat([times if side > 1 else 1 for side in x.shape])
+    if layout == "transposed":
+        y = y.mT.contiguous().mT if y.dim() > 1 else torch.stack([y, y], -1)[..., 0]
+    elif layout == "expanded":
+        y = y[:1].expand_as(y)
+    return y.requires_grad_(x.requires_grad)
 
 
 def convolutions(found: Estimated, count: int, seed: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .blocked_convolutions import Usual, is_small
+from .copies import strided_bytes
 from .precision import convolutions_are_exact
 from .shapes import numels_by_rule
 
@@ -62,11 +63,15 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
         if by_channels and not x.is_contiguous():
             whole += in_groups  # some kernels go by groups here, and then copy the weights once
         if strided or transposed or (args[10][0] and any(step > 1 for step in stride)):
-            whole += max(inputs, outputs)  # once more, in another layout
+            # Once more, in another layout.
+            whole += max(inputs, outputs, strided_bytes((args[0], x)) if not by_places else 0)
         elif x.dim() == 3:
             whole += min(inputs, outputs) // 2
     else:
         whole = inputs + outputs + (1 + strided) * weights
+        if not (x.is_contiguous() or by_places or _is_by_places_of_volumes(x)):
+            # A copy that lies channel by channel, while the result is not there yet.
+            whole += max(0, x.nbytes - x.element_size() * samples * written * outside)
         if transposed:
             whole += max(inputs, outputs) + weights
     at_once = min(threads, samples)
@@ -78,6 +83,10 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
         whole += samples * columns
     whole += whole // 8 + (1 << 17)
     return whole if known is None else min(whole, known)
+
+
+def _is_by_places_of_volumes(x: torch.Tensor) -> bool:
+    return x.dim() == 5 and x.is_contiguous(memory_format=torch.channels_last_3d)
 
 
 @functools.cache

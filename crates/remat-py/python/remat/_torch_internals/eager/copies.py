@@ -39,7 +39,7 @@ _COPY_STRIDED = {
     "_adaptive_avg_pool2d", "_adaptive_avg_pool2d_backward", "_log_softmax", "_log_softmax_backward_data", "_softmax",
     "_softmax_backward_data", "argmax", "argmin", "avg_pool2d", "avg_pool2d_backward", "avg_pool3d",
     "avg_pool3d_backward", "col2im", "embedding", "glu", "glu_backward", "grid_sampler_2d",
-    "grid_sampler_2d_backward", "im2col", "max_pool2d_with_indices", "max_pool2d_with_indices_backward",
+    "grid_sampler_2d_backward", "max_pool2d_with_indices", "max_pool2d_with_indices_backward",
     "max_pool3d_with_indices", "max_pool3d_with_indices_backward", "native_group_norm", "native_layer_norm",
     "nll_loss2d_backward", "nll_loss2d_forward", "nll_loss_backward", "nll_loss_forward", "pixel_shuffle",
     "pixel_unshuffle", "reflection_pad1d", "reflection_pad1d_backward", "reflection_pad2d",
@@ -55,10 +55,13 @@ _MOVE = {
     "roll", "scatter", "scatter_", "scatter_add", "scatter_add_", "select_backward", "slice_backward", "stack",
     "tril", "triu",
 }  # fmt: skip
+_WRITE_BY_INDICES = {"gather", "scatter", "scatter_", "scatter_add", "scatter_add_"}
 # They reduce numbers of any one type, and convert those that are summed in another.
 _REDUCE = {"count_nonzero", "cumprod", "cumsum", "max", "min", "prod", "sum"}
 # These take copies of what BLAS cannot read in place.
 _PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "addmv", "mv", "dot"}
+# They copy their first tensor into the result.
+_ADD_PRODUCTS = {"addmm", "baddbmm", "addmv"}
 # LAPACK works in copies of what they read, and in what becomes their results.
 _FACTOR = {
     "_linalg_det", "_linalg_solve_ex", "cholesky_solve", "linalg_cholesky_ex", "linalg_inv_ex", "linalg_lu_factor_ex",
@@ -98,8 +101,9 @@ def of_all_sizes(base: str, tensors: list[torch.Tensor], copied: int) -> int | N
     if base in ("copy_", "_to_copy"):
         return copied
     if base in COPY_STRIDED:
-        copied -= strided_bytes(tensors)
-    elif base in _MOVE and base != "roll" and tensors[0].dtype not in HALVES:
+        copied -= strided_bytes(tensors) + transposing(tensors)
+        return FEW + block_of_copies(tensors) if copied == FEW else None
+    if base in _MOVE and base != "roll" and tensors[0].dtype not in HALVES:
         return copied
     return copied if copied == (2 * FEW if base.startswith("gelu") else FEW) else None
 
@@ -131,9 +135,19 @@ def strided_bytes(tensors: Sequence[torch.Tensor]) -> int:
     return sum(t.nbytes for t in tensors if not t.is_contiguous())
 
 
-def _of_blocks(tensors: list[torch.Tensor]) -> int:
+def block_of_copies(tensors: Sequence[torch.Tensor]) -> int:
+    """Bytes of the block that a copy takes of any among these that does not lie in one piece; vectors need none."""
+    return TRANSPOSED * max((t.element_size() for t in tensors if t.dim() > 1 and not t.is_contiguous()), default=0)
+
+
+def transposing(tensors: Sequence[torch.Tensor]) -> int:
+    """Bytes of the block that copies of these take, by their sizes: torch copies matrices alone that way."""
+    return block_of_copies([t for t in tensors if t.dim() == 2 and t.numel() >= TRANSPOSED])
+
+
+def _of_blocks(tensors: Sequence[torch.Tensor]) -> int:
     """Bytes of a copy between tensors that may lie differently."""
-    return FEW if all(t.is_contiguous() for t in tensors) else FEW + TRANSPOSED * tensors[0].element_size()
+    return FEW + block_of_copies(tensors)
 
 
 def _kind(dtype: torch.dtype) -> int:
@@ -148,13 +162,19 @@ def _moved(base: str, args: tuple[Any, ...], tensors: list[torch.Tensor], made: 
         indices = [t for i, t in enumerate(tensors) if i > 0 and t.dtype != tensors[0].dtype and t.dtype != torch.bool]
     if len({t.dtype for t in data} | made) > 1 or any(t.dtype != torch.int64 for t in indices):
         return None
-    taken = _of_blocks(data if base in COPY_INDICES else tensors)
+    taken, x = _of_blocks(data if base in COPY_INDICES else tensors), tensors[0]
     if base in COPY_INDICES:
         taken += strided_bytes(indices)
-    if tensors[0].dtype in HALVES:
-        taken += 4 * sum(t.numel() for t in indices)  # as integers of 32 bits
-    if base == "roll" and len(args[2] if len(args) > 2 else ()) != 1:
-        taken += tensors[0].numel() * tensors[0].element_size()  # one dimension after the other
+    if base == "index_select" and x.dim() > 1 and args[1] % x.dim() == 1:
+        taken += strided_bytes(data)  # rows are picked from along the second dimension where they lie in one piece
+    if base in ("tril", "triu") and x.dim() > 2 and not x.mT.is_contiguous():
+        taken += strided_bytes((x,))  # single matrices are read as they lie
+    if x.dtype in HALVES and base in _WRITE_BY_INDICES:
+        taken += 4 * (sum(t.numel() for t in indices) if base == "gather" else x.numel())  # written as float32 first
+    if base == "roll":
+        dims = args[2] if len(args) > 2 else ()
+        # One dimension after the other; without dimensions, as a vector.
+        taken += (len(dims) - 1) * x.nbytes if dims else strided_bytes((x,))
     return taken
 
 
@@ -182,7 +202,8 @@ def _computed(
     if base in _PRODUCTS:
         if not products_are_exact():
             return None
-        return FEW + sum(t.nbytes for t in tensors if not is_read_by_blas(t))
+        copied = sum(t.nbytes for t in tensors if not is_read_by_blas(t))
+        return FEW + copied + (transposing(tensors[:1]) if base in _ADD_PRODUCTS else 0)
     if base in _READ_STRIDED:
         return FEW
     if base in ("index_add", "index_add_"):
@@ -190,11 +211,11 @@ def _computed(
         return _of_blocks(data) + strided_bytes(indices)
     read = sum(t.nbytes for t in tensors)
     if base in _FACTOR:
-        return FEW + read + out_bytes
+        return FEW + read + out_bytes + 16 * (args[0].numel() // max(1, args[0].shape[-1]))  # with pivots of rows
     if base == "_cdist_forward":
         # Both are copied, with two columns more, and once more where they are not contiguous.
         return FEW + 3 * read + sum(4 * t.nbytes // max(1, t.shape[-1]) for t in tensors)
-    copied = FEW + strided_bytes(tensors)
+    copied = FEW + strided_bytes(tensors) + transposing(tensors)
     if base in _COPY_STRIDED:
         return copied
     if base == "_safe_softmax":

@@ -83,6 +83,15 @@ def sized_by_data(
     return None
 
 
+def made_sparse(x: torch.Tensor, dims: int) -> tuple[int, int]:
+    """Workspace and bytes of the sparse tensor that is made of a dense one, with indices along its first dimensions."""
+    if dims < x.dim():
+        # Rows of numbers are found by masks, sums and indices of all numbers.
+        return 40 * x.numel() + FEW, nbytes(x) + 8 * dims * prod(x.shape[:dims])
+    size = _entries(x) * (8 * dims + x.element_size())
+    return size + (0 if x.is_contiguous() else nbytes(x)) + FEW, size
+
+
 def index_workspace(base: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     """Bytes that an op takes on the CPU to read or write by indices; ``None`` for all other ops."""
     if base not in INDEX_GETS and base not in INDEX_PUTS:

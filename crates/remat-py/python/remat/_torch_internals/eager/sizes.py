@@ -15,7 +15,7 @@ import torch.fx.experimental.symbolic_shapes
 from ..._interrupts import raise_interrupt
 from .devices import device_name
 from .families import Families
-from .indexing import sized_by_data
+from .indexing import made_sparse, sized_by_data
 from .not_compiled import call_without_loading_dynamo
 from .ops import RESTRUCTURE
 from .tensors import allocated, flatten, home, nbytes, tensors_of, untyped_storage
@@ -89,7 +89,7 @@ def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None)
     if predicted is not None:
         makes, workspace = predicted
         return Prediction([(makes, place)], workspace, 0, place, exact=False)
-    sparse = _predict_sparse(overload, args)
+    sparse = _predict_sparse(overload, args, kwargs)
     if sparse is not None:
         workspace, leaves = sparse
         return Prediction([None], workspace, leaves, place, exact=False)
@@ -141,6 +141,9 @@ def _predict_outputs(
         result = call_without_loading_dynamo(overload, meta_args, meta_kwargs)
     except Exception as error:
         raise_interrupt(error)
+        like = _LIKE_ARGUMENTS.get(schema.name.split("::")[-1])
+        if like is not None:
+            return [nbytes(args[i]) for i in like], True, {args[i].dtype for i in like}
         # No shape function: as much again as all inputs, twice over. Corrected when the op has run.
         guess = 2 * sum(allocated(t) for t in tensors_of(args) + tensors_of(kwargs)) + 4096
         return [guess if "Tensor" in str(r.type) else None for r in schema.returns], False, set()
@@ -165,12 +168,22 @@ def _predict_outputs(
     return sizes, True, made
 
 
-def _predict_sparse(overload: Any, args: tuple[Any, ...]) -> tuple[int, int] | None:
-    """Workspace and bytes left behind of the ops that optimizers run on sparse gradients.
+# Arguments that the results of ops without a shape function are as large as: the gradients of these.
+_LIKE_ARGUMENTS = {
+    "_fake_quantize_learnable_per_channel_affine_backward": (1, 2, 3),
+    "_fake_quantize_learnable_per_tensor_affine_backward": (1, 2, 3),
+}
+
+
+def _predict_sparse(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int] | None:
+    """Workspace and bytes left behind of the ops that make sparse tensors, and that optimizers run on these.
 
     Over many shapes they took, results included, as many times the bytes of the sparse tensor as stands beside them.
     """
     base = overload._schema.name.split("::")[-1]
+    if base == "_to_sparse" and args[0].layout == torch.strided and args[0].device.type == "cpu":
+        rows = kwargs.get("layout") not in (None, torch.sparse_coo)
+        return None if rows else made_sparse(args[0], args[1] if len(args) > 1 else args[0].dim())
     place = _SPARSE_ARGUMENT.get(base)
     if place is None or len(args) <= place or not isinstance(args[place], torch.Tensor):
         return None
@@ -181,7 +194,11 @@ def _predict_sparse(overload: Any, args: tuple[Any, ...]) -> tuple[int, int] | N
     if base == "_coalesce":
         return 2 * size, size  # 3.0
     if base == "sparse_mask":
-        return size, size  # 2.0
+        if args[0].layout == torch.strided:
+            return size, size  # 2.0
+        # Where both have entries is found in indices of one dimension, sorted where they are not.
+        sorts = args[0].layout == torch.sparse_coo and not args[0].is_coalesced()
+        return 2 * size + (2 + sorts) * allocated(args[0]), size
     if args[0].layout != torch.strided:
         return None
     return 3 * size, 0  # dense += sparse: 2.0, and less where dtypes are alike

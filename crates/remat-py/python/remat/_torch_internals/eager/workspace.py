@@ -9,9 +9,20 @@ from typing import Any, NamedTuple
 import torch
 
 from .convolutions import convolution
-from .copies import COPY_STRIDED, HALVES, TRANSPOSED, converted_on_cpu, copied_on_cpu, of_all_sizes, strided_bytes
+from .copies import (
+    COPY_STRIDED,
+    HALVES,
+    TRANSPOSED,
+    block_of_copies,
+    converted_on_cpu,
+    copied_on_cpu,
+    of_all_sizes,
+    strided_bytes,
+    transposing,
+)
 from .indexing import FEW
 from .replays import RNG_BYTES
+from .stepwise import workspace_of_steps
 
 _NO_WORKSPACE = {
     "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
@@ -70,6 +81,10 @@ def estimate_workspace(
         return none if args[0].is_contiguous() else Workspace(block, exact=False, of_family=block)
     dtypes = {t.dtype for t in tensors if t.dim() > 0}
     on_cpu = all(t.device.type == "cpu" for t in tensors) and kwargs.get("device") in (None, torch.device("cpu"))
+    if on_cpu and all(t.layout == torch.strided for t in tensors):
+        by_steps = workspace_of_steps(base, args, kwargs, out_bytes)
+        if by_steps is not None:
+            return Workspace(by_steps + RNG_BYTES, exact=False)
     pointwise = torch.Tag.pointwise in overload.tags and not base.startswith("_foreach") and base not in _WITH_COPIES
     if pointwise and on_cpu:
         # A mask by which `where` chooses is read as it is.
@@ -80,8 +95,9 @@ def estimate_workspace(
         return none
     if base in ("embedding", "embedding_dense_backward") and on_cpu:
         # Rows are read and added to where they lie.
-        family = FEW if filled else None
-        return Workspace(strided_bytes(tensors) + FEW + RNG_BYTES, exact=False, of_family=family, copies_strided=True)
+        family = FEW + block_of_copies(tensors) if filled else None
+        strided = strided_bytes(tensors) + transposing(tensors)
+        return Workspace(strided + FEW + RNG_BYTES, exact=False, of_family=family, copies_strided=True)
     if base in _COPY_INPUTS:
         return Workspace(in_bytes * (2 if base == "_fft_c2r" else 1) + RNG_BYTES, exact=False)
     if base == "embedding":
@@ -100,7 +116,7 @@ def estimate_workspace(
             return Workspace(copied + RNG_BYTES, False, family, base in COPY_STRIDED)
     if base == "sort" and on_cpu:
         return Workspace(both + RNG_BYTES, exact=False)  # over many shapes it took 0.8 of it
-    if any(word in base for word in _HEAVY):
+    if any(word in base for word in _HEAVY) and base != "linalg_vector_norm":
         if base == "mkldnn_rnn_layer":
             return Workspace(_recurrent_layer(args, in_bytes), exact=False)
         if base == "mkldnn_rnn_layer_backward":
@@ -113,11 +129,15 @@ def estimate_workspace(
             weight = args[2] if "backward" in base else args[1]
             factor += weight[0, 0].numel() if weight.dim() > 2 else 1
         return Workspace(factor * both + RNG_BYTES, exact=False)
+    asked = {value for value in (*args, *kwargs.values()) if isinstance(value, torch.dtype)}
     if made and any(dtype not in made for dtype in dtypes):
-        # Numbers are read as others, in a copy: those of masks that are counted, for example.
-        widest = max(4, *(dtype.itemsize for dtype in made))
-        both += widest * sum(t.numel() for t in tensors if t.dtype not in made)
-    return Workspace(both * (3 if dtypes & HALVES else 1) + RNG_BYTES, exact=False)
+        # Numbers are read as others, in a copy: those of masks that are counted, for example. Of complex ones that are
+        # read as wider there are absolute values too.
+        widest = max(4, *(dtype.itemsize for dtype in made | asked))
+        copies = 2 if any(dtype.is_complex for dtype in asked) else 1
+        both += copies * widest * sum(t.numel() for t in tensors if t.dtype not in made)
+    block = TRANSPOSED * max((t.element_size() for t in tensors if t.numel() >= TRANSPOSED), default=0) if on_cpu else 0
+    return Workspace(both * (3 if dtypes & HALVES else 1) + block + RNG_BYTES, exact=False)
 
 
 #: From this release of oneDNN on, a layer's states for a backward pass take less, and are not made twice.
