@@ -125,15 +125,8 @@ impl State {
         id: LiveId,
         inputs: &[TensorId],
     ) -> PyResult<Option<Blank>> {
-        while self.executor.arena.is_none() {
-            match self.executor.bring_back(gil, inputs) {
-                // Each time more room is left for blocks, until they fit or are refused.
-                Err(_) if self.executor.take_short() => {}
-                done => {
-                    done?;
-                    break;
-                }
-            }
+        if self.executor.arena.is_none() {
+            self.executor.bring_back(gil, inputs)?;
         }
         let Some(live) = self.executor.storages.live(id) else {
             return Ok(None);

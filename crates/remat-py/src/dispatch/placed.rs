@@ -53,7 +53,6 @@ impl State {
 
     /// Stops placing tensors in the arena.
     pub(super) fn leave_arena(&mut self) {
-        self.arena_peak = self.high_water();
         if let Some(arena) = self.executor.arena.take() {
             arena.set_evictor(None);
             arena.set_small_block_limit(0);
@@ -155,6 +154,7 @@ impl State {
         error: &PyErr,
         signature: &mut Signature,
     ) -> bool {
+        let in_use_before = self.in_use_before.take();
         if self.executor.arena.is_none()
             || signature.workspace_device != PLACED
             || !is_exhausted(py, error)
@@ -162,7 +162,7 @@ impl State {
             return false;
         }
         let bytes = self.executor.note_exhausted(py, error);
-        let seen = match self.in_use_before.take() {
+        let seen = match in_use_before {
             Some(before) => self.workspace_since(before),
             None => 0,
         };

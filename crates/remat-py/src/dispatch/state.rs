@@ -71,8 +71,6 @@ pub(super) struct State {
     pub(super) counters_at_end: Option<Counters>,
     /// Bytes in use in the arena before the op that runs and is measured.
     pub(super) in_use_before: Option<Bytes>,
-    /// The arena's high-water mark when it was left.
-    pub(super) arena_peak: u64,
 }
 
 /// The end of the session's part in a call.
@@ -119,7 +117,6 @@ impl State {
             started: Instant::now(),
             counters_at_end: None,
             in_use_before: None,
-            arena_peak: 0,
         }
     }
 
@@ -164,7 +161,7 @@ impl State {
     /// Most bytes of the arena that were in use at a time.
     pub(super) fn high_water(&self) -> u64 {
         let arena = self.executor.arena.as_ref();
-        arena.map_or(self.arena_peak, Arena::high_water)
+        arena.map_or(0, Arena::high_water)
     }
 
     /// Counters of the run.

@@ -36,8 +36,6 @@ impl Executor {
     }
 
     /// Brings tensors back that an op is about to read, all at once.
-    ///
-    /// Fails where blocks turn out larger than planned.
     pub fn bring_back(&mut self, gil: impl Attach, tensors: &[TensorId]) -> PyResult<()> {
         if tensors.iter().all(|&tensor| self.engine.is_defined(tensor)) {
             return Ok(());
