@@ -288,6 +288,10 @@ OUTSIDE: dict[str, Callable[[numpy.ndarray], Tensor]] = {
     "as_tensor": lambda array: torch.as_tensor(array, dtype=torch.float32),
     "clone": lambda array: torch.from_numpy(array).clone(),
     "stack": lambda array: torch.stack([torch.from_numpy(row) for row in array]),
+    "rows": lambda array: torch.from_numpy(array)[torch.arange(64)],
+    "filled": lambda array: torch.empty(64, 64).copy_(torch.from_numpy(array)),
+    "written over": lambda array: torch.zeros(64, 64).copy_(torch.from_numpy(array)),
+    "added": lambda array: torch.ones(64, 64).exp() + torch.from_numpy(array),
 }
 
 

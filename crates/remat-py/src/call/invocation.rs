@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::func::Func;
 use crate::ffi::autocast::Autocast;
@@ -56,6 +56,15 @@ impl<'py> Invocation<'_, 'py> {
         any_nested.bind(self.py()).call1((self.args,))?.extract()
     }
 
+    /// Whether a gradient is asked of a tensor among the arguments.
+    pub fn requires_grad(&self) -> PyResult<bool> {
+        let named = self.kwargs.map(|kwargs| kwargs.values());
+        any_requires_grad(self.args.as_any()).and_then(|found| match named {
+            Some(named) if !found => any_requires_grad(named.as_any()),
+            _ => Ok(found),
+        })
+    }
+
     /// Runs the op, as `call` does that, with autocast and the counting of versions as its kernel finds them in plain
     /// eager.
     pub fn within<T>(&self, call: impl FnOnce() -> T) -> T {
@@ -70,4 +79,21 @@ impl<'py> Invocation<'_, 'py> {
         let function = self.func.call.bind(self.py());
         self.within(|| function.call(self.args, self.kwargs))
     }
+}
+
+/// Whether a gradient is asked of one of these, or of one in a list among them.
+fn any_requires_grad(values: &Bound<'_, PyAny>) -> PyResult<bool> {
+    for value in values.try_iter()? {
+        let value = value?;
+        let found = if value.is_exact_instance_of::<PyList>() {
+            any_requires_grad(&value)?
+        } else {
+            let asked = value.getattr_opt(pyo3::intern!(value.py(), "requires_grad"))?;
+            asked.map_or(Ok(false), |asked| asked.is_truthy())?
+        };
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

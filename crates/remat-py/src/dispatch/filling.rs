@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use remat_core::{Output, Replay};
 
 use super::forms::Known;
+use super::inputs::records;
 use super::known::spec_of;
 use super::running::{Blank, Running};
 use super::state::State;
@@ -39,6 +40,11 @@ impl State {
         let storages = &self.executor.storages;
         let is_blank = |&id: &LiveId| storages.live(id).is_none_or(|live| live.blank);
         if inputs.lives.iter().any(is_blank) {
+            return Ok(None);
+        }
+        // SAFETY: as the caller promises.
+        let records = || Ok(unsafe { records(torch, stacked) });
+        if self.takes_in_outside(known.grad, &inputs.lives, records)? {
             return Ok(None);
         }
         // SAFETY: as the caller promises.

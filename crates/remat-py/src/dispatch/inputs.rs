@@ -29,6 +29,16 @@ unsafe fn may_be_parameter(torch: &Torch, value: &Value) -> bool {
     }
 }
 
+/// Whether autograd records a call, as far as its inputs tell that are no leaves.
+///
+/// # Safety
+/// The values that `stacked` names are alive, on the stack of the call.
+pub(super) unsafe fn records(torch: &Torch, stacked: &Stacked) -> bool {
+    let mut tensors = stacked.tensors.iter();
+    // SAFETY: as the caller promises.
+    tensors.any(|&tensor| unsafe { !torch.dispatcher.is_leaf(&*tensor) })
+}
+
 impl State {
     /// Pins the parameters among the arguments of a call that autograd records. A storage is asked once.
     ///

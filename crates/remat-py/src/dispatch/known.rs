@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use super::buffers::{Fresh, FreshStorage};
 use super::forms::{Known, find};
+use super::inputs::records;
 use super::op::{Announced, Prepared, Ran, sizes_of};
 use super::running::{Begun, Inputs, Running, form_number};
 use super::state::State;
@@ -84,7 +85,10 @@ impl State {
         let (state, chain) = unsafe { self.prepare_known(gil, torch, stacked, &known, &inputs)? };
         self.update_statistics(gil, stacked, &known)?;
         let written = &known.form.written;
-        let replay = if known.func.blank {
+        // SAFETY: as the caller promises.
+        let records = || Ok(unsafe { records(torch, stacked) });
+        let outside = self.takes_in_outside(known.grad, &inputs.lives, records)?;
+        let replay = if known.func.blank || outside {
             Replay::Forbidden
         } else {
             self.replay_of(&known.outputs, known.grad, &inputs.lives, written)

@@ -23,7 +23,7 @@ use crate::ffi::gil::Attach;
 use crate::ffi::layout::Guard;
 use crate::timeline::Recorder;
 use crate::tracking::buffers::Buffer;
-use crate::tracking::live::{Live, LiveId, UNTOLD};
+use crate::tracking::live::LiveId;
 
 /// Runs of an op that finds no room in the arena; before each, more is evicted.
 const ATTEMPTS: u32 = 8;
@@ -245,7 +245,11 @@ impl State {
         }
         let unseen = prepared.unseen.take();
         let before = self.stats_before(call, unseen.as_ref())?;
-        if let Some(filled) = self.filled(py, call.func, &prepared.walked)? {
+        let filled = self.filled(py, call.func, &prepared.walked)?;
+        let records = || call.requires_grad();
+        if self.takes_in_outside(prepared.grad, &prepared.walked.lives, records)? {
+            prepared.replay = Replay::Forbidden;
+        } else if let Some(filled) = filled {
             return self.fill(call, prepared, filled);
         }
         let chain = self.executor.chain(&prepared.walked.inputs);
@@ -301,8 +305,7 @@ impl State {
     }
 
     /// Whether the engine may replay a call that replays by itself. It may not where all results are tiny, where a
-    /// storage is written without autograd that was carried into a forward pass, or where it takes in what the program
-    /// may overwrite unseen.
+    /// storage is written without autograd that was carried into a forward pass.
     pub(super) fn replay_of(
         &self,
         outputs: &[Output],
@@ -316,27 +319,30 @@ impl State {
         });
         let storages = &self.executor.storages;
         let carried = grad == GradMode::Off && storages.any_carried(lives, written);
-        if all_tiny || carried || self.takes_in_outside(grad, lives) {
+        if all_tiny || carried {
             Replay::Forbidden
         } else {
             Replay::Allowed
         }
     }
 
-    /// Whether a call reads memory that torch did not allocate, such as a NumPy array, and constants alone beside it.
-    /// The program may write to such memory without an op, as to a buffer of observations, and a replay would read what
-    /// it wrote. Where a parameter is among the inputs and autograd records the call, it mostly saves what the call
-    /// reads, so that plain eager would not bear such a write either.
-    fn takes_in_outside(&self, grad: GradMode, lives: &[LiveId]) -> bool {
+    /// Whether a call reads memory that torch did not allocate, such as a NumPy array, or writes to it. The program may
+    /// write there without an op, as to a buffer of observations, and a replay would read what it wrote. Where autograd
+    /// records the call it mostly saves what the call reads, so that plain eager would not bear such a write either.
+    /// `records` tells whether it does, but for parameters among the inputs.
+    pub(super) fn takes_in_outside(
+        &self,
+        grad: GradMode,
+        lives: &[LiveId],
+        records: impl FnOnce() -> PyResult<bool>,
+    ) -> PyResult<bool> {
         let storages = &self.executor.storages;
         let lives = || lives.iter().filter_map(|&id| storages.live(id));
-        let is_constant = |live: &Live| {
-            let own = || self.executor.storage_of(live.tensor);
-            live.outside.is_some() || live.tensor == UNTOLD || self.executor.engine.is_pinned(own())
-        };
-        lives().any(|live| live.outside.is_some() && !live.parameter)
-            && !lives().any(|live| live.parameter && grad == GradMode::On)
-            && lives().all(is_constant)
+        let outside = lives().any(|live| live.outside.is_some() && !live.parameter);
+        if !outside || grad == GradMode::Off {
+            return Ok(outside);
+        }
+        Ok(!(lives().any(|live| live.parameter) || records()?))
     }
 
     /// Announces an op and runs it, again with more room if it finds none in the arena.
