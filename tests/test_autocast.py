@@ -12,7 +12,7 @@ from bits import bits, differences
 from torch import Tensor, nn
 from torch.nn.functional import bilinear
 
-pytestmark = native.needed
+pytestmark = [native.needed, pytest.mark.usefixtures("native")]
 
 
 @torch.library.custom_op("rematcheck::product", mutates_args=())

@@ -139,6 +139,7 @@ FOREACH: dict[str, Callable[[Tensor], object]] = {
 
 
 @native.needed
+@pytest.mark.usefixtures("native")
 @pytest.mark.parametrize("change", FOREACH.values(), ids=FOREACH)
 def test_a_saved_tensor_that_an_op_on_lists_changed_is_an_error_as_in_plain_eager(
     change: Callable[[Tensor], object],
