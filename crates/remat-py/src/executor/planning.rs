@@ -138,8 +138,10 @@ impl Planning {
     /// Ends planning, and writes the plans of the run where none was made. Returns what went wrong with files, a line
     /// each.
     pub fn close(&mut self) -> Vec<String> {
-        if let Some(given) = self.given.as_ref().filter(|_| self.loaded == 0) {
-            let (device, used) = (&given.device, &self.jobs.plans().device);
+        let used = self.jobs.plans().device.clone();
+        let unused = self.given.as_ref().filter(|_| self.loaded == 0);
+        if let Some(given) = unused.filter(|given| given.device != used) {
+            let device = &given.device;
             self.troubles.push(format!(
                 "the plan was not followed: it is for {device}, and the budget was on {used}"
             ));

@@ -29,13 +29,11 @@ struct Device {
     number: i8,
 }
 
-/// Torch's functions for the dtypes, and for the cache of parameters that were cast.
+/// Torch's functions for the dtypes.
 struct Functions {
     devices: Vec<Device>,
     dtype: unsafe extern "C" fn(i8) -> i8,
     set_dtype: unsafe extern "C" fn(i8, i8),
-    caches: unsafe extern "C" fn() -> bool,
-    set_caches: unsafe extern "C" fn(bool),
 }
 
 static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
@@ -92,20 +90,17 @@ impl Autocast {
         Reopened { closed }
     }
 
-    /// Has it as a call had it, until the guard is dropped. What is cast meanwhile is not cached: the program's own
-    /// autocast would find it after the parameters have changed.
+    /// Has it as a call had it, until the guard is dropped. Autocast caches nothing that a replay casts, as the tensors
+    /// of replays ask for no gradient.
     pub fn enter(self) -> Entered {
         let mut before = Entered {
             devices: [None; MOST],
-            caches: None,
         };
         let Some((functions, dispatcher)) = functions() else {
             return before;
         };
         // SAFETY: these read and set variables of this thread.
         unsafe {
-            before.caches = Some((functions.caches)());
-            (functions.set_caches)(false);
             for (at, device) in functions.devices.iter().enumerate() {
                 let dtype = (functions.dtype)(device.number);
                 before.devices[at] = Some((dispatcher.excludes(device.key), dtype));
@@ -139,7 +134,6 @@ impl Drop for Reopened {
 pub struct Entered {
     /// Whether it was off, and its dtype.
     devices: [Option<(bool, i8)>; MOST],
-    caches: Option<bool>,
 }
 
 impl Drop for Entered {
@@ -153,10 +147,6 @@ impl Drop for Entered {
                 // SAFETY: sets a variable of this thread.
                 unsafe { (functions.set_dtype)(device.number, dtype) };
             }
-        }
-        if let Some(caches) = self.caches {
-            // SAFETY: sets a variable of this thread.
-            unsafe { (functions.set_caches)(caches) };
         }
     }
 }
@@ -176,9 +166,7 @@ pub fn register_autocast(cpu: &str, devices: Vec<(u16, i8)>) -> PyResult<()> {
     )?;
     let set_dtype = "_ZN2at8autocast18set_autocast_dtypeEN3c1010DeviceTypeENS1_10ScalarTypeE";
     let set_dtype = symbol(cpu, set_dtype)?;
-    let caches = symbol(cpu, "_ZN2at8autocast25is_autocast_cache_enabledEv")?;
-    let set_caches = symbol(cpu, "_ZN2at8autocast26set_autocast_cache_enabledEb")?;
-    // SAFETY: the mangled names state the arguments. `DeviceType` and `ScalarType` are `int8_t`; `_check_autocast` of
+    // SAFETY: the mangled names state the arguments. `DeviceType` and `ScalarType` are `int8_t`; `_read_autocast` of
     // torch internals compares what the functions do with what Python is told.
     let functions = unsafe {
         Functions {
@@ -189,8 +177,6 @@ pub fn register_autocast(cpu: &str, devices: Vec<(u16, i8)>) -> PyResult<()> {
                 .collect(),
             dtype: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i8) -> i8>(dtype),
             set_dtype: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i8, i8)>(set_dtype),
-            caches: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(caches),
-            set_caches: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(bool)>(set_caches),
         }
     };
     let _ = FUNCTIONS.set(functions);
