@@ -1,18 +1,19 @@
 //! Steps that engines learn, have planned, and follow.
 
 mod arenas;
+mod plans;
 mod unrecorded;
 
 use remat_core::{
     Bytes, Config, Cost, DeviceId, Draws, Engine, Error, Guide, GuideAction, Guided, InvalidGuide,
     Recorded, StepCosts, StepMark,
 };
-use remat_plan::step::{
-    Action, Learned, PlannedStep, PlannedSteps, Search, StepError, StepPlan, verify,
-};
+use remat_plan::step::{Action, Learned, PlannedStep, PlannedSteps, Search, StepError, StepPlan};
 use remat_trace::{Event, Planning, Replayer, open};
 use std::collections::HashSet;
 use std::ops::ControlFlow;
+
+use plans::Asked;
 
 fn recorded(name: &str) -> Vec<Event> {
     let path = format!("../../traces/{name}.trace.zst");
@@ -40,6 +41,8 @@ struct Program {
     clock: Option<(u64, u64)>,
     /// Whether plans may keep results after the program let go of them.
     keeps: bool,
+    /// Whether plans are made anew, though they were made before.
+    anew: bool,
 }
 
 impl Program {
@@ -62,6 +65,7 @@ impl Program {
             plans: PlannedSteps::new("cpu", budget),
             clock: None,
             keeps: false,
+            anew: false,
         }
     }
 
@@ -103,18 +107,17 @@ impl Program {
     }
 
     fn follow(&mut self, recorded: &Recorded) {
-        let mut learned = Learned::new(recorded);
-        if self.keeps {
-            learned = learned.keeping();
-        }
-        let search = Search {
-            iterations: Some(100),
-            ..Search::default()
+        let asked = Asked {
+            budget: self.budget.0,
+            bytes: self.budget.0,
+            iterations: 100,
+            keeps: self.keeps,
         };
-        let watch = &mut |_: &_| ControlFlow::Continue(());
-        let (plan, guide) = learned.plan(self.budget, search, watch).expect("a plan");
-        let verified = verify(learned.events(), &plan).expect("a valid plan");
-        assert!(verified.peak_bytes <= self.budget.0);
+        let (plan, guide) = if self.anew {
+            asked.plan(recorded)
+        } else {
+            asked.plan_once(recorded)
+        };
         self.planned.push(plan.recompute_ns);
         self.plans.add(PlannedStep::new(&plan, guide.clone()));
         self.replayer.engine_mut().follow(guide);
@@ -388,6 +391,7 @@ fn the_same_steps_give_the_same_decisions() {
     let (events, budget) = at(("unet", 60));
     let run = || {
         let mut program = Program::new(budget);
+        program.anew = true;
         let replayed: Vec<u64> = (0..8).map(|_| program.step(&events)).collect();
         let state = format!("{:?}", program.engine());
         (replayed, program.guided(), state)
@@ -523,13 +527,13 @@ fn a_guide_names_ops_before_its_own_and_each_op_has_a_list() {
 
 /// A plan of a step within so many bytes of a budget, and its guide.
 fn planned_beyond(recorded: &Recorded, budget: u64, bytes: u64) -> (StepPlan, Guide) {
-    let search = Search {
-        iterations: Some(20),
-        ..Search::default()
+    let asked = Asked {
+        budget,
+        bytes,
+        iterations: 20,
+        keeps: false,
     };
-    let watch = &mut |_: &_| ControlFlow::Continue(());
-    let planned = Learned::new(recorded).plan_beyond(Bytes(budget), Bytes(bytes), search, watch);
-    planned.expect("a plan")
+    asked.plan_once(recorded)
 }
 
 #[test]

@@ -30,6 +30,8 @@ thread_local! {
 
 /// A call that was handed to Python.
 pub(super) struct Handed {
+    /// The name of its op, as Python has it.
+    name: String,
     /// The description of its op.
     pub(super) arity: &'static Arity,
     /// The form that may become known, if its arguments allow that.
@@ -38,9 +40,10 @@ pub(super) struct Handed {
     pub(super) surroundings: Surroundings,
 }
 
-/// The call that is on its way through Python on this thread.
-pub(super) fn take_handed() -> Option<Handed> {
-    HANDED.with_borrow_mut(Option::take)
+/// The call of an op of this name that is on its way through Python on this thread. While Python makes the arguments of
+/// one, objects may end whose finalizers call others.
+pub(super) fn take_handed(name: &str) -> Option<Handed> {
+    HANDED.with_borrow_mut(|handed| handed.take_if(|handed| handed.name == name))
 }
 
 /// A call of an op that the session is to know of: the dispatcher's own arguments, and the op's description. The
@@ -209,6 +212,8 @@ impl Incoming<'_> {
     /// Notes that the call is handed to Python. Its form may become known there.
     fn hand(&self, candidate: Option<Candidate>) {
         HANDED.set(Some(Handed {
+            // SAFETY: the dispatcher passed the op to the fallback.
+            name: unsafe { (*self.op).name_in_python() },
             arity: self.arity,
             candidate,
             surroundings: Surroundings::of(self.torch.dispatcher),

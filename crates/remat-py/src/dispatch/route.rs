@@ -29,12 +29,12 @@ impl State {
         self.ops += 1;
         self.through_python += 1;
         self.watch_for_thrashing(py)?;
-        let handed = incoming::take_handed();
+        let func = self.described(overload)?;
+        let handed = incoming::take_handed(&func.name);
         self.arity = handed.as_ref().map(|handed| handed.arity);
         let surroundings = handed.as_ref().map(|handed| handed.surroundings);
         self.candidate = handed.and_then(|handed| handed.candidate);
         self.executor.drain_deaths(py)?;
-        let func = self.described(overload)?;
         let call = Invocation {
             func: &func,
             args,

@@ -43,6 +43,21 @@ impl Op {
             (text(0), text(32))
         }
     }
+
+    /// The op's name as Python has it: `aten.add.Tensor`.
+    ///
+    /// # Safety
+    /// As for [`Self::name`].
+    pub unsafe fn name_in_python(self) -> String {
+        // SAFETY: as the caller promises.
+        let (name, overload) = unsafe { self.name() };
+        let overload = if overload.is_empty() {
+            "default"
+        } else {
+            &overload
+        };
+        format!("{}.{overload}", name.replace("::", "."))
+    }
 }
 
 /// `c10::BoxedKernel::InternalBoxedKernelFunction`.
