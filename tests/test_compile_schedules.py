@@ -48,9 +48,10 @@ def refused(model: nn.Module, x: Tensor, budget: int) -> int:
     return error.value.smallest
 
 
-def test_kernels_run_again_to_the_same_bits() -> None:
+@pytest.mark.parametrize("depth", [2, pytest.param(3, marks=pytest.mark.full)])
+def test_kernels_run_again_to_the_same_bits(depth: int) -> None:
     torch.manual_seed(1)
-    model, x = Chain(3), torch.randn(2048, 32)
+    model, x = Chain(depth), torch.randn(2048, 32)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     ample = remat.compile(model, budget="1GiB")
     wanted = step(ample, model, x)
