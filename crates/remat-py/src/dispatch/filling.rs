@@ -103,12 +103,13 @@ impl State {
         self.settle_known(gil, torch, running, results, made, stacked)
     }
 
-    /// Takes an op back that did not run.
+    /// Takes an op back that did not run, or not to its end.
     pub(super) fn take_back(&mut self, py: Python<'_>, running: &Running) -> PyResult<()> {
-        self.executor.cancel(py, running.op)?;
-        match running.blank {
-            Some(blank) => self.readopt(py, blank.id),
-            None => Ok(()),
+        if let Some(blank) = running.blank {
+            self.executor.cancel(py, running.op)?;
+            return self.readopt(py, blank.id);
         }
+        let made = self.made_by(running.op);
+        self.take_back_raised(py, &running.completed(&made, None), &running.inputs.lives)
     }
 }

@@ -11,7 +11,7 @@ use crate::call::arguments::Registry;
 use crate::call::signature::Signature;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::layout::Impl;
-use crate::tracking::live::Contents;
+use crate::tracking::live::{Contents, LiveId};
 use crate::tracking::trace::{RanOp, Rooms};
 
 /// The storages of an op's results.
@@ -168,6 +168,34 @@ impl State {
             self.executor.is_hollow(storage, size.0)?
                 && self.executor.device_of(storage)?.is_some(),
         )
+    }
+
+    /// Takes an op back that raised an error as it ran, given the storages of its inputs. What it overwrites may hold a
+    /// part of what it was to write: that value came by no op that could run again, so it is a constant.
+    pub(super) fn take_back_raised(
+        &mut self,
+        py: Python<'_>,
+        raised: &Completed<'_>,
+        lives: &[LiveId],
+    ) -> PyResult<()> {
+        let overwrites = |output: &Output| matches!(output, Output::InPlace { .. });
+        if !raised.outputs.iter().any(overwrites) || !self.executor.engine.is_open(raised.op) {
+            return self.executor.cancel(py, raised.op);
+        }
+        self.executor.running = None;
+        let finished = self.tell_engine(raised)?;
+        self.executor.perform(py)?;
+        finished.map_err(|e| self.executor.refusal(py, &e))?;
+        for (output, &made) in raised.outputs.iter().zip(raised.made) {
+            match *output {
+                Output::InPlace { of } => {
+                    self.supersede(py, lives[of], made)?;
+                    self.executor.pin(py, lives[of])?;
+                }
+                _ => self.executor.release(py, made)?,
+            }
+        }
+        Ok(())
     }
 
     /// Tells the trace and the engine that an op ran. Returns the engine's verdict, which the caller

@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use pyo3::prelude::*;
 use remat_core::{Bytes, Engine, OpId, OpSpec, Output, Replay};
 
+use super::costs::Completed;
 use super::forms::Likeness;
 use super::op::{Announced, Prepared, Ran};
 use super::placed::repeatable;
@@ -241,7 +242,9 @@ impl State {
     ) -> PyResult<Py<PyAny>> {
         let py = call.py();
         if !prepared.walked.stats.is_empty() {
-            self.overwrite(py, "remat.update_stats", &prepared.walked.stats, 0)?;
+            let walked = &mut prepared.walked;
+            self.overwrite(py, "remat.update_stats", &walked.stats, 0)?;
+            self.look_again(&walked.lives, &mut walked.inputs);
         }
         let unseen = prepared.unseen.take();
         let before = self.stats_before(call, unseen.as_ref())?;
@@ -389,7 +392,19 @@ impl State {
                 }
                 Err(error) => error,
             };
-            self.executor.cancel(py, op)?;
+            let made = self.made_by(op);
+            let raised = Completed {
+                op,
+                inputs: &walked.inputs,
+                outputs: &announced.outputs,
+                made: &made,
+                signature,
+                announced: None,
+                replay,
+                cost: 0,
+                sizes: None,
+            };
+            self.take_back_raised(py, &raised, &walked.lives)?;
             attempts += 1;
             if !self.learn_from(py, &error, signature) {
                 return Err(error);

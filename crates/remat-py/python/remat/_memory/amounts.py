@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .. import _native
 
@@ -79,28 +80,50 @@ def main_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup"
     total = int(os.sysconf("SC_PHYS_PAGES")) * page
     free = _of_table(proc / "meminfo", "MemAvailable:", 1024) or int(os.sysconf("SC_AVPHYS_PAGES")) * page
     for folder in _groups(proc, cgroup):
-        limit = _number(folder / "memory.max")
-        used = _number(folder / "memory.current")
-        if limit is None or used is None:
-            continue
-        # Pages of files are given up when memory is short.
-        used -= min(used, _of_table(folder / "memory.stat", "inactive_file", 1) or 0)
-        total = min(total, limit)
-        free = min(free, max(limit - used, 0))
+        for names in _GROUP_FILES:
+            limit, used = _number(folder / names.limit), _number(folder / names.used)
+            if limit is None or used is None:
+                continue
+            # Pages of files are given up when memory is short.
+            used -= min(used, _of_table(folder / "memory.stat", names.inactive, 1) or 0)
+            total = min(total, limit)
+            free = min(free, max(limit - used, 0))
     return total, free
 
 
+class _GroupFiles(NamedTuple):
+    """Where a control group tells of memory: files of its limit and of what it uses, and a line of `memory.stat`."""
+
+    limit: str
+    used: str
+    inactive: str
+
+
+#: Of versions 2 and 1.
+_GROUP_FILES = (
+    _GroupFiles("memory.max", "memory.current", "inactive_file"),
+    _GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
 def _groups(proc: Path, cgroup: Path) -> list[Path]:
-    """The folders of the process's control group and of those around it (version 2)."""
+    """The folders of the process's control groups and of those around them."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
         return []
-    path = next((line[3:] for line in lines if line.startswith("0::")), None)
-    if path is None:
-        return []
-    own = cgroup / path.lstrip("/")
-    return [own, *(folder for folder in own.parents if folder == cgroup or cgroup in folder.parents)]
+    folders: list[Path] = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":  # version 2
+            top = cgroup
+        elif "memory" in controllers.split(","):
+            top = cgroup / "memory"
+        else:
+            continue
+        own = top / path.lstrip("/")
+        folders += [own, *(folder for folder in own.parents if folder == top or top in folder.parents)]
+    return folders
 
 
 def _number(path: Path) -> int | None:

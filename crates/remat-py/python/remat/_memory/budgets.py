@@ -41,7 +41,8 @@ def bytes_of(budget: Budget, device: torch.device) -> int:
     free = eager.free_memory(device) if device.type != "cpu" else main_memory()[1]
     if free is None:
         raise ValueError(f"budget {budget!r}: torch does not tell what is free on {device}; give bytes")
-    held = distinct_bytes(tensor for tensor in live_tensors() if tensor.device == device)
+    name = eager.device_name(device)
+    held = distinct_bytes(tensor for tensor in live_tensors() if eager.device_name(tensor.device) == name)
     return max(auto_of(free + held), 1)
 
 
@@ -59,7 +60,10 @@ def budgets_of(budget: Budget | Mapping[str, Budget] | None, device: str | torch
         pairs = [(device_of(name), amount) for name, amount in budget.items()]
     else:
         pairs = [(device_of(device) if device is not None else _usual_device(budget), budget)]
-    return [DeviceBudget(eager.device_name(where), where, _bounded(amount, where)) for where, amount in pairs]
+    return [
+        DeviceBudget(eager.device_name(where), where, None if amount is None else bounded(amount, where))
+        for where, amount in pairs
+    ]
 
 
 def _usual_device(budget: Budget | None) -> torch.device:
@@ -83,10 +87,10 @@ def device_of(asked: str | torch.device) -> torch.device:
     return device
 
 
-def _bounded(amount: Budget | None, device: torch.device) -> int | None:
-    """An amount in bytes, which the device's memory must hold."""
-    size = None if amount is None else bytes_of(amount, device)
-    if size is not None and size > _physical_memory(device):
+def bounded(amount: Budget, device: torch.device) -> int:
+    """An amount in bytes; ``ValueError`` for one that makes no sense, or that the device's memory does not hold."""
+    size = bytes_of(amount, device)
+    if size > _physical_memory(device):
         raise ValueError(
             f"budget {amount!r} is above the physical memory of {device} "
             f"({_native.format_bytes(_physical_memory(device))}); a budget can only lower what torch would take"

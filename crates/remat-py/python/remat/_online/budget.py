@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 import warnings
@@ -148,6 +149,13 @@ class budget:
             warnings.warn(f"remat: {warning}", RuntimeWarning, stacklevel=3 if self._function is None else 4)
 
     def __call__(self, function: F) -> F:
+        if _returns_early(function):
+            name = getattr(function, "__qualname__", repr(function))
+            raise ValueError(
+                f"remat.budget cannot decorate {name}, whose body runs after the call has returned: "
+                "enter the budget in the body, by `with remat.budget(...)`"
+            )
+
         @functools.wraps(function)
         def under_budget(*args: Any, **kwargs: Any) -> Any:
             fresh = copy(self)
@@ -156,6 +164,12 @@ class budget:
                 return function(*args, **kwargs)
 
         return under_budget  # type: ignore[return-value]
+
+
+def _returns_early(function: object) -> bool:
+    """Whether a call of a function returns before its body runs: a generator, or a coroutine."""
+    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    return any(kind(function) for kind in kinds)
 
 
 def _check_arena(budgets: list[DeviceBudget]) -> None:

@@ -76,6 +76,13 @@ def cache_folder() -> str | None:
     return None if folder in ("", "off") else folder
 
 
+def make_cache_folder_absolute() -> None:
+    """Has ``REMAT_CACHE`` name the same folder wherever the program goes."""
+    folder = cache_folder()
+    if folder is not None and "REMAT_CACHE" in os.environ:
+        os.environ["REMAT_CACHE"] = os.path.abspath(folder)
+
+
 def plan_cache(costs: Costs) -> str | None:
     """The folder of the plans of all runs under this torch with such costs; ``None`` where nothing is kept."""
     folder = cache_folder()

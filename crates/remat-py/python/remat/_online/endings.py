@@ -20,8 +20,12 @@ def at_sigterm(action: Callable[[], None]) -> Callable[[], None]:
     """
     global _pid
     main = threading.current_thread() is threading.main_thread()
-    if main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+    handler = signal.getsignal(signal.SIGTERM)
+    if main and handler is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _ended)
+        _pid = os.getpid()
+    elif main and handler is _ended and _pid != os.getpid():
+        _actions.clear()  # of the process that forked this one
         _pid = os.getpid()
     _actions.append(action)
 
@@ -37,7 +41,9 @@ def at_sigterm(action: Callable[[], None]) -> Callable[[], None]:
 
 def _ended(number: int, _frame: FrameType | None) -> Any:
     signal.signal(number, signal.SIG_DFL)
-    if os.getpid() == _pid:
-        for action in reversed(_actions):
-            action()
-    os.kill(os.getpid(), number)
+    try:
+        if os.getpid() == _pid:
+            for action in reversed(_actions):
+                action()
+    finally:
+        os.kill(os.getpid(), number)

@@ -12,6 +12,7 @@ from .. import _native
 from .._errors import RematError
 from .._outputs import absolute, check_output
 from . import peaks
+from .choices import make_cache_folder_absolute
 from .floor import Floor, floor_of_file
 from .program import add_arguments, fail, find, missing, parse
 from .standard_error import tell
@@ -64,6 +65,7 @@ def main(argv: list[str]) -> int:
     program = find(options)
     if isinstance(program, int):
         return program
+    make_cache_folder_absolute()
     folder = tempfile.TemporaryDirectory()
     first = os.path.join(folder.name, "first.trace.zst")
     try:
@@ -79,15 +81,18 @@ def main(argv: list[str]) -> int:
         out = options.out if options.out is not None else os.path.join(folder.name, "step.trace.zst")
         try:
             with processes_told_of():
-                exec(program.code, namespace)
+                program.run(namespace)
         except (SystemExit, KeyboardInterrupt) as error:
             ended = error  # the program ended, or was ended once its step was known
         finally:
-            step = run._mode.write_measured(out)
-            run._stop()
+            try:
+                step = run._mode.write_measured(out)
+            finally:
+                run._stop()
         floor = _floor(first, step)
         peak = run.stats().peak
-        _keep(*named, run, peak, floor)
+        if step is not None or _is_whole(ended):
+            _keep(*named, run, peak, floor)
         _tell(peak, step, floor, options.json)
         if step is None:
             return _nothing_repeats(ended)
@@ -95,6 +100,11 @@ def main(argv: list[str]) -> int:
         if code == 0 and isinstance(ended, SystemExit):
             raise ended
         return code
+
+
+def _is_whole(ended: BaseException | None) -> bool:
+    """Whether a program that ended so ran to its end."""
+    return ended is None or (isinstance(ended, SystemExit) and ended.code in (None, 0))
 
 
 #: As much as the search takes, by far.

@@ -60,7 +60,7 @@ def peak_of(program: str, arguments: list[str], device: str | None) -> Peak:
     path = _file(program)
     if path is None:
         raise ValueError("REMAT_CACHE=off keeps no peaks: give bytes, or leave REMAT_CACHE out for `remat measure` too")
-    kept = [peak for peak in _kept(path) if device in (None, peak.device)]
+    kept = [peak for peak in _kept(path) if device is None or _first(device) == _first(peak.device)]
     if not kept:
         where = "" if device is None else f" on {device}"
         name = program if program.startswith("-m ") else "-c CODE" if program.startswith("-c ") else program
@@ -82,6 +82,11 @@ def budget_of(share: float, program: str, arguments: list[str], device: str | No
     if measured.needed is not None and budget < measured.needed:
         raise Floor(measured.needed, measured.works).refusal(budget, measured.device)
     return budget, f"{fmt(budget)} is {of}"
+
+
+def _first(device: str) -> str:
+    """A device without the number 0, which may be left out."""
+    return device.removesuffix(":0")
 
 
 def _file(program: str) -> str | None:

@@ -7,6 +7,7 @@ import builtins
 import importlib.util
 import os
 import sys
+import threading
 import types
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,23 @@ class Program:
         sys.argv = list(self.argv)
         sys.path[0] = self.folder
         return module.__dict__
+
+    def run(self, namespace: dict[str, Any]) -> None:
+        """Runs the program. It ends once the threads have ended that it started, as under Python itself."""
+        try:
+            exec(self.code, namespace)
+        except SystemExit:
+            _await_threads()
+            raise
+        _await_threads()
+
+
+def _await_threads() -> None:
+    """Waits for all threads but this one and daemons."""
+    here = threading.current_thread()
+    while others := [thread for thread in threading.enumerate() if thread is not here and not thread.daemon]:
+        for thread in others:
+            thread.join()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -78,14 +78,25 @@ class Reports:
     def _tell(self, stats: Stats | None, end: str) -> None:
         self._ended.set()
         with self._told:
-            if self._file is not None:
-                with open(self._file, "w") as file:
-                    json.dump(_report(stats, end, self._argv), file, indent=2)
-                    file.write("\n")
+            unwritten = self._write(_report(stats, end, self._argv))
             if self._shows:
                 tell("\r\x1b[K")
+            if unwritten is not None:
+                tell(f"remat: the report {self._file!r} was not written: {unwritten.strerror}\n")
             if self._log != "off":
                 tell(f"remat: {stats or 'ended amid an op, without figures'}\n")
+
+    def _write(self, report: dict[str, Any]) -> OSError | None:
+        """Writes the file, if there is to be one. A program that has run does not fail for it."""
+        if self._file is None:
+            return None
+        try:
+            with open(self._file, "w") as file:
+                json.dump(report, file, indent=2)
+                file.write("\n")
+        except OSError as error:
+            return error
+        return None
 
     def _show(self) -> None:
         while not self._ended.wait(_PAUSE):

@@ -18,7 +18,7 @@ import torch
 from .. import _native
 from .._errors import BudgetError, RematError
 from .._memory.amounts import Budget
-from .._memory.budgets import DeviceBudget, bytes_of, device_of
+from .._memory.budgets import DeviceBudget, bounded, device_of
 from .._memory.tensors import live_tensors
 from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
@@ -298,7 +298,7 @@ class Run:
         :class:`remat.RematError` from within an op.
         """
         where = self._budgets[0].device if device is None else device_of(device)
-        size = bytes_of(budget, where)
+        size = bounded(budget, where)
         if self._arena is not None:
             raise ValueError(
                 f"budget {budget!r}: an arena keeps its size while it is open; leave the budget and enter another"

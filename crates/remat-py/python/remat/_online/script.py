@@ -7,7 +7,7 @@ import os
 
 from .._outputs import check_output
 from .._timeline.target import check_timeline
-from .choices import COSTS, DEFAULT_POLICIES, POOLS
+from .choices import COSTS, DEFAULT_POLICIES, POOLS, make_cache_folder_absolute
 from .launch import from_here, launch, launcher_of, of_rank, refusal
 from .program import add_arguments, fail, find, missing, parse
 from .reports import Reports, log_of
@@ -142,6 +142,7 @@ def main(argv: list[str]) -> int:
         except (RuntimeError, OSError) as error:
             return fail(str(error))
     given.argv = program.argv
+    make_cache_folder_absolute()
     try:
         given.budget = options.budget = in_bytes(options)
         context = budget_of_options(options)
@@ -154,7 +155,7 @@ def main(argv: list[str]) -> int:
 
     with each_within_budget(given), Reports(run, log, options.report, program.argv):
         try:
-            exec(program.code, namespace)
+            program.run(namespace)
         finally:
             context.__exit__(None, None, None)
     return 0

@@ -73,8 +73,16 @@ def _of_step(recording: Recording, step: dict[str, Any]) -> list[tuple[float, di
 
 def _args(recording: Recording, place: int) -> dict[str, Any]:
     _, _, module, file, line, function = recording.place(place)
-    where = {"line": f"{os.path.relpath(file)}:{line} in {function}"} if file else {}
+    where = {"line": f"{_beside(file)}:{line} in {function}"} if file else {}
     return ({"module": module} if module else {}) | where
+
+
+def _beside(file: str) -> str:
+    """A file's place as seen from the working folder; its own if that folder is gone."""
+    try:
+        return os.path.relpath(file)
+    except OSError:
+        return file
 
 
 def _fitting(events: list[tuple[float, dict[str, Any]]], most: int) -> list[str]:

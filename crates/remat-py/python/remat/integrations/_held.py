@@ -28,15 +28,16 @@ class Held:
         """Whether it was entered, and neither left nor taken over by another one."""
         return self._context is not None
 
-    def enter(self) -> None:
-        """Enters the budget; :class:`ValueError` and :class:`remat.RematError` as :func:`remat.budget`."""
+    def enter(self) -> Run:
+        """Enters the budget; returns the run. Errors are those of :func:`remat.budget`."""
         global _in_force
         if _in_force is not None:
             _in_force.leave()
         budget, choices = self.arguments
         self._context = enter(budget, **choices)
-        self.run = self._context.__enter__()
+        self.run = run = self._context.__enter__()
         _in_force = self
+        return run
 
     def leave(self) -> None:
         """Leaves the budget, if it is in force."""

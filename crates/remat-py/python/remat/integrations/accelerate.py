@@ -9,9 +9,9 @@ from typing import Any
 from accelerate import Accelerator  # type: ignore[import-untyped]
 
 from .._memory.amounts import Budget
-from .._online.budget import budget as enter
 from .._online.run import Run
 from . import metrics
+from ._held import Held
 
 
 @contextmanager
@@ -25,14 +25,15 @@ def budget(accelerator: Accelerator, budget: Budget | dict[str, Budget], **choic
     >>> with remat.integrations.accelerate.budget(accelerator, "2GiB") as run:  # doctest: +SKIP
     ...     train(accelerator)
     """
-    log = accelerator.log
+    log, held = accelerator.log, Held(budget, choices)
 
     def with_counters(values: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         return log({**values, **metrics(run)}, *args, **kwargs)
 
-    with enter(budget, **choices) as run:
-        accelerator.log = with_counters
-        try:
-            yield run
-        finally:
-            del accelerator.log  # the method of the class again
+    run = held.enter()
+    accelerator.log = with_counters
+    try:
+        yield run
+    finally:
+        del accelerator.log  # the method of the class again
+        held.leave()

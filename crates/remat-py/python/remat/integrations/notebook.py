@@ -13,7 +13,6 @@ from IPython.display import HTML, display
 
 from .. import _native
 from .._online.budget import budget as enter
-from .._online.choices import PLANS
 from .._online.run import Stats
 
 
@@ -31,7 +30,7 @@ def _parser() -> _Parser:
     parser = _Parser(prog="%%remat", description="Run a cell inside a byte budget.")
     parser.add_argument("budget", help="such as 2GiB, 80%% of the device's memory, or auto")
     parser.add_argument("--device", help="the device that it is of (default: the accelerator in use, else cpu)")
-    parser.add_argument("--plan", choices=PLANS, help="whether steps that repeat are planned (default auto)")
+    parser.add_argument("--plan", help="auto (the default), off, or a file of plans to follow")
     return parser
 
 
@@ -44,11 +43,16 @@ def register(shell: InteractiveShell) -> None:
         given = {name: value for name, value in options.items() if value is not None}
         try:
             context = enter(given.pop("budget"), **given)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             raise UsageError(f"%%remat: {error}") from None
         with context as run:
             done = shell.run_cell(cell)
-        display(HTML(report(run.stats(), done.error_in_exec)))  # type: ignore[no-untyped-call]
+        error = done.error_before_exec or done.error_in_exec
+        display(HTML(report(run.stats(), error)))  # type: ignore[no-untyped-call]
+        if error is not None:
+            # The cell has shown it. What runs cells one after another stops here.
+            error._render_traceback_ = list  # type: ignore[attr-defined]
+            raise error
 
     shell.register_magic_function(remat, magic_kind="cell")  # type: ignore[no-untyped-call,call-arg,arg-type]
 
