@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,27 @@ def test_extension_op_that_frees_its_own_storage(tmp_path: Path, freed: str) -> 
     first = ended.out.splitlines()[0]
     refusals = ("refused False RematError", "refused False RuntimeError")
     assert first in refusals or first.startswith("4294901760.0 "), first
+
+
+def test_a_budget_is_not_raised_above_the_memory_that_there_is() -> None:
+    with remat.budget("64MiB") as run, pytest.raises(ValueError, match="above the physical memory of cpu"):
+        run.set_budget("1024TiB")
+
+
+def test_functions_whose_body_runs_later_are_not_decorated() -> None:
+    """The budget would end as the call returns, before anything runs."""
+
+    async def coroutine() -> None: ...
+
+    async def generator_of_coroutines() -> AsyncIterator[int]:
+        yield 1
+
+    def generator() -> Iterator[int]:
+        yield 1
+
+    for function in (coroutine, generator_of_coroutines, generator):
+        with pytest.raises(ValueError, match=f"cannot decorate .*{function.__name__}.*enter the budget in the body"):
+            remat.budget("64MiB")(function)
 
 
 @pytest.mark.parametrize("method", ["stats", "set_budget"])

@@ -170,12 +170,13 @@ def cell(line, text="net(x).square().mean().backward()"):
     print(f"-- {line}", flush=True)
     done = shell.run_cell(f"%%remat {line}\\n{text}")
     error = done.error_before_exec or done.error_in_exec
-    print(type(error).__name__, flush=True)
+    print(type(error).__name__, done.success, flush=True)
 
 cell("3MiB")
 cell("12MiB", "net.zero_grad(); loss = net(x).square().mean(); loss.backward()")
 cell("")
 cell("3 bananas")
+cell("1GiB --plan nowhere.json", "pass")
 cell("1GiB", "import remat; print(remat.budget)")
 shell.run_cell("plain = net(x).square().mean(); print('same', plain.item() == loss.item())")
 """
@@ -187,13 +188,16 @@ def test_cells_of_notebooks_run_within_budgets(tmp_path: Path) -> None:
     done = ran_warm([*PYTHON, program(tmp_path, NOTEBOOK)])
     assert done.code == 0, done.err
     parts = [part.strip() for part in done.out.split("-- ")[1:]]
-    assert "BudgetError" in parts[0]
+    assert parts[0].endswith("BudgetError False")
+    assert done.out.count("Traceback (most recent call last)") == 1, "an error is shown once"
     assert parts[1].startswith("12MiB")
     assert "Error" not in parts[1]
     assert "UsageError" in parts[2]
     assert "bananas" in parts[3] + done.err
     assert "UsageError" in parts[3]
-    assert "same True" in parts[4]
+    assert parts[4].endswith("UsageError False")
+    assert "there is no such file" in done.err
+    assert "same True" in parts[5]
 
 
 def test_a_loop_with_accelerate_keeps_its_budget_and_logs() -> None:

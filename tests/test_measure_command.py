@@ -109,6 +109,33 @@ def test_a_share_of_the_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert others.out.splitlines() == within.out.splitlines()[:3]
 
 
+def test_a_program_that_fails_spoils_no_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one that goes elsewhere: the cache's folder stays where it was."""
+    monkeypatch.setenv("REMAT_CACHE", "cache")
+    monkeypatch.chdir(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    script = program(
+        tmp_path,
+        f"""
+        import os, sys, torch
+        os.chdir({str(elsewhere)!r})
+        if sys.argv[1:] == ["fails"]:
+            sys.argv.pop()
+            sys.exit("no data")
+        kept = torch.ones(2**18) + 1
+        """,
+    )
+    assert ran_warm([*MEASURE, script]).code == 1  # no step repeats, and the peak is known all the same
+    (kept,) = tmp_path.glob("cache/peaks/*.json")
+    before = kept.read_text()
+    assert ran_warm([*MEASURE, script, "fails"]).code == 1
+    assert kept.read_text() == before
+    assert list(elsewhere.iterdir()) == []
+    within = ran_warm([*REMAT, "run", "--budget", "95%peak", "--device", "cpu:0", script, "fails"])
+    assert "95% of the peak of" in within.err
+
+
 def test_an_interrupt_ends_the_program_and_the_table_follows(tmp_path: Path) -> None:
     script = program(tmp_path, TRAINING.replace("print(loss.item().hex(), flush=True)", "loss.item()"))
     ended = signalled([*MEASURE, "--seconds", "0.2", script, "1000000"], signal.SIGINT, "ready")

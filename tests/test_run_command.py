@@ -154,6 +154,21 @@ def test_amounts() -> None:
     assert auto_of(1600) == 1500
 
 
+def first_version(proc: Path, groups: Path) -> None:
+    """Turns the files of control groups into those of version 1."""
+    (proc / "self" / "cgroup").write_text("5:cpu,cpuacct:/\n7:memory:/jobs/one\n0::/\n")
+    (groups / "memory").mkdir(parents=True)
+    for folder in ("jobs", "jobs/one"):
+        (groups / "memory" / folder).mkdir()
+        if (limit := groups / folder / "memory.max").exists():
+            text = limit.read_text().replace("max", "9223372036854771712")
+            (groups / "memory" / folder / "memory.limit_in_bytes").write_text(text)
+            used = groups / folder / "memory.current"
+            used.rename(groups / "memory" / folder / "memory.usage_in_bytes")
+            told = (groups / folder / "memory.stat").read_text().replace("inactive", "total_inactive")
+            (groups / "memory" / folder / "memory.stat").write_text(told)
+
+
 def machine(where: Path, limits: dict[str, tuple[str, int, int]]) -> tuple[Path, Path]:
     """Files as the kernel shows them: what is available, and by control group its limit, use and pages of files."""
     proc, groups = where / "proc", where / "cgroup"
@@ -169,6 +184,7 @@ def machine(where: Path, limits: dict[str, tuple[str, int, int]]) -> tuple[Path,
     return proc, groups
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(
     ("limits", "free"),
     [
@@ -180,9 +196,12 @@ def machine(where: Path, limits: dict[str, tuple[str, int, int]]) -> tuple[Path,
     ],
 )
 def test_free_memory_is_that_of_the_control_group(
-    tmp_path: Path, limits: dict[str, tuple[str, int, int]], free: int
+    tmp_path: Path, limits: dict[str, tuple[str, int, int]], free: int, version: int
 ) -> None:
-    total, found = main_memory(*machine(tmp_path, limits))
+    files = machine(tmp_path, limits)
+    if version == 1:
+        first_version(*files)
+    total, found = main_memory(*files)
     assert found == free
     assert found <= total
 
@@ -284,6 +303,58 @@ def test_a_report_after_signals(tmp_path: Path, number: signal.Signals) -> None:
     assert told["end"].startswith({signal.SIGINT: "KeyboardInterrupt", signal.SIGTERM: "SIGTERM"}[number])
     assert told["ops"] >= 2
     assert ended.err.count("remat: peak") == 1
+
+
+@pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGTERM)"], ids=["the program ends", "SIGTERM"])
+def test_a_report_that_cannot_be_written_fails_no_program(tmp_path: Path, end: str) -> None:
+    (tmp_path / "gone").mkdir()
+    report = tmp_path / "gone" / "run.json"
+    code = f"import os, signal, torch; torch.ones(3).add(1); os.rmdir({str(report.parent)!r}); {end}"
+    ended = ran_warm([*RUN, "1GiB", "--report", report, "-c", code])
+    assert ended.code == (-signal.SIGTERM if end else 0), ended.err
+    assert f"remat: the report '{report}' was not written: No such file" in ended.err
+    assert ended.err.count("remat: peak") == 1
+    assert "Traceback" not in ended.err
+
+
+def test_threads_that_outlive_the_program_stay_within_the_budget(tmp_path: Path) -> None:
+    """As under Python itself, the program ends once they have ended."""
+    code = """
+    import threading, torch
+    main = threading.main_thread()
+    def work():
+        threading.Event().wait(0.2)  # the program's last line has run by then
+        kept = [torch.ones(2**18) + i for i in range(8)]
+        print(sum(x.sum().item() for x in kept))
+    threading.Thread(target=work).start()
+    """
+    report = tmp_path / "run.json"
+    ended = ran_warm([*RUN, "4MiB", "--report", report, program(tmp_path, code)])
+    assert ended.out == f"{float(2**18 * sum(range(1, 9)))}\n", ended.err
+    told = json.loads(report.read_text())
+    assert told["evictions"] > 0
+    assert told["peak"] <= 4 * 2**20
+
+
+def test_forked_processes_report_after_sigterm_too(tmp_path: Path) -> None:
+    """Torch ends the others by it where one has failed."""
+    code = """
+    import os, signal, torch, torch.multiprocessing as processes
+    def train(number):
+        torch.ones(3).add(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        while True:
+            pass
+    if __name__ == "__main__":
+        try:
+            processes.start_processes(train, (), nprocs=1, start_method="fork")
+        except processes.ProcessExitedException as error:
+            print(error.signal_name)
+    """
+    ended = ran_warm([*RUN, "1GiB", "--report", tmp_path / "run-{rank}.json", program(tmp_path, code)])
+    assert ended.out == "SIGTERM\n", ended.err
+    reports = [json.loads(path.read_text())["end"] for path in tmp_path.glob("run-*.json")]
+    assert sorted(reports) == ["SIGTERM", "done"]
 
 
 def test_a_process_that_was_forked_does_not_report(tmp_path: Path) -> None:

@@ -309,6 +309,41 @@ def test_an_array_may_be_overwritten_once_it_was_read(taken: Callable[[numpy.nda
     holds_evicted(program)
 
 
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("seen", [0, 4], ids=["a form first seen", "a form that is known"])
+@pytest.mark.parametrize("made", [True, False], ids=["made by an op", "constant"])
+def test_what_an_op_wrote_before_it_raised_stays(made: bool, seen: int) -> None:
+    """Kernels look at indices as they come to them. No replay is of the values before, nor of what was made of them."""
+
+    def program() -> list[Tensor]:
+        counts = torch.arange(64.0) * 2 if made else torch.tensor([2.0] * 64)
+        before = counts * 3
+        places, ones = torch.arange(32), torch.ones(32)
+        for _ in range(seen):
+            counts.index_add_(0, places, ones)
+        after = counts * 5
+        places[-1] = 64
+        with pytest.raises(IndexError):
+            counts.index_add_(0, places, ones)
+        return [before, after, counts, counts + 1]
+
+    holds_evicted(program)
+
+
+@pytest.mark.usefixtures("way")
+def test_statistics_may_lie_in_one_storage_with_weights() -> None:
+    def program() -> list[Tensor]:
+        flat = torch.cat([torch.ones(8), torch.zeros(16), torch.ones(8)])
+        weight, bias, mean, variance = flat.split(8)
+        x, kept = torch.randn(16, 8, 4), []
+        for _ in range(4):
+            x = torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training=True).relu() + 0.1
+            kept.append(x)
+        return [*kept, flat]
+
+    holds_evicted(program)
+
+
 class TestLazyConjugates:
     """Kernels multiply by conjugates that are not carried out yet; torch hides these from them under a mode."""
 

@@ -66,8 +66,8 @@ impl State {
         Ok(())
     }
 
-    /// The values of an op's inputs, where some of them were overwritten since: statistics may share a storage with what
-    /// the op reads.
+    /// Looks again at the values of an op's inputs, where some were overwritten since: statistics may share a storage
+    /// with what the op reads.
     pub(super) fn look_again(&self, lives: &[LiveId], values: &mut [TensorId]) {
         for (value, &id) in values.iter_mut().zip(lives) {
             if let Some(live) = self.executor.storages.live(id) {

@@ -47,12 +47,12 @@ def register(shell: InteractiveShell) -> None:
             raise UsageError(f"%%remat: {error}") from None
         with context as run:
             done = shell.run_cell(cell)
-        error = done.error_before_exec or done.error_in_exec
-        display(HTML(report(run.stats(), error)))  # type: ignore[no-untyped-call]
-        if error is not None:
+        failed = done.error_before_exec or done.error_in_exec
+        display(HTML(report(run.stats(), failed)))  # type: ignore[no-untyped-call]
+        if failed is not None:
             # The cell has shown it. What runs cells one after another stops here.
-            error._render_traceback_ = list  # type: ignore[attr-defined]
-            raise error
+            failed._render_traceback_ = list
+            raise failed
 
     shell.register_magic_function(remat, magic_kind="cell")  # type: ignore[no-untyped-call,call-arg,arg-type]
 
