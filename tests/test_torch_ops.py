@@ -319,12 +319,12 @@ def test_what_an_op_wrote_before_it_raised_stays(made: bool, seen: int) -> None:
         counts = torch.arange(64.0) * 2 if made else torch.tensor([2.0] * 64)
         before = counts * 3
         places, ones = torch.arange(32), torch.ones(32)
+        wrong = torch.arange(33, 65)
         for _ in range(seen):
             counts.index_add_(0, places, ones)
         after = counts * 5
-        places[-1] = 64
         with pytest.raises(IndexError):
-            counts.index_add_(0, places, ones)
+            counts.index_add_(0, wrong, ones)
         return [before, after, counts, counts + 1]
 
     holds_evicted(program)
