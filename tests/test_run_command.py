@@ -321,12 +321,14 @@ def test_threads_that_outlive_the_program_stay_within_the_budget(tmp_path: Path)
     """As under Python itself, the program ends once they have ended."""
     code = """
     import threading, torch
-    main = threading.main_thread()
+    from concurrent.futures import ThreadPoolExecutor
     def work():
         threading.Event().wait(0.2)  # the program's last line has run by then
         kept = [torch.ones(2**18) + i for i in range(8)]
         print(sum(x.sum().item() for x in kept))
     threading.Thread(target=work).start()
+    left_open = ThreadPoolExecutor(1)  # Python ends its thread, which waits for more work
+    left_open.submit(torch.ones, 3).result()
     """
     report = tmp_path / "run.json"
     ended = ran_warm([*RUN, "4MiB", "--report", report, program(tmp_path, code)])

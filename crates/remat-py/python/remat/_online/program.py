@@ -47,7 +47,12 @@ class Program:
 
 
 def _await_threads() -> None:
-    """Waits for all threads but this one and daemons."""
+    """Waits for all threads but this one and daemons, once executors have been told to end theirs: as Python does."""
+    ends_of_executors = getattr(threading, "_threading_atexits", None)
+    if ends_of_executors is None:
+        return  # a Python that does so in another way: idle threads of executors would never end
+    for end in reversed(ends_of_executors):
+        end()
     here = threading.current_thread()
     while others := [thread for thread in threading.enumerate() if thread is not here and not thread.daemon]:
         for thread in others:
