@@ -200,6 +200,21 @@ def test_cells_of_notebooks_run_within_budgets(tmp_path: Path) -> None:
     assert "same True" in parts[5]
 
 
+def test_a_budget_takes_over_from_a_training_that_failed() -> None:
+    """A loop that ends by an error does not always tell its callbacks."""
+    from accelerate import Accelerator
+    from remat.integrations import accelerate as integration
+    from remat.integrations._held import Held
+
+    failed = Held("32MiB", {})
+    failed.enter()
+    with integration.budget(Accelerator(cpu=True), "64MiB") as run:
+        assert run.stats().budget == 64 * 2**20
+    assert not failed.in_force
+    with remat.budget("1GiB"):  # no budget is in force any more
+        pass
+
+
 def test_a_loop_with_accelerate_keeps_its_budget_and_logs() -> None:
     from accelerate import Accelerator
     from accelerate.tracking import GeneralTracker

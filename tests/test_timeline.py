@@ -350,6 +350,18 @@ def test_a_trace_has_ops_replays_evictions_and_counters_of_kinds(tmp_path: Path)
     assert backward["args"]["line"].endswith(f"test_timeline.py:{LINE} in forward")
 
 
+def test_a_trace_is_written_where_the_working_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, file = tmp_path / "gone", tmp_path / "run.json"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    with remat.budget("64MiB", timeline=file):
+        torch.ones(100).add(1)
+        folder.rmdir()
+    events = json.loads(file.read_text())["traceEvents"]
+    lines = [event["args"]["line"] for event in events if event["name"].startswith("aten.add")]
+    assert lines and all(line.startswith(f"{__file__}:") for line in lines)
+
+
 def test_torchs_own_viewer_reads_a_snapshot(tmp_path: Path) -> None:
     stats, _ = recorded(tmp_path / "run.pickle")
     snapshot = pickle.loads((tmp_path / "run.pickle").read_bytes())
