@@ -109,7 +109,7 @@ impl State {
             self.executor.cancel(py, running.op)?;
             return self.readopt(py, blank.id);
         }
-        let made = self.made_by(running.op);
+        let made = self.executor.engine.outputs(running.op).to_vec();
         self.take_back_raised(py, &running.completed(&made, None), &running.inputs.lives)
     }
 }

@@ -75,7 +75,7 @@ impl State {
             return Ok(None);
         };
         // SAFETY: as the caller promises.
-        let Some(mut inputs) = (unsafe { self.inputs_of(gil, torch, stacked, &known)? }) else {
+        let Some(inputs) = (unsafe { self.inputs_of(gil, torch, stacked, &known)? }) else {
             return Ok(None);
         };
         if !self.is_usual(&known, &inputs.lives, stacked) {
@@ -83,10 +83,7 @@ impl State {
         }
         // SAFETY: as the caller promises.
         let (state, chain) = unsafe { self.prepare_known(gil, torch, stacked, &known, &inputs)? };
-        if !known.roles.updated.is_empty() {
-            self.update_statistics(gil, stacked, &known)?;
-            self.look_again(&inputs.lives, &mut inputs.tensors);
-        }
+        self.update_statistics(gil, stacked, &known)?;
         let written = &known.form.written;
         // SAFETY: as the caller promises.
         let records = || Ok(unsafe { records(torch, stacked) });
@@ -208,6 +205,9 @@ impl State {
         stacked: &Stacked,
         known: &Known,
     ) -> PyResult<()> {
+        if known.roles.updated.is_empty() {
+            return Ok(());
+        }
         let storages = &self.executor.storages;
         let updated = known.roles.updated.iter();
         let updated = updated.map(|&at| storages.find_at(stacked.storages[at as usize]));

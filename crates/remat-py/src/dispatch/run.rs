@@ -392,7 +392,7 @@ impl State {
                 }
                 Err(error) => error,
             };
-            let made = self.made_by(op);
+            let made = self.executor.engine.outputs(op).to_vec();
             let raised = Completed {
                 op,
                 inputs: &walked.inputs,

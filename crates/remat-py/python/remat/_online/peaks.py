@@ -60,7 +60,7 @@ def peak_of(program: str, arguments: list[str], device: str | None) -> Peak:
     path = _file(program)
     if path is None:
         raise ValueError("REMAT_CACHE=off keeps no peaks: give bytes, or leave REMAT_CACHE out for `remat measure` too")
-    kept = [peak for peak in _kept(path) if device is None or _first(device) == _first(peak.device)]
+    kept = [peak for peak in _kept(path) if device is None or _without_zero(device) == _without_zero(peak.device)]
     if not kept:
         where = "" if device is None else f" on {device}"
         name = program if program.startswith("-m ") else "-c CODE" if program.startswith("-c ") else program
@@ -84,7 +84,7 @@ def budget_of(share: float, program: str, arguments: list[str], device: str | No
     return budget, f"{fmt(budget)} is {of}"
 
 
-def _first(device: str) -> str:
+def _without_zero(device: str) -> str:
     """A device without the number 0, which may be left out."""
     return device.removesuffix(":0")
 
