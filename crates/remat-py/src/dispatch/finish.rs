@@ -15,13 +15,13 @@ use crate::tracking::live::{Contents, LiveId};
 use crate::tracking::trace::{RanOp, Rooms};
 
 /// The storages of an op's results.
-struct Results<'py> {
+pub(super) struct Results<'py> {
     /// True sizes of the announced outputs; 0 for those that were not returned.
     sizes: Vec<Bytes>,
     /// Storages of fresh outputs, with the index of the output.
     fresh: Vec<(u32, Bound<'py, PyAny>)>,
     /// Further storages, which become constants.
-    parts: Parts<'py>,
+    pub(super) parts: Parts<'py>,
     /// Whether every result has a storage of its own.
     dense: bool,
 }
@@ -112,7 +112,7 @@ impl State {
     }
 
     /// Sorts the storages of a result into announced outputs and others, and corrects the signature by their sizes.
-    fn sort_results<'py>(
+    pub(super) fn sort_results<'py>(
         &mut self,
         result: &Bound<'py, PyAny>,
         announced: &Announced,
@@ -267,7 +267,7 @@ impl State {
     }
 
     /// Registers storages that were not announced as constants, and pins known ones that sparse results share.
-    fn take_in_parts(&mut self, py: Python<'_>, parts: Parts<'_>) -> PyResult<()> {
+    pub(super) fn take_in_parts(&mut self, py: Python<'_>, parts: Parts<'_>) -> PyResult<()> {
         for storage in parts.strangers {
             self.executor.resolve(&storage)?;
         }

@@ -1,5 +1,6 @@
 //! The lock on a session's state. The thread that holds it recognises its own calls from within an op.
 
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -18,8 +19,6 @@ pub(super) struct SessionLock {
     owner: AtomicU64,
     /// The thread that uses the lent state, 0 for none. The owner's calls are its own meanwhile.
     borrower: AtomicU64,
-    /// Storages that the running op declares to write, as in the state.
-    pub(super) writing: Arc<Mutex<Vec<usize>>>,
     /// Whether settings of torch changed, as in the state.
     pub(super) settings_changed: Arc<AtomicBool>,
     /// The state while an op runs, as in the state.
@@ -32,13 +31,56 @@ pub(super) struct SessionLock {
     pub(super) watch: Arc<WatchClock>,
 }
 
-/// A number for the calling thread; never 0.
+/// A thread, as the lock knows it.
+struct Me {
+    /// Never 0.
+    id: u64,
+    /// Whether it is [within an op](Within).
+    within: Cell<bool>,
+    /// Storages that this op declares to write, by address.
+    writing: RefCell<Vec<usize>>,
+}
+
+thread_local!(static ME: Me = {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Me {
+        id: NEXT.fetch_add(1, Ordering::Relaxed),
+        within: Cell::new(false),
+        writing: RefCell::default(),
+    }
+});
+
 fn thread_id() -> u64 {
-    thread_local!(static ID: u64 = {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    });
-    ID.with(|id| *id)
+    ME.with(|me| me.id)
+}
+
+/// While it is there, this thread is within an op that it runs without the lock: as with the lock, ops that it calls
+/// meanwhile are none of the session's.
+pub(super) struct Within(());
+
+impl Within {
+    /// Within an op that declares to write storages at these addresses.
+    pub(super) fn an_op(writing: Vec<usize>) -> Within {
+        ME.with(|me| {
+            me.within.set(true);
+            me.writing.replace(writing);
+        });
+        Within(())
+    }
+
+    /// Whether this thread is within an op that declares to write the storage.
+    pub(super) fn writes(storage: usize) -> bool {
+        ME.with(|me| me.writing.borrow().contains(&storage))
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        ME.with(|me| {
+            me.within.set(false);
+            me.writing.take();
+        });
+    }
 }
 
 /// The state, locked.
@@ -58,7 +100,6 @@ impl SessionLock {
         SessionLock {
             owner: AtomicU64::new(0),
             borrower: AtomicU64::new(0),
-            writing: state.writing.clone(),
             settings_changed: state.executor.global_state.changed(),
             lent: state.lent.clone(),
             passed: state.passed.clone(),
@@ -68,8 +109,8 @@ impl SessionLock {
         }
     }
 
-    /// The state, unless this very thread holds it already (an op that calls back into torch). The engine knows of all
-    /// storages.
+    /// The state, unless this very thread holds it already or is [within an op](Within) (which calls back into torch).
+    /// The engine knows of all storages.
     pub(super) fn enter(&self, py: Python<'_>) -> Option<Held<'_>> {
         let mut entered = self.enter_as_it_is(py);
         if let Some(held) = &mut entered {
@@ -106,11 +147,11 @@ impl SessionLock {
         }
     }
 
-    /// The state, unless this very thread holds it already; `None` if another thread does.
+    /// The state, unless this very thread holds it already or is within an op; `None` if another thread holds it.
     #[inline]
     fn try_enter(&self) -> Option<Option<Held<'_>>> {
-        let me = thread_id();
-        if self.is_at_work(me) {
+        let (me, within) = ME.with(|me| (me.id, me.within.get()));
+        if within || self.is_at_work(me) {
             return Some(None);
         }
         let state = match self.state.try_lock() {

@@ -14,7 +14,7 @@ use crate::tracking::devices::PLACED;
 type Timed<'py> = (Bound<'py, PyAny>, u64);
 
 /// A measurement of time under way.
-enum Started {
+pub(super) enum Started {
     /// By the time of the processors that run the op.
     Here(CallClock),
     /// By the clock of the device that runs it: the function that ends the measurement.
@@ -22,7 +22,7 @@ enum Started {
 }
 
 impl Started {
-    fn of(py: Python<'_>, clock: Option<Py<PyAny>>) -> PyResult<Started> {
+    pub(super) fn of(py: Python<'_>, clock: Option<Py<PyAny>>) -> PyResult<Started> {
         Ok(match clock {
             Some(clock) => Started::OnDevice(clock.call0(py)?),
             None => Started::Here(CallClock::start()),
@@ -30,7 +30,7 @@ impl Started {
     }
 
     /// Nanoseconds since then.
-    fn elapsed(self, py: Python<'_>) -> PyResult<u64> {
+    pub(super) fn elapsed(self, py: Python<'_>) -> PyResult<u64> {
         match self {
             Started::Here(clock) => Ok(clock.nanoseconds()),
             Started::OnDevice(stop) => stop.call0(py)?.extract(py),

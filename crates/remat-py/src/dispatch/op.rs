@@ -35,6 +35,14 @@ pub(super) struct Announced {
 }
 
 impl Announced {
+    /// No outputs: whatever a call returns becomes constants.
+    pub(super) fn nothing() -> Announced {
+        Announced {
+            outputs: Vec::new(),
+            results: Vec::new(),
+        }
+    }
+
     /// The outputs that a call with this signature is expected to have.
     pub(super) fn of(walked: &Walk, signature: &Signature) -> Announced {
         let mut outputs: Vec<Output> =

@@ -23,6 +23,9 @@ use crate::tracking::devices::PLACED;
 const SMALL_PART: u64 = 512;
 const LARGEST_SMALL_BLOCK: u64 = 33 << 10;
 
+/// Runs of an op that finds no room in the arena; before each, more is evicted.
+pub(super) const ATTEMPTS: u32 = 8;
+
 /// How a native call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {

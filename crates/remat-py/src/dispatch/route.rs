@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::incoming;
-use super::state::{Outcome, State};
+use super::outcome::Outcome;
+use super::state::State;
 use crate::call::arguments::Class;
 use crate::call::func::{Func, Kind};
 use crate::call::invocation::Invocation;
@@ -89,7 +90,7 @@ impl State {
     }
 
     /// Pins the results that something out of the session's sight will read or keep.
-    fn pin_results(&mut self, func: &Func, result: &Bound<'_, PyAny>) -> PyResult<()> {
+    pub(super) fn pin_results(&mut self, func: &Func, result: &Bound<'_, PyAny>) -> PyResult<()> {
         if func.pins_results {
             for tensor in self.flatten(result, 2)?.into_iter().flatten() {
                 self.pin_tensor(&tensor)?;

@@ -1,6 +1,6 @@
 //! One op under the budget: its inputs are brought back and room is made, it runs, and its results are taken in.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, Engine, OpId, OpSpec, Output, Replay};
@@ -8,12 +8,14 @@ use remat_core::{Bytes, Engine, OpId, OpSpec, Output, Replay};
 use super::costs::Completed;
 use super::forms::Likeness;
 use super::op::{Announced, Prepared, Ran};
-use super::placed::repeatable;
-use super::state::{Outcome, State};
+use super::outcome::Outcome;
+use super::placed::{ATTEMPTS, repeatable};
+use super::state::State;
 use super::stats::Unseen;
 use crate::call::arguments::{Walk, walk};
 use crate::call::form::{Form, kind_of};
 use crate::call::func::Kind;
+use crate::call::global_state::StateNumber;
 use crate::call::invocation::Invocation;
 use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
@@ -25,9 +27,6 @@ use crate::ffi::layout::Guard;
 use crate::timeline::Recorder;
 use crate::tracking::buffers::Buffer;
 use crate::tracking::live::LiveId;
-
-/// Runs of an op that finds no room in the arena; before each, more is evicted.
-const ATTEMPTS: u32 = 8;
 
 /// The bytes of a call that was not seen before, as Python's `Prediction` tells them.
 #[derive(FromPyObject)]
@@ -56,14 +55,27 @@ impl State {
             return Ok(Outcome::Declined);
         }
         if !self.torch.complex_seen {
-            return self.run_walked(call, walked, unseen);
+            return self.run_or_prepare(call, walked, unseen);
         }
         let internals = &self.executor.internals;
         let exclude_again = internals.exclude_again.clone_ref(py);
         let excluded = internals.handle_lazy.bind(py).call0()?;
-        let outcome = self.run_walked(call, walked, unseen);
+        let outcome = self.run_or_prepare(call, walked, unseen);
         exclude_again.bind(py).call1((excluded,))?;
         outcome
+    }
+
+    fn run_or_prepare(
+        &mut self,
+        call: &Invocation<'_, '_>,
+        walked: Walk,
+        unseen: Option<Unseen>,
+    ) -> PyResult<Outcome> {
+        if call.func.kind == Kind::Foreign {
+            let foreign = self.prepare_foreign(call, walked, unseen)?;
+            return Ok(Outcome::Foreign(Box::new(foreign)));
+        }
+        self.run_walked(call, walked, unseen).map(Outcome::Done)
     }
 
     /// Runs an op whose arguments were walked.
@@ -72,20 +84,13 @@ impl State {
         call: &Invocation<'_, '_>,
         mut walked: Walk,
         unseen: Option<Unseen>,
-    ) -> PyResult<Outcome> {
+    ) -> PyResult<Py<PyAny>> {
         let (py, func) = (call.py(), call.func);
-        let grad = self.grad_mode(py)?;
-        walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let state = self
-            .executor
-            .global_state
-            .current(py, call.surroundings.autocast)?;
-        walked.signature ^= state.bits().wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let (grad, state) = self.sign(call, &mut walked)?;
         let data_dependent =
             func.data_dependent && !(func.takes_masks && has_no_mask(py, &walked)?);
-        walked.signature ^= self.executor.devices_of(py, &walked.lives)?;
         self.write_aliases(&mut walked);
-        let pinning = walked.opaque || matches!(func.kind, Kind::Foreign | Kind::Restructure);
+        let pinning = walked.opaque || func.kind == Kind::Restructure;
         if walked.parameters && grad == GradMode::On {
             self.pin_parameters(call)?;
         }
@@ -95,10 +100,8 @@ impl State {
         let chain = self.executor.chain(&walked.inputs);
         self.executor.cut_chains(py, chain)?;
         self.pin_all_in_place(py, &walked.parts)?;
-        match func.kind {
-            Kind::Restructure => self.lower_guards_of_freed(py, &walked.lives)?,
-            Kind::Foreign => self.list_writing(&walked),
-            _ => {}
+        if func.kind == Kind::Restructure {
+            self.lower_guards_of_freed(py, &walked.lives)?;
         }
         let (signature, told) = match self.knowledge.signatures.remove(&walked.signature) {
             Some(known) => (known, None),
@@ -133,15 +136,28 @@ impl State {
         if !data_dependent {
             self.knowledge.remember(walked.signature, signature);
         }
-        if func.kind == Kind::Foreign {
-            self.check_foreign(py, func, &walked, result.as_ref().ok())?;
-        }
-        result.map(Outcome::Done)
+        result
+    }
+
+    /// Completes the signature of a call by the settings under which it runs.
+    pub(super) fn sign(
+        &mut self,
+        call: &Invocation<'_, '_>,
+        walked: &mut Walk,
+    ) -> PyResult<(GradMode, StateNumber)> {
+        let py = call.py();
+        let grad = self.grad_mode(py)?;
+        walked.signature ^= u64::from(grad == GradMode::On).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let state = &mut self.executor.global_state;
+        let state = state.current(py, call.surroundings.autocast)?;
+        walked.signature ^= state.bits().wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        walked.signature ^= self.executor.devices_of(py, &walked.lives)?;
+        Ok((grad, state))
     }
 
     /// Adds the storages that a write changes beside its target: those over the same memory, which torch did not
     /// allocate.
-    fn write_aliases(&self, walked: &mut Walk) {
+    pub(super) fn write_aliases(&self, walked: &mut Walk) {
         for k in 0..walked.written.len() {
             let written = walked.lives[walked.written[k] as usize];
             for (id, tensor) in self.executor.storages.aliases(written) {
@@ -162,7 +178,7 @@ impl State {
 
     /// Pins storages whose addresses are known outside of the session. Replays that this takes change no storage's
     /// tensor.
-    fn pin_all_in_place(&mut self, py: Python<'_>, lives: &[LiveId]) -> PyResult<()> {
+    pub(super) fn pin_all_in_place(&mut self, py: Python<'_>, lives: &[LiveId]) -> PyResult<()> {
         for &id in lives {
             self.executor.pin_in_place(py, id)?;
         }
@@ -186,21 +202,19 @@ impl State {
         Ok(())
     }
 
-    /// Lists the storages that an op declares to write, for calls from within it.
-    fn list_writing(&self, walked: &Walk) {
-        let storages = &self.executor.storages;
-        let written = walked.written.iter();
-        let lives = written.filter_map(|&i| storages.live(walked.lives[i as usize]));
-        let mut writing = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
-        writing.clear();
-        writing.extend(lives.map(|live| live.imp.address()));
-    }
-
     /// The signature of a call that was not seen before, with estimates in place of measurements. Python wants to be
     /// told of the workspace once it is measured, by the function that is returned.
     fn predict(&mut self, call: &Invocation<'_, '_>) -> PyResult<(Signature, Option<Py<PyAny>>)> {
         let predict = self.executor.internals.predict.bind(call.py());
         let found = predict.call1((&call.func.overload, call.args, call.kwargs))?;
+        self.signature_of(&found)
+    }
+
+    /// The signature of a call by Python's `Prediction`, and the function that is to be told of the workspace.
+    pub(super) fn signature_of(
+        &mut self,
+        found: &Bound<'_, PyAny>,
+    ) -> PyResult<(Signature, Option<Py<PyAny>>)> {
         let found: Prediction<'_> = found.extract()?;
         if let Some(candidate) = &mut self.candidate {
             candidate.like_others = match (found.settled, found.copies_strided) {

@@ -1,8 +1,8 @@
 //! The session as Python sees it: the dispatch mode's class and its methods.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,11 +12,13 @@ use remat_core::{DeviceId, Engine};
 use super::costs::Costs;
 use super::evictor;
 use super::fallback_route::Route;
-use super::lock::{Held, SessionLock};
+use super::foreign;
+use super::lock::{Held, SessionLock, Within};
 use super::native::{self, Native};
+use super::outcome::Outcome;
 use super::refusing;
 use super::settings::{Budget, Plan, Settings};
-use super::state::{Outcome, State};
+use super::state::State;
 use super::unwatched;
 use crate::call::arguments::{Registry, Torch};
 use crate::call::global_state::GlobalState;
@@ -131,11 +133,16 @@ impl Session {
         kwargs: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<PyAny>> {
         let py = slf.py();
-        let (redispatch, dropped) = match slf.get().lock.enter(py) {
+        let lock = &slf.get().lock;
+        let (redispatch, dropped) = match lock.enter(py) {
             None => return Ok(func.call(args, kwargs)?.unbind()),
             Some(mut held) => match held.state.dispatch(func, args, kwargs)? {
                 Outcome::Done(result) => return Ok(result),
                 Outcome::Declined => return Ok(py.NotImplemented()),
+                Outcome::Foreign(op) => {
+                    drop(held);
+                    return foreign::run(lock, *op, args, kwargs).map(Bound::unbind);
+                }
                 Outcome::Redispatch => {
                     let internals = &held.state.executor.internals;
                     (
@@ -224,9 +231,7 @@ impl Session {
     fn before_resize(&self, storage: &Bound<'_, PyAny>, bytes: u64, known: bool) -> PyResult<bool> {
         let py = storage.py();
         let Some(mut held) = self.lock.enter(py) else {
-            let writing = &self.lock.writing;
-            let writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
-            if known && !writing.contains(&Impl::of(storage)?.address()) {
+            if known && !Within::writes(Impl::of(storage)?.address()) {
                 return Err(remat_error(
                     py,
                     "an op resizes the storage of a tensor that it does not declare to write: \

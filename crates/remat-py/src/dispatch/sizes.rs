@@ -75,7 +75,7 @@ impl State {
         py: Python<'_>,
         func: &Func,
         walked: &Walk,
-        result: Option<&Py<PyAny>>,
+        result: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         for (i, &id) in walked.lives.iter().enumerate() {
             let resized = self.check_size(py, id)?.is_some();
@@ -89,7 +89,7 @@ impl State {
             }
         }
         let Some(result) = result else { return Ok(()) };
-        for tensor in self.flatten(result.bind(py), 1)?.into_iter().flatten() {
+        for tensor in self.flatten(result, 1)?.into_iter().flatten() {
             let Ok(storage) = call_one(&self.torch.untyped_storage, &tensor) else {
                 continue;
             };

@@ -1,8 +1,8 @@
 //! Everything that a session owns, behind one lock.
 
 use std::ffi::CString;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeWarning;
@@ -34,8 +34,6 @@ pub(super) struct State {
     pub(super) costs: Costs,
     /// Storages of so many bytes or fewer are pinned.
     pub(super) tiny: u64,
-    /// Storages that the running op declares to write, by address.
-    pub(super) writing: Arc<Mutex<Vec<usize>>>,
     /// This state, while it is lent to whoever makes room for the op that runs.
     pub(super) lent: Arc<Lent<State>>,
     /// Forms of calls that need no Python, by key.
@@ -73,16 +71,6 @@ pub(super) struct State {
     pub(super) in_use_before: Option<Bytes>,
 }
 
-/// The end of the session's part in a call.
-pub(super) enum Outcome {
-    /// The call's result.
-    Done(Py<PyAny>),
-    /// The caller runs the call once the lock is free, with the mode active again.
-    Redispatch,
-    /// A tensor subclass among the arguments handles the call; what it does is seen with the mode active again.
-    Declined,
-}
-
 impl AsMut<Executor> for State {
     fn as_mut(&mut self) -> &mut Executor {
         &mut self.executor
@@ -97,7 +85,6 @@ impl State {
             knowledge,
             costs: Costs::Measured,
             tiny,
-            writing: Arc::new(Mutex::new(Vec::new())),
             lent: Arc::new(Lent::none()),
             known: Forms::default(),
             filling: Forms::default(),

@@ -7,6 +7,8 @@ use remat_core::DeviceId;
 pub struct Ledger {
     used: Vec<u64>,
     peak: Vec<u64>,
+    /// Bytes that ops of other threads may be using, which are no storages yet.
+    held: Vec<u64>,
 }
 
 impl Ledger {
@@ -15,6 +17,7 @@ impl Ledger {
         if self.used.len() <= i {
             self.used.resize(i + 1, 0);
             self.peak.resize(i + 1, 0);
+            self.held.resize(i + 1, 0);
         }
         i
     }
@@ -23,7 +26,20 @@ impl Ledger {
     pub fn add(&mut self, device: DeviceId, bytes: u64) {
         let i = self.entry(device);
         self.used[i] += bytes;
-        self.peak[i] = self.peak[i].max(self.used[i]);
+        self.peak[i] = self.peak[i].max(self.used[i] + self.held[i]);
+    }
+
+    /// Counts bytes of an op that runs while others may, as long as it does. Alone they make no peak: what it took is
+    /// told once it has run.
+    pub fn hold(&mut self, device: DeviceId, bytes: u64) {
+        let i = self.entry(device);
+        self.held[i] += bytes;
+    }
+
+    /// Counts bytes that were held no longer.
+    pub fn let_go(&mut self, device: DeviceId, bytes: u64) {
+        let i = self.entry(device);
+        self.held[i] -= bytes;
     }
 
     /// Subtracts bytes that were freed.
@@ -47,7 +63,7 @@ impl Ledger {
     /// Counts bytes that were allocated for a while, beside all in use now.
     pub fn spike(&mut self, device: DeviceId, bytes: u64) {
         let i = self.entry(device);
-        self.peak[i] = self.peak[i].max(self.used[i] + bytes);
+        self.peak[i] = self.peak[i].max(self.used[i] + self.held[i] + bytes);
     }
 
     /// Bytes in use.

@@ -1,0 +1,411 @@
+//! Ops that are not torch's own. The session is unlocked while one runs: its code is the program's, and may wait for a
+//! thread that calls ops of its own.
+//!
+//! Room for the op is made before and held meanwhile. Its arguments are pinned, and its results are constants, so that
+//! the engine need only be told of the op once it has run.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use remat_core::{Bytes, OpSpec, Replay};
+
+use super::costs::Completed;
+use super::lock::{Held, SessionLock, Within};
+use super::measure::Started;
+use super::op::Announced;
+use super::placed::{ATTEMPTS, repeatable};
+use super::state::State;
+use super::stats::Unseen;
+use crate::call::arguments::Walk;
+use crate::call::form::kind_of;
+use crate::call::func::Func;
+use crate::call::invocation::{Invocation, Surroundings};
+use crate::call::record::GradMode;
+use crate::call::signature::{SAMPLES, Signature, is_due};
+use crate::executor::Room;
+use crate::ffi::errors::as_torch_raises;
+use crate::tracking::devices::PLACED;
+use crate::tracking::live::LiveId;
+
+/// A foreign op whose arguments are pinned.
+pub(super) struct Foreign {
+    func: Arc<Func>,
+    surroundings: Surroundings,
+    walked: Walk,
+    /// The use of running statistics that its run will show, and their bytes before, if it is not known.
+    statistics: Option<(Unseen, Py<PyAny>)>,
+    signature: Option<Signature>,
+    /// Storages that it declares to write, by address. To the engine they were written before it ran.
+    writing: Vec<usize>,
+    internals: Internals,
+}
+
+/// Functions of torch internals.
+struct Internals {
+    predict: Py<PyAny>,
+    measured_call: Py<PyAny>,
+    own_frames_dropped: Py<PyAny>,
+    /// Where lazy conjugates were seen: has those within the op handled, and ends that.
+    lazy: Option<(Py<PyAny>, Py<PyAny>)>,
+}
+
+/// The preparations for one run of the op.
+struct Given {
+    /// The room that it will use. In an arena none is held: nobody gets more than there is.
+    room: Option<Room>,
+    /// Whether torch's record of allocations is to measure the workspace.
+    profiled: bool,
+    /// Bytes in use in the arena, where the workspace is to be read off it.
+    in_use_before: Option<Bytes>,
+    /// Ops that the program had run before.
+    ops_before: u64,
+    /// Whether the run is timed.
+    timed: bool,
+    /// The clock of the op's device.
+    clock: Option<Py<PyAny>>,
+}
+
+/// A run of the op that returned.
+struct Called<'py> {
+    result: Bound<'py, PyAny>,
+    /// Bytes beyond the result, if they were measured.
+    workspace: Option<u64>,
+    /// In nanoseconds, if it was timed.
+    cost: Option<u64>,
+}
+
+/// Runs a foreign op that was [prepared](State::prepare_foreign).
+pub(super) fn run<'py>(
+    lock: &SessionLock,
+    foreign: Foreign,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = args.py();
+    let Some((handle_lazy, exclude_again)) = &foreign.internals.lazy else {
+        return run_unlocked(lock, foreign, args, kwargs);
+    };
+    let exclude_again = exclude_again.clone_ref(py);
+    let excluded = handle_lazy.call0(py)?;
+    let outcome = run_unlocked(lock, foreign, args, kwargs);
+    exclude_again.call1(py, (excluded,))?;
+    outcome
+}
+
+fn run_unlocked<'py>(
+    lock: &SessionLock,
+    mut foreign: Foreign,
+    args: &Bound<'py, PyTuple>,
+    kwargs: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = args.py();
+    let func = foreign.func.clone();
+    let call = Invocation {
+        func: &func,
+        args,
+        kwargs,
+        surroundings: foreign.surroundings,
+    };
+    let known = foreign.signature.take();
+    let (mut signature, told) = match known {
+        Some(known) => (known, None),
+        None => {
+            let predict = foreign.internals.predict.bind(py);
+            let within = Within::an_op(foreign.writing.clone());
+            let found = predict.call1((&func.overload, args, kwargs))?;
+            drop(within);
+            enter(lock, py)?.state.signature_of(&found)?
+        }
+    };
+    let mut runs = 0;
+    loop {
+        let mut given = {
+            let mut held = enter(lock, py)?;
+            let given = held.state.give_room(py, &foreign, &signature);
+            held.state.executor.ended(py, given)?
+        };
+        let called = {
+            let _within = Within::an_op(foreign.writing.clone());
+            foreign.call(&call, &given)
+        };
+        runs += 1;
+        let mut held = enter(lock, py)?;
+        let state = &mut *held.state;
+        let ran = state
+            .take_back_room(py, &mut given)
+            .and_then(|()| match called {
+                Ok(called) => {
+                    let taken_in =
+                        state.take_in_foreign(&call, &mut foreign, &mut signature, &given, &called);
+                    taken_in.map(|()| Some(called.result))
+                }
+                Err(error) => state.try_again(&call, &foreign, &mut signature, &given, error, runs),
+            });
+        let Some(result) = state.executor.ended(py, ran)? else {
+            continue;
+        };
+        if let (Some(told), true) = (&told, signature.measured) {
+            told.call1(py, (signature.workspace.0,))?;
+        }
+        if !func.data_dependent {
+            state
+                .knowledge
+                .remember(foreign.walked.signature, signature);
+        }
+        state.pin_results(&func, &result)?;
+        return Ok(result);
+    }
+}
+
+/// The state, between two pieces of foreign code.
+fn enter<'a>(lock: &'a SessionLock, py: Python<'_>) -> PyResult<Held<'a>> {
+    let within = || PyRuntimeError::new_err("remat: the session is at work on this very thread");
+    lock.enter(py).ok_or_else(within)
+}
+
+impl Foreign {
+    /// Runs the op.
+    fn call<'py>(&self, call: &Invocation<'_, 'py>, given: &Given) -> PyResult<Called<'py>> {
+        let py = call.py();
+        let clock = given.clock.as_ref().map(|clock| clock.clone_ref(py));
+        let started = given.timed.then(|| Started::of(py, clock)).transpose()?;
+        let (result, workspace) = if given.profiled {
+            let measured_call = self.internals.measured_call.bind(py);
+            let run = || measured_call.call1((&call.func.call, call.args, call.kwargs));
+            let own_frames_dropped = self.internals.own_frames_dropped.bind(py);
+            let ran = call.within(run);
+            ran.map_err(|error| as_torch_raises(own_frames_dropped, error))?
+                .extract()?
+        } else {
+            (call.call()?, None)
+        };
+        let cost = started.map(|started| started.elapsed(py)).transpose()?;
+        Ok(Called {
+            result,
+            workspace,
+            cost,
+        })
+    }
+}
+
+impl State {
+    /// Pins the arguments of a foreign op, and makes tensors that were computed from what it declares to write
+    /// independent of it.
+    pub(super) fn prepare_foreign(
+        &mut self,
+        call: &Invocation<'_, '_>,
+        mut walked: Walk,
+        unseen: Option<Unseen>,
+    ) -> PyResult<Foreign> {
+        let py = call.py();
+        let (grad, _) = self.sign(call, &mut walked)?;
+        self.write_aliases(&mut walked);
+        if walked.parameters && grad == GradMode::On {
+            self.pin_parameters(call)?;
+        }
+        self.pin_all_in_place(py, &walked.lives)?;
+        let chain = self.executor.chain(&walked.inputs);
+        self.executor.cut_chains(py, chain)?;
+        self.pin_all_in_place(py, &walked.parts)?;
+        let before = self.stats_before(call, unseen.as_ref())?;
+        let written = walked.written.iter();
+        let mut overwritten: Vec<LiveId> = written.map(|&i| walked.lives[i as usize]).collect();
+        let storages = &self.executor.storages;
+        let living = overwritten.iter().filter_map(|&id| storages.live(id));
+        let writing = living.map(|live| live.imp.address()).collect();
+        overwritten.extend_from_slice(&walked.stats);
+        if !overwritten.is_empty() {
+            self.overwrite(py, "remat.overwrite", &overwritten, 0)?;
+        }
+        if grad == GradMode::On {
+            self.executor.storages.note_forward();
+        }
+        self.executor
+            .note_called(|| kind_of(call.func.overload.as_ptr() as usize, &walked.views));
+        let signature = self.knowledge.signatures.get(&walked.signature).cloned();
+        let internals = &self.executor.internals;
+        let lazy = self.torch.complex_seen.then(|| {
+            let (handle, exclude) = (&internals.handle_lazy, &internals.exclude_again);
+            (handle.clone_ref(py), exclude.clone_ref(py))
+        });
+        Ok(Foreign {
+            func: call.func.clone(),
+            surroundings: call.surroundings,
+            walked,
+            statistics: unseen.zip(before.map(Bound::unbind)),
+            signature,
+            writing,
+            internals: Internals {
+                predict: internals.predict.clone_ref(py),
+                measured_call: internals.measured_call.clone_ref(py),
+                own_frames_dropped: internals.own_frames_dropped.clone_ref(py),
+                lazy,
+            },
+        })
+    }
+
+    /// Makes room for a run of a foreign op, and holds it.
+    fn give_room(
+        &mut self,
+        py: Python<'_>,
+        foreign: &Foreign,
+        signature: &Signature,
+    ) -> PyResult<Given> {
+        self.set_current(&foreign.func.name);
+        self.executor.drain_deaths(py)?;
+        let device = signature.workspace_device;
+        let in_arena = device == PLACED && self.executor.arena.is_some();
+        let bytes = signature.taken();
+        let room = self
+            .executor
+            .despite_garbage(py, (bytes, device), |executor| {
+                if in_arena {
+                    executor.make_room(py, bytes, device).map(|()| None)
+                } else {
+                    executor.hold_room(py, bytes, device).map(Some)
+                }
+            })?;
+        let forked = self.executor.forked;
+        let measures = !forked && !(signature.measured && (signature.spans || !in_arena));
+        let in_use_before = if measures && in_arena {
+            self.start_measuring()
+        } else {
+            None
+        };
+        let clock = self.executor.clock(py, device);
+        let few = signature.calls < SAMPLES;
+        Ok(Given {
+            room,
+            profiled: measures && in_use_before.is_none(),
+            in_use_before,
+            ops_before: self.ops,
+            timed: measures || few || (clock.is_none() && is_due(signature.calls)),
+            clock,
+        })
+    }
+
+    /// Gives back the room of a run that has ended.
+    fn take_back_room(&mut self, py: Python<'_>, given: &mut Given) -> PyResult<()> {
+        self.executor.drain_deaths(py)?;
+        self.executor.expect_no_more();
+        match given.room.take() {
+            Some(room) => self.executor.give_room_back(py, room),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes in what a foreign op made, and what it took.
+    fn take_in_foreign(
+        &mut self,
+        call: &Invocation<'_, '_>,
+        foreign: &mut Foreign,
+        signature: &mut Signature,
+        given: &Given,
+        called: &Called<'_>,
+    ) -> PyResult<()> {
+        let py = call.py();
+        self.set_current(&call.func.name);
+        self.measured(signature, given, called);
+        let results = self.sort_results(&called.result, &Announced::nothing(), signature)?;
+        let Foreign { walked, .. } = foreign;
+        self.look_again(&walked.lives, &mut walked.inputs);
+        let device = signature.workspace_device;
+        let op = self.begin(
+            py,
+            &OpSpec {
+                inputs: &walked.inputs,
+                outputs: &[],
+                workspace: Bytes(0),
+                workspace_device: device,
+                replay: Replay::Forbidden,
+            },
+        )?;
+        // A trace has the results in the room of the op, and as constants after it.
+        let with_results = Signature {
+            outputs: Vec::new(),
+            workspace: Bytes(signature.taken()),
+            leaves: Bytes(0),
+            ..*signature
+        };
+        let finished = self.tell_engine(&Completed {
+            op,
+            inputs: &walked.inputs,
+            outputs: &[],
+            made: &[],
+            signature: &with_results,
+            announced: None,
+            replay: Replay::Forbidden,
+            cost: signature.cost,
+            sizes: None,
+        })?;
+        self.executor.perform(py)?;
+        finished.map_err(|e| self.executor.refusal(py, &e))?;
+        let mut left = results.parts.bytes;
+        self.take_in_parts(py, results.parts)?;
+        if signature.measured {
+            let workspace = signature.workspace.0;
+            self.executor.ledger.spike(device, workspace);
+        }
+        for &input in &walked.written {
+            let grown = self.check_size(py, walked.lives[input as usize])?;
+            left += grown.unwrap_or(0);
+        }
+        signature.leave(left);
+        let statistics = foreign.statistics.take();
+        self.learn_stats_use(
+            call,
+            statistics.map(|(unseen, before)| (unseen, before.into_bound(py))),
+        )?;
+        self.executor.collect();
+        self.check_foreign(py, call.func, &foreign.walked, Some(&called.result))
+    }
+
+    /// Takes in the measurements of a run.
+    fn measured(&mut self, signature: &mut Signature, given: &Given, called: &Called<'_>) {
+        let taken = match given.in_use_before {
+            // An arena does not tell what it took from what other threads did.
+            Some(_) if self.ops != given.ops_before => None,
+            Some(before) => {
+                let taken = self.workspace_since(before);
+                signature.spans = true;
+                Some(taken.max(self.span_of_temporaries()))
+            }
+            None => called.workspace,
+        };
+        let Some(taken) = taken else {
+            return signature.count(called.cost);
+        };
+        if signature.measured {
+            signature.workspace.0 = signature.workspace.0.max(taken);
+        } else {
+            signature.workspace = Bytes(taken);
+            signature.cost = called.cost.unwrap_or(0);
+            signature.measured = true;
+        }
+    }
+
+    /// A foreign op raised an error. `None` if the op found no room in the arena and may be run again with more, after
+    /// so many runs.
+    fn try_again<'py>(
+        &mut self,
+        call: &Invocation<'_, 'py>,
+        foreign: &Foreign,
+        signature: &mut Signature,
+        given: &Given,
+        error: PyErr,
+        runs: u32,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (py, walked) = (call.py(), &foreign.walked);
+        self.check_foreign(py, call.func, walked, None)?;
+        self.in_use_before = given.in_use_before;
+        if !self.learn_from(py, &error, signature) {
+            return Err(error);
+        }
+        if runs == ATTEMPTS || !repeatable(call.func, &walked.written) {
+            return Err(self.executor.no_block(py));
+        }
+        Ok(None)
+    }
+}
