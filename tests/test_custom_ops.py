@@ -180,3 +180,39 @@ def test_a_body_in_an_arena_waits_for_a_thread_that_evicts(tmp_path: Path) -> No
     )
     ended = ran_warm(["env", f"LD_PRELOAD={LIBRARY}", *PYTHON, script])
     assert ended.code == 0, ended.err
+
+
+def test_arguments_of_custom_ops_are_evicted(way: str) -> None:
+    op, x = custom_op(lambda x: x.sum(), lambda x: x.new_empty(())), torch.ones(MIB // 4)
+    with remat.budget(room(12 * MIB)) as run:
+        made = [x * n for n in range(24)]
+        sums = [float(op(tensor)) for tensor in made]
+        assert run.stats().evictions > 12
+    assert sums == [n * MIB // 4 for n in range(24)]
+    assert all(torch.equal(tensor, x * n) for n, tensor in enumerate(made))
+
+
+@pytest.mark.parametrize("keep", [lambda x: x, lambda x: x[:8]], ids=["it", "a view of it"])
+def test_an_argument_that_a_body_keeps_is_there_for_the_next(way: str, keep: Callable[[Tensor], Tensor]) -> None:
+    """Ops of a body go to torch as they are, and could not read what was evicted."""
+    kept: list[Tensor] = []
+
+    def body(x: Tensor) -> Tensor:
+        total = x.sum()
+        for tensor in kept:
+            total += tensor.sum()
+        if len(kept) < 4:
+            kept.append(keep(x))
+        return total
+
+    op, x = custom_op(body, lambda x: x.new_empty(())), torch.ones(MIB // 4)
+    with remat.budget(room(12 * MIB)) as run:
+        made = [x * n for n in range(4)]
+        sums = [float(op(tensor)) for tensor in made]
+        more = [x + n for n in range(20)]  # none of them is an argument
+        last = float(op(x))
+        assert run.stats().evictions > 8
+    assert all(torch.equal(tensor, x + n) for n, tensor in enumerate(more))
+    length = kept[0].numel()
+    assert sums == [n * MIB // 4 + sum(range(n)) * length for n in range(4)]
+    assert last == MIB // 4 + sum(range(4)) * length

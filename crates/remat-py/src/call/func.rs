@@ -17,7 +17,7 @@ pub enum Kind {
     Read,
     /// Gives a tensor another storage or its storage another size. Afterwards the storages are registered anew, pinned.
     Restructure,
-    /// Not an `aten` op: it may keep or share its arguments, so the storages that it touches are pinned.
+    /// Not an `aten` op: its code is the program's.
     Foreign,
 }
 
@@ -77,6 +77,8 @@ pub struct Func {
     pub pins: Vec<usize>,
     /// Whether autograd may use it to leave a gradient in a leaf; such a gradient is pinned.
     pub accumulates: bool,
+    /// Whether it may keep its arguments, or share their memory, once it has run.
+    pub keeps_arguments: bool,
     /// Batch normalisation's side effect.
     pub stats: Option<RunningStats>,
 }
@@ -113,6 +115,7 @@ impl Func {
             pins_results: get("pins_results")?.extract()?,
             pins: get("pins")?.extract()?,
             accumulates: get("accumulates")?.extract()?,
+            keeps_arguments: get("keeps_arguments")?.extract()?,
             stats,
         })
     }

@@ -1,15 +1,16 @@
 //! Ops that are not torch's own. The session is unlocked while one runs: its code is the program's, and may wait for a
 //! thread that calls ops of its own.
 //!
-//! Room for the op is made before and held meanwhile. Its arguments are pinned, and its results are constants, so that
-//! the engine need only be told of the op once it has run.
+//! To the engine the op is open meanwhile: its inputs stay, and its room is nobody else's. Its results are constants.
+//! Arguments are pinned, but for ops of `torch.library.custom_op`, whose results share no memory with them. Whether
+//! such an op keeps one shows in how many references there are to it.
 
 use std::sync::Arc;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use remat_core::{Bytes, OpSpec, Replay};
+use remat_core::{Bytes, OpId, OpSpec, Replay};
 
 use super::costs::Completed;
 use super::lock::{Held, SessionLock, Within};
@@ -24,12 +25,11 @@ use crate::call::func::Func;
 use crate::call::invocation::{Invocation, Surroundings};
 use crate::call::record::GradMode;
 use crate::call::signature::{SAMPLES, Signature, is_due};
-use crate::executor::Room;
 use crate::ffi::errors::as_torch_raises;
 use crate::tracking::devices::PLACED;
 use crate::tracking::live::LiveId;
 
-/// A foreign op whose arguments are pinned.
+/// A foreign op whose arguments were looked at.
 pub(super) struct Foreign {
     func: Arc<Func>,
     surroundings: Surroundings,
@@ -47,14 +47,18 @@ struct Internals {
     predict: Py<PyAny>,
     measured_call: Py<PyAny>,
     own_frames_dropped: Py<PyAny>,
+    /// Where no argument is pinned: counts references to them.
+    references: Option<Py<PyAny>>,
     /// Where lazy conjugates were seen: has those within the op handled, and ends that.
     lazy: Option<(Py<PyAny>, Py<PyAny>)>,
 }
 
 /// The preparations for one run of the op.
 struct Given {
-    /// The room that it will use. In an arena none is held: nobody gets more than there is.
-    room: Option<Room>,
+    /// The op, as the engine knows it. While it is open its inputs stay.
+    op: OpId,
+    /// Bytes of its room that nobody else is given.
+    room: u64,
     /// Whether torch's record of allocations is to measure the workspace.
     profiled: bool,
     /// Bytes in use in the arena, where the workspace is to be read off it.
@@ -121,20 +125,23 @@ fn run_unlocked<'py>(
     };
     let mut runs = 0;
     loop {
-        let mut given = {
+        let given = {
             let mut held = enter(lock, py)?;
-            let given = held.state.give_room(py, &foreign, &signature);
+            let given = held.state.give_room(py, &mut foreign, &signature);
             held.state.executor.ended(py, given)?
         };
-        let called = {
+        let (called, kept) = {
             let _within = Within::an_op(foreign.writing.clone());
-            foreign.call(&call, &given)
+            let before = foreign.references(&call);
+            let called = foreign.call(&call, &given);
+            (called, foreign.kept(&call, before))
         };
         runs += 1;
         let mut held = enter(lock, py)?;
         let state = &mut *held.state;
+        state.executor.running = Some(given.op);
         let ran = state
-            .take_back_room(py, &mut given)
+            .end_run(py, &signature, &given)
             .and_then(|()| match called {
                 Ok(called) => {
                     let taken_in =
@@ -143,7 +150,13 @@ fn run_unlocked<'py>(
                 }
                 Err(error) => state.try_again(&call, &foreign, &mut signature, &given, error, runs),
             });
-        let Some(result) = state.executor.ended(py, ran)? else {
+        let ended = state.executor.ended(py, ran);
+        for storage in kept? {
+            if let Some(id) = state.executor.storages.find(&storage) {
+                state.executor.pin_in_place(py, id)?;
+            }
+        }
+        let Some(result) = ended? else {
             continue;
         };
         if let (Some(told), true) = (&told, signature.measured) {
@@ -165,7 +178,31 @@ fn enter<'a>(lock: &'a SessionLock, py: Python<'_>) -> PyResult<Held<'a>> {
     lock.enter(py).ok_or_else(within)
 }
 
+/// The storages of tensors, and how many references there are to each tensor and its storage.
+type References<'py> = Vec<(Bound<'py, PyAny>, u64)>;
+
 impl Foreign {
+    /// References to the arguments; to none where they are pinned.
+    fn references<'py>(&self, call: &Invocation<'_, 'py>) -> PyResult<References<'py>> {
+        let Some(references) = &self.internals.references else {
+            return Ok(Vec::new());
+        };
+        let found = references.bind(call.py()).call1((call.args, call.kwargs))?;
+        found.extract()
+    }
+
+    /// The storages of arguments to which there are more references than there were.
+    fn kept<'py>(
+        &self,
+        call: &Invocation<'_, 'py>,
+        before: PyResult<References<'py>>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let (before, after) = (before?, self.references(call)?);
+        let pairs = before.into_iter().zip(after);
+        let kept = pairs.filter(|((_, before), (_, after))| after > before);
+        Ok(kept.map(|((storage, _), _)| storage).collect())
+    }
+
     /// Runs the op.
     fn call<'py>(&self, call: &Invocation<'_, 'py>, given: &Given) -> PyResult<Called<'py>> {
         let py = call.py();
@@ -191,7 +228,7 @@ impl Foreign {
 }
 
 impl State {
-    /// Pins the arguments of a foreign op, and makes tensors that were computed from what it declares to write
+    /// Pins arguments that a foreign op may keep, and makes tensors that were computed from what it declares to write
     /// independent of it.
     pub(super) fn prepare_foreign(
         &mut self,
@@ -205,7 +242,13 @@ impl State {
         if walked.parameters && grad == GradMode::On {
             self.pin_parameters(call)?;
         }
-        self.pin_all_in_place(py, &walked.lives)?;
+        // In an arena another thread's op may move what is not pinned.
+        let in_arena = self.executor.arena.is_some();
+        let keeps = call.func.keeps_arguments || walked.opaque || !walked.parts.is_empty();
+        let pins = keeps || in_arena;
+        if pins {
+            self.pin_all_in_place(py, &walked.lives)?;
+        }
         let chain = self.executor.chain(&walked.inputs);
         self.executor.cut_chains(py, chain)?;
         self.pin_all_in_place(py, &walked.parts)?;
@@ -241,6 +284,7 @@ impl State {
                 predict: internals.predict.clone_ref(py),
                 measured_call: internals.measured_call.clone_ref(py),
                 own_frames_dropped: internals.own_frames_dropped.clone_ref(py),
+                references: (!pins).then(|| internals.references.clone_ref(py)),
                 lazy,
             },
         })
@@ -250,7 +294,7 @@ impl State {
     fn give_room(
         &mut self,
         py: Python<'_>,
-        foreign: &Foreign,
+        foreign: &mut Foreign,
         signature: &Signature,
     ) -> PyResult<Given> {
         self.set_current(&foreign.func.name);
@@ -258,15 +302,20 @@ impl State {
         let device = signature.workspace_device;
         let in_arena = device == PLACED && self.executor.arena.is_some();
         let bytes = signature.taken();
-        let room = self
-            .executor
-            .despite_garbage(py, (bytes, device), |executor| {
-                if in_arena {
-                    executor.make_room(py, bytes, device).map(|()| None)
-                } else {
-                    executor.hold_room(py, bytes, device).map(Some)
-                }
-            })?;
+        self.look_again(&foreign.walked.lives, &mut foreign.walked.inputs);
+        let op = self.begin(
+            py,
+            &OpSpec {
+                inputs: &foreign.walked.inputs,
+                outputs: &[],
+                workspace: Bytes(bytes),
+                workspace_device: device,
+                replay: Replay::Forbidden,
+            },
+        )?;
+        self.executor.running = None; // others may run meanwhile
+        let room = if in_arena { 0 } else { bytes }; // in an arena nobody gets more than there is
+        self.executor.ledger.hold(device, room);
         let forked = self.executor.forked;
         let measures = !forked && !(signature.measured && (signature.spans || !in_arena));
         let in_use_before = if measures && in_arena {
@@ -277,6 +326,7 @@ impl State {
         let clock = self.executor.clock(py, device);
         let few = signature.calls < SAMPLES;
         Ok(Given {
+            op,
             room,
             profiled: measures && in_use_before.is_none(),
             in_use_before,
@@ -286,14 +336,12 @@ impl State {
         })
     }
 
-    /// Gives back the room of a run that has ended.
-    fn take_back_room(&mut self, py: Python<'_>, given: &mut Given) -> PyResult<()> {
-        self.executor.drain_deaths(py)?;
+    /// A run has ended, well or not.
+    fn end_run(&mut self, py: Python<'_>, signature: &Signature, given: &Given) -> PyResult<()> {
+        let device = signature.workspace_device;
+        self.executor.ledger.let_go(device, given.room);
         self.executor.expect_no_more();
-        match given.room.take() {
-            Some(room) => self.executor.give_room_back(py, room),
-            None => Ok(()),
-        }
+        self.executor.drain_deaths(py)
     }
 
     /// Takes in what a foreign op made, and what it took.
@@ -310,19 +358,8 @@ impl State {
         self.measured(signature, given, called);
         let results = self.sort_results(&called.result, &Announced::nothing(), signature)?;
         let Foreign { walked, .. } = foreign;
-        self.look_again(&walked.lives, &mut walked.inputs);
-        let device = signature.workspace_device;
-        let op = self.begin(
-            py,
-            &OpSpec {
-                inputs: &walked.inputs,
-                outputs: &[],
-                workspace: Bytes(0),
-                workspace_device: device,
-                replay: Replay::Forbidden,
-            },
-        )?;
         // A trace has the results in the room of the op, and as constants after it.
+        let device = signature.workspace_device;
         let with_results = Signature {
             outputs: Vec::new(),
             workspace: Bytes(signature.taken()),
@@ -330,7 +367,7 @@ impl State {
             ..*signature
         };
         let finished = self.tell_engine(&Completed {
-            op,
+            op: given.op,
             inputs: &walked.inputs,
             outputs: &[],
             made: &[],
@@ -398,6 +435,7 @@ impl State {
         runs: u32,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (py, walked) = (call.py(), &foreign.walked);
+        self.executor.cancel(py, given.op)?;
         self.check_foreign(py, call.func, walked, None)?;
         self.in_use_before = given.in_use_before;
         if !self.learn_from(py, &error, signature) {

@@ -15,14 +15,6 @@ use crate::tracking::devices::PLACED;
 use crate::tracking::live::{Contents, LiveId, UNTOLD};
 use crate::tracking::outside::Place;
 
-/// Room that is held for bytes which are to come.
-pub struct Room {
-    /// The constant that takes it in the engine's account.
-    tensor: TensorId,
-    bytes: u64,
-    device: DeviceId,
-}
-
 impl Executor {
     /// Makes a live storage resident and pins it.
     pub fn pin(&mut self, py: Python<'_>, id: LiveId) -> PyResult<()> {
@@ -87,37 +79,15 @@ impl Executor {
 
     /// Evicts until so many bytes are free.
     pub fn make_room(&mut self, py: Python<'_>, bytes: u64, device: DeviceId) -> PyResult<()> {
-        let room = self.hold_room(py, bytes, device)?;
-        self.give_room_back(py, room)
-    }
-
-    /// [`make_room`](Self::make_room), and holds it until it is [given back](Self::give_room_back).
-    pub fn hold_room(&mut self, py: Python<'_>, bytes: u64, device: DeviceId) -> PyResult<Room> {
         self.sync(py)?;
-        let tensor = self
+        let room = self
             .engine
             .constant(Bytes(bytes), device)
             .map_err(|e| self.refusal(py, &e))?;
-        self.ledger.hold(device, bytes);
-        let room = Room {
-            tensor,
-            bytes,
-            device,
-        };
-        match self.perform(py) {
-            Ok(()) => Ok(room),
-            Err(error) => {
-                self.give_room_back(py, room)?;
-                Err(error)
-            }
-        }
-    }
-
-    /// Gives room back that was held.
-    pub fn give_room_back(&mut self, py: Python<'_>, room: Room) -> PyResult<()> {
-        self.ledger.let_go(room.device, room.bytes);
-        let released = self.engine.release(room.tensor);
-        released.map_err(|e| self.refusal(py, &e))?;
+        self.perform(py)?;
+        self.engine
+            .release(room)
+            .map_err(|e| self.refusal(py, &e))?;
         self.perform(py)?;
         self.collect();
         Ok(())

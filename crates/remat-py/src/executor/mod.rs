@@ -24,7 +24,6 @@ mod unreferenced;
 mod unwatched;
 
 pub use accelerators::fresh;
-pub use constants::Room;
 pub use measured::STEP_KNOWN;
 pub use placed::{is_exhausted, replaying};
 pub use plan_files::PlanFiles;

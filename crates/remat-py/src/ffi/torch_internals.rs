@@ -48,6 +48,8 @@ pub struct TorchInternals {
     pub predict: Py<PyAny>,
     /// `measured_call(call, args, kwargs) -> (result, workspace | None)`.
     pub measured_call: Py<PyAny>,
+    /// `references(args, kwargs) -> list[(storage, count)]`: how many references there are to each tensor.
+    pub references: Py<PyAny>,
     /// `redispatch(mode, func, args, kwargs) -> result`.
     pub redispatch: Py<PyAny>,
     /// `own_frames_dropped(error) -> error`: without the frames that led from the session to the op.
@@ -92,6 +94,7 @@ impl TorchInternals {
             describe: get("describe")?,
             predict: get("predict")?,
             measured_call: get("measured_call")?,
+            references: get("references")?,
             redispatch: get("redispatch")?,
             own_frames_dropped: get("own_frames_dropped")?,
             rng_state: get("rng_state")?,

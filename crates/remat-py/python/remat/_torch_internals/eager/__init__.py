@@ -61,6 +61,7 @@ from .not_compiled import keep_from_dynamo
 from .ops import accumulating, classify, contents, describe
 from .processes import started_processes
 from .random_state import default_states
+from .references import references
 from .replays import RNG_BYTES, budget_error, own_frames_dropped, replay_random, rng_state, view
 from .sizes import OWN_PREDICTIONS, predict
 from .statistics import block_size, statistics_of
@@ -147,6 +148,7 @@ __all__ = [
     "probe_layout",
     "push_mode",
     "redispatch",
+    "references",
     "replay_random",
     "rng_state",
     "route",

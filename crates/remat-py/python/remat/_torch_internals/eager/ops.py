@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from .indexing import INDEX_GETS, INDEX_PUTS
+from .references import forbids_keeping
 
 # Names that torch gives running statistics, and the flag that an op computes with those of the batch.
 _RUNNING = ("running_mean", "running_var")
@@ -94,6 +95,7 @@ def describe(overload: Any) -> dict[str, Any]:
         "nested": _kind_if_nested(overload) if kind == "composite" else None,
         "accumulates": base in ("detach", "clone", "add", "add_", "copy_"),
         "stats": stats,
+        "keeps_arguments": kind == "foreign" and not forbids_keeping(overload),
     }
 
 
