@@ -105,6 +105,29 @@ def test_no_other_thread_takes_the_room_of_a_body(way: str, threads: ThreadPoolE
     assert torch.equal(made, x.repeat(8))
     assert all(torch.equal(tensor, x + n) for n, tensor in enumerate(kept))
     assert stats.peak <= budget
+    amid.clear()  # ops stay, with what they refer to
+
+
+def test_values_that_a_body_overwrites_later_are_those_that_another_thread_read(
+    way: str, threads: ThreadPoolExecutor
+) -> None:
+    read: list[Tensor] = []
+
+    @torch.library.custom_op(f"rematcheck::custom_{next(_NUMBER)}", mutates_args=("x",))
+    def bump(x: Tensor) -> None:
+        threads.submit(lambda: read.extend((x * 2 + n).sin() for n in range(6))).result(PATIENCE)
+        x.add_(5)
+
+    one = torch.ones(MIB // 4)
+    with remat.budget(room(24 * MIB)) as run:
+        x = one * 3
+        bump(x)
+        more = [one + n for n in range(20)]
+        assert run.stats().evictions > 0
+        assert all(torch.equal(tensor, (one * 6 + n).sin()) for n, tensor in enumerate(read))
+        assert torch.equal(x, one * 8)
+    assert len(more) == 20
+    read.clear()
 
 
 def test_two_threads_run_bodies_at_once(way: str, threads: ThreadPoolExecutor) -> None:
@@ -216,3 +239,4 @@ def test_an_argument_that_a_body_keeps_is_there_for_the_next(way: str, keep: Cal
     length = kept[0].numel()
     assert sums == [n * MIB // 4 + sum(range(n)) * length for n in range(4)]
     assert last == MIB // 4 + sum(range(4)) * length
+    kept.clear()

@@ -6,6 +6,7 @@
 //! such an op keeps one shows in how many references there are to it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -39,7 +40,25 @@ pub(super) struct Foreign {
     signature: Option<Signature>,
     /// Storages that it declares to write, by address. To the engine they were written before it ran.
     writing: Vec<usize>,
+    /// Counts the op among those that write, until it is done.
+    _writes: Option<Writes>,
     internals: Internals,
+}
+
+/// One of the foreign ops under way that declare to write arguments.
+struct Writes(Arc<AtomicU32>);
+
+impl Writes {
+    fn new(all: &Arc<AtomicU32>) -> Writes {
+        all.fetch_add(1, Ordering::AcqRel);
+        Writes(all.clone())
+    }
+}
+
+impl Drop for Writes {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 /// Functions of torch internals.
@@ -127,8 +146,15 @@ fn run_unlocked<'py>(
     loop {
         let given = {
             let mut held = enter(lock, py)?;
-            let given = held.state.give_room(py, &mut foreign, &signature);
-            held.state.executor.ended(py, given)?
+            let state = &mut *held.state;
+            let given = state.give_room(py, &mut foreign, &signature);
+            match state.executor.ended(py, given) {
+                Ok(given) => given,
+                Err(refusal) => {
+                    state.keep_knowledge(py, &foreign, signature, told.as_ref())?;
+                    return Err(refusal);
+                }
+            }
         };
         let (called, kept) = {
             let _within = Within::an_op(foreign.writing.clone());
@@ -156,17 +182,13 @@ fn run_unlocked<'py>(
                 state.executor.pin_in_place(py, id)?;
             }
         }
-        let Some(result) = ended? else {
-            continue;
+        let outcome = match ended {
+            Ok(None) => continue,
+            Ok(Some(result)) => Ok(result),
+            Err(error) => Err(error),
         };
-        if let (Some(told), true) = (&told, signature.measured) {
-            told.call1(py, (signature.workspace.0,))?;
-        }
-        if !func.data_dependent {
-            state
-                .knowledge
-                .remember(foreign.walked.signature, signature);
-        }
+        state.keep_knowledge(py, &foreign, signature, told.as_ref())?;
+        let result = outcome?;
         state.pin_results(&func, &result)?;
         return Ok(result);
     }
@@ -257,7 +279,8 @@ impl State {
         let mut overwritten: Vec<LiveId> = written.map(|&i| walked.lives[i as usize]).collect();
         let storages = &self.executor.storages;
         let living = overwritten.iter().filter_map(|&id| storages.live(id));
-        let writing = living.map(|live| live.imp.address()).collect();
+        let writing: Vec<_> = living.map(|live| live.imp.address()).collect();
+        let writes = (!writing.is_empty()).then(|| Writes::new(&self.written_amid));
         overwritten.extend_from_slice(&walked.stats);
         if !overwritten.is_empty() {
             self.overwrite(py, "remat.overwrite", &overwritten, 0)?;
@@ -280,6 +303,7 @@ impl State {
             statistics: unseen.zip(before.map(Bound::unbind)),
             signature,
             writing,
+            _writes: writes,
             internals: Internals {
                 predict: internals.predict.clone_ref(py),
                 measured_call: internals.measured_call.clone_ref(py),
@@ -336,6 +360,24 @@ impl State {
         })
     }
 
+    /// Keeps what is known of a call for those after it.
+    fn keep_knowledge(
+        &mut self,
+        py: Python<'_>,
+        foreign: &Foreign,
+        signature: Signature,
+        told: Option<&Py<PyAny>>,
+    ) -> PyResult<()> {
+        if let (Some(told), true) = (told, signature.measured) {
+            told.call1(py, (signature.workspace.0,))?;
+        }
+        if !foreign.func.data_dependent {
+            let key = foreign.walked.signature;
+            self.knowledge.remember(key, signature);
+        }
+        Ok(())
+    }
+
     /// A run has ended, well or not.
     fn end_run(&mut self, py: Python<'_>, signature: &Signature, given: &Given) -> PyResult<()> {
         let device = signature.workspace_device;
@@ -381,7 +423,8 @@ impl State {
         finished.map_err(|e| self.executor.refusal(py, &e))?;
         let mut left = results.parts.bytes;
         self.take_in_parts(py, results.parts)?;
-        if signature.measured {
+        // In an arena others may have had the room when the op did not need it any more.
+        if signature.measured && (given.room > 0 || self.ops == given.ops_before) {
             let workspace = signature.workspace.0;
             self.executor.ledger.spike(device, workspace);
         }

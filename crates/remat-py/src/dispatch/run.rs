@@ -1,6 +1,7 @@
 //! One op under the budget: its inputs are brought back and room is made, it runs, and its results are taken in.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, Engine, OpId, OpSpec, Output, Replay};
@@ -484,7 +485,15 @@ impl State {
     fn begin_once(&mut self, gil: impl Attach, spec: &OpSpec<'_>) -> PyResult<OpId> {
         self.executor.look_at_accelerators(gil)?;
         let workspace = self.executor.workspace_in_blocks(spec);
-        let spec = &OpSpec { workspace, ..*spec };
+        let replay = match self.written_amid.load(Ordering::Acquire) {
+            0 => spec.replay,
+            _ => Replay::Forbidden,
+        };
+        let spec = &OpSpec {
+            workspace,
+            replay,
+            ..*spec
+        };
         // Python may have run since deaths were last seen to: no plan may read a storage that is gone.
         self.executor.drain_deaths(gil)?;
         let would_fit_alone = |executor: &Executor| executor.op_would_fit_alone(spec);

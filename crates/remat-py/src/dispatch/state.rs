@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeWarning;
@@ -34,6 +34,9 @@ pub(super) struct State {
     pub(super) costs: Costs,
     /// Storages of so many bytes or fewer are pinned.
     pub(super) tiny: u64,
+    /// Foreign ops under way that declare to write arguments. What others read meanwhile may change, though no op of the
+    /// session's writes it: no record of theirs would give the same again.
+    pub(super) written_amid: Arc<AtomicU32>,
     /// This state, while it is lent to whoever makes room for the op that runs.
     pub(super) lent: Arc<Lent<State>>,
     /// Forms of calls that need no Python, by key.
@@ -85,6 +88,7 @@ impl State {
             knowledge,
             costs: Costs::Measured,
             tiny,
+            written_amid: Arc::new(AtomicU32::new(0)),
             lent: Arc::new(Lent::none()),
             known: Forms::default(),
             filling: Forms::default(),

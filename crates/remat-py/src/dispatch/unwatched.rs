@@ -107,6 +107,7 @@ pub(super) fn is_possible() -> bool {
 /// A run begins, or has another budget.
 pub(super) fn hope() {
     POSSIBLE.store(true, Ordering::Relaxed);
+    FEW.store(0, Ordering::Relaxed); // that of another budget
 }
 
 /// So many bytes of inputs are always usual.
