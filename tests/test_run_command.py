@@ -305,6 +305,42 @@ def test_a_report_after_signals(tmp_path: Path, number: signal.Signals) -> None:
     assert ended.err.count("remat: peak") == 1
 
 
+@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="the tests run under nohup")
+@pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGTERM])
+def test_sighup_ends_a_run_with_whole_files_though_it_comes_twice(tmp_path: Path, first: signal.Signals) -> None:
+    """The system and a shell both send it where a terminal is closed; others send it after SIGTERM."""
+    report, timeline = tmp_path / "run.json", tmp_path / "run.html"
+    code = f"""
+    import json, os, signal, torch
+    def write(*given, write=json.dump, **named):
+        os.kill(os.getpid(), signal.SIGHUP)
+        write(*given, **named)
+    json.dump = write
+    torch.ones(3).add(1)
+    os.kill(os.getpid(), {int(first)})
+    """
+    files = ["--report", report, "--timeline", timeline]
+    ended = ran_warm([*RUN, "1GiB", *files, program(tmp_path, code)])
+    assert ended.code == -first, ended.err
+    assert json.loads(report.read_text())["end"] == first.name
+    assert timeline.stat().st_size > 0
+    assert ended.err.count("remat: peak") == 1
+
+
+def test_sighup_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As nohup has it."""
+    code = """
+    import os, remat, signal, torch
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with remat.budget("1GiB", timeline="run.json"):
+        torch.ones(3).add(1)
+        os.kill(os.getpid(), signal.SIGHUP)
+    print(signal.getsignal(signal.SIGHUP).name, signal.getsignal(signal.SIGTERM).name)
+    """.replace("run.json", str(tmp_path / "run.json"))
+    ended = ran_warm([*PYTHON, program(tmp_path, code)])
+    assert (ended.code, ended.out) == (0, "SIG_IGN SIG_DFL\n"), ended.err
+
+
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGTERM)"], ids=["the program ends", "SIGTERM"])
 def test_a_report_that_cannot_be_written_fails_no_program(tmp_path: Path, end: str) -> None:
     (tmp_path / "gone").mkdir()
