@@ -77,7 +77,7 @@ def test_folders_and_archives_run_as_by_python(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     program(tmp_path / "folder", "width = 7", "neighbour.py")
-    own = f"from neighbour import width\nprint(width, __file__, __cached__)\n{textwrap.dedent(TELLS_OF_ITSELF)}"
+    own = f"from neighbour import width\nprint(width, __file__)\n{textwrap.dedent(TELLS_OF_ITSELF)}"
     program(tmp_path / "folder", own, "__main__.py")
     shutil.make_archive("archive", "zip", "folder")
     words = ["folder/" if kind == "folder" else "archive.zip", "--epochs", "3"]
