@@ -171,6 +171,14 @@ def test_wrong_arguments_are_refused_before_the_program_runs(name: str) -> None:
     assert why in ended.err
 
 
+def test_the_script_is_not_overwritten(tmp_path: Path) -> None:
+    script = program(tmp_path, "print('ran')")
+    ended = ran_warm([*MEASURE, "--out", script, script])
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1), ended.err
+    assert "--out and the script name one file" in ended.err
+    assert script.read_text() == "print('ran')"
+
+
 def test_the_programs_exit_code_and_folder_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMAT_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)

@@ -6,6 +6,7 @@ import inspect
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import textwrap
@@ -71,7 +72,42 @@ def test_texts_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert budgeted.code == 4
 
 
+@pytest.mark.parametrize("kind", ["folder", "archive"])
+def test_folders_and_archives_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    program(tmp_path / "folder", "width = 7", "neighbour.py")
+    own = f"from neighbour import width\nprint(width, __file__)\n{textwrap.dedent(TELLS_OF_ITSELF)}"
+    program(tmp_path / "folder", own, "__main__.py")
+    shutil.make_archive("archive", "zip", "folder")
+    words = ["folder/" if kind == "folder" else "archive.zip", "--epochs", "3"]
+    plain, budgeted = ran([*PYTHON, *words]), ran_warm([*RUN, "1GiB", *words])
+    assert (budgeted.out, budgeted.code, plain.code) == (plain.out, 3, 3), budgeted.err
+
+
+@pytest.mark.parametrize("words", [[], ["-mx", "-1"]])
+def test_a_program_on_standard_input_runs_as_by_python(words: list[str]) -> None:
+    text = "import sys\nprint(sys.argv, sys.path[0], __name__, __file__, repr(sys.stdin.read()))\nsys.exit(4)"
+    plain, budgeted = ran([*PYTHON, "-", *words], text), ran_warm([*RUN, "1GiB", "-", *words], text)
+    assert (budgeted.out, budgeted.code, plain.code) == (plain.out, 4, 4), budgeted.err
+
+
+@pytest.mark.full
+def test_a_program_on_standard_input_runs_in_an_arena() -> None:
+    """For which the command starts again."""
+    ended = ran([*RUN, "64MiB", "--pool", "arena", "-"], "import torch; print(torch.ones(2**18).sum().item())")
+    assert ended.out == f"{float(2**18)}\n", ended.err
+    assert "arena: true peak" in ended.err
+
+
 REFUSED = {
+    "a folder without a program": (["/"], "'/': there is no __main__.py in it"),
+    "standard input for two": (["--nproc", "2", "-"], "cannot share a program on standard input; save it as a file"),
+    "no budget": (["--budget", "-m", "x"], "argument --budget: expected one argument; see remat run --help"),
+    "an option that there is not": (["--iterations", "1.5", "-c", "pass"], "unrecognized arguments: --iterations"),
+    "a seed with a fraction": (["--seed", "1.5", "-c", "pass"], "--seed: '1.5': expected a whole number, such as 2"),
+    "no limit": (["--thrash-limit", "x", "-c", "pass"], "--thrash-limit: 'x': expected a number, such as 2.5"),
+    "a policy of arenas": (["--policy", "coop", "-c", "pass"], "'coop' goes by addresses, which a count of bytes has"),
     "no program": ([], "no program to run"),
     "no such module": (["-m", "no_such_module"], "there is no module 'no_such_module'"),
     "a package that cannot be run": (["-m", "logging"], "without a module __main__"),
@@ -96,6 +132,56 @@ def test_what_cannot_run_is_refused_in_one_line(name: str) -> None:
     assert ended.code == 2
     assert why in ended.err
     assert len(ended.error_lines) == 1, ended.err
+
+
+ONE_FILE = {
+    "a report and a page": (["--report", "run.html", "--timeline", "run.html"], "--report and --timeline"),
+    "two ways to write it": (["--trace", "run.json", "--report", "./x/../run.json"], "--trace and --report"),
+    "a link": (["--plan-out", "link.json", "--report", "run.json"], "--report and --plan-out"),
+    "plans that are read": (["--plan", "run.json", "--report", "run.json"], "--report and --plan"),
+    "of all processes": (["--nproc", "2", "--trace", "{rank}.json", "--report", "{rank}.json"], "--trace and --report"),
+    "of the first": (["--trace", "{rank}.json", "--report", "0.json"], "--trace and --report"),
+    "the script": (["--report", "script.py"], "--report and the script"),
+}
+
+
+@pytest.mark.parametrize("name", ONE_FILE)
+def test_one_file_for_two_outputs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "run.json").write_text("as before")
+    (tmp_path / "link.json").symlink_to("run.json")
+    words, which = ONE_FILE[name]
+    ended = ran_warm([*RUN, "1GiB", *words, program(tmp_path, "print('ran')")])
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1), ended.err
+    assert f"{which} name one file, " in ended.err and "give each a file of its own" in ended.err
+    assert (tmp_path / "run.json").read_text() == "as before"
+
+
+def test_one_file_for_two_outputs_of_a_budget_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    with pytest.raises(ValueError, match="trace and timeline name one file"):
+        remat.budget("1GiB", trace=file, timeline=str(file))
+    assert not file.exists()
+
+
+def test_a_device_takes_several_outputs() -> None:
+    ended = ran_warm([*RUN, "1GiB", "--trace", os.devnull, "--report", os.devnull, "-c", "import torch; print('ran')"])
+    assert (ended.code, ended.out) == (0, "ran\n"), ended.err
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (["-1%", "-c", "print('ran')"], "'-1%': expected a share of the device's memory above 0% and at most 100%"),
+        (["-1GiB", "-c", "print('ran')"], '"-1GiB" is not a byte count: it is negative; write for example 6GiB'),
+        (["50%peak", "-"], "no peak is kept of a program on standard input: save it as a file, or give bytes"),
+    ],
+)
+def test_budgets_that_make_no_sense_are_refused_in_one_line(words: list[str], why: str) -> None:
+    ended = ran_warm([*RUN, *words], "print('ran')")
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1), ended.err
+    assert why in ended.err
 
 
 @pytest.mark.parametrize("wrong", [["--policy", "none"], ["--trace", "/"], ["--seed", "-1"], ["--budget", "cpu=1"]])
@@ -303,6 +389,42 @@ def test_a_report_after_signals(tmp_path: Path, number: signal.Signals) -> None:
     assert told["end"].startswith({signal.SIGINT: "KeyboardInterrupt", signal.SIGTERM: "SIGTERM"}[number])
     assert told["ops"] >= 2
     assert ended.err.count("remat: peak") == 1
+
+
+@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="the tests run under nohup")
+@pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGTERM])
+def test_sighup_ends_a_run_with_whole_files_though_it_comes_twice(tmp_path: Path, first: signal.Signals) -> None:
+    """The system and a shell both send it where a terminal is closed; others send it after SIGTERM."""
+    report, timeline = tmp_path / "run.json", tmp_path / "run.html"
+    code = f"""
+    import json, os, signal, torch
+    def write(*given, write=json.dump, **named):
+        os.kill(os.getpid(), signal.SIGHUP)
+        write(*given, **named)
+    json.dump = write
+    torch.ones(3).add(1)
+    os.kill(os.getpid(), {int(first)})
+    """
+    files = ["--report", report, "--timeline", timeline]
+    ended = ran_warm([*RUN, "1GiB", *files, program(tmp_path, code)])
+    assert ended.code == -first, ended.err
+    assert json.loads(report.read_text())["end"] == first.name
+    assert timeline.stat().st_size > 0
+    assert ended.err.count("remat: peak") == 1
+
+
+def test_sighup_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
+    """As nohup has it."""
+    code = """
+    import os, remat, signal, torch
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with remat.budget("1GiB", timeline="run.json"):
+        torch.ones(3).add(1)
+        os.kill(os.getpid(), signal.SIGHUP)
+    print(signal.getsignal(signal.SIGHUP).name, signal.getsignal(signal.SIGTERM).name)
+    """.replace("run.json", str(tmp_path / "run.json"))
+    ended = ran_warm([*PYTHON, program(tmp_path, code)])
+    assert (ended.code, ended.out) == (0, "SIG_IGN SIG_DFL\n"), ended.err
 
 
 @pytest.mark.parametrize("end", ["", "os.kill(os.getpid(), signal.SIGTERM)"], ids=["the program ends", "SIGTERM"])

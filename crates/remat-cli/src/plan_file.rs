@@ -13,6 +13,9 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::str::FromStr;
 
+/// The beginning of UTF-8 text that some editors and shells of other systems write.
+pub(crate) const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Reads a chain.
 pub(crate) fn chain(path: &Path) -> Result<Chain, Failure> {
     parsed(path)
@@ -72,7 +75,15 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
     checked.map_err(|error| Failure::write(&path.display().to_string(), error))
 }
 
-/// The text of a file, or of standard input for `-`.
+/// Whether two paths lead to one regular file.
+pub(crate) fn are_one(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other && one.is_file(),
+        _ => false,
+    }
+}
+
+/// The text of a file, or of standard input for `-`, without the byte order mark that some editors begin it with.
 pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     const LONGEST: u64 = 256 << 20;
     let place = path.display();
@@ -95,6 +106,9 @@ pub(crate) fn text(path: &Path) -> Result<String, Failure> {
         return Err(Failure::Input(format!(
             "{place}: longer than {most}; chains and plans are not that long"
         )));
+    }
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.remove(0);
     }
     Ok(text)
 }

@@ -158,7 +158,11 @@ fn an_edited_plan_is_not_valid() {
     let desk = desk();
     let plan = planned(&desk, &["--budget", "1GiB"]);
     type Edit = fn(&mut Value);
-    let edits: [(Edit, &str); 10] = [
+    let edits: [(Edit, &str); 11] = [
+        (
+            |plan| plan["peak_byte"] = json!(1),
+            "unknown field `peak_byte`",
+        ),
         (|plan| plan["cost"] = json!(1), "it says cost 1"),
         (|plan| plan["peak_bytes"] = json!(1), "it says peak_bytes 1"),
         (

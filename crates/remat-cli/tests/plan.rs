@@ -57,6 +57,16 @@ fn the_toy_example_is_planned_told_and_verified() {
     assert_eq!(verified["valid"], true);
 }
 
+/// Editors and shells of other systems write it.
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    let desk = Desk::new();
+    desk.file("toy.json", format!("\u{feff}{}", toy()));
+    let plan = desk.told(&["plan", "chain", "toy.json", "--budget", "90MB", "--json"]);
+    desk.file("plan.json", format!("\u{feff}{plan}"));
+    desk.told(&["verify", "chain", "toy.json", "plan.json"]);
+}
+
 #[test]
 fn an_infeasible_budget_is_refused_with_one_that_does() {
     let desk = Desk::new();
@@ -151,7 +161,11 @@ fn an_edited_plan_is_not_valid() {
     let plan = desk.told(&["plan", "chain", "toy.json", "--budget", "90MB", "--json"]);
     let plan: Value = serde_json::from_str(&plan).unwrap();
     type Edit = fn(&mut Value);
-    let edits: [(Edit, &str); 8] = [
+    let edits: [(Edit, &str); 9] = [
+        (
+            |plan| plan["peak_byte"] = json!(1),
+            "unknown field `peak_byte`",
+        ),
         (|plan| plan["makespan"] = json!(1.0), "it says makespan 1"),
         (|plan| plan["peak_bytes"] = json!(1), "it says peak_bytes 1"),
         (

@@ -364,6 +364,14 @@ fn wrong_arguments_are_told_with_the_value_and_the_way_out() {
             "the unit \"potatoes\" is unknown; write for example 6GiB",
         ),
         (
+            ["--budget", "-1%"],
+            "invalid value '-1%' for '--budget <BYTES>': \"-1%\" is not a byte count: it is negative; write for",
+        ),
+        (
+            ["--seed", "1.5"],
+            "invalid value '1.5' for '--seed <N>': a whole number from 0 to",
+        ),
+        (
             ["--thrash-limit", "nan"],
             "the limit is a number above 0, for example 1.0",
         ),

@@ -297,6 +297,41 @@ fn arguments_that_contradict_one_another_are_refused() {
 }
 
 #[test]
+fn a_plan_does_not_overwrite_the_step_that_it_is_of() {
+    let desk = desk();
+    let given = ["plan", "step", "step.trace", "--ratio=1", "--out"];
+    let place = desk.folder.path().join("step.trace");
+    for out in ["step.trace", "./step.trace", place.to_str().unwrap()] {
+        let line = desk.refused(&[&given[..], &[out]].concat(), 2);
+        assert!(line.contains("name another file"), "{line}");
+    }
+    assert_eq!(std::fs::read_to_string(place).unwrap(), TRACE);
+}
+
+#[test]
+fn numbers_that_are_none_are_told_with_the_value_and_the_way_out() {
+    let desk = desk();
+    for (arguments, value) in [
+        (
+            ["--ratio=1", "--iterations", "1.5"],
+            "'1.5' for '--iterations <N>'",
+        ),
+        (
+            ["--ratio=1", "--iterations", "-1"],
+            "'-1' for '--iterations <N>'",
+        ),
+        (["--ratio=1", "--seed", "one"], "'one' for '--seed <N>'"),
+    ] {
+        let given = [&["plan", "step", "step.trace"][..], &arguments].concat();
+        let output = desk.remat(&given).assert().code(2);
+        let told = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+        let line = told.lines().next().unwrap();
+        assert!(line.contains(value), "{line}");
+        assert!(line.ends_with("is needed, for example 3"), "{line}");
+    }
+}
+
+#[test]
 fn a_plan_is_written_though_nobody_reads_what_is_told() {
     let desk = desk();
     let out = ["--iterations=1", "--out=plan.json"];

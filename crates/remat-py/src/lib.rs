@@ -29,6 +29,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use ffi::layout::{Guard, Impl, Layout};
+use remat_core::{Policy, UnknownPolicy};
 
 /// Bytes in a text such as `6GiB`, `512MB` or `1.5g`.
 #[pyfunction]
@@ -71,9 +72,18 @@ fn policies() -> Vec<String> {
 /// Checks a policy's name; the error lists the known ones.
 #[pyfunction]
 fn check_policy(name: &str) -> PyResult<()> {
-    name.parse::<remat_core::Policy>()
-        .map(|_| ())
-        .map_err(|e| PyValueError::new_err(e.to_string()))
+    policy_of(name).map(|_| ())
+}
+
+/// Whether a policy makes sense in an arena only.
+#[pyfunction]
+fn goes_by_addresses(policy: &str) -> PyResult<bool> {
+    policy_of(policy).map(Policy::needs_arena)
+}
+
+fn policy_of(name: &str) -> PyResult<Policy> {
+    name.parse()
+        .map_err(|e: UnknownPolicy| PyValueError::new_err(e.to_string()))
 }
 
 /// The command line of the `remat` binary; returns the exit code.
@@ -130,6 +140,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(floor::find_floor, m)?)?;
     m.add_function(wrap_pyfunction!(policies, m)?)?;
     m.add_function(wrap_pyfunction!(check_policy, m)?)?;
+    m.add_function(wrap_pyfunction!(goes_by_addresses, m)?)?;
     m.add_function(wrap_pyfunction!(cli, m)?)?;
     m.add_function(wrap_pyfunction!(plan::plan_chain, m)?)?;
     m.add_function(wrap_pyfunction!(plan::verify_chain, m)?)?;

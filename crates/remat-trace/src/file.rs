@@ -39,6 +39,9 @@ impl Default for Limits {
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 
+/// Some editors and shells of other systems begin UTF-8 text with it.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// The lines of a file, unpacked.
 pub(crate) struct Lines {
     input: Box<dyn BufRead + Send>,
@@ -117,6 +120,9 @@ impl Lines {
                 return Ok(false);
             }
             self.line += 1;
+            if self.line == 1 && self.buffer.starts_with(BYTE_ORDER_MARK) {
+                self.buffer.drain(..BYTE_ORDER_MARK.len());
+            }
             if !self.text().is_empty() {
                 return Ok(true);
             }

@@ -52,6 +52,19 @@ fn faults_of_whole_files() {
     }
 }
 
+/// Editors and shells of other systems write it.
+#[test]
+fn a_byte_order_mark_is_skipped() {
+    let own = "{\"remat-trace\":1}\n{\"end\":{\"events\":0}}\n";
+    for text in [own, &format!("{START}\n{X}\n")] {
+        assert_eq!(
+            fault_of_text(&format!("\u{feff}{text}")),
+            fault_of_text(text)
+        );
+        assert_eq!(fault_of_text(text), "no fault");
+    }
+}
+
 #[test]
 fn faults_of_lines_in_own_traces() {
     let mend = "mend the line or record the trace again";

@@ -1,7 +1,7 @@
 //! Arguments of `remat figures`.
 
 use super::jobs::Jobs;
-use super::number::positive;
+use super::number::{positive, whole};
 use super::ratios::Ratios;
 use clap::Args;
 use remat_plan::chain::Strategy;
@@ -34,7 +34,7 @@ pub(crate) struct Figures {
     #[command(flatten)]
     pub(crate) ratios: Ratios,
     /// Rounds of search for each plan of a recorded step (see `remat plan step`): more take longer, and cost less.
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true, default_value_t = 20)]
     pub(crate) plan_rounds: u64,
     #[command(flatten)]
     pub(crate) jobs: Jobs,

@@ -8,7 +8,7 @@ use std::thread;
 #[derive(Debug, Args)]
 pub(crate) struct Jobs {
     /// Runs at a time; if not given, as many as there are processors. Results do not depend on it.
-    #[arg(long, value_name = "N", value_parser = jobs)]
+    #[arg(long, value_name = "N", value_parser = jobs, allow_negative_numbers = true)]
     jobs: Option<NonZeroUsize>,
 }
 

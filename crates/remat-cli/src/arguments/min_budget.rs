@@ -26,7 +26,7 @@ pub(crate) struct MinBudget {
     pub(crate) policies: Vec<Eviction>,
     /// How far the budget told may be above one that does not do, as 1MiB; if not given, a 4096th of the memory
     /// without a limit.
-    #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes, allow_hyphen_values = true)]
     pub(crate) within: Option<Bytes>,
     #[command(flatten)]
     pub(crate) replays: Replays,

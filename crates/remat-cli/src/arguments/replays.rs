@@ -2,7 +2,7 @@
 
 use super::deallocation::Deallocation;
 use super::jobs::Jobs;
-use super::number::positive;
+use super::number::{positive, whole};
 use super::pool::PoolOptions;
 use clap::Args;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ pub(crate) struct Replays {
     #[arg(long, value_enum, default_value = "eager")]
     pub(crate) dealloc: Deallocation,
     /// Give a run up once more than this many times the cost of the step was recomputed.
-    #[arg(long, value_name = "X", value_parser = thrash_limit, default_value = "1.0")]
+    #[arg(long, value_name = "X", value_parser = thrash_limit, allow_negative_numbers = true, default_value = "1.0")]
     pub(crate) thrash_limit: f64,
     /// Seed of the policy `random`.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true, default_value_t = 0)]
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) pool: PoolOptions,

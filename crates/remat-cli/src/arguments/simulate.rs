@@ -54,7 +54,7 @@ pub(crate) struct Simulate {
         long = "budget",
         value_name = "BYTES",
         value_delimiter = ',',
-        value_parser = remat_trace::parse_bytes,
+        value_parser = remat_trace::parse_bytes, allow_hyphen_values = true,
         conflicts_with = "ratios"
     )]
     pub(crate) budgets: Vec<Bytes>,

@@ -156,6 +156,9 @@ def timeline_page(told: str) -> str: ...
 def find_floor(path: str, policy: str, thrash_limit: float) -> tuple[int, int | None]:
     """The budget below which every run of what was recorded is refused, and the smallest in which one gets through."""
 
+def goes_by_addresses(policy: str) -> bool:
+    """Whether a policy makes sense in an arena only; ``ValueError`` for one that there is not."""
+
 def policies() -> list[str]:
     """Names of all eviction policies."""
 

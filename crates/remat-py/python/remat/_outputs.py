@@ -4,12 +4,27 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Mapping
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
     """The place that a path names here, wherever the program goes; ``-`` stays, which may be standard output."""
     text = os.fspath(path)
     return text if text in ("", "-") else os.path.abspath(text)
+
+
+def check_distinct(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
+    """``ValueError`` where one file goes by two of these names, so that the later would overwrite the earlier.
+
+    Devices and named pipes take several outputs.
+    """
+    seen: dict[str, str] = {}
+    for name, path in files.items():
+        if path is None or os.fspath(path) in ("", "-") or (os.path.exists(path) and not os.path.isfile(path)):
+            continue
+        other = seen.setdefault(os.path.realpath(path), name)
+        if other != name:
+            raise ValueError(f"{other} and {name} name one file, {os.fspath(path)!r}: give each a file of its own")
 
 
 def check_output(what: str, path: str | os.PathLike[str]) -> None:

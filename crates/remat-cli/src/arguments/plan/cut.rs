@@ -35,7 +35,7 @@ pub(crate) struct PlanCut {
     pub(crate) no_reweight: bool,
     /// Bytes of the whole step, inputs and outputs included, as 6GiB or 512MB. With --curve or
     /// --frontier the largest budget.
-    #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes, allow_hyphen_values = true)]
     pub(crate) budget: Option<Bytes>,
     /// Time against memory for all budgets at once; the first is the smallest feasible one found.
     #[arg(long)]

@@ -1,6 +1,6 @@
 //! Arguments of `remat plan step`.
 
-use crate::arguments::number::positive;
+use crate::arguments::number::{positive, whole};
 use crate::arguments::pool::alignment;
 use crate::arguments::ratios::ratio;
 use clap::Args;
@@ -44,6 +44,7 @@ pub(crate) struct PlanStep {
         long,
         value_name = "BYTES",
         value_parser = remat_trace::parse_bytes,
+        allow_hyphen_values = true,
         required_unless_present_any = ["ratios", "curve"],
         conflicts_with_all = ["ratios", "curve"]
     )]
@@ -61,13 +62,13 @@ pub(crate) struct PlanStep {
     #[arg(long)]
     pub(crate) curve: bool,
     /// Seconds of search for each budget. Ctrl-C ends the search with the best plan so far.
-    #[arg(long, value_name = "N", value_parser = seconds, default_value = "10")]
+    #[arg(long, value_name = "N", value_parser = seconds, allow_negative_numbers = true, default_value = "10")]
     pub(crate) seconds: f64,
     /// Rounds of search for each budget, in place of seconds: the plan depends on the seed alone.
-    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true, conflicts_with = "seconds")]
     pub(crate) iterations: Option<u64>,
     /// Seed of the search.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true, default_value_t = 0)]
     pub(crate) seed: u64,
     /// Places the blocks of the plan in an arena of as few bytes as is found, at multiples of so many bytes.
     #[arg(

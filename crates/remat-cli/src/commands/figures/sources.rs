@@ -65,6 +65,7 @@ fn is_chain(text: &str) -> bool {
         "\"stages\"",
         "\"about\"",
     ];
+    let text = text.trim_start_matches(plan_file::BYTE_ORDER_MARK);
     let key = text.trim_start().strip_prefix('{').map(str::trim_start);
     key.is_some_and(|key| KEYS.iter().any(|known| key.starts_with(known)))
 }
@@ -79,6 +80,7 @@ mod tests {
             r#"{"input_bytes": 4, "stages": []}"#,
             "\n{\n  \"stages\" : [",
             "{\"about\":\"INSTRUCTION\"",
+            "\u{feff}{\"stages\": [",
         ] {
             assert!(is_chain(chain), "{chain}");
         }

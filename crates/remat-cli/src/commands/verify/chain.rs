@@ -5,17 +5,27 @@ use crate::{plan_file, table};
 use remat_core::Bytes;
 use remat_plan::chain::{Chain, Op, Verified, overhead, verify};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The claims of a plan's file.
+/// The claims of a plan's file. Those that begin with `_` are not compared; a key that plans do not have is an error.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Claim {
     sequence: Vec<Op>,
     stages: Option<usize>,
     makespan: Option<f64>,
     peak_bytes: Option<u64>,
     budget_bytes: Option<u64>,
+    #[serde(rename = "strategy")]
+    _strategy: Option<IgnoredAny>,
+    #[serde(rename = "slots")]
+    _slots: Option<IgnoredAny>,
+    #[serde(rename = "overhead")]
+    _overhead: Option<IgnoredAny>,
+    #[serde(rename = "planning_seconds")]
+    _planning_seconds: Option<IgnoredAny>,
 }
 
 pub(crate) fn run(chain: &Path, plan: &Path, json: bool) -> Result<(), Failure> {

@@ -1,10 +1,12 @@
 //! Claims of plans, and the findings of a check.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use std::fmt;
 
-/// The claims of a plan about itself; only `saved` must be there.
+/// The claims of a plan about itself; only `saved` must be there. A field that plans do not have is an error.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claim {
     /// Names of the saved nodes.
     pub saved: Vec<String>,
@@ -23,6 +25,18 @@ pub struct Claim {
     pub recompute_ns: Option<u64>,
     /// The budget, in bytes.
     pub budget_bytes: Option<u64>,
+    /// The nodes of the backward pass in order; not compared, like the next three.
+    #[serde(default)]
+    pub backward: IgnoredAny,
+    /// The nodes that the rules ban from being recomputed.
+    #[serde(default)]
+    pub banned: IgnoredAny,
+    /// The least nanoseconds that any choice within the budget recomputes.
+    #[serde(default)]
+    pub bound_ns: IgnoredAny,
+    /// Seconds that planning took.
+    #[serde(default)]
+    pub seconds: IgnoredAny,
 }
 
 /// The cost, time and memory of a valid plan.

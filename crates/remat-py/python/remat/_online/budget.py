@@ -20,7 +20,7 @@ from .. import _native
 from .._errors import RematError, refusal_behind, refusals_forgotten
 from .._memory.amounts import Budget
 from .._memory.budgets import DeviceBudget, budgets_of
-from .._outputs import absolute
+from .._outputs import absolute, check_distinct
 from .._timeline.target import check_timeline
 from .arena import Arena
 from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, check_seed, choose_plans
@@ -44,6 +44,8 @@ class budget:
       that share of the device's memory, and ``"auto"`` what is free there as the budget is entered and what tensors
       hold already, less a sixteenth. Both look at the limit of the process's control group too.
     - ``policy`` names the eviction policy (:func:`remat.policies`); by default ``"dtr-anc"``, in an arena ``"coop"``.
+      Without an arena there are no neighbours: ``coop`` and its forms evict one storage at a time there, and ``dte``
+      evicts as ``dtr``.
     - ``device`` is the device; by default the accelerator if one is in use, else the CPU.
     - ``trace`` is a file to record the run in; ``.zst`` and ``.gz`` are packed.
     - ``timeline`` is a file that shows the run: a page (``.html``), a trace for Perfetto (``.json``), or a snapshot for
@@ -97,6 +99,7 @@ class budget:
         check_timeline(timeline)
         check_costs(costs)
         check_seed(seed)
+        check_distinct({"trace": trace, "timeline": timeline, "plan_out": plan_out})
         plans = choose_plans(plan, plan_out, policy, pool, costs)
         policy = policy or DEFAULT_POLICIES[pool]
         _native.check_policy(policy)

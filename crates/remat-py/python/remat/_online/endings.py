@@ -1,4 +1,4 @@
-"""The end by SIGTERM: runs finish their files, and the signal then ends the program as without a handler."""
+"""The end by a signal: runs finish their files, and the signal then ends the program as without a handler."""
 
 from __future__ import annotations
 
@@ -9,41 +9,54 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_actions: list[Callable[[], None]] = []
+#: Signals that ask a program to end: by `kill`, and as its terminal goes away.
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+#: What is done at the end, given the signal.
+Action = Callable[[signal.Signals], None]
+
+_actions: list[Action] = []
 _pid = 0
 
 
-def at_sigterm(action: Callable[[], None]) -> Callable[[], None]:
-    """Has ``action`` called before SIGTERM ends the program; those that came later are called first.
+def at_signal(action: Action) -> Callable[[], None]:
+    """Has ``action`` called before SIGTERM or SIGHUP ends the program; those that came later are called first.
 
-    Nothing is done where the program has a handler of its own, or outside of the main thread. Returns what ends it.
+    Nothing is done for a signal that the program handles or ignores itself (`nohup`), or outside of the main thread.
+    Returns what ends it.
     """
     global _pid
-    main = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGTERM)
-    if main and handler is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _ended)
-        _pid = os.getpid()
-    elif main and handler is _ended and _pid != os.getpid():
-        _actions.clear()  # of the process that forked this one
-        _pid = os.getpid()
+    if threading.current_thread() is threading.main_thread():
+        if _pid != os.getpid():
+            _actions.clear()  # of the process that forked this one
+            _pid = os.getpid()
+        for number in _SIGNALS:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _ended)
     _actions.append(action)
 
     def undo() -> None:
         if action in _actions:
             _actions.remove(action)
-        here = threading.current_thread() is threading.main_thread()
-        if not _actions and here and signal.getsignal(signal.SIGTERM) is _ended:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if not _actions and threading.current_thread() is threading.main_thread():
+            for number in _handled():
+                signal.signal(number, signal.SIG_DFL)
 
     return undo
 
 
+def _handled() -> list[signal.Signals]:
+    return [number for number in _SIGNALS if signal.getsignal(number) is _ended]
+
+
 def _ended(number: int, _frame: FrameType | None) -> Any:
-    signal.signal(number, signal.SIG_DFL)
+    for other in _handled():
+        # SIGHUP often comes twice, of the system and of a shell, or after SIGTERM. A second SIGTERM does not wait.
+        signal.signal(other, signal.SIG_IGN if other == signal.SIGHUP else signal.SIG_DFL)
     try:
         if os.getpid() == _pid:
             for action in reversed(_actions):
-                action()
+                action(signal.Signals(number))
     finally:
+        signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from .._outputs import absolute
+from .._outputs import absolute, check_distinct
 from .choices import PLANS
 
 #: Modules that start the program in processes of their own.
@@ -37,6 +37,13 @@ def launcher_of(script: str | None, module: str | None) -> str | None:
         return module if module in LAUNCHERS else None
     name = os.path.basename(script or "")
     return name if name in _COMMANDS else None
+
+
+def check_distinct_files(options: argparse.Namespace) -> None:
+    """``ValueError`` for a file to write that a command names twice."""
+    written = {f"--{name.replace('_', '-')}": getattr(options, name) for name in _FILES}
+    plan = None if options.plan in PLANS else options.plan
+    check_distinct({**written, "--plan": plan, "the script": options.script})
 
 
 def refusal(launcher: str) -> str:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from .. import _native
 from .._errors import RematError
-from .._outputs import absolute, check_output
+from .._outputs import absolute, check_distinct, check_output
 from . import peaks
 from .choices import make_cache_folder_absolute
 from .floor import Floor, floor_of_file
-from .program import add_arguments, fail, find, missing, parse
+from .program import Arguments, add_arguments, fail, find, missing, parse
 from .standard_error import tell
 from .tracebacks import own_frames_hidden
 
@@ -34,7 +34,7 @@ top. With --out the step stays in a file for remat simulate, min-budget, plan st
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of ``remat measure``."""
-    p = argparse.ArgumentParser(
+    p = Arguments(
         prog="remat measure",
         usage="remat measure [options] (SCRIPT | -m MODULE | -c CODE) [ARGUMENT ...]",
         description="Run a Python program without a budget, and tell its peak and what smaller budgets would cost it.",
@@ -122,6 +122,7 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError("--out '-': the step is read again for the table: name a file")
     if options.out is not None:
         options.out = absolute(options.out)
+        check_distinct({"--out": options.out, "the script": options.script})
         check_output("step", options.out)
 
 
@@ -157,7 +158,7 @@ def _floor(first: str, step: tuple[int, int, bool] | None) -> Floor | None:
         return None
 
 
-def _keep(program: str, arguments: list[str], run: Run, peak: int, floor: Floor | None) -> None:
+def _keep(program: str | None, arguments: list[str], run: Run, peak: int, floor: Floor | None) -> None:
     """Keeps the peak for ``remat run --budget 50%peak``."""
     needed, works = (floor.needed, floor.works) if floor is not None else (None, None)
     try:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from .. import _native
 from .choices import cache_folder
 from .floor import Floor
+from .program import STANDARD_INPUT
 
 #: Measurements that are kept of a program, the latest first.
 _KEPT = 16
@@ -31,18 +32,21 @@ class Peak:
     works: int | None
 
 
-def named(options: argparse.Namespace) -> tuple[str, list[str]]:
-    """The program that a command names, the same wherever it is started from, and its arguments."""
+def named(options: argparse.Namespace) -> tuple[str | None, list[str]]:
+    """The program that a command names, the same wherever it is started from, and its arguments.
+
+    ``None`` for a program on standard input, which has no name.
+    """
     if options.module is not None:
         return f"-m {options.module[0]}", options.module[1:]
     if options.code is not None:
         return f"-c {options.code[0]}", options.code[1:]
-    return os.path.realpath(options.script), options.args
+    return None if options.script == STANDARD_INPUT else os.path.realpath(options.script), options.args
 
 
-def keep(program: str, measured: Peak) -> None:
+def keep(program: str | None, measured: Peak) -> None:
     """Keeps a measurement. One with the same arguments on the same device gives way to it."""
-    path = _file(program)
+    path = None if program is None else _file(program)
     if path is None:
         return
     others = [p for p in _kept(path) if (p.arguments, p.device) != (measured.arguments, measured.device)]
@@ -53,10 +57,12 @@ def keep(program: str, measured: Peak) -> None:
     os.replace(file.name, path)
 
 
-def peak_of(program: str, arguments: list[str], device: str | None) -> Peak:
+def peak_of(program: str | None, arguments: list[str], device: str | None) -> Peak:
     """The measurement of a program on a device, or on any: one with the same arguments if there is one, else the
     latest. ``ValueError`` where there is none.
     """
+    if program is None:
+        raise ValueError("no peak is kept of a program on standard input: save it as a file, or give bytes")
     path = _file(program)
     if path is None:
         raise ValueError("REMAT_CACHE=off keeps no peaks: give bytes, or leave REMAT_CACHE out for `remat measure` too")
@@ -68,7 +74,7 @@ def peak_of(program: str, arguments: list[str], device: str | None) -> Peak:
     return next((peak for peak in kept if peak.arguments == arguments), kept[0])
 
 
-def budget_of(share: float, program: str, arguments: list[str], device: str | None) -> tuple[int, str]:
+def budget_of(share: float, program: str | None, arguments: list[str], device: str | None) -> tuple[int, str]:
     """The bytes of a share of a program's peak, and the line that says so.
 
     ``ValueError`` where no peak is known, ``BudgetError`` for a budget below the floor.

@@ -1,4 +1,5 @@
-"""The program that a command runs as ``__main__``: a script, a module or a text, as Python itself takes them."""
+"""The program that a command runs as ``__main__``: a script, a folder, an archive, a module or a text, as Python itself
+takes them."""
 
 from __future__ import annotations
 
@@ -6,13 +7,17 @@ import argparse
 import builtins
 import importlib.util
 import os
+import pkgutil
 import sys
 import threading
 import types
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from .standard_error import tell
+
+#: The script that stands for a program on standard input.
+STANDARD_INPUT = "-"
 
 
 @dataclass(frozen=True)
@@ -59,12 +64,39 @@ def _await_threads() -> None:
             thread.join()
 
 
+class Arguments(argparse.ArgumentParser):
+    """Arguments of a command, whose faults are told in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Tells what is wrong with the arguments, and ends the program."""
+        sys.exit(fail(f"{message}; see {self.prog} --help"))
+
+
+def whole_number(text: str) -> int:
+    """A number as it is typed; ``ArgumentTypeError`` for one with a fraction, and for what is none."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, such as 2") from None
+
+
+def number(text: str) -> float:
+    """A number as it is typed; ``ArgumentTypeError`` for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number, such as 2.5") from None
+
+
+_SCRIPT = "the script to run; or a folder or zip archive with a file __main__.py; or - for a script on standard input"
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Has a command take a program, after its own options."""
     rest = argparse.REMAINDER
     parser.add_argument("-m", dest="module", nargs=rest, metavar="MODULE", help="run a module, as python -m")
     parser.add_argument("-c", dest="code", nargs=rest, metavar="CODE", help="run a text, as python -c")
-    parser.add_argument("script", nargs="?", metavar="SCRIPT", help="the script to run")
+    parser.add_argument("script", nargs="?", metavar="SCRIPT", help=_SCRIPT)
     parser.add_argument("args", nargs=rest, metavar="ARGUMENT", help="its arguments")
 
 
@@ -74,15 +106,27 @@ def parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespac
 
 
 def _detached(parser: argparse.ArgumentParser, argv: list[str]) -> list[str]:
-    """The arguments with ``-mMODULE`` and ``-cCODE`` as two words: of one word, argparse takes what follows as ours."""
+    """The arguments as argparse understands them, up to the program.
+
+    ``-mMODULE`` and ``-cCODE`` become two words: of one word, argparse takes what follows as ours.
+    """
     takes_a_word = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
     at = 0
-    while at < len(argv) and argv[at].startswith("-") and argv[at] != "--":
+    while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("--", STANDARD_INPUT):
         word = argv[at]
         if word[:2] in ("-m", "-c"):
             return [*argv[:at], *filter(None, (word[:2], word[2:])), *argv[at + 1 :]]
-        at += 2 if word in takes_a_word else 1
+        if word in takes_a_word and _is_below_zero(argv[at + 1 : at + 2]):
+            argv = [*argv[:at], f"{word}={argv[at + 1]}", *argv[at + 2 :]]
+            at += 1
+        else:
+            at += 2 if word in takes_a_word else 1
     return argv
+
+
+def _is_below_zero(words: list[str]) -> bool:
+    """Whether a word is an amount below 0 such as ``-1%``, which argparse takes for an option."""
+    return any(word[:1] == "-" and word[1:2].isdigit() for word in words)
 
 
 def missing(options: argparse.Namespace) -> str | None:
@@ -108,11 +152,13 @@ def find(options: argparse.Namespace) -> Program | int:
             return module(options.module[0], options.module[1:])
         if options.code is not None:
             return text(options.code[0], options.code[1:])
-        return script(options.script, options.args)
+        if options.script == STANDARD_INPUT:
+            return standard_input(options.args)
+        return folder_or_archive(options.script, options.args) or script(options.script, options.args)
     except OSError as error:
         return fail(f"cannot read the script {options.script!r}: {error.strerror}")
     except ImportError as error:
-        return fail(f"-m {options.module[0]}: {error}")
+        return fail(f"{options.script!r}: {error}" if options.module is None else f"-m {options.module[0]}: {error}")
     except (SyntaxError, ValueError) as error:
         # Python prints it without a traceback too: nothing ran.
         sys.excepthook(type(error), error.with_traceback(None), None)
@@ -126,6 +172,26 @@ def script(path: str, arguments: list[str]) -> Program:
         code = compile(file.read(), place, "exec", dont_inherit=True)
     folder = os.path.dirname(os.path.realpath(path))
     return Program(code, [path, *arguments], folder, {"__file__": place, "__cached__": None})
+
+
+def folder_or_archive(path: str, arguments: list[str]) -> Program | None:
+    """The ``__main__.py`` of a folder or a zip archive; ``None`` for other files. ``ImportError`` if there is none."""
+    place = os.path.join(os.getcwd(), path)
+    finder = pkgutil.get_importer(place)
+    if finder is None:
+        return None
+    spec = finder.find_spec("__main__")
+    code = _code_of(spec, "__main__") if spec is not None else None
+    if code is None:
+        raise ImportError("there is no __main__.py in it: name a script, or run a module by -m")
+    return Program(code, [path, *arguments], place, _told_by(spec))
+
+
+def standard_input(arguments: list[str]) -> Program:
+    """A script on standard input, all of which is read; ``SyntaxError`` or ``ValueError`` if it is no Python."""
+    with open(0, "rb", closefd=False) as stream:
+        code = compile(stream.read(), "<stdin>", "exec", dont_inherit=True)
+    return Program(code, [STANDARD_INPUT, *arguments], "", {"__file__": "<stdin>", "__cached__": None})
 
 
 def text(source: str, arguments: list[str]) -> Program:
@@ -147,17 +213,25 @@ def module(name: str, arguments: list[str]) -> Program:
             raise ImportError(f"{package!r} is a package without a module __main__, and cannot be run")
     if spec is None:
         raise ImportError(f"there is no module {name!r}")
-    code = spec.loader.get_code(name) if hasattr(spec.loader, "get_code") else None
+    code = _code_of(spec, name)
     if code is None:
         raise ImportError(f"the module {name!r} is not written in Python")
-    attributes = {
+    return Program(code, [spec.origin or name, *arguments], os.getcwd(), _told_by(spec))
+
+
+def _code_of(spec: Any, name: str) -> types.CodeType | None:
+    return spec.loader.get_code(name) if hasattr(spec.loader, "get_code") else None
+
+
+def _told_by(spec: Any) -> dict[str, Any]:
+    """The attributes of a module that was found so."""
+    return {
         "__file__": spec.origin,
         "__cached__": spec.cached,
         "__loader__": spec.loader,
         "__package__": spec.parent,
         "__spec__": spec,
     }
-    return Program(code, [spec.origin or name, *arguments], os.getcwd(), attributes)
 
 
 def _spec(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .. import _native
-from .endings import at_sigterm
+from .endings import at_signal
 from .standard_error import is_a_terminal, tell
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Reports:
         if self._shows:
             # Not a `threading.Thread`, of which the program would see one more.
             _thread.start_new_thread(self._show, ())
-        self._undo = at_sigterm(self._terminated)
+        self._undo = at_signal(self._signalled)
         return self
 
     def __exit__(
@@ -112,9 +113,9 @@ class Reports:
         except RuntimeError:
             return None  # this thread is amid an op
 
-    def _terminated(self) -> None:
+    def _signalled(self, number: signal.Signals) -> None:
         if not self._ended.is_set():
-            self._tell(self._stats() or self._latest, "SIGTERM")
+            self._tell(self._stats() or self._latest, number.name)
 
 
 def _end_of(error: BaseException | None) -> str:

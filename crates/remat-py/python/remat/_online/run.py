@@ -25,7 +25,7 @@ from .arena import SMALLEST_ARENA, Arena, ArenaStats
 from .caching import Caching
 from .choices import NO_PLANS, Costs, Plans
 from .dispatch import Dispatch, always_recorded, way_for
-from .endings import at_sigterm
+from .endings import at_signal
 from .escape import Escapes
 from .optimizers import Optimizers
 
@@ -402,7 +402,7 @@ class Run:
             self._optimizers.watch()
             undo.callback(self._optimizers.leave)
             if self._timeline is not None:
-                self._terminated = at_sigterm(self._write_timeline)
+                self._terminated = at_signal(lambda _: self._write_timeline())
             undo.pop_all()
 
     def _stop(self) -> None:

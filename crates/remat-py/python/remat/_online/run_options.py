@@ -46,6 +46,12 @@ def _in_bytes(amount: str, device: str | None, options: argparse.Namespace) -> s
     return str(size)
 
 
+def _check_addresses(policy: str, pool: str) -> None:
+    """``ValueError`` for a policy that would evict as another one does, since it goes by addresses."""
+    if pool != "arena" and _native.goes_by_addresses(policy):
+        raise ValueError(f"policy '{policy}' goes by addresses, which a count of bytes has none of; add --pool arena")
+
+
 def budget_of_options(options: argparse.Namespace) -> budget:
     """The budget that the command asks for, with no share of a measured peak.
 
@@ -54,6 +60,7 @@ def budget_of_options(options: argparse.Namespace) -> budget:
     asked = _budget_argument(options.budget)
     if options.policy is not None:
         _native.check_policy(options.policy)
+        _check_addresses(options.policy, options.pool)
     # Torch takes a second or two to load: what is wrong with the arguments is said before.
     from .budget import budget
 

@@ -8,8 +8,8 @@ import os
 from .._outputs import check_output
 from .._timeline.target import check_timeline
 from .choices import COSTS, DEFAULT_POLICIES, POOLS, make_cache_folder_absolute
-from .launch import from_here, launch, launcher_of, of_rank, refusal
-from .program import add_arguments, fail, find, missing, parse
+from .launch import check_distinct_files, from_here, launch, launcher_of, of_rank, refusal
+from .program import STANDARD_INPUT, Arguments, add_arguments, fail, find, missing, number, parse, whole_number
 from .reports import Reports, log_of
 from .run_options import budget_of_options, in_bytes
 from .tracebacks import own_frames_hidden
@@ -27,15 +27,15 @@ _EXAMPLES = """examples:
   remat run --budget 2GiB --nproc 2 --report run-{rank}.json train.py
 
 The program sees its own arguments, exit code, signals and tracebacks. A short report ends the run (on stderr), after
-Ctrl-C and SIGTERM too. On a terminal a line tells of the run meanwhile; REMAT_LOG=report leaves it out, REMAT_LOG=off
-the report as well.
+Ctrl-C, SIGTERM and SIGHUP too. On a terminal a line tells of the run meanwhile; REMAT_LOG=report leaves it out,
+REMAT_LOG=off the report as well.
 Plans of steps are kept in ~/.cache/remat for the next run; REMAT_CACHE names another folder, "off" keeps none.
 """
 
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of ``remat run``."""
-    p = argparse.ArgumentParser(
+    p = Arguments(
         prog="remat run",
         usage="remat run [options] --budget [DEVICE=]BYTES (SCRIPT | -m MODULE | -c CODE) [ARGUMENT ...]",
         description="Run a Python program with every tensor storage of a device kept inside a number of bytes.",
@@ -62,8 +62,8 @@ def parser() -> argparse.ArgumentParser:
         "snapshot for torch's memory_viz (.pickle)",
     )
     p.add_argument("--report", metavar="FILE", help="write what the run came to as JSON, after an error too")
-    p.add_argument("--seed", type=int, default=0, help="seed of the random policy (default: 0)")
-    p.add_argument("--thrash-limit", type=float, metavar="X", help="give up at X times the script's own op time")
+    p.add_argument("--seed", type=whole_number, default=0, help="seed of the random policy (default: 0)")
+    p.add_argument("--thrash-limit", type=number, metavar="X", help="give up at X times the script's own op time")
     p.add_argument(
         "--pool",
         choices=POOLS,
@@ -85,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--plan-out", metavar="FILE", help="write the plans of the run, for --plan")
     p.add_argument(
         "--nproc",
-        type=int,
+        type=whole_number,
         metavar="N",
         help="run the program in N processes of torch.distributed, each inside the budget; {rank} in the name of a "
         "file stands for the process",
@@ -104,6 +104,8 @@ def _check(options: argparse.Namespace) -> str | None:
         return refusal(launcher)
     if options.nproc is not None and options.nproc < 1:
         return f"--nproc {options.nproc}: expected a number of processes, at least 1"
+    if options.nproc is not None and options.script == STANDARD_INPUT:
+        return "--nproc: processes cannot share a program on standard input; save it as a file, or give it by -c"
     return None
 
 
@@ -124,23 +126,22 @@ def main(argv: list[str]) -> int:
         return fail(wrong)
     try:
         log = log_of(os.environ)
+        given = from_here(options)
+        here = of_rank(given)
+        check_distinct_files(here)
         if options.nproc is not None:
             launch(options, argv)
-        given = from_here(options)
-        options = of_rank(given)
+        options = here
         _check_files(options)
-    except (ValueError, OSError) as error:
+        if options.pool == "arena":
+            from .arena import start_preloaded
+
+            start_preloaded()  # before the program is found, which may be on standard input
+    except (ValueError, RuntimeError, OSError) as error:
         return fail(str(error))
     program = find(options)
     if isinstance(program, int):
         return program
-    if options.pool == "arena":
-        from .arena import start_preloaded
-
-        try:
-            start_preloaded()
-        except (RuntimeError, OSError) as error:
-            return fail(str(error))
     given.argv = program.argv
     make_cache_folder_absolute()
     try:

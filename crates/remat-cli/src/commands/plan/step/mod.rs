@@ -27,6 +27,12 @@ pub(crate) fn run(wanted: &PlanStep, watch: &Watch) -> Result<(), Failure> {
         )));
     }
     if let Some(out) = &wanted.out {
+        if plan_file::are_one(out, &wanted.log) {
+            let out = out.display();
+            return Err(Failure::Usage(format!(
+                "--out {out}: the recorded step is read from there; name another file"
+            )));
+        }
         plan_file::check_writable(out)?;
     }
     let step = Step::from_events(&recorded.events).map_err(|error| recorded.fault(error))?;
