@@ -130,6 +130,20 @@ def test_values_that_a_body_overwrites_later_are_those_that_another_thread_read(
     read.clear()
 
 
+def test_a_body_gives_an_argument_another_storage(way: str) -> None:
+    @torch.library.custom_op(f"rematcheck::custom_{next(_NUMBER)}", mutates_args=("x",))
+    def exchange(x: Tensor) -> None:
+        x.data = torch.full_like(x, 7)
+
+    with remat.budget(room(8 * MIB)):
+        for _ in range(4):
+            x = torch.ones(MIB // 4) * 2
+            double = x * 2
+            exchange(x)
+            assert torch.equal(x, torch.full_like(double, 7))
+            assert torch.equal(double, torch.full_like(double, 4))
+
+
 def test_two_threads_run_bodies_at_once(way: str, threads: ThreadPoolExecutor) -> None:
     both = threading.Barrier(2)
 
@@ -184,14 +198,21 @@ def test_a_body_in_an_arena_waits_for_a_thread_that_evicts(tmp_path: Path) -> No
         @torch.library.custom_op("rematcheck::fills", mutates_args=())
         def fills(x: torch.Tensor) -> torch.Tensor:
             first = x.repeat(4)
-            if amid:
-                threads.submit(lambda: kept.extend(x + n for n in range(20))).result(60)
-            return torch.cat([first, first])
+            if amid == "before":
+                fill()
+            made = torch.cat([first, first])
+            del first
+            if amid == "after":  # there is room for more
+                fill()
+            return made
+
+        def fill():
+            threads.submit(lambda: kept.extend(x + n for n in range(20))).result(60)
 
         fills.register_fake(lambda x: x.new_empty(8 * len(x)))
         x = torch.ones(MiB // 4)
         with remat.budget(24 * MiB, pool="arena") as run:
-            for amid in [False, True, True, True]:  # the first measures the room that it takes
+            for amid in ["", "before", "after", "before"]:  # the first measures the room that it takes
                 made = fills(x)
                 assert torch.equal(made, x.repeat(8))
                 assert all(torch.equal(tensor, x + n) for n, tensor in enumerate(kept))

@@ -34,8 +34,8 @@ pub(super) struct State {
     pub(super) costs: Costs,
     /// Storages of so many bytes or fewer are pinned.
     pub(super) tiny: u64,
-    /// Foreign ops under way that declare to write arguments. What others read meanwhile may change, though no op of the
-    /// session's writes it: no record of theirs would give the same again.
+    /// Foreign ops under way that declare to write arguments. What others read meanwhile may change, though no op of
+    /// the session's writes it: no record of theirs would give the same again.
     pub(super) written_amid: Arc<AtomicU32>,
     /// This state, while it is lent to whoever makes room for the op that runs.
     pub(super) lent: Arc<Lent<State>>,
