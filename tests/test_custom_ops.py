@@ -7,12 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import remat
 import torch
 from preloaded_arena import LIBRARY
-from process import PYTHON, program, ran_warm
+from process import PYTHON, REMAT, program, ran, ran_warm
 from torch import Tensor
 from true_peak import room
 
@@ -130,18 +132,38 @@ def test_values_that_a_body_overwrites_later_are_those_that_another_thread_read(
     read.clear()
 
 
-def test_a_body_gives_an_argument_another_storage(way: str) -> None:
+def test_other_threads_evict_while_a_body_writes(way: str, threads: ThreadPoolExecutor) -> None:
+    made: list[Tensor] = []
+    one = torch.ones(MIB // 4)
+
+    @torch.library.custom_op(f"rematcheck::custom_{next(_NUMBER)}", mutates_args=("x",))
+    def bump(x: Tensor) -> None:
+        threads.submit(lambda: made.extend(one * n for n in range(24))).result(PATIENCE)
+        x.add_(5)
+
+    with remat.budget(room(12 * MIB)):
+        x = one * 3
+        bump(x)
+        assert torch.equal(x, one * 8)
+        assert all(torch.equal(tensor, one * n) for n, tensor in enumerate(made))
+    made.clear()
+
+
+def test_a_body_gives_an_argument_another_storage(way: str, tmp_path: Path) -> None:
     @torch.library.custom_op(f"rematcheck::custom_{next(_NUMBER)}", mutates_args=("x",))
     def exchange(x: Tensor) -> None:
         x.data = torch.full_like(x, 7)
 
-    with remat.budget(room(8 * MIB)):
+    trace = tmp_path / "run.trace"
+    with remat.budget(room(8 * MIB), trace=trace):
         for _ in range(4):
             x = torch.ones(MIB // 4) * 2
             double = x * 2
             exchange(x)
             assert torch.equal(x, torch.full_like(double, 7))
             assert torch.equal(double, torch.full_like(double, 4))
+    told = ran([*REMAT, "simulate", str(trace)])
+    assert told.code == 0, told.err
 
 
 def test_two_threads_run_bodies_at_once(way: str, threads: ThreadPoolExecutor) -> None:
@@ -236,10 +258,34 @@ def test_arguments_of_custom_ops_are_evicted(way: str) -> None:
     assert all(torch.equal(tensor, x * n) for n, tensor in enumerate(made))
 
 
-@pytest.mark.parametrize("keep", [lambda x: x, lambda x: x[:8]], ids=["it", "a view of it"])
-def test_an_argument_that_a_body_keeps_is_there_for_the_next(way: str, keep: Callable[[Tensor], Tensor]) -> None:
+def test_arguments_of_an_op_that_raises_are_evicted(way: str) -> None:
+    class Mine(Exception):
+        pass
+
+    def body(x: Tensor) -> Tensor:
+        raise Mine
+
+    op, x = custom_op(body, lambda x: x.new_empty(())), torch.ones(MIB // 4)
+    with remat.budget(room(12 * MIB)):
+        made = [x * n for n in range(24)]
+        for tensor in made:
+            with pytest.raises(Mine):
+                op(tensor)
+    assert all(torch.equal(tensor, x * n) for n, tensor in enumerate(made))
+
+
+KEPT: dict[str, Callable[[Tensor], Any]] = {
+    "it": lambda x: x,
+    "a view": lambda x: x[:8],
+    "an array": lambda x: x.numpy(),
+    "by DLPack": np.from_dlpack,
+}
+
+
+@pytest.mark.parametrize("keep", KEPT.values(), ids=KEPT)
+def test_an_argument_that_a_body_keeps_is_there_for_the_next(way: str, keep: Callable[[Tensor], Any]) -> None:
     """Ops of a body go to torch as they are, and could not read what was evicted."""
-    kept: list[Tensor] = []
+    kept: list[Any] = []
 
     def body(x: Tensor) -> Tensor:
         total = x.sum()
@@ -257,7 +303,7 @@ def test_an_argument_that_a_body_keeps_is_there_for_the_next(way: str, keep: Cal
         last = float(op(x))
         assert run.stats().evictions > 8
     assert all(torch.equal(tensor, x + n) for n, tensor in enumerate(more))
-    length = kept[0].numel()
+    length = len(kept[0])
     assert sums == [n * MIB // 4 + sum(range(n)) * length for n in range(4)]
     assert last == MIB // 4 + sum(range(4)) * length
     kept.clear()

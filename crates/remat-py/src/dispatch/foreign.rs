@@ -6,13 +6,13 @@
 //! such an op keeps one shows in how many references there are to it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
-use remat_core::{Bytes, OpId, OpSpec, Replay};
+use remat_core::{Bytes, OpId, OpSpec, Replay, TensorId};
 
+use super::bodies::{Company, Writes};
 use super::costs::Completed;
 use super::lock::{Held, SessionLock, Within};
 use super::measure::Started;
@@ -40,25 +40,9 @@ pub(super) struct Foreign {
     signature: Option<Signature>,
     /// Storages that it declares to write, by address. To the engine they were written before it ran.
     writing: Vec<usize>,
-    /// Counts the op among those that write, until it is done.
+    /// Lists it among those that write, until it is done.
     _writes: Option<Writes>,
     internals: Internals,
-}
-
-/// One of the foreign ops under way that declare to write arguments.
-struct Writes(Arc<AtomicU32>);
-
-impl Writes {
-    fn new(all: &Arc<AtomicU32>) -> Writes {
-        all.fetch_add(1, Ordering::AcqRel);
-        Writes(all.clone())
-    }
-}
-
-impl Drop for Writes {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 /// Functions of torch internals.
@@ -82,8 +66,8 @@ struct Given {
     profiled: bool,
     /// Bytes in use in the arena, where the workspace is to be read off it.
     in_use_before: Option<Bytes>,
-    /// Ops that the program had run before.
-    ops_before: u64,
+    /// The other ops under way.
+    company: Company,
     /// Whether the run is timed.
     timed: bool,
     /// The clock of the op's device.
@@ -160,29 +144,25 @@ fn run_unlocked<'py>(
             let _within = Within::an_op(foreign.writing.clone());
             let before = foreign.references(&call);
             let called = foreign.call(&call, &given);
-            (called, foreign.kept(&call, before))
+            let kept = foreign.kept(&call, before, called.is_ok());
+            (called, kept)
         };
         runs += 1;
         let mut held = enter(lock, py)?;
         let state = &mut *held.state;
         state.executor.running = Some(given.op);
-        let ran = state
-            .end_run(py, &signature, &given)
-            .and_then(|()| match called {
-                Ok(called) => {
-                    let taken_in =
-                        state.take_in_foreign(&call, &mut foreign, &mut signature, &given, &called);
-                    taken_in.map(|()| Some(called.result))
-                }
-                Err(error) => state.try_again(&call, &foreign, &mut signature, &given, error, runs),
-            });
-        let ended = state.executor.ended(py, ran);
-        for storage in kept? {
-            if let Some(id) = state.executor.storages.find(&storage) {
-                state.executor.pin_in_place(py, id)?;
+        state.set_current(&func.name);
+        let pinned = kept.and_then(|kept| state.pin_kept(py, &kept));
+        state.end_run(&signature, &given);
+        let ran = pinned.and_then(|()| match called {
+            Ok(called) => {
+                let taken_in =
+                    state.take_in_foreign(&call, &mut foreign, &mut signature, &given, &called);
+                taken_in.map(|()| Some(called.result))
             }
-        }
-        let outcome = match ended {
+            Err(error) => state.try_again(&call, &foreign, &mut signature, &given, error, runs),
+        });
+        let outcome = match state.executor.ended(py, ran) {
             Ok(None) => continue,
             Ok(Some(result)) => Ok(result),
             Err(error) => Err(error),
@@ -200,8 +180,8 @@ fn enter<'a>(lock: &'a SessionLock, py: Python<'_>) -> PyResult<Held<'a>> {
     lock.enter(py).ok_or_else(within)
 }
 
-/// The storages of tensors, and how many references there are to each tensor and its storage.
-type References<'py> = Vec<(Bound<'py, PyAny>, u64)>;
+/// The storages of tensors, and how many references there are to each tensor in C++ and in Python.
+type References<'py> = Vec<(Bound<'py, PyAny>, u64, u64)>;
 
 impl Foreign {
     /// References to the arguments; to none where they are pinned.
@@ -213,16 +193,24 @@ impl Foreign {
         found.extract()
     }
 
-    /// The storages of arguments to which there are more references than there were.
+    /// The storages of arguments to which there are more references than there were. Those of Python say nothing where
+    /// an error was raised, which holds the variables of the body.
     fn kept<'py>(
         &self,
         call: &Invocation<'_, 'py>,
         before: PyResult<References<'py>>,
+        returned: bool,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let (before, after) = (before?, self.references(call)?);
-        let pairs = before.into_iter().zip(after);
-        let kept = pairs.filter(|((_, before), (_, after))| after > before);
-        Ok(kept.map(|((storage, _), _)| storage).collect())
+        let mut kept = Vec::new();
+        for ((storage, owners, references), (_, owners_now, references_now)) in
+            before.into_iter().zip(after)
+        {
+            if owners_now > owners || (returned && references_now > references) {
+                kept.push(storage);
+            }
+        }
+        Ok(kept)
     }
 
     /// Runs the op.
@@ -280,7 +268,7 @@ impl State {
         let storages = &self.executor.storages;
         let living = overwritten.iter().filter_map(|&id| storages.live(id));
         let writing: Vec<_> = living.map(|live| live.imp.address()).collect();
-        let writes = (!writing.is_empty()).then(|| Writes::new(&self.written_amid));
+        let writes = (!overwritten.is_empty()).then(|| self.bodies.will_write(overwritten.clone()));
         overwritten.extend_from_slice(&walked.stats);
         if !overwritten.is_empty() {
             self.overwrite(py, "remat.overwrite", &overwritten, 0)?;
@@ -340,6 +328,7 @@ impl State {
         self.executor.running = None; // others may run meanwhile
         let room = if in_arena { 0 } else { bytes }; // in an arena nobody gets more than there is
         self.executor.ledger.hold(device, room);
+        let company = self.bodies.begin(self.ops);
         let forked = self.executor.forked;
         let measures = !forked && !(signature.measured && (signature.spans || !in_arena));
         let in_use_before = if measures && in_arena {
@@ -354,7 +343,7 @@ impl State {
             room,
             profiled: measures && in_use_before.is_none(),
             in_use_before,
-            ops_before: self.ops,
+            company,
             timed: measures || few || (clock.is_none() && is_due(signature.calls)),
             clock,
         })
@@ -378,12 +367,22 @@ impl State {
         Ok(())
     }
 
+    /// Pins arguments that the op keeps. It is open still, so they are there.
+    fn pin_kept(&mut self, py: Python<'_>, kept: &[Bound<'_, PyAny>]) -> PyResult<()> {
+        for storage in kept {
+            if let Some(id) = self.executor.storages.find(storage) {
+                self.executor.pin_in_place(py, id)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A run has ended, well or not.
-    fn end_run(&mut self, py: Python<'_>, signature: &Signature, given: &Given) -> PyResult<()> {
+    fn end_run(&mut self, signature: &Signature, given: &Given) {
         let device = signature.workspace_device;
         self.executor.ledger.let_go(device, given.room);
         self.executor.expect_no_more();
-        self.executor.drain_deaths(py)
+        self.bodies.end();
     }
 
     /// Takes in what a foreign op made, and what it took.
@@ -396,10 +395,13 @@ impl State {
         called: &Called<'_>,
     ) -> PyResult<()> {
         let py = call.py();
-        self.set_current(&call.func.name);
         self.measured(signature, given, called);
         let results = self.sort_results(&called.result, &Announced::nothing(), signature)?;
-        let Foreign { walked, .. } = foreign;
+        // Some may be gone, or have other values.
+        let lives = foreign.walked.lives.iter();
+        let living = lives.filter_map(|&id| self.executor.storages.live(id));
+        let inputs: Vec<TensorId> = living.map(|live| live.tensor).collect();
+        let walked = &foreign.walked;
         // A trace has the results in the room of the op, and as constants after it.
         let device = signature.workspace_device;
         let with_results = Signature {
@@ -410,7 +412,7 @@ impl State {
         };
         let finished = self.tell_engine(&Completed {
             op: given.op,
-            inputs: &walked.inputs,
+            inputs: &inputs,
             outputs: &[],
             made: &[],
             signature: &with_results,
@@ -424,7 +426,8 @@ impl State {
         let mut left = results.parts.bytes;
         self.take_in_parts(py, results.parts)?;
         // In an arena others may have had the room when the op did not need it any more.
-        if signature.measured && (given.room > 0 || self.ops == given.ops_before) {
+        let alone = self.bodies.was_alone(given.company, self.ops);
+        if signature.measured && (given.room > 0 || alone) {
             let workspace = signature.workspace.0;
             self.executor.ledger.spike(device, workspace);
         }
@@ -444,9 +447,11 @@ impl State {
 
     /// Takes in the measurements of a run.
     fn measured(&mut self, signature: &mut Signature, given: &Given, called: &Called<'_>) {
+        let alone = self.bodies.was_alone(given.company, self.ops);
         let taken = match given.in_use_before {
-            // An arena does not tell what it took from what other threads did.
-            Some(_) if self.ops != given.ops_before => None,
+            // Neither an arena nor a device tells what one thread took.
+            Some(_) if !alone => None,
+            None if !alone && given.clock.is_some() => None,
             Some(before) => {
                 let taken = self.workspace_since(before);
                 signature.spans = true;

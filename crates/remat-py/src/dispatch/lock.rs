@@ -37,18 +37,19 @@ struct Me {
     id: u64,
     /// Whether it is [within an op](Within).
     within: Cell<bool>,
-    /// Storages that this op declares to write, by address.
-    writing: RefCell<Vec<usize>>,
 }
 
-thread_local!(static ME: Me = {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    Me {
-        id: NEXT.fetch_add(1, Ordering::Relaxed),
-        within: Cell::new(false),
-        writing: RefCell::default(),
-    }
-});
+thread_local! {
+    static ME: Me = {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Me {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            within: Cell::new(false),
+        }
+    };
+    /// Storages that the op declares to write that the thread is within, by address.
+    static WRITING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
 
 fn thread_id() -> u64 {
     ME.with(|me| me.id)
@@ -61,25 +62,21 @@ pub(super) struct Within(());
 impl Within {
     /// Within an op that declares to write storages at these addresses.
     pub(super) fn an_op(writing: Vec<usize>) -> Within {
-        ME.with(|me| {
-            me.within.set(true);
-            me.writing.replace(writing);
-        });
+        ME.with(|me| me.within.set(true));
+        WRITING.set(writing);
         Within(())
     }
 
     /// Whether this thread is within an op that declares to write the storage.
     pub(super) fn writes(storage: usize) -> bool {
-        ME.with(|me| me.writing.borrow().contains(&storage))
+        WRITING.with_borrow(|writing| writing.contains(&storage))
     }
 }
 
 impl Drop for Within {
     fn drop(&mut self) {
-        ME.with(|me| {
-            me.within.set(false);
-            me.writing.take();
-        });
+        ME.with(|me| me.within.set(false));
+        WRITING.take();
     }
 }
 
@@ -178,10 +175,11 @@ impl SessionLock {
         py.detach(|| drop(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
     }
 
-    /// The state in the child of a fork; `None` if another thread of the parent was amid an op.
+    /// The state in the child of a fork; `None` if another thread of the parent was amid an op, or this one is.
     pub(super) fn enter_child(&self) -> Option<MutexGuard<'_, State>> {
         let state = self.state.try_lock().ok()?;
-        (self.owner.load(Ordering::Acquire) == 0).then_some(state)
+        let within = ME.with(|me| me.within.get());
+        (self.owner.load(Ordering::Acquire) == 0 && !within).then_some(state)
     }
 
     /// Uses the state from within an allocation: the lent state if an op runs, else the locked one. `None` if neither

@@ -56,7 +56,11 @@ impl State {
     ) -> PyResult<Timed<'py>> {
         let in_arena = signature.workspace_device == PLACED && self.executor.arena.is_some();
         let forked = self.executor.forked;
-        let called = if signature.measured && (signature.spans || !in_arena || forked) {
+        // Neither an arena nor a device tells what one thread took.
+        let shared = in_arena || self.executor.has_clock(signature.workspace_device);
+        let beside = shared && self.bodies.any();
+        let known = signature.measured && (signature.spans || !in_arena || forked);
+        let called = if known || beside {
             self.call_timed(call, signature)
         } else if forked {
             self.call_unbounded(call, signature)

@@ -1,6 +1,7 @@
 //! The dispatch mode: every torch op of the program passes through [`Session`].
 
 mod blank;
+mod bodies;
 mod buffers;
 pub mod capture;
 mod costs;

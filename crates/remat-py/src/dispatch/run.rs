@@ -1,7 +1,6 @@
 //! One op under the budget: its inputs are brought back and room is made, it runs, and its results are taken in.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use pyo3::prelude::*;
 use remat_core::{Bytes, Engine, OpId, OpSpec, Output, Replay};
@@ -485,9 +484,10 @@ impl State {
     fn begin_once(&mut self, gil: impl Attach, spec: &OpSpec<'_>) -> PyResult<OpId> {
         self.executor.look_at_accelerators(gil)?;
         let workspace = self.executor.workspace_in_blocks(spec);
-        let replay = match self.written_amid.load(Ordering::Acquire) {
-            0 => spec.replay,
-            _ => Replay::Forbidden,
+        let replay = if self.bodies.write(&self.executor.storages, spec.inputs) {
+            Replay::Forbidden
+        } else {
+            spec.replay
         };
         let spec = &OpSpec {
             workspace,

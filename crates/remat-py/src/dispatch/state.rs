@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeWarning;
@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use remat_core::{Bytes, Counters};
 
+use super::bodies::Bodies;
 use super::buffers::Buffers;
 use super::costs::Costs;
 use super::families::Families;
@@ -34,9 +35,8 @@ pub(super) struct State {
     pub(super) costs: Costs,
     /// Storages of so many bytes or fewer are pinned.
     pub(super) tiny: u64,
-    /// Foreign ops under way that declare to write arguments. What others read meanwhile may change, though no op of
-    /// the session's writes it: no record of theirs would give the same again.
-    pub(super) written_amid: Arc<AtomicU32>,
+    /// Foreign ops under way, which others do not wait for.
+    pub(super) bodies: Bodies,
     /// This state, while it is lent to whoever makes room for the op that runs.
     pub(super) lent: Arc<Lent<State>>,
     /// Forms of calls that need no Python, by key.
@@ -88,7 +88,7 @@ impl State {
             knowledge,
             costs: Costs::Measured,
             tiny,
-            written_amid: Arc::new(AtomicU32::new(0)),
+            bodies: Bodies::default(),
             lent: Arc::new(Lent::none()),
             known: Forms::default(),
             filling: Forms::default(),

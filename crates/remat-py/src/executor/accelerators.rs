@@ -53,6 +53,11 @@ impl Executor {
         Ok(hash.finish())
     }
 
+    /// Whether a device has a clock of its own: the processor has none.
+    pub fn has_clock(&self, device: DeviceId) -> bool {
+        self.accelerators.find(device).is_some()
+    }
+
     /// The clock of a device; `None` for the processor itself.
     pub fn clock(&self, py: Python<'_>, device: DeviceId) -> Option<Py<PyAny>> {
         let accelerator = self.accelerators.find(device)?;
@@ -101,7 +106,7 @@ impl Executor {
             return Ok(());
         };
         let allocated: u64 = allocated.bind(py).call0()?.extract()?;
-        let now = allocated.saturating_sub(self.ledger.used(id));
+        let now = allocated.saturating_sub(self.ledger.used_or_held(id));
         let accelerator = &mut self.accelerators.here[at];
         let rise = now - now.min(accelerator.seen.replace(now).unwrap_or(now));
         accelerator.rise = rise.max(decayed(accelerator.rise, 0));

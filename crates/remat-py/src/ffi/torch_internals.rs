@@ -48,7 +48,8 @@ pub struct TorchInternals {
     pub predict: Py<PyAny>,
     /// `measured_call(call, args, kwargs) -> (result, workspace | None)`.
     pub measured_call: Py<PyAny>,
-    /// `references(args, kwargs) -> list[(storage, count)]`: how many references there are to each tensor.
+    /// `references(args, kwargs) -> list[(storage, owners, references)]`: how many there are to each tensor in C++ and
+    /// in Python.
     pub references: Py<PyAny>,
     /// `redispatch(mode, func, args, kwargs) -> result`.
     pub redispatch: Py<PyAny>,

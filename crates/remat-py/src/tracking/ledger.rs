@@ -66,6 +66,12 @@ impl Ledger {
         self.peak[i] = self.peak[i].max(self.used[i] + self.held[i] + bytes);
     }
 
+    /// Bytes in use or held.
+    pub fn used_or_held(&self, device: DeviceId) -> u64 {
+        let held = self.held.get(device.0 as usize).copied().unwrap_or(0);
+        self.used(device) + held
+    }
+
     /// Bytes in use.
     pub fn used(&self, device: DeviceId) -> u64 {
         self.used.get(device.0 as usize).copied().unwrap_or(0)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch._library.custom_ops import OPDEFS
 
-from .tensors import tensors_of, untyped_storage
+from .tensors import tensors_of, untyped_storage, use_count
 
 
 def forbids_keeping(overload: Any) -> bool:
@@ -17,13 +17,20 @@ def forbids_keeping(overload: Any) -> bool:
     return overload._overloadname == "default" and overload._schema.name in OPDEFS
 
 
-def references(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[tuple[torch.UntypedStorage, int]]:
-    """The storage of each tensor among arguments, and how many references there are to the two."""
+def _owners(tensor: torch.Tensor) -> int:
+    """Owners of a tensor in C++; always 0 where torch does not tell."""
+    count = getattr(tensor, "_use_count", None)
+    return 0 if count is None else int(count())
+
+
+def references(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> list[tuple[torch.UntypedStorage, int, int]]:
+    """The storage of each tensor among arguments, and how many references there are to tensor and storage in C++, and
+    to the tensor in Python."""
     counted = []
     for tensor in (*tensors_of(args), *tensors_of(kwargs or {})):
         try:
             storage = untyped_storage(tensor)
         except (NotImplementedError, RuntimeError):
             continue  # it has none
-        counted.append((storage, sys.getrefcount(tensor) + torch._C._storage_Use_Count(storage._cdata)))
+        counted.append((storage, _owners(tensor) + use_count(storage), sys.getrefcount(tensor)))
     return counted
