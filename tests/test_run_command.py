@@ -54,7 +54,7 @@ def package(where: Path) -> None:
 def test_modules_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     package(tmp_path)
     monkeypatch.chdir(tmp_path)
-    plain, budgeted = ran([*PYTHON, *words]), ran([*RUN, "1GiB", *words])
+    plain, budgeted = ran([*PYTHON, *words]), ran_warm([*RUN, "1GiB", *words])
     assert budgeted.out == plain.out
     assert "trainer" in plain.out
     assert budgeted.code == plain.code == (3 if "3" in words else 1 if "-mtrainer" in words else 0)
@@ -67,7 +67,7 @@ def test_texts_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         "import sys\ndef own(x: int): sys.exit(4)\nprint(sys.argv, sys.path[0], __name__, own.__annotations__)\nown(1)"
     )
     words = [*flag, text if flag else f"-c{text}", "--budget", "x"]
-    plain, budgeted = ran([*PYTHON, *words]), ran([*RUN, "1GiB", *words])
+    plain, budgeted = ran([*PYTHON, *words]), ran_warm([*RUN, "1GiB", *words])
     assert (budgeted.out, budgeted.code) == (plain.out, plain.code)
     assert budgeted.code == 4
 
@@ -128,7 +128,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_run_is_refused_in_one_line(name: str) -> None:
     words, why = REFUSED[name]
-    ended = ran([*RUN, "1GiB", *words])
+    ended = ran_warm([*RUN, "1GiB", *words])
     assert ended.code == 2
     assert why in ended.err
     assert len(ended.error_lines) == 1, ended.err
