@@ -258,6 +258,32 @@ def test_arguments_of_custom_ops_are_evicted(way: str) -> None:
     assert all(torch.equal(tensor, x * n) for n, tensor in enumerate(made))
 
 
+def test_running_statistics_of_a_custom_op_are_evicted(way: str) -> None:
+    """The first call of each kind shows whether it updates them, by their bytes before and after."""
+
+    @torch.library.custom_op(f"rematcheck::custom_{next(_NUMBER)}", mutates_args=("running_mean", "running_var"))
+    def normed(x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, training: bool) -> Tensor:
+        assert running_mean is not None and running_var is not None
+        if training:
+            running_mean.add_(x)
+            running_var.add_(1)
+        return x - running_mean
+
+    normed.register_fake(lambda x, mean, var, training: torch.empty_like(x))
+    x = torch.ones(MIB // 4)
+    for training in (True, False):
+        with remat.budget(room(12 * MIB)) as run:
+            mean, var = x * 2, x * 3
+            double = mean * 2
+            more = [x + n for n in range(12)]
+            assert run.stats().evictions > 0
+            assert torch.equal(normed(x, mean, var, training), x * (-2 if training else -1))
+            assert torch.equal(mean, x * (3 if training else 2))
+            assert torch.equal(double, x * 4)
+        assert torch.equal(var, x * (4 if training else 3))
+        assert len(more) == 12
+
+
 def test_arguments_of_an_op_that_raises_are_evicted(way: str) -> None:
     class Mine(Exception):
         pass

@@ -144,7 +144,7 @@ fn run_unlocked<'py>(
             let _within = Within::an_op(foreign.writing.clone());
             let before = foreign.references(&call);
             let called = foreign.call(&call, &given);
-            let kept = foreign.kept(&call, before, called.is_ok());
+            let kept = foreign.kept(&call, before, &called);
             (called, kept)
         };
         runs += 1;
@@ -199,14 +199,14 @@ impl Foreign {
         &self,
         call: &Invocation<'_, 'py>,
         before: PyResult<References<'py>>,
-        returned: bool,
+        called: &PyResult<Called<'py>>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let (before, after) = (before?, self.references(call)?);
         let mut kept = Vec::new();
         for ((storage, owners, references), (_, owners_now, references_now)) in
             before.into_iter().zip(after)
         {
-            if owners_now > owners || (returned && references_now > references) {
+            if owners_now > owners || (called.is_ok() && references_now > references) {
                 kept.push(storage);
             }
         }
@@ -254,15 +254,14 @@ impl State {
         }
         // In an arena another thread's op may move what is not pinned.
         let in_arena = self.executor.arena.is_some();
-        let keeps = call.func.keeps_arguments || walked.opaque || !walked.parts.is_empty();
-        let pins = keeps || in_arena;
+        let may_keep = call.func.keeps_arguments || walked.opaque || !walked.parts.is_empty();
+        let pins = may_keep || in_arena;
         if pins {
             self.pin_all_in_place(py, &walked.lives)?;
         }
         let chain = self.executor.chain(&walked.inputs);
         self.executor.cut_chains(py, chain)?;
         self.pin_all_in_place(py, &walked.parts)?;
-        let before = self.stats_before(call, unseen.as_ref())?;
         let written = walked.written.iter();
         let mut overwritten: Vec<LiveId> = written.map(|&i| walked.lives[i as usize]).collect();
         let storages = &self.executor.storages;
@@ -273,6 +272,7 @@ impl State {
         if !overwritten.is_empty() {
             self.overwrite(py, "remat.overwrite", &overwritten, 0)?;
         }
+        let before = self.stats_before(call, unseen.as_ref())?;
         if grad == GradMode::On {
             self.executor.storages.note_forward();
         }

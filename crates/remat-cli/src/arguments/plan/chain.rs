@@ -32,7 +32,13 @@ pub(crate) struct PlanChain {
     pub(crate) chain: PathBuf,
     /// Memory for activations, gradients of activations and workspace, as 6GiB or 512MB. With --curve the largest
     /// budget; if not given, what keeping everything takes.
-    #[arg(long, value_name = "BYTES", value_parser = remat_trace::parse_bytes, allow_hyphen_values = true, required_unless_present = "curve")]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        value_parser = remat_trace::parse_bytes,
+        allow_hyphen_values = true,
+        required_unless_present = "curve"
+    )]
     pub(crate) budget: Option<Bytes>,
     /// How to plan; several are compared. If not given: persistent; with --curve also all others that the
     /// number of stages allows (revolve up to 400 stages, floating 100, free 70).
