@@ -195,13 +195,12 @@ impl Engine {
         Ok((number, ended))
     }
 
-    /// Whether an op of this [form](Engine::note_form) may pass, and nobody need take note of its results: they were
-    /// [gone](Engine::note_gone) again when a step of the plan ended. What there is of such results when anything else
-    /// is told is one [constant](Engine::constant_elsewhere).
+    /// The [form](Engine::note_form) of the op that comes next in a planned step, if it may pass and nobody need take
+    /// note of its results: they were [gone](Engine::note_gone) again when a step of the plan ended. What there is of
+    /// such results when anything else is told is one [constant](Engine::constant_elsewhere).
     #[inline]
-    pub fn is_transient(&self, form: u64) -> bool {
-        let guides = self.guides.as_ref();
-        guides.is_some_and(|guides| guides.is_transient(form))
+    pub fn next_transient(&self) -> Option<u64> {
+        self.guides.as_ref()?.next_transient()
     }
 
     /// An op that [passed](Engine::pass) with this number left so many results of which the front end took note. `None`
@@ -221,8 +220,8 @@ impl Engine {
         }
     }
 
-    /// A result of a [transient](Engine::is_transient) op was asked for. All results are noted in the step that begins
-    /// next; where that is so again and again, in all steps.
+    /// A result of a [transient](Engine::next_transient) op was asked for. All results are noted in the step that
+    /// begins next; where that is so again and again, in all steps.
     pub fn note_asked(&mut self) {
         if let Some(guides) = &mut self.guides {
             guides.note_asked();

@@ -286,13 +286,13 @@ impl Follower {
         })
     }
 
-    /// Whether nobody need take note of the results of the op that comes next, of this form.
+    /// The form of the op that comes next, if nobody need take note of its results.
     #[inline]
-    pub(super) fn is_transient(&self, form: u64) -> bool {
-        self.at.is_some_and(|(guide, place)| {
-            let own = &self.guides[guide];
-            own.forms.is_transient(place, form) && !own.rests() && !self.records
-        })
+    pub(super) fn next_transient(&self) -> Option<u64> {
+        let (guide, place) = self.at?;
+        let own = &self.guides[guide];
+        let form = own.forms.transient(place)?;
+        (!own.rests() && !self.records).then_some(form)
     }
 
     /// Results of the op that passed so many ops ago are noted.
@@ -331,7 +331,8 @@ impl Follower {
     }
 
     /// That op runs, without a record, and has so many results. Returns whether a followed step ends with it.
-    pub(super) fn pass(&mut self, outputs: usize, now: Tally) -> bool {
+    #[inline]
+    pub(super) fn pass(&mut self, outputs: usize, now: impl FnOnce() -> Tally) -> bool {
         let Some((guide, place)) = self.at else {
             return false;
         };
@@ -341,7 +342,7 @@ impl Follower {
         self.counts.unrecorded += 1;
         self.so_far.push_unrecorded(outputs);
         self.at = Some((guide, place + 1));
-        self.end_step(now)
+        place + 1 == self.guides[guide].guide.len() && self.end_step(now())
     }
 
     /// The places of what is there, if the op met last begins a step with places and these are to be seen to.

@@ -163,7 +163,7 @@ impl Guides {
         self.taken_in = false;
         self.signature = self.origins.signature(graph, self.announced, spec);
         self.before.clear();
-        let now = self.tally(counters);
+        let now = tally(counters, self.moves);
         let follows =
             self.follower.has_guides() && self.follower.meet(self.signature, now, &mut self.before);
         if follows {
@@ -225,14 +225,6 @@ impl Guides {
     /// Results of the op announced last that a plan keeps after the program let go of them.
     pub(crate) fn kept_results(&self) -> &[StorageId] {
         self.follower.kept_now()
-    }
-
-    fn tally(&self, counters: &Counters) -> Tally {
-        Tally {
-            costs: costs(counters),
-            searches: counters.searches,
-            moves: self.moves,
-        }
     }
 
     /// Steps were laid out.
@@ -302,12 +294,11 @@ impl Guides {
         self.forgoing && matches!(self.learning, Learning::Seeking) && self.follower.may_pass(form)
     }
 
-    /// Whether nobody need take note of its results either.
+    /// The form of the op that comes next, if nobody need take note of its results either.
     #[inline]
-    pub(crate) fn is_transient(&self, form: u64) -> bool {
-        self.forgoing
-            && matches!(self.learning, Learning::Seeking)
-            && self.follower.is_transient(form)
+    pub(crate) fn next_transient(&self) -> Option<u64> {
+        let forgoes = self.forgoing && matches!(self.learning, Learning::Seeking);
+        self.follower.next_transient().filter(|_| forgoes)
     }
 
     /// Results of the op that passed with a number are noted.
@@ -341,7 +332,8 @@ impl Guides {
         self.earliest = u64::MAX;
         // Ops before a gap are not followed by those after it.
         self.repeats.clear();
-        let ended = self.follower.pass(outputs, self.tally(counters));
+        let moves = self.moves;
+        let ended = self.follower.pass(outputs, || tally(counters, moves));
         (self.announced, ended, ended && self.is_unsought(counters))
     }
 
@@ -438,7 +430,7 @@ impl Guides {
                 self.pinned(output);
             }
         }
-        let now = self.tally(counters);
+        let now = tally(counters, self.moves);
         let ended = self.follower.end_step(now);
         ended && self.is_unsought(counters)
     }
@@ -536,6 +528,14 @@ impl Guides {
 enum Sign {
     Plus,
     Minus,
+}
+
+fn tally(counters: &Counters, moves: u64) -> Tally {
+    Tally {
+        costs: costs(counters),
+        searches: counters.searches,
+        moves,
+    }
 }
 
 fn costs(counters: &Counters) -> StepCosts {

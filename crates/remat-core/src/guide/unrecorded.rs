@@ -186,9 +186,10 @@ impl Forms {
         passes && self.seen[place].0 == form
     }
 
-    /// Whether nobody need take note of the results of the op at a place either, if it is of this form.
-    pub(super) fn is_transient(&self, place: usize, form: u64) -> bool {
-        self.leaves.get(place) == Some(&Leaves::Transient) && self.seen[place].0 == form
+    /// The form of the op at a place, if nobody need take note of its results either.
+    pub(super) fn transient(&self, place: usize) -> Option<u64> {
+        let transient = self.leaves.get(place) == Some(&Leaves::Transient);
+        transient.then(|| self.seen[place].0)
     }
 
     /// Whether the op at a place needs no record, and a whole step was seen.
@@ -264,7 +265,9 @@ mod tests {
     /// A step in which the two ops that pass leave a result each, of which so many are gone at the end.
     fn step(forms: &mut Forms, gone: usize) -> Vec<usize> {
         forms.begin();
-        let transient: Vec<usize> = (0..4).filter(|&at| forms.is_transient(at, 9)).collect();
+        let transient: Vec<usize> = (0..4)
+            .filter(|&at| forms.transient(at) == Some(9))
+            .collect();
         for place in [1, 2] {
             if !transient.contains(&place) {
                 forms.note_left(place, Some(1));
@@ -281,7 +284,7 @@ mod tests {
         assert!(step(&mut forms, 1).is_empty());
         assert_eq!(step(&mut forms, 2), [1]);
         assert_eq!(step(&mut forms, 2), [1, 2]);
-        assert!(forms.pass(1, 9) && !forms.is_transient(1, 8));
+        assert!(forms.pass(1, 9) && forms.transient(1) == Some(9));
     }
 
     #[test]

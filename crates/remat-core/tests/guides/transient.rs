@@ -20,7 +20,7 @@ fn train(program: &mut Program, held: usize) -> Result<usize, Error> {
     let mut op = |program: &mut Program, form: u64, inputs: &mut [Value]| {
         let room = program.engine.memory(DEVICE).0 + 200 <= TIGHT; // nobody may have taken note of what it reads
         if room && program.engine.may_pass(form) {
-            let noted = !program.engine.is_transient(form);
+            let noted = program.engine.next_transient() != Some(form);
             let (number, _) = program.engine.pass(program.cost, 1)?;
             if noted {
                 program.engine.note_left(number, Some(1));

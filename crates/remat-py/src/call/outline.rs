@@ -4,9 +4,10 @@ use std::hash::Hasher;
 
 use rustc_hash::FxHasher;
 
+use super::arity::Arity;
 use super::entries::width_of;
+use super::pass::word;
 use super::rules::{Argument, Numbers};
-use super::stacked::{Arity, word};
 use super::view::Geometry;
 
 /// A call's outline, and beside it what the outline leaves out.
@@ -170,7 +171,7 @@ impl Geometry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stacked::Seen;
+    use super::super::arity::Seen;
     use super::*;
 
     fn arity(arguments: usize, extents: u64) -> Arity {

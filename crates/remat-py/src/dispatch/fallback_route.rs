@@ -5,8 +5,8 @@ use std::sync::{PoisonError, RwLock};
 use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
+use crate::call::arity::{Arity, Seen};
 use crate::call::rules::Rule;
-use crate::call::stacked::{Arity, Seen};
 use crate::ffi::dispatcher::Op;
 
 /// The fallback's treatment of an op. It never changes.

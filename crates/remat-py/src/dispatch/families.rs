@@ -14,12 +14,12 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::forms::{Known, LIMIT, Likeness};
+use crate::call::arity::Arity;
 use crate::call::form::Form;
 use crate::call::global_state::StateNumber;
 use crate::call::outline::Outline;
 use crate::call::rules::{Argument, Numels, Rule};
 use crate::call::signature::{Predicted, Signature};
-use crate::call::stacked::Arity;
 use crate::call::view::{Arg, Number, View};
 
 /// The families of known forms.

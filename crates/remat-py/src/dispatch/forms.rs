@@ -3,16 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use remat_core::Output;
+use remat_core::{DeviceId, Output};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::call::arguments::Walk;
+use crate::call::arity::Arity;
 use crate::call::form::Form;
 use crate::call::func::Func;
+use crate::call::pass::Place;
 use crate::call::record::GradMode;
 use crate::call::signature::{Signature, is_due};
-use crate::call::stacked::{Arity, Place, Stacked};
+use crate::call::stacked::Stacked;
 use crate::call::view::{Arg, BLANK, Number};
 
 /// Forms that are known at once, and families; a program whose shapes never repeat must not grow for ever.
@@ -78,12 +80,44 @@ pub(super) struct Known {
     pub(super) form: Arc<Form>,
     pub(super) outputs: SmallVec<[Output; 1]>,
     pub(super) signature: Signature,
+    /// The memory that a call takes.
+    pub(super) takes: Takes,
     pub(super) cost: FormCost,
     pub(super) grad: GradMode,
     /// The roles of the tensors among the arguments.
     pub(super) roles: Roles,
     /// Which numbers are zero, if the op may update running statistics: a momentum of zero updates nothing.
     pub(super) zeros: Option<Vec<bool>>,
+}
+
+/// The memory that the calls of a form take beside their inputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Takes {
+    /// Bytes of the results that a call allocates.
+    pub(super) made: u64,
+    /// These, and those that it needs beside them.
+    pub(super) all: u64,
+    /// The device on which all of it lies; `None` if there are several.
+    pub(super) device: Option<DeviceId>,
+}
+
+impl Takes {
+    /// By the outputs and the workspace of a call.
+    pub(super) fn by(outputs: &[Output], signature: &Signature) -> Takes {
+        let workspace_device = signature.workspace_device;
+        let (mut made, mut device) = (0, Some(workspace_device));
+        for output in outputs {
+            if let Output::Fresh { bytes, device: own } = *output {
+                made += bytes.0;
+                device = device.filter(|_| own == workspace_device);
+            }
+        }
+        Takes {
+            made,
+            all: made.saturating_add(signature.room().0),
+            device,
+        }
+    }
 }
 
 /// The cost before the first measurement, of which each gives less.
@@ -157,20 +191,6 @@ pub(super) struct Roles {
 }
 
 impl Known {
-    /// Bytes of the results that a call allocates.
-    pub(super) fn made(&self) -> u64 {
-        let fresh = self.outputs.iter().map(|output| match *output {
-            Output::Fresh { bytes, .. } => bytes.0,
-            _ => 0,
-        });
-        fresh.sum()
-    }
-
-    /// These, and those that it needs beside them.
-    pub(super) fn taken(&self) -> u64 {
-        self.made().saturating_add(self.signature.room().0)
-    }
-
     /// Whether the numbers that differ from call to call leave the use of running statistics as it was.
     pub(super) fn uses_statistics_alike(&self, numbers: &[Number]) -> bool {
         match &self.zeros {
@@ -223,7 +243,7 @@ pub(super) fn is_zero(number: &Number) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use remat_core::{Bytes, DeviceId};
+    use remat_core::Bytes;
 
     use super::*;
 

@@ -6,15 +6,17 @@ use std::sync::atomic::Ordering;
 use pyo3::prelude::*;
 
 use super::forms::Candidate;
+use super::lock::Held;
 use super::native::Native;
 use super::placed::Ended;
 use super::raising::raise;
-use super::transient::Passing;
 use super::underway::Underway;
 use super::unwatched;
 use super::watch_clock::Watch;
+use crate::call::arity::Arity;
 use crate::call::invocation::Surroundings;
-use crate::call::stacked::{Arity, Stacked, keeps_tensors};
+use crate::call::pass::OnStack;
+use crate::call::stacked::{Stacked, keeps_tensors};
 use crate::call::template::Dispatched;
 use crate::ffi::autocast::Autocast;
 use crate::ffi::boxed::{Stack, Value};
@@ -57,18 +59,17 @@ pub(super) struct Incoming<'a> {
     pub(super) stack: *mut Stack,
 }
 
-/// The way of a call whose arguments were passed over.
+/// The way of a call.
 enum Way<'a> {
     /// To be run unwatched.
     Unwatched,
-    /// To be run unwatched, as one of a planned step.
-    Transient(Passing<'a>),
     /// Announced, and still to run.
     Announced(Underway<'a>),
-    /// Its form is not known.
-    Python,
-    /// The session itself calls: it is amid another op on this thread.
-    Inside,
+    /// Its form is not known, and may become so.
+    Python(Option<Candidate>),
+    /// It is none of the session's business: a tensor has no memory of its own or is dispatched by Python, or the
+    /// session itself calls, amid another op on this thread.
+    Aside,
 }
 
 /// Left to do with a call when the session is done with it.
@@ -128,6 +129,23 @@ impl Incoming<'_> {
         unsafe { (*self.stack).last(self.arity.arguments).unwrap_or(&[]) }
     }
 
+    /// The arguments, and what describes them.
+    ///
+    /// # Safety
+    /// As for [`Self::values`].
+    #[inline]
+    unsafe fn arguments(&self) -> OnStack<'_> {
+        let grad = u64::from(self.torch.dispatcher.grad_enabled());
+        // SAFETY: the dispatcher passed the op to the fallback; for the rest, as the caller promises.
+        let (id, values) = unsafe { ((*self.op).id() as u64, self.values()) };
+        OnStack {
+            torch: self.torch,
+            arity: self.arity,
+            values,
+            seed: (id << 1 | grad) ^ u64::from(Autocast::current().number()) << 52,
+        }
+    }
+
     /// The most bytes that the call is expected to take; `None` if it is to run unwatched, as those before it.
     ///
     /// # Safety
@@ -172,40 +190,37 @@ impl Incoming<'_> {
         stacked: &mut Stacked,
         watch: &mut Watch<'_>,
     ) -> PyResult<Left> {
-        let (torch, arity) = (self.torch, self.arity);
-        // SAFETY: as the caller promises.
-        let known = unsafe {
-            let seed = ((*self.op).id() as u64) << 1 | u64::from(torch.dispatcher.grad_enabled());
-            let seed = seed ^ u64::from(Autocast::current().number()) << 52;
-            stacked.pass(torch, arity, self.values(), seed)
-        };
-        if stacked.aside {
-            return Ok(Left::Run);
-        }
         // Where arguments can be kept alive without Python, the GIL is taken only where something is new.
         let keeps = keeps_tensors();
-        let way = match (known, keeps) {
-            (false, _) => Way::Python,
+        let way = if keeps {
+            let Some(mut held) = self.native.lock.enter_anyhow(OnDemand)? else {
+                return Ok(Left::Run);
+            };
             // SAFETY: as the caller promises.
-            (true, true) => unsafe { self.announce(OnDemand, expected, stacked, watch)? },
-            // SAFETY: as the caller promises.
-            (true, false) => unsafe {
-                Gil::with(|py| self.announce(py, expected, stacked, watch))
-                    .unwrap_or(Ok(Way::Inside))?
-            },
+            unsafe {
+                if self.run_if_transient(&mut held, watch)? {
+                    return Ok(Left::Nothing);
+                }
+                self.announce(OnDemand, held, expected, stacked, watch)?
+            }
+        } else {
+            let way = Gil::with(|py| {
+                let held = self.native.lock.enter_anyhow(py)?;
+                // SAFETY: as the caller promises.
+                let announce = |held| unsafe { self.announce(py, held, expected, stacked, watch) };
+                held.map_or(Ok(Way::Aside), announce)
+            });
+            way.unwrap_or(Ok(Way::Aside))?
         };
         match way {
             // SAFETY: as the caller promises.
             Way::Announced(underway) => unsafe { self.run(underway, keeps, stacked, watch) },
-            // SAFETY: as the caller promises.
-            Way::Transient(passing) => Ok(unsafe { self.run_transient(passing, watch) }),
-            Way::Python => {
-                let candidate = known.then(|| Candidate::of(stacked, arity));
+            Way::Python(candidate) => {
                 self.hand(candidate);
                 Ok(Left::Python(None))
             }
             Way::Unwatched => Ok(Left::RunUnwatched),
-            Way::Inside => Ok(Left::Run),
+            Way::Aside => Ok(Left::Run),
         }
     }
 
@@ -225,22 +240,25 @@ impl Incoming<'_> {
     ///
     /// # Safety
     /// As for [`Self::values`].
-    unsafe fn announce(
+    unsafe fn announce<'a>(
         &self,
         gil: impl Attach,
+        mut held: Held<'a>,
         expected: u64,
         stacked: &mut Stacked,
         watch: &mut Watch<'_>,
-    ) -> PyResult<Way<'_>> {
+    ) -> PyResult<Way<'a>> {
         let (torch, arity) = (self.torch, self.arity);
-        let Some(mut held) = self.native.lock.enter_anyhow(gil)? else {
-            return Ok(Way::Inside);
-        };
         let state = &mut held.state;
         // SAFETY: as the caller promises.
-        if let Some(transient) = unsafe { state.begin_transient(gil, torch, arity, stacked)? } {
-            return Ok(Way::Transient(Passing::new(held, transient)));
+        if unsafe { !stacked.pass(&self.arguments()) } {
+            return Ok(if stacked.aside {
+                Way::Aside
+            } else {
+                Way::Python(None)
+            });
         }
+        let candidate = |stacked: &Stacked| Some(Candidate::of(stacked, arity));
         state.executor.count_unwatched();
         // SAFETY: as the caller promises.
         if unsafe { state.let_run_unwatched(gil, torch, stacked, expected)? } {
@@ -248,7 +266,7 @@ impl Incoming<'_> {
         }
         // SAFETY: as the caller promises.
         if !stacked.is_told() && unsafe { !state.count_entries(gil, torch, arity, stacked)? } {
-            return Ok(Way::Python);
+            return Ok(Way::Python(candidate(stacked)));
         }
         let acted = watch.is_timed().then(|| state.acted());
         // SAFETY: as the caller promises.
@@ -272,23 +290,29 @@ impl Incoming<'_> {
         }
         Ok(match begun {
             Some(begun) => Way::Announced(Underway::new(held, begun)),
-            None => Way::Python,
+            None => Way::Python(candidate(stacked)),
         })
     }
 
-    /// Runs a call of a planned step of whose results nobody takes note.
+    /// Runs the call if it is the transient op that comes next in a planned step. Returns whether it ran.
     ///
     /// # Safety
     /// As for [`Self::pass`].
-    #[inline]
-    unsafe fn run_transient(&self, mut passing: Passing<'_>, watch: &mut Watch<'_>) -> Left {
-        watch.pause();
-        passing.run(self.op as usize, || {
-            // SAFETY: as the caller promises. An error unwinds: the engine is told, and the state unlocked.
-            unsafe { self.torch.dispatcher.next(self.op, self.keys, self.stack) }
-        });
-        watch.go_on();
-        Left::Nothing
+    unsafe fn run_if_transient(
+        &self,
+        held: &mut Held<'_>,
+        watch: &mut Watch<'_>,
+    ) -> PyResult<bool> {
+        let address = self.op as usize;
+        // SAFETY: as the caller promises. An error unwinds: the engine is told, and the state unlocked.
+        unsafe {
+            held.state
+                .run_if_transient(OnDemand, &self.arguments(), address, || {
+                    watch.pause();
+                    self.torch.dispatcher.next(self.op, self.keys, self.stack);
+                    watch.go_on();
+                })
+        }
     }
 
     /// Runs a call that was announced, and takes in its results.

@@ -11,15 +11,16 @@ use smallvec::SmallVec;
 
 use super::costs::Costs;
 use super::families::{Alike, form_of};
-use super::forms::{Candidate, FormCost, Known, LIMIT, Roles, find, is_zero};
+use super::forms::{Candidate, FormCost, Known, LIMIT, Roles, Takes, find, is_zero};
 use super::op::{Announced, Prepared};
 use super::state::State;
 use crate::call::arguments::Walk;
+use crate::call::arity::Arity;
 use crate::call::form::Form;
 use crate::call::func::{Func, Kind};
 use crate::call::outline::Outline;
 use crate::call::signature::{SAMPLES, Signature};
-use crate::call::stacked::{Arity, Stacked};
+use crate::call::stacked::Stacked;
 use crate::call::view::{Arg, Number};
 use crate::ffi::autocast::Autocast;
 use crate::ffi::generator;
@@ -90,6 +91,7 @@ impl State {
             words: candidate.words,
             func: func.clone(),
             form: form.clone(),
+            takes: Takes::by(&outputs, signature),
             outputs: SmallVec::from_slice(&outputs),
             signature: signature.clone(),
             cost,
@@ -166,6 +168,7 @@ impl State {
             words: stacked.words.clone(),
             func: like.func.clone(),
             form,
+            takes: Takes::by(&outputs, &signature),
             outputs,
             signature,
             cost,

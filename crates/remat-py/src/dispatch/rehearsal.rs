@@ -7,7 +7,9 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::capture::{Capture, Watcher, captured};
-use crate::call::stacked::{Arity, Seen, Stacked};
+use crate::call::arity::{Arity, Seen};
+use crate::call::pass::OnStack;
+use crate::call::stacked::Stacked;
 use crate::call::template::{Differing, Dispatched, Template};
 use crate::call::view::Number;
 use crate::ffi::boxed::{Item, Value};
@@ -105,9 +107,15 @@ fn pass(torch: &Torch, call: &Dispatched<'_>) -> Option<Stacked> {
         unwatched: false,
         seen: Seen::default(),
     };
+    let arguments = OnStack {
+        torch,
+        arity: &arity,
+        values: call.values,
+        seed: 0,
+    };
     let mut stacked = Stacked::default();
     // SAFETY: the call is in progress.
-    unsafe { stacked.pass(torch, &arity, call.values, 0) }.then_some(stacked)
+    unsafe { stacked.pass(&arguments) }.then_some(stacked)
 }
 
 fn keep(torch: &Torch, call: &Dispatched<'_>) -> Option<Kept> {

@@ -6,18 +6,14 @@
 //! record reads such a result after all, it becomes a constant, as all storages do that were made out of the session's
 //! sight, and results are noted again.
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
 use remat_core::Cost;
 
-use super::forms::{Known, find};
-use super::lock::Held;
-use super::running::form_number;
+use super::forms::Known;
 use super::state::State;
 use super::unwatched::bytes_counted_alone;
+use crate::call::pass::OnStack;
 use crate::call::record::GradMode;
-use crate::call::stacked::{Arity, Stacked};
 use crate::ffi::caching;
 use crate::ffi::counted;
 use crate::ffi::dispatcher::Torch;
@@ -25,88 +21,62 @@ use crate::ffi::gil::Attach;
 use crate::ffi::thread::CallClock;
 use crate::tracking::live::UNTOLD;
 
-/// A transient op that the session let run.
-pub(super) struct Transient {
-    /// Its form, if the cost of that is due to be measured.
-    due: Option<Arc<Known>>,
-}
-
-/// A transient op that runs. The state is locked meanwhile: nothing that it reads is evicted.
-pub(super) struct Passing<'a> {
-    held: Held<'a>,
-    transient: Transient,
+/// A transient op that runs. If it raises an error, the program is not where the plan has it.
+struct Passing<'a> {
+    state: &'a mut State,
     ran: bool,
 }
 
-impl<'a> Passing<'a> {
-    /// An op that the session let run, under the lock.
-    pub(super) fn new(held: Held<'a>, transient: Transient) -> Passing<'a> {
-        Passing {
-            held,
-            transient,
-            ran: false,
-        }
-    }
-
-    /// Runs the op at an address by a function.
-    #[inline]
-    pub(super) fn run(&mut self, address: usize, op: impl FnOnce()) {
-        let known = self.transient.due.as_ref();
-        let clock = known.map(|_| CallClock::start());
-        {
-            let _running = counted::Running::op(address);
-            op();
-        }
-        self.ran = true;
-        if let (Some(clock), Some(known)) = (clock, known) {
-            known.cost.sample(clock.nanoseconds());
-        }
-    }
-}
-
 impl Drop for Passing<'_> {
+    #[inline]
     fn drop(&mut self) {
         if !self.ran {
-            self.held.state.executor.engine.lose_place();
+            self.state.executor.engine.lose_place();
         }
     }
 }
 
 impl State {
-    /// Lets a call run as a transient op of a planned step, if it is one and finds room.
+    /// Runs a call of the op at an address by a function, if it is the transient op that comes next in a planned step
+    /// and finds room. Returns whether it ran. The state is locked meanwhile: nothing that the op reads is evicted.
     ///
     /// # Safety
-    /// The values that `stacked` names are alive, on the stack of the call.
-    #[inline]
-    pub(super) unsafe fn begin_transient(
+    /// As for [`OnStack::pass`]. The function may unwind.
+    pub(super) unsafe fn run_if_transient(
         &mut self,
         gil: impl Attach,
-        torch: &Torch,
-        arity: &Arity,
-        stacked: &Stacked,
-    ) -> PyResult<Option<Transient>> {
-        let form = form_number(stacked);
-        if !arity.unwatched || !self.executor.engine.is_transient(form) {
-            return Ok(None);
+        call: &OnStack<'_>,
+        address: usize,
+        op: impl FnOnce(),
+    ) -> PyResult<bool> {
+        let Some(form) = self.executor.engine.next_transient() else {
+            return Ok(false);
+        };
+        if !call.arity.unwatched {
+            return Ok(false);
         }
         self.watch_for_thrashing(gil)?;
         self.executor.drain_deaths(gil)?;
-        let Some(known) = find(&self.known, stacked) else {
-            return Ok(None);
+        let Some(known) = self.known.get(&form) else {
+            return Ok(false);
+        };
+        // SAFETY: as the caller promises.
+        let Some(storages) = (unsafe { call.storages_if(&known.words) }) else {
+            return Ok(false);
         };
         let usual = known.roles.updated.is_empty()
-            && known.uses_statistics_alike(&stacked.numbers)
+            && known.zeros.is_none()
             && !(known.func.accumulates && self.is_accumulating(gil)?);
         if !usual {
-            return Ok(None);
+            return Ok(false);
         }
         // SAFETY: as the caller promises.
-        let read = unsafe { self.bytes_at_hand(torch, stacked, known) };
+        let read = unsafe { self.bytes_at_hand(call.torch, &storages, known) };
         let others = self.others_beside(known);
         let (Some(read), Some(others)) = (read, others) else {
-            return Ok(None);
+            return Ok(false);
         };
-        let made = known.made();
+        let made = known.takes.made;
         let cost = self
             .costs
             .of_form(known.cost.nanoseconds(), read.saturating_add(made));
@@ -123,23 +93,42 @@ impl State {
         if grad == GradMode::On {
             self.executor.storages.note_forward();
         }
-        Ok(Some(Transient { due }))
+        let clock = due.as_ref().map(|_| CallClock::start());
+        let mut passing = Passing {
+            state: self,
+            ran: false,
+        };
+        {
+            let _running = counted::Running::op(address);
+            op();
+        }
+        passing.ran = true;
+        if let (Some(clock), Some(known)) = (clock, due) {
+            known.cost.sample(clock.nanoseconds());
+        }
+        Ok(true)
     }
 
     /// The bytes that a call reads; `None` if not all of it is there, or if the session has to know what it overwrites.
     ///
     /// # Safety
-    /// As for [`Self::begin_transient`].
-    unsafe fn bytes_at_hand(&self, torch: &Torch, stacked: &Stacked, known: &Known) -> Option<u64> {
+    /// As for [`Self::run_if_transient`].
+    unsafe fn bytes_at_hand(
+        &self,
+        torch: &Torch,
+        storages_read: &[usize],
+        known: &Known,
+    ) -> Option<u64> {
         let (storages, engine) = (&self.executor.storages, &self.executor.engine);
         let mut read = 0;
         for (index, &at) in (0..).zip(&known.roles.inputs) {
-            let address = stacked.storages[at as usize];
-            let Some((id, tensor)) = storages.find_at(address) else {
-                // SAFETY: as the caller promises.
-                read += unsafe { bytes_counted_alone(torch, address)? };
+            let address = storages_read[at as usize];
+            // SAFETY: as the caller promises.
+            if let Some(bytes) = unsafe { bytes_counted_alone(torch, address) } {
+                read += bytes;
                 continue;
-            };
+            }
+            let (id, tensor) = storages.find_at(address)?;
             let live = storages.live(id)?;
             if !live.present || live.blank {
                 return None;
@@ -161,10 +150,11 @@ impl State {
     /// finds no room beside both.
     fn others_beside(&self, known: &Known) -> Option<u64> {
         let executor = &self.executor;
-        let may_run = self.finds_room(known)?
+        let others = executor.used_watched();
+        let may_run = self.finds_room(known, others)?
             && caching::counts()
             && self.may_forgo_records()
-            && executor.has_room_unrecorded(known.made());
-        may_run.then(|| executor.used_watched())
+            && executor.has_room_unrecorded(known.takes.made);
+        may_run.then_some(others)
     }
 }

@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 use super::lock::Held;
 use super::placed::{Ended, known_is_repeatable};
 use super::running::Begun;
-use crate::call::stacked::{Arity, Stacked};
+use crate::call::arity::Arity;
+use crate::call::stacked::Stacked;
 use crate::ffi::boxed::{Stack, Value};
 use crate::ffi::dispatcher::{Op, Torch};
 use crate::ffi::errors::error_aside;
@@ -37,7 +38,7 @@ impl<'a> Underway<'a> {
     /// Takes in how much the call takes.
     pub(super) fn note_taken(&self, arity: &Arity) {
         if let Some(begun) = &self.begun {
-            arity.seen.note_taken(begun.known().taken());
+            arity.seen.note_taken(begun.known().takes.all);
         }
     }
 

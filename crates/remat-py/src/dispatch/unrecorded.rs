@@ -52,10 +52,10 @@ impl State {
         if !self.may_forgo_records() || !executor.engine.may_pass(form_number(stacked)) {
             return false;
         }
-        let Some(finds_room) = self.finds_room(known) else {
+        let Some(finds_room) = self.finds_room(known, executor.used_watched()) else {
             return false;
         };
-        if !executor.has_room_unrecorded(known.made()) {
+        if !executor.has_room_unrecorded(known.takes.made) {
             self.executor.engine.record_rest();
             return false;
         }
@@ -68,34 +68,31 @@ impl State {
         self.executor.arena.is_none() && self.always_recorded != u64::MAX
     }
 
-    /// Whether there is room for what a call takes; `None` as for [`taken`](Self::taken).
-    pub(super) fn finds_room(&self, known: &Known) -> Option<bool> {
+    /// Whether there is room for what a call takes, beside so many [`used_watched`](Executor::used_watched) bytes;
+    /// `None` as for [`taken`](Self::taken).
+    #[inline]
+    pub(super) fn finds_room(&self, known: &Known, used_watched: u64) -> Option<bool> {
         let executor = &self.executor;
-        let (taken, budget) = (
-            self.taken(known)?,
-            executor.engine.budget(executor.budget_device)?,
-        );
-        let used = executor.used_watched().saturating_add(counted::bytes());
+        let taken = self.taken(known)?;
+        let budget = executor.engine.budget(executor.budget_device)?;
+        let used = used_watched.saturating_add(counted::bytes());
         Some(used.saturating_add(taken) <= budget.0)
     }
 
     /// The bytes that a call takes beside its inputs; `None` if they are not all in the main memory that has the
     /// budget, or if the run is traced or drawn.
+    #[inline]
     fn taken(&self, known: &Known) -> Option<u64> {
         let executor = &self.executor;
         let device = executor.budget_device;
         let unseen = executor.trace.is_none() && executor.storages.timeline.is_none();
-        let signature = &known.signature;
-        let here = signature.workspace_device == device;
-        if !unseen || !here || !self.is_main_memory(device, &known.outputs) {
-            return None;
-        }
-        Some(known.taken())
+        let here = known.takes.device == Some(device) && self.is_main_memory(device, &[]);
+        (unseen && here).then_some(known.takes.all)
     }
 
     /// Tells the engine that a call goes as planned, and leaves no record. It reads so many bytes. Returns its number.
     pub(super) fn pass(&mut self, gil: impl Attach, known: &Known, read: u64) -> PyResult<u64> {
-        let bytes = read.saturating_add(known.made());
+        let bytes = read.saturating_add(known.takes.made);
         let cost = self.costs.of_form(known.cost.nanoseconds(), bytes);
         let passed = self.executor.engine.pass(Cost(cost), known.outputs.len());
         let (number, ends) = passed.map_err(|e| self.executor.refusal(gil, &e))?;
@@ -233,7 +230,9 @@ impl State {
         }
         self.buffers.fresh = fresh;
         if number > 0 {
-            self.executor.storages.note_unrecorded_at_once(known.made());
+            self.executor
+                .storages
+                .note_unrecorded_at_once(known.takes.made);
         }
         let signature = &known.signature;
         let (device, workspace) = (signature.workspace_device, signature.workspace.0);

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 use remat_core::{Bytes, DeviceId};
 
 use super::state::State;
-use crate::call::stacked::{Arity, Stacked};
+use crate::call::arity::Arity;
+use crate::call::stacked::Stacked;
 use crate::ffi::boxed::{Item, Tensor, Value, storage_bytes};
 use crate::ffi::caching;
 use crate::ffi::counted;
