@@ -155,7 +155,7 @@ class TestLoadingAModel:
     def test_still_says_that_a_shape_is_wrong(self) -> None:
         model = torch.nn.Linear(8, 8)
         wrong = torch.nn.Linear(8, 9).state_dict()
-        with remat.budget("1MiB"), pytest.raises(RuntimeError, match="size mismatch") as failed:
+        with remat.budget(room(1 << 20)), pytest.raises(RuntimeError, match="size mismatch") as failed:
             model.load_state_dict(wrong)
         assert not isinstance(failed.value, remat.RematError)
 

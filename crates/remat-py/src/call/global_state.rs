@@ -15,7 +15,7 @@ use crate::ffi::gil::Attach;
 use crate::ffi::settings;
 
 /// The number of a state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StateNumber {
     /// The number of the settings.
     settings: u32,

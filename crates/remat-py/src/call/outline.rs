@@ -6,7 +6,7 @@ use rustc_hash::FxHasher;
 
 use super::arity::Arity;
 use super::entries::width_of;
-use super::pass::word;
+use super::pass::{HEAD, word};
 use super::rules::{Argument, Numbers};
 use super::view::Geometry;
 
@@ -43,8 +43,10 @@ impl Outline {
                 strided: Some(0),
             },
         };
-        let seed = reader.next()?;
-        reader.out.words.push(seed);
+        for _ in 0..HEAD {
+            let word = reader.next()?;
+            reader.out.words.push(word);
+        }
         for position in 0..arity.arguments {
             let leaves_out = position < 64 && arity.extents >> position & 1 == 1;
             let argument = reader.argument(leaves_out)?;
@@ -195,7 +197,7 @@ mod tests {
     }
 
     fn outline(parts: &[Vec<u64>], extents: u64) -> Outline {
-        let words = [&[7][..], &parts.concat()].concat();
+        let words = [&[7; HEAD][..], &parts.concat()].concat();
         Outline::of(&words, &arity(parts.len(), extents)).unwrap()
     }
 
@@ -270,13 +272,13 @@ mod tests {
 
     #[test]
     fn nothing_follows_from_empty_tensors() {
-        let words = [vec![7], tensor(6, &[0, 4], &[4, 1])].concat();
+        let words = [vec![7; HEAD], tensor(6, &[0, 4], &[4, 1])].concat();
         assert!(Outline::of(&words, &arity(1, 0)).is_none());
     }
 
     #[test]
     fn words_that_end_early_have_no_outline() {
-        let words = [vec![7], tensor(6, &[3, 4], &[4, 1]), ints(&[1, 2])].concat();
+        let words = [vec![7; HEAD], tensor(6, &[3, 4], &[4, 1]), ints(&[1, 2])].concat();
         for end in 0..words.len() {
             assert!(Outline::of(&words[..end], &arity(2, 0)).is_none(), "{end}");
         }

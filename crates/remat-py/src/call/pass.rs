@@ -3,6 +3,7 @@
 
 use super::arity::Arity;
 use super::entries::{BOOL, BYTE, Numbers};
+use super::global_state::StateNumber;
 use super::view::Number;
 use crate::ffi::boxed::{Item, Tensor, Value, Wrapped};
 use crate::ffi::dispatcher::Torch;
@@ -16,9 +17,14 @@ pub struct OnStack<'a> {
     pub arity: &'a Arity,
     /// The arguments, on torch's stack.
     pub values: &'a [Value],
-    /// Tells apart calls that differ in other ways than their arguments.
+    /// Tells the op from others, and whether autograd records it.
     pub seed: u64,
+    /// The settings under which it runs.
+    pub state: StateNumber,
 }
+
+/// Words that come before those of the arguments: the seed, and the settings.
+pub const HEAD: usize = 2;
 
 /// The place of a tensor among the arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +145,8 @@ impl OnStack<'_> {
             position: 0,
             picks: None,
         };
-        if !pass.findings.word(self.seed) {
+        let head: [u64; HEAD] = [self.seed, self.state.bits()];
+        if !head.into_iter().all(|word| pass.findings.word(word)) {
             return false;
         }
         for (position, value) in self.values.iter().enumerate() {

@@ -7,6 +7,7 @@ use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 
 use super::arity::Arity;
+use super::global_state::StateNumber;
 use super::pass::{Findings, OnStack, Picked, Place};
 use super::view::Number;
 use crate::ffi::boxed::{Item, Value, storage_bytes};
@@ -20,6 +21,8 @@ pub struct Stacked {
     pub words: Vec<u64>,
     /// A hash of the words.
     pub key: u64,
+    /// The settings under which the call runs.
+    pub state: StateNumber,
     /// Addresses of the distinct storages, in order of appearance.
     pub storages: Vec<usize>,
     /// For each of them a value on the stack that views it.
@@ -60,6 +63,7 @@ impl Stacked {
         self.places.clear();
         self.numbers.clear();
         self.positions.clear();
+        self.state = call.state;
         self.aside = false;
         self.picked.clear();
         self.count = None;

@@ -48,7 +48,7 @@ impl State {
             return Ok(None);
         }
         // SAFETY: as the caller promises.
-        let (state, chain) = unsafe { self.prepare_known(gil, torch, stacked, &known, &inputs)? };
+        let chain = unsafe { self.prepare_known(gil, torch, stacked, &known, &inputs)? };
         let Some(blank) = self.release_blank(gil, target, &inputs.tensors)? else {
             return Ok(None);
         };
@@ -67,7 +67,7 @@ impl State {
         unsafe { self.make_template(gil, torch, call, stacked, &known) };
         let running = Running {
             blank: Some(blank),
-            ..Running::of(known, op, inputs, chain, state, Replay::Allowed)
+            ..Running::of(known, op, inputs, chain, stacked.state, Replay::Allowed)
         };
         Ok(Some(running.boxed(&mut self.buffers.running)))
     }

@@ -129,21 +129,29 @@ impl Incoming<'_> {
         unsafe { (*self.stack).last(self.arity.arguments).unwrap_or(&[]) }
     }
 
-    /// The arguments, and what describes them.
+    /// The state, locked, and the arguments with what describes them; `None` if the session itself calls, amid another
+    /// op on this thread.
     ///
     /// # Safety
     /// As for [`Self::values`].
     #[inline]
-    unsafe fn arguments(&self) -> OnStack<'_> {
+    unsafe fn enter(&self, gil: impl Attach) -> PyResult<Option<(Held<'_>, OnStack<'_>)>> {
+        let Some(mut held) = self.native.lock.enter_anyhow(gil)? else {
+            return Ok(None);
+        };
+        let settings = &mut held.state.executor.global_state;
+        let state = settings.current(gil, Autocast::current())?;
         let grad = u64::from(self.torch.dispatcher.grad_enabled());
         // SAFETY: the dispatcher passed the op to the fallback; for the rest, as the caller promises.
         let (id, values) = unsafe { ((*self.op).id() as u64, self.values()) };
-        OnStack {
+        let call = OnStack {
             torch: self.torch,
             arity: self.arity,
             values,
-            seed: (id << 1 | grad) ^ u64::from(Autocast::current().number()) << 52,
-        }
+            seed: id << 1 | grad,
+            state,
+        };
+        Ok(Some((held, call)))
     }
 
     /// The most bytes that the call is expected to take; `None` if it is to run unwatched, as those before it.
@@ -193,22 +201,23 @@ impl Incoming<'_> {
         // Where arguments can be kept alive without Python, the GIL is taken only where something is new.
         let keeps = keeps_tensors();
         let way = if keeps {
-            let Some(mut held) = self.native.lock.enter_anyhow(OnDemand)? else {
-                return Ok(Left::Run);
-            };
             // SAFETY: as the caller promises.
             unsafe {
-                if self.run_if_transient(&mut held, watch)? {
+                let Some((mut held, call)) = self.enter(OnDemand)? else {
+                    return Ok(Left::Run);
+                };
+                if self.run_if_transient(&mut held, &call, watch)? {
                     return Ok(Left::Nothing);
                 }
-                self.announce(OnDemand, held, expected, stacked, watch)?
+                self.announce(OnDemand, held, &call, expected, stacked, watch)?
             }
         } else {
-            let way = Gil::with(|py| {
-                let held = self.native.lock.enter_anyhow(py)?;
-                // SAFETY: as the caller promises.
-                let announce = |held| unsafe { self.announce(py, held, expected, stacked, watch) };
-                held.map_or(Ok(Way::Aside), announce)
+            // SAFETY: as the caller promises.
+            let way = Gil::with(|py| unsafe {
+                match self.enter(py)? {
+                    Some((held, call)) => self.announce(py, held, &call, expected, stacked, watch),
+                    None => Ok(Way::Aside),
+                }
             });
             way.unwrap_or(Ok(Way::Aside))?
         };
@@ -244,6 +253,7 @@ impl Incoming<'_> {
         &self,
         gil: impl Attach,
         mut held: Held<'a>,
+        call: &OnStack<'_>,
         expected: u64,
         stacked: &mut Stacked,
         watch: &mut Watch<'_>,
@@ -251,7 +261,7 @@ impl Incoming<'_> {
         let (torch, arity) = (self.torch, self.arity);
         let state = &mut held.state;
         // SAFETY: as the caller promises.
-        if unsafe { !stacked.pass(&self.arguments()) } {
+        if unsafe { !stacked.pass(call) } {
             return Ok(if stacked.aside {
                 Way::Aside
             } else {
@@ -301,17 +311,17 @@ impl Incoming<'_> {
     unsafe fn run_if_transient(
         &self,
         held: &mut Held<'_>,
+        call: &OnStack<'_>,
         watch: &mut Watch<'_>,
     ) -> PyResult<bool> {
         let address = self.op as usize;
         // SAFETY: as the caller promises. An error unwinds: the engine is told, and the state unlocked.
         unsafe {
-            held.state
-                .run_if_transient(OnDemand, &self.arguments(), address, || {
-                    watch.pause();
-                    self.torch.dispatcher.next(self.op, self.keys, self.stack);
-                    watch.go_on();
-                })
+            held.state.run_if_transient(OnDemand, call, address, || {
+                watch.pause();
+                self.torch.dispatcher.next(self.op, self.keys, self.stack);
+                watch.go_on();
+            })
         }
     }
 

@@ -15,11 +15,9 @@ use super::op::{Announced, Prepared, Ran, sizes_of};
 use super::running::{Begun, Inputs, Running, form_number};
 use super::state::State;
 use crate::call::arguments::Walk;
-use crate::call::global_state::StateNumber;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::stacked::{Stacked, keeps_tensors};
 use crate::call::template::Dispatched;
-use crate::ffi::autocast::Autocast;
 use crate::ffi::boxed::{Item, Value, storage_bytes};
 use crate::ffi::dispatcher::Torch;
 use crate::ffi::fastcall::call_one;
@@ -82,7 +80,7 @@ impl State {
             return Ok(None);
         }
         // SAFETY: as the caller promises.
-        let (state, chain) = unsafe { self.prepare_known(gil, torch, stacked, &known, &inputs)? };
+        let chain = unsafe { self.prepare_known(gil, torch, stacked, &known, &inputs)? };
         self.update_statistics(gil, stacked, &known)?;
         let written = &known.form.written;
         // SAFETY: as the caller promises.
@@ -103,7 +101,7 @@ impl State {
             // SAFETY: as the caller promises.
             unsafe { self.make_template(gil, torch, call, stacked, &known) };
         }
-        let running = Running::of(known, op, inputs, chain, state, replay);
+        let running = Running::of(known, op, inputs, chain, stacked.state, replay);
         let running = running.boxed(&mut self.buffers.running);
         Ok(Some(Begun::Told(running)))
     }
@@ -168,8 +166,8 @@ impl State {
         usual && alike
     }
 
-    /// Counts a call of a known form and pins what it must not lose. Returns the settings under which it runs, and the
-    /// length of the chain of ops behind its results.
+    /// Counts a call of a known form and pins what it must not lose. Returns the length of the chain of ops behind its
+    /// results.
     ///
     /// # Safety
     /// As for [`begin_known`](Self::begin_known).
@@ -180,11 +178,7 @@ impl State {
         stacked: &Stacked,
         known: &Known,
         inputs: &Inputs,
-    ) -> PyResult<(StateNumber, u32)> {
-        let state = self
-            .executor
-            .global_state
-            .current(gil, Autocast::current())?;
+    ) -> PyResult<u32> {
         self.ops += 1;
         self.set_current(&known.func.name);
         if known.grad == GradMode::On {
@@ -193,9 +187,9 @@ impl State {
         }
         let chain = self.executor.chain(&inputs.tensors);
         if self.executor.cut_chains(gil, chain)? {
-            return Ok((state, self.executor.chain(&inputs.tensors)));
+            return Ok(self.executor.chain(&inputs.tensors));
         }
-        Ok((state, chain))
+        Ok(chain)
     }
 
     /// Tells the engine that a call updates running statistics.

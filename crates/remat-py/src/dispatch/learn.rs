@@ -22,7 +22,6 @@ use crate::call::outline::Outline;
 use crate::call::signature::{SAMPLES, Signature};
 use crate::call::stacked::Stacked;
 use crate::call::view::{Arg, Number};
-use crate::ffi::autocast::Autocast;
 use crate::ffi::generator;
 use crate::ffi::gil::Attach;
 
@@ -124,11 +123,9 @@ impl State {
         let Some(outline) = Outline::of(&stacked.words, arity) else {
             return Ok(false);
         };
-        let state = self
-            .executor
-            .global_state
-            .current(gil, Autocast::current())?;
-        let found = self.families.find(arity, &outline, &stacked.numbers, state);
+        let found = self
+            .families
+            .find(arity, &outline, &stacked.numbers, stacked.state);
         let Some(alike) = found else {
             return Ok(false);
         };

@@ -8,6 +8,7 @@ use pyo3::prelude::*;
 
 use super::capture::{Capture, Watcher, captured};
 use crate::call::arity::{Arity, Seen};
+use crate::call::global_state::StateNumber;
 use crate::call::pass::OnStack;
 use crate::call::stacked::Stacked;
 use crate::call::template::{Differing, Dispatched, Template};
@@ -112,6 +113,7 @@ fn pass(torch: &Torch, call: &Dispatched<'_>) -> Option<Stacked> {
         arity: &arity,
         values: call.values,
         seed: 0,
+        state: StateNumber::default(),
     };
     let mut stacked = Stacked::default();
     // SAFETY: the call is in progress.

@@ -38,6 +38,9 @@ _DATA_DEPENDENT = {
     *_TAKES_MASKS,
     "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive", "repeat_interleave",
     "bincount", "unique_dim_consecutive", "_nested_tensor_size",
+    # These need more for matrices of larger norms, and for more numbers other than zero.
+    "linalg_matrix_exp", "_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc",
+    "_sparse_sparse_matmul",
 }  # fmt: skip
 
 
