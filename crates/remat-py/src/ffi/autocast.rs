@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 
 use pyo3::prelude::*;
 
-use super::dispatcher::{Dispatcher, dispatcher, symbol};
+use super::dispatcher::{Dispatcher, dispatcher};
+use super::symbols::symbol;
 
 /// Devices whose autocast is looked at.
 const MOST: usize = 2;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use super::dispatcher::symbol;
+use super::symbols::symbol;
 use super::watch::Strong;
 
 /// A `c10::intrusive_ptr<Node>`, and a word that a pointer of another kind (`std::shared_ptr`) would take as well.

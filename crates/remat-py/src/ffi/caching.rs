@@ -27,9 +27,9 @@ use remat_core::pool::CachingPool;
 use rustc_hash::FxHashMap;
 
 use super::counted::{self, Kept};
-use super::dispatcher::symbol;
 use super::marked;
 use super::small::Small;
+use super::symbols::symbol;
 use super::watch::sized_symbol;
 
 /// Smaller blocks are the C library's, in bytes. What is freed of them is [kept](Small) by their sizes.

@@ -11,7 +11,8 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::boxed::Stack;
-use super::dispatcher::{Kernel, Op, symbol};
+use super::dispatcher::{Kernel, Op};
+use super::symbols::symbol;
 
 /// Functions of the C++ runtime and of torch that make a Python error of an exception.
 struct Runtime {

@@ -4,14 +4,15 @@
 //! Torch's functions are looked up by their C++ names in libraries that are loaded already; nothing is compiled or
 //! linked. The registration lasts as long as the process, but a thread comes here only while it includes the key.
 
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::sync::OnceLock;
 
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi as python;
 use pyo3::prelude::*;
 
 use super::boxed::{Boxed, Stack, Value};
+use super::local_keys::LocalKeys;
+use super::symbols::symbol;
 
 /// `c10::OperatorHandle`: the op's definition and its place in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,8 @@ pub struct Dispatcher {
     wrap: unsafe extern "C-unwind" fn(*const Value) -> *mut python::PyObject,
     redispatch: Kernel,
     keys: Keys,
+    /// The thread's keys, where they can be changed without torch's functions.
+    local: Option<LocalKeys>,
 }
 
 /// The dispatch keys that the fallback needs.
@@ -142,28 +145,6 @@ impl Torch {
 /// The dispatcher, once it was set up.
 pub fn dispatcher() -> Option<&'static Dispatcher> {
     DISPATCHER.get()
-}
-
-/// The address of a function in a library that is loaded.
-pub fn symbol(library: &str, name: &str) -> PyResult<*mut c_void> {
-    let missing = || PyRuntimeError::new_err(format!("{library} has no {name}"));
-    let (path, text) = (CString::new(library), CString::new(name));
-    let (Ok(path), Ok(text)) = (path, text) else {
-        return Err(missing());
-    };
-    // SAFETY: both texts end with null. `RTLD_NOLOAD` loads nothing; the handle is never closed, so the address stays
-    // valid.
-    let found = unsafe {
-        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW);
-        if handle.is_null() {
-            return Err(missing());
-        }
-        libc::dlsym(handle, text.as_ptr())
-    };
-    if found.is_null() {
-        return Err(missing());
-    }
-    Ok(found)
 }
 
 /// Paths of torch's libraries.
@@ -238,7 +219,13 @@ pub unsafe fn set_up(
             >(symbol(python, names::WRAP)?),
             redispatch: std::mem::transmute::<usize, Kernel>(redispatch),
             keys,
+            local: None,
         }
+    };
+    let exclude = |key: u16| move |on: bool| dispatcher.set_excluded(key, on);
+    let dispatcher = Dispatcher {
+        local: LocalKeys::found_in(c10, exclude(keys.own), exclude(keys.modes)),
+        ..dispatcher
     };
     // SAFETY: as above, for these two functions.
     unsafe {
@@ -297,13 +284,14 @@ impl Dispatcher {
     }
 
     /// Keeps ops of this thread from coming to the fallback until the guard is dropped.
+    #[inline]
     pub fn exclude(&self) -> Excluded<'_> {
-        // SAFETY: reads and sets a flag of this thread.
-        let before = unsafe {
-            let before = (self.is_excluded)(self.keys.own);
-            (self.exclude)(self.keys.own, true);
+        let before = self.local.and_then(|local| local.exclude_own());
+        let before = before.unwrap_or_else(|| {
+            let before = self.excludes(self.keys.own);
+            self.set_excluded(self.keys.own, true);
             before
-        };
+        });
         Excluded {
             dispatcher: self,
             before,
@@ -335,9 +323,10 @@ impl Dispatcher {
     }
 
     /// Whether dispatch modes do not see this thread's ops at present.
+    #[inline]
     pub fn modes_are_disabled(&self) -> bool {
-        // SAFETY: reads a flag of this thread.
-        unsafe { (self.is_excluded)(self.keys.modes) }
+        let known = self.local.and_then(|local| local.modes_are_excluded());
+        known.unwrap_or_else(|| self.excludes(self.keys.modes))
     }
 
     /// Whether Python has yet to see a call with these keys: for a tensor subclass or a mode, up to torch 2.12, where
@@ -434,9 +423,17 @@ pub struct Excluded<'a> {
 }
 
 impl Drop for Excluded<'_> {
+    #[inline]
     fn drop(&mut self) {
-        // SAFETY: sets a flag of this thread to what it was.
-        unsafe { (self.dispatcher.exclude)(self.dispatcher.keys.own, self.before) }
+        if self.before {
+            return;
+        }
+        match &self.dispatcher.local {
+            Some(local) => local.include_own(),
+            None => self
+                .dispatcher
+                .set_excluded(self.dispatcher.keys.own, false),
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 
 use super::boxed::{Boxed, Item, Stack, Tensor, Value};
 use super::caught::{self, Exception};
-use super::dispatcher::{Op, Torch, symbol};
+use super::dispatcher::{Op, Torch};
+use super::symbols::symbol;
 use super::watch::Strong;
 
 /// C++'s memory, in which stacks and the items of lists lie.

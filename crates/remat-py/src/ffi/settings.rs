@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use pyo3::prelude::*;
 
-use super::dispatcher::symbol;
+use super::symbols::symbol;
 
 /// Functions that tell one setting each.
 struct Readers {

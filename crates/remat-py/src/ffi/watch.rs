@@ -24,7 +24,8 @@ use pyo3::prelude::*;
 use super::boxed::storage_bytes;
 use super::counted;
 use super::deaths::{self, Subscription};
-use super::dispatcher::{self, symbol};
+use super::dispatcher;
+use super::symbols::symbol;
 
 /// The mangled name of the table of `c10::StorageImpl`.
 const TABLE: &str = "_ZTVN3c1011StorageImplE";
