@@ -217,6 +217,12 @@ impl Repeats {
         if self.starts.last() == Some(&(last as u32)) {
             self.starts.pop();
         }
+        // What was to begin with the op after it begins with the one that comes in its place.
+        self.border = self.border.map(|border| border.min(last));
+        self.marks
+            .iter_mut()
+            .for_each(|mark| *mark = (*mark).min(last));
+        self.marks.dedup();
     }
 
     /// A step of the program begins with the op that comes next. Returns the period of one or more steps that ends
@@ -469,6 +475,32 @@ mod tests {
         assert!(at_once.is_some());
         assert_eq!(found(&|so_far| so_far % 7 == 3), at_once);
         assert_eq!(found(&|so_far| so_far + 2 < 2 * 40), at_once);
+    }
+
+    #[test]
+    fn steps_begin_with_the_op_that_comes_in_place_of_one_that_did_not_run() {
+        let moment = |at: u64| Moment {
+            signature: at % 40,
+            referenced: at,
+            count: 1,
+            replayed: at,
+            back: 1,
+        };
+        let mut repeats = Repeats::default();
+        let begin = |repeats: &mut Repeats| {
+            let marked = repeats.mark(&[]).map(|step| step.signatures.len());
+            (marked, repeats.border().map(|(from, ..)| from))
+        };
+        assert_eq!(begin(&mut repeats), (None, None));
+        (0..40).for_each(|at| drop(repeats.push(moment(at), &[])));
+        assert_eq!(begin(&mut repeats), (None, Some(0)));
+        drop(repeats.push(moment(40), &[]));
+        // Another thread may say so while an op runs that raises an error then.
+        assert_eq!(begin(&mut repeats), (None, None));
+        repeats.take_back();
+        assert_eq!(begin(&mut repeats), (None, None));
+        (40..80).for_each(|at| drop(repeats.push(moment(at), &[])));
+        assert_eq!(begin(&mut repeats), (Some(40), Some(40)));
     }
 
     /// Memory rises up to the middle, and falls again.
