@@ -80,7 +80,7 @@ impl SoFar {
 
     /// The storage that an output of the op at a place made, unless it was freed.
     pub(super) fn storage(&self, op: u32, output: u32) -> Option<StorageId> {
-        self.storage_at(self.starts[op as usize] + output)
+        self.storage_at(self.starts[op as usize].checked_add(output)?)
     }
 
     /// The storage at a place among all of them.

@@ -268,6 +268,19 @@ fn what_was_freed_is_not_dropped_under_its_old_name() {
     assert_eq!(evictions(&[(20, drop)]), evictions(&[]));
 }
 
+#[test]
+fn outputs_that_no_op_of_the_step_has_are_not_dropped() {
+    let mut program = Program::new(TIGHT);
+    let recorded = program.learn(Program::train).expect("a step");
+    let drop = |output| GuideAction::Drop { op: 1, output };
+    let actions = [u32::MAX, u32::MAX - 1].map(|output| (LAYERS as u32, drop(output)));
+    program.engine.follow(guide(&recorded, &actions));
+    for _ in 0..3 {
+        program.step(Program::train).expect("room");
+    }
+    assert_eq!(program.engine.guided().steps, 3);
+}
+
 /// A guide that has a step refused, which online is not, is given up after the third time.
 #[test]
 fn a_guide_whose_steps_are_refused_is_given_up() {
