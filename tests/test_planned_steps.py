@@ -303,6 +303,28 @@ def test_a_forked_child_goes_on_without_plans() -> None:
         trainer.train()
 
 
+def test_a_forked_child_evicts_nothing_by_a_plan() -> None:
+    torch.set_num_threads(1)  # OpenMP's threads do not survive a fork, with Remat or without
+    trainer = Trainer()
+    with remat.budget(budget_of(0.4), plan="auto", costs="bytes") as run:
+        list(until_planned(run, trainer.train))
+        trainer.train()
+        before = planned(run)
+        child = os.fork()
+        if child == 0:
+            try:
+                now = run.stats()
+                for _ in range(2):
+                    trainer.train()
+                then = run.stats()
+                os._exit(0 if (then.evictions, then.recomputed) == (now.evictions, now.recomputed) else 3)
+            finally:
+                os._exit(4)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        trainer.train()
+        assert planned(run).steps == before.steps + 1
+
+
 def test_the_command_plans_steps_of_a_script(tmp_path: Path) -> None:
     script = program(tmp_path, LOOP)
     plain = ran_warm([*PYTHON, script])

@@ -386,6 +386,15 @@ impl Engine {
         }
     }
 
+    /// Follows no plan from now on, and learns no step. What plans kept stays.
+    pub fn leave_steps(&mut self) {
+        self.learns = None;
+        self.guides = None;
+        for storage in &mut self.state.graph.storages {
+            storage.kept = false;
+        }
+    }
+
     /// Counts of planned steps.
     pub fn guided(&self) -> Guided {
         let guides = self.guides.as_ref();

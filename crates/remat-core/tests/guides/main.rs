@@ -281,6 +281,30 @@ fn outputs_that_no_op_of_the_step_has_are_not_dropped() {
     assert_eq!(program.engine.guided().steps, 3);
 }
 
+#[test]
+fn an_engine_that_leaves_its_steps_follows_and_learns_none() {
+    let mut program = Program::new(TIGHT);
+    let recorded = program.learn(Program::train).expect("a step");
+    let drop = GuideAction::Drop { op: 0, output: 0 };
+    let guide = guide(&recorded, &[(LAYERS as u32, drop)]);
+    program.engine.follow(guide);
+    program.step(Program::train).expect("room");
+    assert_eq!(program.engine.guided().steps, 1);
+    program.engine.leave_steps();
+    program.engine.set_budget(DEVICE, None).expect("room");
+    let before = program.engine.counters();
+    for _ in 0..8 {
+        program.step(Program::train).expect("room");
+        assert!(program.engine.recorded_step().is_none());
+    }
+    let after = program.engine.counters();
+    assert_eq!(
+        (after.evictions, after.replays),
+        (before.evictions, before.replays)
+    );
+    assert_eq!(program.engine.guided(), Guided::default());
+}
+
 /// A guide that has a step refused, which online is not, is given up after the third time.
 #[test]
 fn a_guide_whose_steps_are_refused_is_given_up() {

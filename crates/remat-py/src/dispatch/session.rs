@@ -305,6 +305,7 @@ impl Session {
         if let Some(planning) = executor.planning.take() {
             planning.leave();
         }
+        executor.engine.leave_steps();
         executor.accelerators.leave();
         for device in 0..executor.devices.len() {
             let lifted = executor.engine.set_budget(DeviceId(device as u8), None);
