@@ -389,6 +389,59 @@ def test_ops_of_a_planned_step_may_come_on_other_inputs(other: str) -> None:
     assert chain.seen == plain.seen
 
 
+class WithNews(Trainer):
+    """Amid each step an op reads an early layer, and memory that was made out of the session's sight."""
+
+    BYTES = 256 * 64 * 4
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = nn.ModuleList(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(10))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
+        self.losses: list[Tensor] = []
+        self.x = torch.randn(256, 64)
+        #: Bytes of that memory, in those of a layer.
+        self.news = 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        layers = []
+        for number, block in enumerate(self.model):
+            x = block(x)
+            layers.append(x.detach())
+            if number == 8:
+                self.latest = torch.frombuffer(bytearray(b"news" * int(self.news * self.BYTES / 4)), dtype=torch.float32)
+                with torch.no_grad():
+                    self.losses.append(torch.dot(layers[1].view(-1), self.latest[: 256 * 64]))
+        return x.square().mean()
+
+    def draw(self, rows: int) -> Tensor:
+        return self.x
+
+    def train_on_more(self) -> None:
+        for more in range(5, 9):
+            self.news = more + 0.5
+            self.train()
+            self.news = 1.0
+            self.train()
+
+
+def test_room_for_one_input_is_not_made_by_dropping_another() -> None:
+    budget = budget_of(0.8, WithNews)
+    trainer = WithNews()
+    with remat.budget(budget, plan="auto") as run:
+        steps = sum(2 for _ in until_planned(run, trainer.train))
+        for _ in range(8):
+            trainer.train()
+        before = planned(run)
+        trainer.train_on_more()
+    assert before.unrecorded > 0
+    plain = WithNews()
+    for _ in range(steps + 8):
+        plain.train()
+    plain.train_on_more()
+    assert not differences(bits(plain.result()), bits(trainer.result()))
+
+
 class Drawing(Trainer):
     """A trainer whose batches come from a generator each, with two branches that meet: each form comes once a step."""
 

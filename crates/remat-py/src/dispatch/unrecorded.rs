@@ -25,6 +25,16 @@ use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::tracking::live::{Contents, LiveId, UNTOLD};
 
+/// What a call reads and overwrites.
+enum Found {
+    /// It may all be used without a word to the engine. So many bytes are read.
+    All(u64),
+    /// The session does not know the storage of this argument.
+    Unknown(u32),
+    /// The call has to be told, or to go through Python.
+    Unfit,
+}
+
 impl State {
     /// Whether a call of a known form needs no record: there is no other record, and the run never needed more than
     /// three fifths of the budget, this call included.
@@ -118,42 +128,23 @@ impl State {
             return Ok(None);
         }
         let device = self.executor.budget_device;
-        let (used, mut read) = (self.executor.ledger.used(device), 0);
-        for &at in &known.roles.updated {
+        let used = self.executor.ledger.used(device);
+        let mut latest = None;
+        let read = loop {
             // SAFETY: as the caller promises.
-            let Some((_, tensor)) = (unsafe { self.resolve_at(gil, torch, stacked, at)? }) else {
-                return Ok(None);
-            };
-            if !self.may_overwrite(tensor) {
-                return Ok(None);
-            }
-        }
-        for (index, &at) in (0..).zip(&known.roles.inputs) {
-            let storage = stacked.storages[at as usize];
-            if self.executor.storages.find_at(storage).is_none() {
-                // SAFETY: as the caller promises.
-                if let Some(bytes) = unsafe { bytes_counted_alone(torch, storage) } {
-                    read += bytes; // a transient op made it
-                    continue;
+            match unsafe { self.find_inputs(torch, stacked, known) } {
+                Found::All(read) => break read,
+                Found::Unknown(at) if latest != Some(at) => {
+                    // Others may be evicted to make room for it, so all are looked at again.
+                    // SAFETY: as the caller promises.
+                    if unsafe { self.resolve_at(gil, torch, stacked, at)? }.is_none() {
+                        return Ok(None);
+                    }
+                    latest = Some(at);
                 }
+                Found::Unknown(_) | Found::Unfit => return Ok(None),
             }
-            // SAFETY: as the caller promises.
-            let Some((id, tensor)) = (unsafe { self.resolve_at(gil, torch, stacked, at)? }) else {
-                return Ok(None);
-            };
-            let written = known.form.written.contains(&index);
-            if written && !self.may_overwrite(tensor) {
-                return Ok(None);
-            }
-            let Some(live) = self.executor.storages.live_mut(id) else {
-                return Ok(None);
-            };
-            if !live.present || ((live.outside.is_some() || live.freed) && written) {
-                return Ok(None);
-            }
-            live.blank = false;
-            read += live.bytes;
-        }
+        };
         // An input may be the first view of much memory that was made out of the session's sight.
         let grew = self.executor.ledger.used(device) != used;
         if grew && !self.needs_no_record(known) && !self.may_pass(known, stacked) {
@@ -164,6 +155,53 @@ impl State {
             self.executor.storages.note_forward();
         }
         Ok(Some(read))
+    }
+
+    /// Looks at what a call reads and overwrites. If it may all be used without a word to the engine, none of it counts
+    /// as blank any more.
+    ///
+    /// # Safety
+    /// The values that `stacked` names are alive, on the stack of the call.
+    unsafe fn find_inputs(&mut self, torch: &Torch, stacked: &Stacked, known: &Known) -> Found {
+        let storages = &self.executor.storages;
+        let find = |at: u32| storages.find_at(stacked.storages[at as usize]);
+        for &at in &known.roles.updated {
+            match find(at) {
+                Some((_, tensor)) if self.may_overwrite(tensor) => {}
+                Some(_) => return Found::Unfit,
+                None => return Found::Unknown(at),
+            }
+        }
+        let mut read = 0;
+        let mut blank: SmallVec<[LiveId; 4]> = SmallVec::new();
+        for (index, &at) in (0..).zip(&known.roles.inputs) {
+            let Some((id, tensor)) = find(at) else {
+                // SAFETY: as the caller promises.
+                match unsafe { bytes_counted_alone(torch, stacked.storages[at as usize]) } {
+                    Some(bytes) => read += bytes, // a transient op made it
+                    None => return Found::Unknown(at),
+                }
+                continue;
+            };
+            let Some(live) = storages.live(id) else {
+                return Found::Unfit;
+            };
+            let written = known.form.written.contains(&index);
+            let may_write = || live.outside.is_none() && !live.freed && self.may_overwrite(tensor);
+            if !live.present || written && !may_write() {
+                return Found::Unfit;
+            }
+            if live.blank {
+                blank.push(id);
+            }
+            read += live.bytes;
+        }
+        for id in blank {
+            if let Some(live) = self.executor.storages.live_mut(id) {
+                live.blank = false;
+            }
+        }
+        Found::All(read)
     }
 
     /// Whether a value may be overwritten without a word to the engine: it was not told of it, or it is a constant that
