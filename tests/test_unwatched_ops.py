@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import threading
 
+import numpy
 import pytest
 import remat
 import torch
@@ -263,6 +265,82 @@ def test_what_a_run_left_behind_counts_in_the_next() -> None:
         del loss
         hidden.grad = None
         assert run.stats().used == resident_bytes()
+
+
+class Buffers(nn.Module):
+    """So many buffers of `BYTES`, of which it reads some numbers each."""
+
+    COUNT = 30
+
+    def __init__(self) -> None:
+        super().__init__()
+        for number in range(self.COUNT):
+            self.register_buffer(f"buffer{number}", weight_of())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([(buffer[:16] * x).sum() for buffer in self.buffers()])
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_an_earlier_run_watched_counts_before_ops_read_it(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No object of Python refers to it, so that it is not found as a run begins."""
+    file, x, weight = io.BytesIO(), torch.ones(16), weight_of()
+    torch.jit.save(torch.jit.trace(Buffers(), x), file)
+    file.seek(0)
+    loaded = torch.jit.load(file)
+    file.close()
+    gc.collect()
+    monkeypatch.setenv("REMAT_RECORD", "always")
+    with remat.budget("1GiB", plan="off") as run:
+        expected = loaded(x)
+    earlier = run if kept else None
+    monkeypatch.setenv("REMAT_RECORD", "0")
+    with remat.budget("1GiB", plan="off") as run:
+        for _ in range(20):
+            weight * 2.0
+        before = run.stats()
+        for _ in range(6):
+            assert torch.equal(loaded(x), expected)
+        stats = run.stats()
+    assert stats.used == before.used + Buffers.COUNT * BYTES
+    assert stats.unwatched > before.unwatched + 2 * Buffers.COUNT
+    assert earlier is None or earlier.stats().evictions == 0
+
+
+def test_memory_that_several_storages_share_is_not_free_before_the_last_of_them_dies() -> None:
+    weight, shared = weight_of(), numpy.ones(50 * BYTES // 4, numpy.float32)
+    budget = 100 * BYTES
+    with remat.budget(budget, policy="dtr-eq", plan="off") as run:
+        views = [torch.from_numpy(shared) for _ in range(20)]
+        for view in views:
+            view[:16] * 1.0
+        for _ in range(20):
+            weight * 2.0
+        before = run.stats()
+        weight * 2.0
+        del view, views[1:]
+        held = [weight * 2.0 for _ in range(100)]
+        stats = run.stats()
+    assert stats.unwatched > before.unwatched
+    assert stats.used <= budget
+    assert stats.evictions > 10
+    assert all(torch.equal(result, held[0]) for result in held)
+
+
+def test_what_is_let_go_of_makes_room_for_ops_that_run_unwatched() -> None:
+    weight, held = weight_of(), [weight_of() for _ in range(40)]
+    stop = resident_bytes() + 10 * BYTES
+    with remat.budget(stop * 5 // 3, plan="off") as run:
+        for _ in range(4):
+            weight * 2.0
+        before = run.stats()
+        held.clear()
+        held = [weight * 2.0 for _ in range(30)]
+        stats = run.stats()
+        assert stats.used == resident_bytes()
+    assert stats.unwatched == before.unwatched + 30
+    assert stats.peak == before.peak
 
 
 def test_nothing_runs_unwatched_where_bytes_cannot_be_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ impl State {
                 unsafe { layout.set_guard(py, live.imp, Guard::Down) };
             }
         }
+        self.executor.storages.leave();
         self.knowledge.put_back(py, &self.executor.devices);
         if let Some(trace) = self.executor.trace.take() {
             trace.finish()?;

@@ -136,11 +136,12 @@ impl Executor {
                 device,
             },
         )?;
-        if let Some(live) = self.storages.live_mut(id) {
-            live.outside = outside;
-            live.elsewhere = elsewhere;
+        if let Some(place) = outside {
+            self.storages.set_outside(id, place);
         }
         if elsewhere {
+            let live = self.storages.live_mut(id);
+            live.into_iter().for_each(|live| live.elsewhere = true);
             caching::add_elsewhere(bytes);
         }
         if let Some(timeline) = &self.storages.timeline {

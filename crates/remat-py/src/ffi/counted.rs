@@ -133,7 +133,7 @@ pub fn has_most() -> bool {
     MOST.load(Relaxed) != 0
 }
 
-/// So many bytes of what else the session counts died while nobody watched.
+/// So many bytes of what else the session counts are there no more, and it has yet to take note of that.
 pub fn others_died(bytes: u64) {
     if is_on() {
         let less = |others: u64| Some(others.saturating_sub(bytes));

@@ -4,8 +4,10 @@
 //! references: strong ones in the low half, weak ones (and one for all strong ones together) in the high half but for
 //! its topmost bit, which says that a Python object exists. Watching a storage takes a weak reference and gives it a
 //! copy of its table in which `release_resources` is Remat's. Torch calls that when the last strong reference goes, in
-//! whatever thread; the weak reference keeps the address from being used again until the death was seen to. In another
-//! copy that function frees no bytes, for storages whose bytes replays read after the program let go of them.
+//! whatever thread; the weak reference keeps the address from being used again until the death was seen to. There are
+//! several copies: the one that a storage has says whether the run in force watches it, and whether the run counts its
+//! bytes as those of this storage alone. In one of them that function frees no bytes, for storages whose bytes replays
+//! read after the program let go of them.
 //!
 //! The words and the order of functions are those of `c10/util/intrusive_ptr.h`, 2.9 to 2.15. Up to 2.9 the two counts
 //! are words of half the size, which lie as the halves of one do, and the topmost bit is never set; the table ends
@@ -54,37 +56,69 @@ type Method = unsafe extern "C" fn(*mut c_void);
 type Test = unsafe extern "C" fn(*mut c_void) -> bool;
 type Wrap = unsafe extern "C-unwind" fn(*mut usize) -> *mut python::PyObject;
 
-/// The table that watched storages have, and torch's functions.
+/// The tables that watched storages have, and torch's functions.
 struct Watching {
     /// The place in torch's table that storages point at.
     original: usize,
-    /// The same place in the copy.
-    copy: usize,
-    /// The same place in the copy for storages that keep their bytes.
-    keeping: usize,
+    /// The same place in the copies, one for each [class](Class).
+    copies: [usize; CLASSES],
     release: Method,
     wrap: Wrap,
     /// Whether the counts say that there is a Python object.
     counts_objects: bool,
 }
 
+/// The copies of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    /// Of storages whose bytes the run in force counts, as theirs alone.
+    Counted,
+    /// Of those that the run in force watches, and whose bytes others have too.
+    Shared,
+    /// Of those that keep their bytes when they die.
+    Keeping,
+    /// Of those that only earlier runs watched.
+    Former,
+}
+
+const CLASSES: usize = 4;
+
 static WATCHING: OnceLock<Watching> = OnceLock::new();
 
 /// Whether the probe found all as described.
 static PROBED: AtomicBool = AtomicBool::new(false);
 
+impl Watching {
+    fn copy(&self, class: Class) -> usize {
+        self.copies[class as usize]
+    }
+
+    /// Whether a table is one of the copies.
+    fn is_copy(&self, table: usize) -> bool {
+        self.copies.contains(&table)
+    }
+}
+
 /// Torch calls it when the last strong reference to a watched storage went.
 unsafe extern "C" fn on_release(storage: *mut c_void) {
-    if counted::is_on() {
-        if let Some(boxed) = dispatcher::boxed() {
-            // SAFETY: torch's own argument: the storage's memory is there.
-            counted::others_died(unsafe { storage_bytes(boxed, storage as usize) });
-        }
-    }
     if let Some(watching) = WATCHING.get() {
         // SAFETY: torch's own function, with torch's own argument.
         unsafe { (watching.release)(storage) };
     }
+    deaths::tell(storage as usize);
+}
+
+/// The same for a storage whose bytes the run in force counts as its own. The run takes note of the death later, and
+/// counts anew then; until then ops that run unwatched have the room, once the bytes are gone.
+unsafe extern "C" fn on_release_counted(storage: *mut c_void) {
+    let boxed = dispatcher::boxed().filter(|_| counted::is_on());
+    // SAFETY: torch's own argument: the storage's memory is there.
+    let bytes = boxed.map_or(0, |boxed| unsafe { storage_bytes(boxed, storage as usize) });
+    if let Some(watching) = WATCHING.get() {
+        // SAFETY: torch's own function, with torch's own argument.
+        unsafe { (watching.release)(storage) };
+    }
+    counted::others_died(bytes);
     deaths::tell(storage as usize);
 }
 
@@ -102,7 +136,7 @@ unsafe fn counts<'a>(storage: usize) -> &'a AtomicU64 {
     unsafe { &*((storage + 8) as *const AtomicU64) }
 }
 
-/// Whether a storage is or was watched.
+/// Whether the run in force watches a storage.
 ///
 /// # Safety
 /// The storage is alive.
@@ -112,12 +146,18 @@ pub unsafe fn tells(storage: usize) -> bool {
         return false;
     };
     // SAFETY: the caller promises a storage, whose first word is the pointer to its table.
-    let class = unsafe { &*(storage as *const AtomicUsize) }.load(Ordering::Relaxed);
-    class == watching.copy || class == watching.keeping
+    let table = unsafe { &*(storage as *const AtomicUsize) }.load(Ordering::Relaxed);
+    table == watching.copy(Class::Counted)
+        || table == watching.copy(Class::Shared)
+        || table == watching.copy(Class::Keeping)
 }
 
 /// A weak reference to a storage that tells of its death.
-pub struct Watched(usize);
+pub struct Watched {
+    storage: usize,
+    /// Whether its run is over: the storage's table is that of a later one, if one watches it.
+    left: bool,
+}
 
 /// A strong reference to a storage, or to anything else whose class derives from `c10::intrusive_ptr_target`: a tensor,
 /// a list, a text. Their tables begin with the same functions, and their second word counts references likewise.
@@ -173,49 +213,67 @@ impl Watched {
         // SAFETY: the caller promises a storage, whose first word is the pointer to its table. Torch reads it with
         // plain loads, before or after: both tables lead to the same functions but for the one that tells of deaths.
         let table = unsafe { &*(storage as *const AtomicUsize) };
-        let class = table.load(Ordering::Relaxed);
-        if ![watching.original, watching.copy, watching.keeping].contains(&class) {
+        let before = table.load(Ordering::Relaxed);
+        if before != watching.original && !watching.is_copy(before) {
             return None;
         }
         // SAFETY: the storage is alive.
         unsafe { counts(storage) }.fetch_add(WEAK, Ordering::Relaxed);
-        if class == watching.original {
-            table.store(watching.copy, Ordering::Relaxed);
+        if before == watching.original || before == watching.copy(Class::Former) {
+            table.store(watching.copy(Class::Counted), Ordering::Relaxed);
         }
-        Some(Watched(storage))
+        Some(Watched {
+            storage,
+            left: false,
+        })
     }
 
     /// Whether the storage keeps its bytes when it dies, until this reference to it goes.
     pub fn set_keeping(&self, keeps: bool) {
+        self.set_class(if keeps {
+            Class::Keeping
+        } else {
+            Class::Counted
+        });
+    }
+
+    /// The storage's bytes count once, with others that have them too.
+    pub fn set_shared(&self) {
+        self.set_class(Class::Shared);
+    }
+
+    /// The run that watches the storage is over. Deaths are told all the same.
+    pub fn leave(&mut self) {
+        self.set_class(Class::Former);
+        self.left = true;
+    }
+
+    fn set_class(&self, class: Class) {
         if let Some(watching) = WATCHING.get() {
-            let class = if keeps {
-                watching.keeping
-            } else {
-                watching.copy
-            };
-            // SAFETY: the weak reference keeps the memory, whose first word is the pointer to the table. Both tables
+            let table = watching.copy(class);
+            // SAFETY: the weak reference keeps the memory, whose first word is the pointer to the table. All tables
             // lead to the same functions but for the one that frees the bytes of a storage that died, and a storage
             // that was deleted frees them in any case.
-            unsafe { &*(self.0 as *const AtomicUsize) }.store(class, Ordering::Relaxed);
+            unsafe { &*(self.storage as *const AtomicUsize) }.store(table, Ordering::Relaxed);
         }
     }
 
     /// The storage's address.
     pub fn address(&self) -> usize {
-        self.0
+        self.storage
     }
 
     /// Whether the storage has strong references. One that has none never has any again.
     pub fn is_alive(&self) -> bool {
         // SAFETY: the weak reference keeps the memory.
-        unsafe { counts(self.0) }.load(Ordering::Acquire) as u32 != 0
+        unsafe { counts(self.storage) }.load(Ordering::Acquire) as u32 != 0
     }
 
     /// A strong reference, as `weak_intrusive_ptr::lock` takes it; `None` if the storage died.
     pub fn lock(&self) -> Option<Strong> {
-        let storage = self.0 as *mut c_void;
+        let storage = self.storage as *mut c_void;
         // SAFETY: the weak reference keeps the memory.
-        let counts = unsafe { counts(self.0) };
+        let counts = unsafe { counts(self.storage) };
         let mut now = counts.load(Ordering::Relaxed);
         let mut increfed = false;
         loop {
@@ -240,19 +298,21 @@ impl Watched {
             unsafe { call(storage, DECREF_OBJECT) };
         }
         // Not `then_some`: a `Strong` of a storage that died would give back, when dropped, what nobody took.
-        (now as u32 != 0).then(|| Strong(self.0))
+        (now as u32 != 0).then(|| Strong(self.storage))
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
         // Nobody sees to the death any more.
-        self.set_keeping(false);
+        if !self.left {
+            self.set_class(Class::Former);
+        }
         // SAFETY: the weak reference keeps the memory, and is given back once.
-        let after = unsafe { counts(self.0) }.fetch_sub(WEAK, Ordering::AcqRel) - WEAK;
+        let after = unsafe { counts(self.storage) }.fetch_sub(WEAK, Ordering::AcqRel) - WEAK;
         if after & !HAS_OBJECT == 0 {
             // SAFETY: no reference is left, so whoever gave the last one back deletes the storage, as torch does.
-            unsafe { call(self.0 as *mut c_void, DELETE) };
+            unsafe { call(self.storage as *mut c_void, DELETE) };
         }
     }
 }
@@ -453,17 +513,22 @@ pub unsafe fn set_up(python: &str) -> PyResult<bool> {
     // SAFETY: the symbol has as many words.
     let original = unsafe { std::slice::from_raw_parts(table as *const usize, words) };
     copy[..words].copy_from_slice(original);
-    copy[RELEASE] = on_release as Method as usize;
-    let mut keeping = copy;
-    keeping[RELEASE] = on_release_keeping as Method as usize;
-    // Storages point at them for as long as they live.
-    let [copy, keeping] = [copy, keeping].map(|table| &*Box::leak(Box::new(table)));
+    let releases: [Method; CLASSES] = [
+        on_release_counted,
+        on_release,
+        on_release_keeping,
+        on_release,
+    ];
+    let tables = releases.map(|release| {
+        copy[RELEASE] = release as usize;
+        // Storages point at them for as long as they live.
+        &*Box::leak(Box::new(copy))
+    });
     // SAFETY: the functions in the table take the storage; the mangled name states the argument of the other.
     let watching = unsafe {
         Watching {
             original: table + FIRST * size_of::<usize>(),
-            copy: copy.as_ptr().add(FIRST) as usize,
-            keeping: keeping.as_ptr().add(FIRST) as usize,
+            copies: tables.map(|table| table.as_ptr().add(FIRST) as usize),
             release: std::mem::transmute::<usize, Method>(original[RELEASE]),
             wrap: std::mem::transmute::<usize, Wrap>(wrap),
             counts_objects: words == WORDS,
@@ -492,7 +557,7 @@ pub fn is_watched(storage: usize) -> bool {
     WATCHING.get().is_some_and(|watching| {
         // SAFETY: the caller holds the storage's Python object. Its first word is the pointer to its table.
         let table = unsafe { &*(storage as *const AtomicUsize) };
-        [watching.copy, watching.keeping].contains(&table.load(Ordering::Relaxed))
+        watching.is_copy(table.load(Ordering::Relaxed))
     })
 }
 

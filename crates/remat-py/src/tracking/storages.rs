@@ -16,7 +16,7 @@ use rustc_hash::FxHashMap;
 use super::buffers::{Buffer, Buffers, Scratch};
 use super::held_constants::HeldConstants;
 use super::live::{Contents, Former, Live, LiveId, UNTOLD, Watch};
-use super::outside::overlap;
+use super::outside::{Place, overlap};
 use super::owner::Owner;
 use super::untold::{self, Untold};
 use super::weak_deaths::{Deaths, Queue};
@@ -41,6 +41,8 @@ pub struct Storages {
     watched_deaths: Option<Subscription>,
     /// Whether storages known by their Python objects are watched as well.
     watches: bool,
+    /// Whether the run is over.
+    left: bool,
     serial: u64,
     /// Storages with a lower serial number existed before the latest op that autograd recorded.
     before_forward: u64,
@@ -79,6 +81,7 @@ impl Storages {
             on_death,
             watched_deaths: None,
             watches: false,
+            left: false,
             serial: 0,
             before_forward: 0,
             held: 0,
@@ -126,6 +129,26 @@ impl Storages {
         self.watches = true;
     }
 
+    /// The run is over, and watches no storage any more.
+    pub fn leave(&mut self) {
+        self.left = true;
+        for live in self.lives.iter_mut().flatten() {
+            if let Watch::Storage(watched) = &mut live.watch {
+                watched.leave();
+            }
+        }
+    }
+
+    /// Notes that a storage lies over memory that torch did not allocate.
+    pub fn set_outside(&mut self, id: LiveId, place: Place) {
+        if let Some(live) = self.live_mut(id) {
+            live.outside = Some(place);
+            if let Watch::Storage(watched) = &live.watch {
+                watched.set_shared();
+            }
+        }
+    }
+
     /// Takes in a storage that has its bytes; `imp` is its C++ storage.
     pub fn insert(
         &mut self,
@@ -148,7 +171,10 @@ impl Storages {
     }
 
     /// Takes in a storage that has its bytes and tells of its death itself.
-    pub fn insert_watched(&mut self, watched: Watched, contents: Contents) -> LiveId {
+    pub fn insert_watched(&mut self, mut watched: Watched, contents: Contents) -> LiveId {
+        if self.left {
+            watched.leave();
+        }
         self.watched_deaths.get_or_insert_with(Subscription::new);
         let imp = Impl::at(watched.address());
         self.add(Watch::Storage(watched), imp, contents)
