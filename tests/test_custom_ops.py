@@ -135,10 +135,11 @@ def test_values_that_a_body_overwrites_later_are_those_that_another_thread_read(
 def test_other_threads_evict_while_a_body_writes(way: str, threads: ThreadPoolExecutor) -> None:
     made: list[Tensor] = []
     one = torch.ones(MIB // 4)
+    read = [one]
 
     @torch.library.custom_op(f"rematcheck::custom_{next(_NUMBER)}", mutates_args=("x",))
     def bump(x: Tensor) -> None:
-        threads.submit(lambda: made.extend(one * n for n in range(24))).result(PATIENCE)
+        threads.submit(lambda: made.extend(read[0] * n for n in range(24))).result(PATIENCE)
         x.add_(5)
 
     with remat.budget(room(12 * MIB)):
@@ -146,7 +147,9 @@ def test_other_threads_evict_while_a_body_writes(way: str, threads: ThreadPoolEx
         bump(x)
         assert torch.equal(x, one * 8)
         assert all(torch.equal(tensor, one * n) for n, tensor in enumerate(made))
+    # The op is there for good.
     made.clear()
+    read.clear()
 
 
 def test_a_body_gives_an_argument_another_storage(way: str, tmp_path: Path) -> None:
