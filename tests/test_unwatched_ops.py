@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import threading
+from pathlib import Path
 
 import numpy
 import pytest
@@ -14,6 +15,7 @@ import torch
 from kept_chain import BYTES, chain, weight_of
 from native import REASON
 from remat._torch_internals.eager.caching import CACHING_PLATFORM
+from repeated_steps import Trainer, budget_of, until_planned
 from torch import nn
 from true_peak import resident_bytes, true_peak
 
@@ -199,9 +201,10 @@ def test_what_ran_unwatched_counts_once_ops_are_watched() -> None:
         assert run.stats().evictions > 20
 
 
-def test_a_larger_budget_makes_memory_plentiful() -> None:
+@pytest.mark.parametrize("plan", ["off", "auto"])
+def test_a_larger_budget_makes_memory_plentiful(plan: str) -> None:
     weight = weight_of()
-    with remat.budget(36 * BYTES, plan="off") as run:
+    with remat.budget(36 * BYTES, plan=plan) as run:
         for _ in range(4):
             chain(20, weight)
         before = run.stats()
@@ -212,6 +215,28 @@ def test_a_larger_budget_makes_memory_plentiful() -> None:
         run.set_budget("1GiB")
         chain(20, weight)
         assert run.stats().unwatched > before.unwatched + 20
+
+
+def test_plans_of_another_program_keep_no_op_from_running_unwatched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMAT_CACHE", str(tmp_path))
+    budget, trainer = budget_of(0.5), Trainer()
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
+        list(until_planned(run, trainer.train))
+    del trainer
+    weight = torch.ones(64)
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
+        plan = run.stats().plan
+        assert plan is not None
+        assert plan.loaded > 0
+        for _ in range(3000):
+            weight * 2.0
+        before = run.stats()
+        for _ in range(100):
+            weight * 2.0
+        stats = run.stats()
+    assert stats.unwatched - before.unwatched > 98
 
 
 def test_memory_that_somebody_looks_into_stays_where_it_is() -> None:

@@ -285,6 +285,15 @@ impl Engine {
         }
     }
 
+    /// Ops run of which the engine is [told nothing](Engine::is_idle). Steps are sought among those that are announced
+    /// after them.
+    #[inline]
+    pub fn note_gap(&mut self) {
+        if let Some(guides) = &mut self.guides {
+            guides.note_gap();
+        }
+    }
+
     /// The op that passed last raised an error: the program is not where a plan has it.
     pub fn lose_place(&mut self) {
         if let Some(guides) = &mut self.guides {

@@ -95,10 +95,15 @@ impl Engine {
         self.state.accounts.get(device.0).budget.map(Bytes)
     }
 
-    /// Whether no op is open or remembered, and no step is watched or followed: all that is resident is constant, and
-    /// nothing is evicted that could come back.
+    /// Whether no op is open or remembered, and no step is recorded or followed: all that is resident is constant, and
+    /// nothing is evicted that could come back. Steps may be sought, and there may be plans if steps are learned: of
+    /// twice as many ops as the longest of them has, none was as planned.
+    ///
+    /// Ops may run then of which the engine is not told, but [that they run](Engine::note_gap).
     pub fn is_idle(&self) -> bool {
-        self.state.graph.live_ops == 0 && self.guides.is_none()
+        let learns = self.learns.is_some();
+        let guides = self.guides.as_ref();
+        self.state.graph.live_ops == 0 && guides.is_none_or(|guides| guides.are_idle(learns))
     }
 
     /// Whether a tensor is of a constant, and no remembered op reads that constant.

@@ -187,6 +187,17 @@ impl Follower {
         self.counts.guides = 0;
     }
 
+    /// Whether the program is in no planned step.
+    pub(super) fn is_away(&self) -> bool {
+        self.at.is_none()
+    }
+
+    /// The ops of the longest step for which there is a guide.
+    pub(super) fn longest(&self) -> u64 {
+        let ops = self.guides.iter().map(|own| own.guide.len() as u64);
+        ops.max().unwrap_or(0)
+    }
+
     pub(super) fn has_guides(&self) -> bool {
         !self.guides.is_empty()
     }

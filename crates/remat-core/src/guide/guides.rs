@@ -55,6 +55,10 @@ pub(crate) struct Guides {
     pub(super) searches: u64,
     /// Ops since one came that no guide expects.
     pub(super) in_a_row: u64,
+    /// Ops since one came that a guide expects, or a guide was added.
+    unmet: u64,
+    /// Whether ops ran since the latest announcement of which nothing was told.
+    pub(super) gap: bool,
     /// The signature of the op being announced.
     pub(super) signature: Signature,
     /// The number of its form, 0 if it has none.
@@ -97,6 +101,8 @@ impl Guides {
             count,
             searches: u64::MAX,
             in_a_row: 0,
+            unmet: 0,
+            gap: false,
             signature: Signature::default(),
             form: 0,
             forgoing: false,
@@ -147,6 +153,27 @@ impl Guides {
             self.known.push(hash);
         }
         self.follower.add(guide);
+        self.unmet = 0;
+    }
+
+    /// Whether no step is recorded or followed, and none is about to be. A plan that was given is to be followed
+    /// whenever its step comes; steps are not `learned` then.
+    pub(crate) fn are_idle(&self, learned: bool) -> bool {
+        (learned || self.device.is_some())
+            && matches!(self.learning, Learning::Seeking)
+            && self.follower.is_away()
+            && self.unmet >= 2 * self.follower.longest()
+    }
+
+    /// Ops run of which nothing is told. Those before them are not followed by those after them.
+    pub(crate) fn note_gap(&mut self) {
+        if !self.gap {
+            self.gap = true;
+            self.begins = false;
+            self.repeats.forget();
+            self.earliest = u64::MAX;
+            self.in_a_row = 0;
+        }
     }
 
     pub(crate) fn took(&mut self, hash: u64, nanoseconds: u64) {
@@ -161,6 +188,7 @@ impl Guides {
     pub(crate) fn announce(&mut self, graph: &Graph, counters: &Counters, spec: &OpSpec<'_>) {
         self.announced += 1;
         self.taken_in = false;
+        self.gap = false;
         self.signature = self.origins.signature(graph, self.announced, spec);
         self.before.clear();
         let now = tally(counters, self.moves);
@@ -171,6 +199,7 @@ impl Guides {
         }
         self.unkeep(graph);
         self.in_a_row = if follows { self.in_a_row + 1 } else { 0 };
+        self.unmet = if follows { 0 } else { self.unmet + 1 };
         if let Some(device) = self.device {
             self.learn(graph, counters, device);
         }

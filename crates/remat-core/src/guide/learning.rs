@@ -116,7 +116,7 @@ impl Guides {
     /// A step of the program begins with the op that is announced next.
     pub(crate) fn mark_step(&mut self) {
         self.marked = true;
-        if matches!(self.learning, Learning::Seeking) {
+        if matches!(self.learning, Learning::Seeking) && !self.gap {
             if let Some(period) = self.repeats.mark(&self.known) {
                 return self.wait_for(period);
             }
@@ -133,6 +133,9 @@ impl Guides {
 
     /// Of several kinds of step in no order, another one may have ended.
     fn end_stretch(&mut self) {
+        if self.gap {
+            return;
+        }
         self.begins = true;
         if self.device.is_none() || !matches!(self.learning, Learning::Seeking) {
             return;

@@ -369,6 +369,13 @@ impl Repeats {
         }
     }
 
+    /// Forgets all, and where steps may have begun.
+    pub(super) fn forget(&mut self) {
+        self.clear();
+        self.marks.clear();
+        self.border = None;
+    }
+
     /// Forgets all.
     pub(super) fn clear(&mut self) {
         if self.moments.is_empty() {

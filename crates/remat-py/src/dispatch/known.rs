@@ -49,6 +49,9 @@ impl State {
         if let Some(known) = known.as_ref().filter(|known| self.needs_no_record(known)) {
             // SAFETY: as the caller promises.
             let begun = unsafe { self.begin_unrecorded(gil, torch, stacked, known)? };
+            if begun.is_some() {
+                self.executor.engine.note_gap();
+            }
             return Ok(begun.map(|_| Begun::Unrecorded(known.clone(), 0)));
         }
         if let Some(known) = &known {

@@ -215,6 +215,7 @@ impl State {
             return Ok(false);
         }
         let others = self.executor.counted_by_itself();
+        self.executor.engine.note_gap();
         FEW.store(budget / SMALL_PART, Ordering::Relaxed);
         counted::begin(others, stop, budget);
         Ok(true)
