@@ -409,7 +409,9 @@ class WithNews(Trainer):
             x = block(x)
             layers.append(x.detach())
             if number == 8:
-                self.latest = torch.frombuffer(bytearray(b"news" * int(self.news * self.BYTES / 4)), dtype=torch.float32)
+                self.latest = torch.frombuffer(
+                    bytearray(b"news" * int(self.news * self.BYTES / 4)), dtype=torch.float32
+                )
                 with torch.no_grad():
                     self.losses.append(torch.dot(layers[1].view(-1), self.latest[: 256 * 64]))
         return x.square().mean()

@@ -25,7 +25,7 @@ use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::tracking::live::{Contents, LiveId, UNTOLD};
 
-/// What a call reads and overwrites.
+/// The storages that a call reads and overwrites, as they were found.
 enum Found {
     /// It may all be used without a word to the engine. So many bytes are read.
     All(u64),
