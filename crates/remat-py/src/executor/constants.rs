@@ -36,6 +36,9 @@ impl Executor {
             self.storages.note_made(id, (0, 0));
             return Ok(());
         }
+        // A replay finds room beside all that is there.
+        self.count_unwatched();
+        self.tell_untold();
         replaying(py, self, |executor| {
             let pinned = executor.engine.pin(tensor);
             pinned.map_err(|e| executor.refusal(py, &e))?;
