@@ -8,8 +8,15 @@ use crate::ffi::layout::Guard;
 use crate::tracking::live::LiveId;
 
 impl State {
-    /// Makes every live storage resident and usable, and ends the session's decisions.
+    /// Makes every live storage resident and usable, and ends the session's decisions. Whatever fails, the storages are
+    /// none that a later run knows.
     pub(super) fn restore(&mut self, py: Python<'_>) -> PyResult<()> {
+        let outcome = self.restore_all(py);
+        self.executor.storages.leave();
+        outcome
+    }
+
+    fn restore_all(&mut self, py: Python<'_>) -> PyResult<()> {
         self.counters_at_end
             .get_or_insert(self.executor.engine.counters());
         self.set_current("leaving the budget");
@@ -31,7 +38,6 @@ impl State {
                 unsafe { layout.set_guard(py, live.imp, Guard::Down) };
             }
         }
-        self.executor.storages.leave();
         self.knowledge.put_back(py, &self.executor.devices);
         if let Some(trace) = self.executor.trace.take() {
             trace.finish()?;

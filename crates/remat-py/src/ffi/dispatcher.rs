@@ -428,11 +428,10 @@ impl Drop for Excluded<'_> {
         if self.before {
             return;
         }
-        match &self.dispatcher.local {
-            Some(local) => local.include_own(),
-            None => self
-                .dispatcher
-                .set_excluded(self.dispatcher.keys.own, false),
+        let local = self.dispatcher.local;
+        if !local.is_some_and(|local| local.include_own()) {
+            self.dispatcher
+                .set_excluded(self.dispatcher.keys.own, false);
         }
     }
 }

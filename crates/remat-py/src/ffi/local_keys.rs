@@ -4,12 +4,13 @@
 //! variable of the thread that they write to is exported too, and a write to it takes a tenth of their time.
 
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::ptr::null;
 
-use super::symbols::symbol;
+use super::symbols::Library;
 
 /// `c10::impl::raw_local_dispatch_key_set`, a variable of each thread.
-const NAME: &str = "_ZN3c104impl26raw_local_dispatch_key_setE";
+const NAME: &CStr = c"_ZN3c104impl26raw_local_dispatch_key_setE";
 
 /// `c10::impl::PODLocalDispatchKeySet`: a bit for each key.
 #[repr(C)]
@@ -27,7 +28,7 @@ thread_local! {
 /// The place of the words, and the bits of two keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LocalKeys {
-    library: &'static str,
+    library: Library,
     /// The fallback's own key.
     own: u64,
     /// That of Python's dispatch modes.
@@ -42,6 +43,7 @@ impl LocalKeys {
         exclude_own: impl Fn(bool),
         exclude_modes: impl Fn(bool),
     ) -> Option<LocalKeys> {
+        let library = Library::loaded(library)?;
         let words = look_up(library)?;
         let bit = |exclude: &dyn Fn(bool)| {
             let before = (words.included.get(), words.excluded.get());
@@ -54,7 +56,7 @@ impl LocalKeys {
             (alone && after == before).then_some(bit)
         };
         Some(LocalKeys {
-            library: Box::leak(library.into()),
+            library,
             own: bit(&exclude_own)?,
             modes: bit(&exclude_modes)?,
         })
@@ -75,12 +77,14 @@ impl LocalKeys {
         Some(before & self.own != 0)
     }
 
-    /// Has them come to the fallback again.
+    /// Has them come to the fallback again. Whether it could.
     #[inline]
-    pub(super) fn include_own(&self) {
-        if let Some(words) = self.words() {
-            words.excluded.set(words.excluded.get() & !self.own);
-        }
+    pub(super) fn include_own(&self) -> bool {
+        let Some(words) = self.words() else {
+            return false;
+        };
+        words.excluded.set(words.excluded.get() & !self.own);
+        true
     }
 
     #[inline]
@@ -102,11 +106,11 @@ impl LocalKeys {
 }
 
 /// This thread's words.
-fn look_up(library: &str) -> Option<&'static Words> {
-    let place = symbol(library, NAME).ok()?;
+fn look_up(library: Library) -> Option<&'static Words> {
+    let place = library.find(NAME)?;
     // SAFETY: a variable of the thread that asks, which lives as long as the thread. No other thread uses it, and
     // neither the address nor the reference leaves this one: `Words` is not `Sync`. The library is never unloaded.
-    Some(unsafe { &*place.cast::<Words>() })
+    Some(unsafe { place.cast::<Words>().as_ref() })
 }
 
 #[cfg(test)]

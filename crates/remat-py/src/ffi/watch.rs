@@ -77,7 +77,7 @@ enum Class {
     Shared,
     /// Of those that keep their bytes when they die.
     Keeping,
-    /// Of those that only earlier runs watched.
+    /// Of those that no run watches any more.
     Former,
 }
 
@@ -249,7 +249,7 @@ impl Watched {
     }
 
     fn set_class(&self, class: Class) {
-        if let Some(watching) = WATCHING.get() {
+        if let Some(watching) = WATCHING.get().filter(|_| !self.left) {
             let table = watching.copy(class);
             // SAFETY: the weak reference keeps the memory, whose first word is the pointer to the table. All tables
             // lead to the same functions but for the one that frees the bytes of a storage that died, and a storage
@@ -305,9 +305,7 @@ impl Watched {
 impl Drop for Watched {
     fn drop(&mut self) {
         // Nobody sees to the death any more.
-        if !self.left {
-            self.set_class(Class::Former);
-        }
+        self.set_class(Class::Former);
         // SAFETY: the weak reference keeps the memory, and is given back once.
         let after = unsafe { counts(self.storage) }.fetch_sub(WEAK, Ordering::AcqRel) - WEAK;
         if after & !HAS_OBJECT == 0 {

@@ -422,6 +422,7 @@ impl Storages {
     /// Has the bytes of a storage stay when it dies. Whether it does so.
     pub fn keep_bytes(&mut self, id: LiveId) -> bool {
         let live = self.lives.get_mut(id as usize).and_then(Option::as_mut);
+        let live = live.filter(|_| !self.left);
         live.is_some_and(|live| {
             if let Watch::Storage(watched) = &live.watch {
                 watched.set_keeping(true);

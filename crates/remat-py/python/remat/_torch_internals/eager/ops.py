@@ -40,7 +40,7 @@ _DATA_DEPENDENT = {
     "bincount", "unique_dim_consecutive", "_nested_tensor_size",
     # These need more for matrices of larger norms, and for more numbers other than zero.
     "linalg_matrix_exp", "_to_sparse", "_to_sparse_csr", "_to_sparse_csc", "_to_sparse_bsr", "_to_sparse_bsc",
-    "_sparse_sparse_matmul",
+    "_sparse_sparse_matmul", "_coalesce",
 }  # fmt: skip
 
 
