@@ -4,6 +4,12 @@ use super::TIGHT;
 use super::program::{DEVICE, LAYERS, Program, fresh, guide};
 use remat_core::*;
 
+/// A step of one op, which none of the plans has.
+fn other(program: &mut Program) -> Result<(), Error> {
+    let made = program.op(&[program.weights], fresh(1))?;
+    program.engine.release(made)
+}
+
 #[test]
 fn an_engine_that_leaves_its_steps_follows_and_learns_none() {
     let mut program = Program::new(TIGHT);
@@ -38,10 +44,6 @@ fn an_engine_is_idle_while_no_step_is_recorded_or_followed() {
     assert!(!program.engine.is_idle());
     program.step(Program::train).expect("room");
     assert_eq!(program.engine.guided().steps, 1);
-    let other = |program: &mut Program| {
-        let made = program.op(&[program.weights], fresh(1))?;
-        program.engine.release(made)
-    };
     for number in 0..2 * recorded.signatures.len() {
         assert!(!program.engine.is_idle(), "{number}");
         program.step(other).expect("room");
@@ -56,10 +58,26 @@ fn an_engine_is_idle_while_no_step_is_recorded_or_followed() {
 #[test]
 fn an_engine_that_is_to_follow_a_given_plan_is_not_idle() {
     let recorded = Program::new(TIGHT).learn(Program::train).expect("a step");
-    let mut engine = Engine::new(Config::default());
-    assert!(engine.is_idle());
+    let mut engine = Engine::new(Config::default()); // it learns no steps
     engine.follow(guide(&recorded, &[]));
-    assert!(!engine.is_idle());
+    let (outputs, workspace, workspace_device) = ([fresh(1)], Bytes(0), DEVICE);
+    for number in 0..=2 * recorded.signatures.len() {
+        assert!(!engine.is_idle(), "{number}");
+        let spec = OpSpec {
+            inputs: &[],
+            outputs: &outputs,
+            workspace,
+            workspace_device,
+            replay: Replay::Forbidden,
+        };
+        let op = engine.begin(&spec).expect("room");
+        let made = engine.outputs(op)[0];
+        let cost = Cost(1);
+        engine
+            .finish(op, &Finished { cost, bytes: None })
+            .expect("begun");
+        engine.release(made).expect("made");
+    }
 }
 
 /// Some ops of each step are not told.
