@@ -389,6 +389,34 @@ def test_ops_of_a_planned_step_may_come_on_other_inputs(other: str) -> None:
     assert chain.seen == plain.seen
 
 
+class Peeking(Trainer):
+    """At the end of each forward pass an op makes what nobody holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peeked = torch.ones(1000)
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss = super().forward(x)
+        with torch.no_grad():
+            self.peeked * 2.0
+        return loss
+
+
+def test_a_transient_op_that_comes_on_more_finds_room_first() -> None:
+    trainer, more = Peeking(), torch.ones(1 << 18)
+    budget = budget_of(0.6, Peeking)
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
+        list(until_planned(run, trainer.train))
+        for _ in range(8):
+            trainer.train()
+        assert planned(run).transient > 0
+        assert run.stats().peak + more.nbytes > budget
+        trainer.peeked = more
+        trainer.train()
+    assert run.stats().peak <= budget
+
+
 class WithNews(Trainer):
     """Amid each step an op reads an early layer, and memory that was made out of the session's sight."""
 

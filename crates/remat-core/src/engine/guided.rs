@@ -395,7 +395,8 @@ impl Engine {
         }
     }
 
-    /// Follows no plan from now on, and learns no step. What plans kept stays.
+    /// Follows no plan from now on, and learns no step. What plans kept after its last reference went stays, and is
+    /// dropped like anything else.
     pub fn leave_steps(&mut self) {
         self.learns = None;
         self.guides = None;

@@ -1,7 +1,7 @@
 //! The dispatch keys that a thread takes away from those of tensors, in torch's own memory.
 //!
-//! Each op that comes to the fallback excludes its key and includes it again. Torch has functions for that; the
-//! variable of the thread that they write to is exported too, and a write to it takes a tenth of their time.
+//! Each op that comes to the fallback excludes its key and includes it again. Torch has functions for that. The
+//! variable of the thread that they write to is exported too, and a write to it needs no call.
 
 use std::cell::Cell;
 use std::ffi::CStr;
