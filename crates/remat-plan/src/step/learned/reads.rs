@@ -4,6 +4,7 @@ use remat_core::{Origin, Output, Recorded, Replay, Told};
 use std::collections::HashMap;
 
 /// An op of the step.
+#[derive(Debug)]
 pub(super) struct Op {
     /// The ops that read its results, by place.
     pub(super) readers: Vec<u32>,
@@ -20,7 +21,7 @@ pub(super) struct Op {
 }
 
 /// A storage that an op made.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Result {
     pub(super) bytes: u64,
     /// It is no constant from the start.
@@ -35,6 +36,7 @@ pub(super) struct Result {
 }
 
 /// The ops of a step.
+#[derive(Debug)]
 pub(super) struct Reads {
     pub(super) ops: Vec<Op>,
     pub(super) events: usize,

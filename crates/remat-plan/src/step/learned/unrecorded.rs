@@ -6,18 +6,13 @@ use std::cmp::Reverse;
 
 /// Results of ops without records take at most this part of the budget at a time, but for those that are constants
 /// anyway.
-pub const UNRECORDED_PART: u64 = 4;
-/// The same where records may read such results, which are there for longer.
-const READ_PART: u64 = 6;
-
-/// The ops that may read the result of one without a record.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Readers {
-    /// Ops without records alone.
-    Alike,
-    /// Also those whose record is forgotten by the time the result goes.
-    Forgotten,
-}
+pub const UNRECORDED_PART: u64 = 6;
+/// Records that are counted, at most, to tell how many an op brings along.
+const COUNTED: usize = 256;
+/// Moments after which all that is there at another one that is too full gets a record.
+const ROUNDS: u64 = 256;
+/// Of what never goes.
+const EVER: usize = usize::MAX;
 
 /// The ops of a step that need no record.
 #[derive(Default)]
@@ -26,16 +21,6 @@ pub(super) struct Unrecorded {
     pub(super) ops: Vec<u32>,
     /// The most that their results take at a time, but for those that are constants anyway; `None` without ops.
     pub(super) most: Option<Bytes>,
-}
-
-/// The ops of a step as they are to be chosen from.
-struct Choice<'a> {
-    reads: &'a Reads,
-    readers: Readers,
-    spans: &'a [Span],
-    /// The ops that the plan does not act on, in the order in which they are given records: those first that make much
-    /// and keep it for long, and need few other records.
-    candidates: Vec<u32>,
 }
 
 /// How long results of an op are there, in ops of the step that are announced by then. The next step's are counted on.
@@ -48,25 +33,28 @@ struct Span {
     last: usize,
 }
 
-/// Records that one which needs others brings along, about: of the powers of 2, this one left fewest in small models.
-const RECORDS: u64 = 16;
-/// Of what never goes.
-const EVER: usize = usize::MAX;
-
 /// The ops of a step that need no record: the plan neither runs them again nor drops what they make, what reads their
 /// results and has a record is forgotten before those go, and they take little at a time.
-///
-/// Of two such choices it is the one of more ops: readers without records and results of a quarter of the budget, or
-/// readers that are forgotten in time and results of a sixth.
 pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: Bytes) -> Unrecorded {
-    let spans = spans(reads);
-    let choice = |readers| Choice::of(reads, &spans, actions, readers);
-    let alike = choice(Readers::Alike).within(budget.0 / UNRECORDED_PART);
-    let forgotten = choice(Readers::Forgotten).within(budget.0 / READ_PART);
-    if forgotten.ops.len() > alike.ops.len() {
-        forgotten
-    } else {
-        alike
+    let mut records = Records::of(reads);
+    for (place, _) in reads.ops.iter().enumerate().filter(|(_, op)| !op.here) {
+        records.add(place as u32, usize::MAX);
+    }
+    for action in actions.iter().flatten() {
+        let (GuideAction::Run(op) | GuideAction::RunInPlace(op) | GuideAction::Drop { op, .. }) =
+            *action;
+        if (op as usize) < reads.ops.len() {
+            records.add(op, usize::MAX);
+        }
+    }
+    records.keep_within(budget.0 / UNRECORDED_PART);
+    let ops: Vec<u32> = (0..)
+        .zip(&records.until)
+        .filter_map(|(place, until)| until.is_none().then_some(place))
+        .collect();
+    Unrecorded {
+        most: (!ops.is_empty()).then_some(Bytes(records.fullest().1)),
+        ops,
     }
 }
 
@@ -74,150 +62,206 @@ fn evictable(results: &[Option<Result>]) -> impl Iterator<Item = &Result> {
     results.iter().flatten().filter(|result| result.evictable)
 }
 
-impl<'a> Choice<'a> {
-    fn of(
-        reads: &'a Reads,
-        spans: &'a [Span],
-        actions: &[Vec<GuideAction>],
-        readers: Readers,
-    ) -> Choice<'a> {
-        let mut candidates: Vec<bool> = reads.ops.iter().map(|op| op.here).collect();
-        for action in actions.iter().flatten() {
-            let (GuideAction::Run(op) | GuideAction::RunInPlace(op) | GuideAction::Drop { op, .. }) =
-                *action;
-            if let Some(candidate) = candidates.get_mut(op as usize) {
-                *candidate = false;
-            }
+/// The ops of a step that have a record, from none on.
+///
+/// A record keeps what it reads alive, if that is a constant, and it is remembered as long as one of its results is
+/// there, or a record that read it. So a result without a record stays longer than the plan has it, unless all records
+/// that read it are forgotten by then: otherwise the op that makes it has a record, too. The engine hears of what went
+/// as the next op begins; of records that are forgotten then, the results go at once. Whether autograd writes over a
+/// result depends on who keeps it alive before the op begins, so records that read that one are forgotten an op
+/// earlier. What writes over a result with a record has one.
+struct Records<'a> {
+    reads: &'a Reads,
+    spans: Vec<Span>,
+    /// By op, the ops whose results it reads, and whether those are of the step before.
+    makers: Lists<(u32, bool)>,
+    /// By op, those that write into its blocks.
+    writers: Lists<u32>,
+    /// Of each op with a record, how many ops of the step are announced when it is forgotten; 0 if it makes constants
+    /// alone, of which no record is remembered.
+    until: Vec<Option<usize>>,
+    /// What `until` was before each change, from the first on.
+    changes: Vec<(u32, Option<usize>)>,
+    /// Ops whose records are to be remembered for so long.
+    pending: Vec<(u32, usize)>,
+}
+
+impl<'a> Records<'a> {
+    fn of(reads: &'a Reads) -> Records<'a> {
+        let (mut makers, mut writers) = (Vec::new(), Vec::new());
+        for (place, op) in (0..).zip(&reads.ops) {
+            makers.extend(op.readers.iter().map(|&reader| (reader, (place, false))));
+            let next_readers = op.next_readers.iter();
+            makers.extend(next_readers.map(|&reader| (reader, (place, true))));
+            writers.extend(op.writes.iter().map(|&maker| (maker, place)));
         }
-        let mut needs_others = vec![false; reads.ops.len()];
-        for (op, span) in reads.ops.iter().zip(spans) {
-            let same_step = op.readers.iter().map(|&reader| (reader, 0));
-            let next_readers = op
-                .next_readers
-                .iter()
-                .map(|&reader| (reader, reads.ops.len()));
-            for (reader, later) in same_step.chain(next_readers) {
-                let last = spans[reader as usize].last.saturating_add(later);
-                needs_others[reader as usize] |= span.first != EVER && last > span.first;
-            }
-        }
-        let weight = |place: u32| {
-            let op = &reads.ops[place as usize];
-            let weights = evictable(&op.results).map(|result| {
-                let events = result.until.saturating_sub(op.event) as u64;
-                result.bytes.saturating_mul(events)
-            });
-            let part = if readers == Readers::Forgotten && needs_others[place as usize] {
-                RECORDS
-            } else {
-                1
-            };
-            weights.max().unwrap_or(0) / part
-        };
-        let candidates = (0..).zip(candidates);
-        let mut candidates: Vec<u32> = candidates
-            .filter_map(|(place, candidate)| candidate.then_some(place))
-            .collect();
-        candidates.sort_by_cached_key(|&place| Reverse(weight(place)));
-        Choice {
+        Records {
             reads,
-            readers,
-            spans,
-            candidates,
+            spans: spans(reads),
+            makers: Lists::of(makers, reads.ops.len()),
+            writers: Lists::of(writers, reads.ops.len()),
+            until: vec![None; reads.ops.len()],
+            changes: Vec::new(),
+            pending: Vec::new(),
         }
     }
 
-    /// Most of the ops whose results take so many bytes.
-    fn within(&self, bytes: u64) -> Unrecorded {
-        let counts: Vec<usize> = (0..self.candidates.len()).collect();
-        // Fewer ops never take more.
-        let fit = counts.partition_point(|&count| self.most(&self.but_for(count)) > bytes);
-        let chosen = self.but_for(fit);
-        let most = self.most(&chosen);
-        let places = (0..).zip(chosen);
-        let ops: Vec<u32> = places
-            .filter_map(|(place, chosen)| chosen.then_some(place))
-            .collect();
-        Unrecorded {
-            most: (!ops.is_empty()).then_some(Bytes(most)),
-            ops,
+    /// An op has a record, and so have those that need one then. Stops after so many changes.
+    fn add(&mut self, place: u32, most: usize) {
+        self.pending.clear();
+        self.pending.push((place, 0));
+        let last = self.changes.len().saturating_add(most);
+        while let Some((place, read)) = self.pending.pop() {
+            if self.changes.len() >= last {
+                return;
+            }
+            let (at, ops) = (place as usize, self.until.len());
+            let own = self.spans[at].last;
+            let until = if own == 0 { 0 } else { own.max(read) };
+            if self.until[at].is_some_and(|before| before >= until) {
+                continue;
+            }
+            self.changes.push((place, self.until[at]));
+            self.until[at] = Some(until);
+            let later = if until < 2 * ops { until + ops } else { EVER };
+            for &(maker, is_before) in self.makers.of_op(place) {
+                let read = if is_before { later } else { until };
+                let first = self.spans[maker as usize].first;
+                let needs_record = match self.until[maker as usize] {
+                    Some(until) => until < read,
+                    None => first != EVER && first < read,
+                };
+                if needs_record {
+                    self.pending.push((maker, read));
+                }
+            }
+            let writers = self.writers.of_op(place).iter();
+            self.pending.extend(writers.map(|&writer| (writer, 0)));
         }
     }
 
-    /// The ops that may go without a record if so many candidates have one.
-    ///
-    /// A record keeps what it reads alive, if that is a constant, and it is remembered as long as one of its results is
-    /// there, or a record that read it. So a result without a record stays longer than the plan has it, unless all
-    /// records that read it are forgotten by then. The engine hears of what went as the next op begins; of records that
-    /// are forgotten then, the results go at once. Whether autograd writes over a result depends on who keeps it alive
-    /// before the op begins, so records that read that one are forgotten an op earlier.
-    ///
-    /// Ops are visited from the last to the first, as mostly an op is read by later ones. Fewer are chosen from visit
-    /// to visit, and records are remembered longer, until nothing changes.
-    fn but_for(&self, count: usize) -> Vec<bool> {
-        let mut chosen = vec![false; self.reads.ops.len()];
-        for &place in &self.candidates[count..] {
-            chosen[place as usize] = true;
+    /// Takes the changes back that came after so many.
+    fn take_back(&mut self, changes: usize) {
+        for (place, before) in self.changes.drain(changes..).rev() {
+            self.until[place as usize] = before;
         }
-        let mut forgotten = vec![0; chosen.len()];
+    }
+
+    /// Adds records until the others' results take so many bytes at most at a time.
+    ///
+    /// Where they take most, those ops have a record first that free most bytes there for each record that they bring
+    /// along. Then the fullest moment is another one: mostly there are two or three. From one to the next, more is
+    /// freed than is needed there, so that they do not become many.
+    fn keep_within(&mut self, bytes: u64) {
+        let mut round = 0u64;
         loop {
-            let mut settled = true;
-            for (place, op) in self.reads.ops.iter().enumerate().rev() {
-                let span = self.spans[place];
-                let recorded = |reader: &&u32| !chosen[**reader as usize];
-                let later = |at: usize| match at.checked_add(self.reads.ops.len()) {
-                    Some(later) if at < 2 * self.reads.ops.len() => later,
-                    _ => EVER,
-                };
-                let readers = op.readers.iter().filter(recorded);
-                let next_readers = op.next_readers.iter().filter(recorded);
-                let read = readers
-                    .map(|&reader| forgotten[reader as usize])
-                    .chain(next_readers.map(|&reader| later(forgotten[reader as usize])))
-                    .max();
-                let in_time = |read| {
-                    self.readers == Readers::Forgotten && (span.first == EVER || read <= span.first)
-                };
-                let stays = chosen[place]
-                    && read.is_none_or(in_time)
-                    && op.writes.iter().all(|&maker| chosen[maker as usize]);
-                // Of constants alone no record is remembered.
-                let until = if stays || span.last == 0 {
-                    0
-                } else {
-                    span.last.max(read.unwrap_or(0))
-                };
-                settled &= stays == chosen[place] && until == forgotten[place];
-                chosen[place] = stays;
-                forgotten[place] = until;
+            let (moment, most) = self.fullest();
+            if most <= bytes {
+                return;
             }
-            if settled {
-                return chosen;
+            let aim = bytes - bytes / ROUNDS * round.min(ROUNDS);
+            round += 1;
+            let mut gains = self.gains(moment);
+            gains.sort_by_key(|&(place, gain)| (Reverse(gain), place));
+            let mut left = most;
+            for (place, _) in gains {
+                if left <= aim {
+                    break;
+                }
+                let from = self.changes.len();
+                self.add(place, usize::MAX);
+                left = left.saturating_sub(self.freed_since(from, moment).0);
             }
         }
     }
 
-    /// The most bytes of these ops' results at a time that could be evicted if the ops had records. What stays to the
-    /// end of the step is there again when the next one begins.
-    fn most(&self, chosen: &[bool]) -> u64 {
+    /// The ops without records whose results are there at a moment, and how many bytes are freed there for each record
+    /// that they bring along.
+    fn gains(&mut self, moment: usize) -> Vec<(u32, u64)> {
+        let from = self.changes.len();
+        let mut gains = Vec::new();
+        for place in 0..self.until.len() as u32 {
+            if self.until[place as usize].is_none() && self.bytes_at(place, moment) > 0 {
+                self.add(place, COUNTED);
+                let (bytes, records) = self.freed_since(from, moment);
+                self.take_back(from);
+                gains.push((place, bytes / records.max(1)));
+            }
+        }
+        gains
+    }
+
+    /// The bytes at a moment that results without records took which have one since a change, and these records.
+    fn freed_since(&self, from: usize, moment: usize) -> (u64, u64) {
+        let added = self.changes[from..]
+            .iter()
+            .filter(|(_, before)| before.is_none());
+        added.fold((0, 0), |(bytes, records), &(place, _)| {
+            let freed = self.bytes_at(place, moment);
+            (bytes.saturating_add(freed), records + 1)
+        })
+    }
+
+    /// The bytes that evictable results of an op take at a moment. What stays to the end of the step is there again
+    /// when the next one begins.
+    fn bytes_at(&self, place: u32, moment: usize) -> u64 {
+        let op = &self.reads.ops[place as usize];
+        let bytes = evictable(&op.results).map(|result| {
+            let stays = result.until == self.reads.events;
+            let there = op.event <= moment && moment < result.until;
+            let times = u64::from(stays) + u64::from(there);
+            result.bytes.saturating_mul(times)
+        });
+        bytes.fold(0, u64::saturating_add)
+    }
+
+    /// The moment at which results of ops without records take most that could be evicted if the ops had records, and
+    /// the bytes.
+    fn fullest(&self) -> (usize, u64) {
         let mut changes = vec![(0u64, 0u64); self.reads.events + 1];
         let mut now = 0u64;
-        let ops = self.reads.ops.iter().zip(chosen);
-        for (op, _) in ops.filter(|&(_, &chosen)| chosen) {
+        let add = |sum: &mut u64, bytes: u64| *sum = sum.saturating_add(bytes);
+        let ops = self.reads.ops.iter().zip(&self.until);
+        for (op, _) in ops.filter(|(_, until)| until.is_none()) {
             for result in evictable(&op.results) {
-                changes[op.event].0 += result.bytes;
-                changes[result.until].1 += result.bytes;
+                add(&mut changes[op.event].0, result.bytes);
+                add(&mut changes[result.until].1, result.bytes);
                 if result.until == self.reads.events {
-                    now += result.bytes;
+                    add(&mut now, result.bytes);
                 }
             }
         }
-        let mut most = now;
-        for (more, less) in changes {
+        let mut fullest = (0, now);
+        for (moment, (more, less)) in changes.into_iter().enumerate() {
             now = now.saturating_add(more).saturating_sub(less);
-            most = most.max(now);
+            if now > fullest.1 {
+                fullest = (moment, now);
+            }
         }
-        most
+        fullest
+    }
+}
+
+/// A list for each op, one after the other.
+struct Lists<T> {
+    starts: Vec<u32>,
+    items: Vec<T>,
+}
+
+impl<T: Ord + Copy> Lists<T> {
+    /// From pairs of ops, of so many, and items.
+    fn of(mut pairs: Vec<(u32, T)>, ops: usize) -> Lists<T> {
+        pairs.sort_unstable();
+        let start = |op: u32| pairs.partition_point(|&(other, _)| other < op) as u32;
+        Lists {
+            starts: (0..=ops as u32).map(start).collect(),
+            items: pairs.iter().map(|&(_, item)| item).collect(),
+        }
+    }
+
+    fn of_op(&self, place: u32) -> &[T] {
+        let at = place as usize;
+        &self.items[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
 }
 
@@ -258,7 +302,8 @@ fn spans(reads: &Reads) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::super::reads::{Op, Reads, Result};
-    use super::unrecorded;
+    use super::{UNRECORDED_PART, spans, unrecorded};
+    use proptest::prelude::*;
     use remat_core::{Bytes, GuideAction};
 
     const EVENTS: usize = 20;
@@ -323,14 +368,41 @@ mod tests {
     }
 
     #[test]
-    fn results_that_records_read_take_a_sixth_of_the_budget_and_others_a_quarter() {
+    fn results_without_records_take_a_sixth_of_the_budget() {
         // Op 1 reads op 0, whose result is there beside that of op 2 or of op 3.
         let mut reads = step(&[(0, Some(10)), (1, Some(7)), (2, Some(3)), (8, Some(9))]);
         reads.ops[0].readers.push(1);
         assert_eq!(chosen_within(&reads, 1, 12), [0, 2, 3]);
         assert_eq!(chosen_within(&reads, 1, 11), [2, 3]);
-        assert_eq!(chosen_within(&reads, 1, 4), [2, 3]);
-        assert!(chosen_within(&reads, 1, 3).is_empty());
+        assert_eq!(chosen_within(&reads, 1, 6), [2, 3]);
+        assert!(chosen_within(&reads, 1, 5).is_empty());
+    }
+
+    #[test]
+    fn ops_that_bring_few_records_along_have_one_first() {
+        // Ops 0 and 1 are each gone once the next has read them. What op 2 makes stays beside that of op 3.
+        let ends = [1, 2, 12, 12, 12];
+        let results: Vec<_> = ends.into_iter().map(Some).enumerate().collect();
+        let mut reads = step(&results);
+        reads.ops[0].readers.push(1);
+        reads.ops[1].readers.push(2);
+        let mut chosen = |bytes: u64| {
+            reads.ops[2].results[0].as_mut().unwrap().bytes = bytes;
+            reads.ops[3].results[0].as_mut().unwrap().bytes = 2;
+            chosen_within(&reads, 4, 12)
+        };
+        assert_eq!(chosen(2), [0, 1, 2]);
+        // More bytes make up for more records.
+        assert_eq!(chosen(12), [3]);
+    }
+
+    #[test]
+    fn what_writes_over_a_result_with_a_record_has_one() {
+        let mut reads = step(&[(0, Some(9)), (1, Some(9)), (3, Some(9))]);
+        reads.ops[0].readers.push(1);
+        reads.ops[1].writes.push(0);
+        assert_eq!(chosen(&reads, 2), [0, 1]);
+        assert_eq!(chosen(&reads, 0), [2]);
     }
 
     #[test]
@@ -431,5 +503,80 @@ mod tests {
         reads.ops[0].readers.push(2);
         reads.ops[1].readers.push(2);
         assert_eq!(chosen(&reads, 2), [3]);
+    }
+
+    prop_compose! {
+        /// Ops a few events apart, of which each reads some of the four before it and may write over the last of them.
+        fn any_step()(
+            ops in prop::collection::vec((1u64..9, 0usize..60, 0usize..16, any::<bool>()), 1..40)
+        ) -> Reads {
+            let events = 2 * ops.len();
+            let mut reads = Reads { ops: Vec::new(), events };
+            for (place, (bytes, stays, read, writes)) in ops.into_iter().enumerate() {
+                let event = 2 * place;
+                let result = Result {
+                    bytes,
+                    evictable: bytes > 1,
+                    until: (event + 1 + stays).min(events),
+                    pinned: false,
+                    until_next: events,
+                };
+                let makers = (1..=4.min(place)).filter(|ago| read >> (ago - 1) & 1 == 1);
+                let makers: Vec<usize> = makers.map(|ago| place - ago).collect();
+                for &maker in &makers {
+                    reads.ops[maker].readers.push(place as u32);
+                }
+                let written = makers.last().filter(|_| writes).map(|&maker| maker as u32);
+                reads.ops.push(Op {
+                    readers: Vec::new(),
+                    next_readers: Vec::new(),
+                    writes: written.into_iter().collect(),
+                    event,
+                    here: true,
+                    results: vec![Some(result)],
+                });
+            }
+            reads
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_chosen_is_closed_and_takes_no_more_than_it_may(
+            reads in any_step(),
+            dropped in 0u32..40,
+            budget in 0u64..400,
+        ) {
+            let dropped = dropped % reads.ops.len() as u32;
+            let chosen = chosen_within(&reads, dropped, budget);
+            let recorded = |op: u32| chosen.binary_search(&op).is_err();
+            prop_assert!(recorded(dropped));
+            let at = |event: usize| {
+                let bytes = chosen.iter().map(|&place| {
+                    let op = &reads.ops[place as usize];
+                    let result = op.results[0].unwrap();
+                    let stays = result.until == reads.events;
+                    let there = op.event <= event && event < result.until;
+                    u64::from(result.evictable) * result.bytes * (u64::from(stays) + u64::from(there))
+                });
+                bytes.sum::<u64>()
+            };
+            let most = (0..reads.events).map(at).max().unwrap();
+            prop_assert!(most <= budget / UNRECORDED_PART, "{most} of {budget}");
+            // The records of readers, back to front, and whether what they read stays as long.
+            let spans = spans(&reads);
+            let mut until = vec![0; reads.ops.len()];
+            for (place, op) in reads.ops.iter().enumerate().rev() {
+                let readers = op.readers.iter().filter(|&&reader| recorded(reader));
+                let read = readers.map(|&reader| until[reader as usize]).max().unwrap_or(0);
+                if recorded(place as u32) {
+                    let own = spans[place].last;
+                    until[place] = if own == 0 { 0 } else { own.max(read) };
+                } else {
+                    prop_assert!(read <= spans[place].first, "{place} is read until {read}");
+                    prop_assert!(!op.writes.iter().any(|&maker| recorded(maker)), "{place} writes");
+                }
+            }
+        }
     }
 }
