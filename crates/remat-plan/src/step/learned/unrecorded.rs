@@ -7,8 +7,10 @@ use std::cmp::Reverse;
 /// Results of ops without records take at most this part of the budget at a time, but for those that are constants
 /// anyway.
 pub const UNRECORDED_PART: u64 = 6;
-/// Records that are counted, at most, to tell how many an op brings along.
-const COUNTED: usize = 256;
+/// Records that are counted at a moment to tell how many each op there brings along, about; an op of more than its share
+/// of them, or than [`SHARE`], has one last.
+const COUNTED: usize = 1 << 21;
+const SHARE: usize = 256;
 /// Moments after which all that is there at another one that is too full gets a record.
 const ROUNDS: u64 = 256;
 /// Of what never goes.
@@ -69,7 +71,7 @@ fn evictable(results: &[Option<Result>]) -> impl Iterator<Item = &Result> {
 /// that read it are forgotten by then: otherwise the op that makes it has a record, too. The engine hears of what went
 /// as the next op begins; of records that are forgotten then, the results go at once. Whether autograd writes over a
 /// result depends on who keeps it alive before the op begins, so records that read that one are forgotten an op
-/// earlier. What writes over a result with a record has one.
+/// earlier. An op that writes over a result with a record has one.
 struct Records<'a> {
     reads: &'a Reads,
     spans: Vec<Span>,
@@ -80,7 +82,7 @@ struct Records<'a> {
     /// Of each op with a record, how many ops of the step are announced when it is forgotten; 0 if it makes constants
     /// alone, of which no record is remembered.
     until: Vec<Option<usize>>,
-    /// What `until` was before each change, from the first on.
+    /// Changes of `until`, from the first on: ops, and how long their records were remembered before.
     changes: Vec<(u32, Option<usize>)>,
     /// Ops whose records are to be remembered for so long.
     pending: Vec<(u32, usize)>,
@@ -175,20 +177,26 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The ops without records whose results are there at a moment, and how many bytes are freed there for each record
-    /// that they bring along.
+    /// The ops without records whose results are there at a moment, and how many 1024ths of a byte are freed there for
+    /// each record that they bring along.
     fn gains(&mut self, moment: usize) -> Vec<(u32, u64)> {
         let from = self.changes.len();
-        let mut gains = Vec::new();
-        for place in 0..self.until.len() as u32 {
-            if self.until[place as usize].is_none() && self.bytes_at(place, moment) > 0 {
-                self.add(place, COUNTED);
-                let (bytes, records) = self.freed_since(from, moment);
-                self.take_back(from);
-                gains.push((place, bytes / records.max(1)));
-            }
-        }
-        gains
+        let there =
+            |&place: &u32| self.until[place as usize].is_none() && self.bytes_at(place, moment) > 0;
+        let there: Vec<u32> = (0..self.until.len() as u32).filter(there).collect();
+        let counted = (COUNTED / there.len().max(1)).max(SHARE);
+        let mut gain = |place| {
+            self.add(place, counted);
+            let all = self.changes.len() - from < counted;
+            let (bytes, records) = self.freed_since(from, moment);
+            self.take_back(from);
+            let gain = bytes.saturating_mul(1024) / records.max(1);
+            if all { gain } else { 0 }
+        };
+        there
+            .into_iter()
+            .map(|place| (place, gain(place)))
+            .collect()
     }
 
     /// The bytes at a moment that results without records took which have one since a change, and these records.
