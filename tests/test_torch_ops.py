@@ -198,6 +198,31 @@ def test_quantized_tensors_keep_their_quantizers() -> None:
     holds_evicted(program)
 
 
+@pytest.mark.parametrize("scheme", ["affine", "view", "channels", "channels that are floats", "one dimension"])
+def test_ops_read_evicted_quantized_tensors(scheme: str) -> None:
+    def quantized() -> Tensor:
+        x, scales = torch.randn(64, 1024) * 2, torch.rand(64) + 0.1
+        if scheme == "affine":
+            return torch.quantize_per_tensor(x, 0.05, 10, torch.quint8)
+        if scheme == "view":
+            return torch.quantize_per_tensor(x, 0.05, 10, torch.quint8)[3:50].t()
+        if scheme == "channels that are floats":
+            return torch.quantize_per_channel(x, scales, torch.rand(64), 0, torch.quint8)
+        if scheme == "one dimension":
+            x, scales = torch.randn(8192), torch.rand(8192) + 0.1
+        return torch.quantize_per_channel(x, scales, torch.zeros_like(scales, dtype=torch.long), 0, torch.qint8)
+
+    def read(tensor: Tensor) -> list[Tensor]:
+        return [tensor.dequantize(), tensor.int_repr()]
+
+    expected = bits(read(results(quantized)))
+    with remat.budget("64MiB", policy="lru") as run:
+        tensor = results(quantized)
+        evict(run)
+        assert differences(expected, bits(read(tensor))) == []
+        assert run.stats().recomputed > 0
+
+
 class TestTensorsOfZeros:
     """Torch makes zeros that have no bytes (`_efficientzerotensor`) where a gradient is known to be zero."""
 

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::ffi::thread::processor_time;
+
 /// One op in so many is timed. A prime, so that no step of a loop is timed at the same places again and again.
 const EVERY: u64 = 61;
 
@@ -16,9 +18,26 @@ pub(super) struct WatchClock {
 /// The time of an op, while its kernel does not run; nothing for an op that is not timed.
 pub(super) struct Watch<'a> {
     clock: &'a WatchClock,
-    since: Option<Instant>,
+    since: Option<Moment>,
     spent: Duration,
     timed: bool,
+}
+
+/// A moment by the processor time of the thread, and by the clock on the wall.
+#[derive(Clone, Copy)]
+struct Moment(Duration, Instant);
+
+impl Moment {
+    fn now() -> Moment {
+        Moment(processor_time(), Instant::now())
+    }
+
+    /// The time since then, but for that in which another program had the processor: each op stands for so many others
+    /// that it would count for a second. To read processor time takes long itself, which the other clock does not see.
+    fn elapsed(self) -> Duration {
+        let wall = self.1.elapsed();
+        processor_time().saturating_sub(self.0).min(wall)
+    }
 }
 
 impl WatchClock {
@@ -28,7 +47,7 @@ impl WatchClock {
         let timed = self.ops.fetch_add(1, Ordering::Relaxed) % EVERY == 0;
         Watch {
             clock: self,
-            since: timed.then(Instant::now),
+            since: timed.then(Moment::now),
             spent: Duration::ZERO,
             timed,
         }
@@ -59,7 +78,7 @@ impl Watch<'_> {
     #[inline]
     pub(super) fn go_on(&mut self) {
         if self.timed {
-            self.since = Some(Instant::now());
+            self.since = Some(Moment::now());
         }
     }
 
@@ -79,5 +98,41 @@ impl Drop for Watch<'_> {
             let spent = self.spent.as_nanos() as u64; // some centuries fit
             self.clock.nanoseconds.fetch_add(spent, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_without_the_processor_does_not_count() {
+        let clock = WatchClock::default();
+        let watch = clock.start();
+        assert!(watch.is_timed());
+        std::thread::sleep(Duration::from_millis(200));
+        drop(watch);
+        assert!(clock.nanoseconds() < EVERY * 100_000_000);
+        let watch = clock.start();
+        assert!(!watch.is_timed());
+    }
+
+    #[test]
+    fn time_with_the_processor_counts_but_for_pauses() {
+        let spin = |time: Duration| {
+            let since = processor_time();
+            while processor_time() - since < time {
+                std::hint::spin_loop();
+            }
+        };
+        let (clock, time) = (WatchClock::default(), Duration::from_millis(20));
+        let mut watch = clock.start();
+        watch.pause();
+        spin(20 * time);
+        watch.go_on();
+        spin(time);
+        drop(watch);
+        let counted = Duration::from_nanos(clock.nanoseconds() / EVERY);
+        assert!(counted >= time && counted < 20 * time);
     }
 }

@@ -35,8 +35,9 @@ def any_nested(values: Sequence[Any]) -> bool:
 
 def _quantized(tensor: torch.Tensor) -> tuple[Form, int, list[torch.UntypedStorage]]:
     shape, stride, offset = tensor.size(), tensor.stride(), tensor.storage_offset()
-    mold = tensor.detach()
-    mold.set_(empty_storage(tensor.device), 0, (0,), (1,))  # the quantizer stays
+    # With the tensor's quantizer. The tensor's own bytes may be evicted, and are not looked at.
+    mold = torch.empty_quantized(_fewest(tensor), tensor)
+    mold.set_(empty_storage(tensor.device), 0, (0,), (1,))
 
     def over(storage: torch.UntypedStorage) -> torch.Tensor:
         return mold.detach().set_(storage, offset, shape, stride)
@@ -45,6 +46,15 @@ def _quantized(tensor: torch.Tensor) -> tuple[Form, int, list[torch.UntypedStora
     if tensor.qscheme() in _PER_CHANNEL:
         read = [tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()]
     return over, hash((shape, stride)), [untyped_storage(part) for part in read]
+
+
+def _fewest(tensor: torch.Tensor) -> list[int]:
+    """A shape of as few elements as fit the quantizer of a tensor."""
+    if tensor.qscheme() not in _PER_CHANNEL:
+        return [0]
+    fewest = [0] * tensor.dim()
+    fewest[tensor.q_per_channel_axis()] = tensor.size(tensor.q_per_channel_axis())
+    return fewest
 
 
 def _nested(tensor: torch.Tensor) -> tuple[Form, int, list[torch.UntypedStorage]]:
