@@ -266,6 +266,25 @@ fn an_output_that_is_a_link_stays_one() {
 }
 
 #[test]
+fn convert_reads_a_trace_that_is_called_like_its_output_not_yet_whole() {
+    let (_directory, path) = files();
+    let cut_off = &TRACE[..TRACE.len() - 30];
+    for (text_of_input, code_expected) in [(TRACE, 0), (cut_off, 1)] {
+        let (input, output) = (path.join("new.trace.partial"), path.join("new.trace"));
+        fs::write(&input, text_of_input).unwrap();
+        let (_, err, code) = answer(&mut remat(&[
+            "trace",
+            "convert",
+            text(&input),
+            text(&output),
+        ]));
+        assert_eq!(code, Some(code_expected), "{err}");
+        assert_eq!(fs::read_to_string(&input).unwrap(), text_of_input);
+        assert_eq!(fs::read_to_string(&output).unwrap(), TRACE);
+    }
+}
+
+#[test]
 fn policies_are_listed_one_a_line() {
     let (out, err, code) = answer(&mut remat(&["policies"]));
     assert_eq!((err.as_str(), code), ("", Some(0)));

@@ -361,6 +361,16 @@ fn a_plan_that_cannot_be_written_is_not_searched_for() {
 }
 
 #[test]
+fn a_step_that_is_called_like_its_plan_not_yet_whole_stays() {
+    let desk = desk();
+    let step = desk.file("plan.json.partial", TRACE);
+    let given = ["plan", "step", "plan.json.partial", "--iterations=1"];
+    desk.told(&[&given[..], &["--ratio=1", "--out=plan.json"]].concat());
+    assert_eq!(plan_file(&desk, "plan.json")["ops"], 3);
+    assert_eq!(std::fs::read_to_string(step).unwrap(), TRACE);
+}
+
+#[test]
 fn a_budget_that_cannot_be_met_is_refused() {
     let desk = desk();
     for arguments in [["--budget", "1100"], ["--ratio", "0.1"]] {

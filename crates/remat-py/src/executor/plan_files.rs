@@ -97,7 +97,7 @@ impl PlanFiles {
         let Some(path) = &self.out else {
             return Ok(());
         };
-        let checked = destination(path).and_then(|place| place.check());
+        let checked = Destination::of(path).and_then(|place| place.check());
         checked.map_err(|e| at("cannot write the plan to", path, e))
     }
 
@@ -120,12 +120,7 @@ fn read(path: &Path) -> Result<PlannedSteps, String> {
 
 /// Whoever reads meanwhile sees the plans before or those after.
 fn write(path: &Path, plans: &PlannedSteps) -> std::io::Result<()> {
-    destination(path)?.write(plans.to_json().as_bytes())
-}
-
-/// Several processes may write one plan of the cache.
-fn destination(path: &Path) -> std::io::Result<Destination> {
-    Destination::with_suffix(path, &format!(".{}.partial", std::process::id()))
+    Destination::of(path)?.write(plans.to_json().as_bytes())
 }
 
 fn name(path: &Path) -> &str {
