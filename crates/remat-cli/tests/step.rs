@@ -274,6 +274,31 @@ fn bad_recordings_are_refused_with_file_and_line() {
 }
 
 #[test]
+fn a_valid_step_above_the_limits_of_planning_is_refused_with_them() {
+    const LARGEST: u64 = 1 << 53;
+    let desk = Desk::new();
+    for (name, op, sum) in [
+        ("sizes", json!({"n": "a", "w": LARGEST}), LARGEST * 300),
+        ("costs", json!({"n": "a", "c": LARGEST}), LARGEST * 300),
+    ] {
+        let line = json!({ "op": op }).to_string() + "\n";
+        let end = json!({"end": {"events": 300}});
+        let file = format!("{name}.trace");
+        desk.file(
+            &file,
+            format!("{{\"remat-trace\":1}}\n{}{end}\n", line.repeat(300)),
+        );
+        desk.told(&["trace", "check", &file]);
+        let line = desk.refused(&["plan", "step", &file, "--ratio=1"], 1);
+        let wanted = format!(
+            "remat: {file}: the {name} of the step add up to {sum}, and steps are planned up to 2^61; \
+             record a shorter one\n"
+        );
+        assert_eq!(line, wanted);
+    }
+}
+
+#[test]
 fn arguments_that_contradict_one_another_are_refused() {
     let desk = desk();
     let begin = ["plan", "step", "step.trace"];
