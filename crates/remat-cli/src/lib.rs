@@ -16,6 +16,7 @@ mod progress;
 mod replays;
 mod selective;
 mod table;
+mod terminal;
 
 use arguments::{Arguments, Command, PlanCommand, TraceCommand, VerifyCommand};
 use clap::Parser;

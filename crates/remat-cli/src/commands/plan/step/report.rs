@@ -4,6 +4,7 @@ use super::known::Online;
 use super::recorded::{Asked, Recorded};
 use crate::failure::Failure;
 use crate::table;
+use crate::terminal::plain;
 use remat_core::Bytes;
 use remat_plan::step::{StepError, StepPlan};
 use std::io::{self, Write};
@@ -93,7 +94,7 @@ pub(super) fn curve(recorded: &Recorded, seed: u64, told: &[Told]) -> Result<(),
     let mut text = format!(
         "\n{}: {} and {} without a limit; seed {seed}\n\
          ratio       budget         peak  overhead   within  best online          rounds\n",
-        recorded.name,
+        plain(&recorded.name),
         base.memory,
         table::duration(base.cost.0),
     );
