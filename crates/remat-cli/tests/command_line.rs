@@ -305,6 +305,30 @@ fn convert_reads_a_trace_that_is_called_like_its_output_not_yet_whole() {
 }
 
 #[test]
+fn standard_streams_are_refused_where_they_cannot_serve() {
+    for command in [
+        &["verify", "chain", "-", "-"][..],
+        &["verify", "cut", "-", "-"],
+        &["verify", "step", "-", "-"],
+        &["simulate", "-", "-"],
+        &["min-budget", "-", "-"],
+        &["simulate", "step.trace", "--plan=-,-"],
+        &["figures", "out", "--from", "-", "-"],
+    ] {
+        let (out, err, code) = answer(remat(command).write_stdin(TRACE));
+        assert_eq!((out.as_str(), code), ("", Some(2)), "{command:?}");
+        let told = "remat: - is named 2 times: standard input can be read once; name files\n";
+        assert_eq!(err, told, "{command:?}");
+    }
+    let (directory, path) = files();
+    let mut figures = remat(&["figures", "-", "--from", "step.trace"]);
+    let (out, err, code) = answer(figures.current_dir(&path));
+    assert_eq!((out.as_str(), err.lines().count(), code), ("", 1, Some(2)));
+    assert!(err.contains("name a folder, or ./-"), "{err}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+}
+
+#[test]
 fn names_of_files_stay_in_their_lines() {
     let (_directory, path) = files();
     let name = "st\u{1b}[2Jep\n.trace";

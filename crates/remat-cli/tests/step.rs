@@ -386,6 +386,21 @@ fn a_plan_that_cannot_be_written_is_not_searched_for() {
 }
 
 #[test]
+fn a_plan_goes_to_standard_output_and_what_is_told_of_it_beside() {
+    let desk = desk();
+    let given = ["plan", "step", "step.trace", "--ratio=1", "--iterations=1"];
+    let asked = [&given[..], &["--out", "-"]].concat();
+    let ended = desk.remat(&asked).assert().success();
+    let plan: Value = serde_json::from_slice(&ended.get_output().stdout).unwrap();
+    assert_eq!(plan["ops"], 3);
+    let told = String::from_utf8(ended.get_output().stderr.clone()).unwrap();
+    assert!(told.lines().any(|row| row.starts_with("peak ")), "{told}");
+    let line = desk.refused(&[&asked[..], &["--json"]].concat(), 2);
+    assert!(line.contains("both write to standard output"), "{line}");
+    assert!(!desk.folder.path().join("-").exists());
+}
+
+#[test]
 fn a_step_that_is_called_like_its_plan_not_yet_whole_stays() {
     let desk = desk();
     let step = desk.file("plan.json.partial", TRACE);

@@ -37,10 +37,16 @@ impl Destination {
     /// `PATH.1.partial`, `PATH.2.partial` and so on that no file has.
     ///
     /// # Errors
-    /// The path names a folder, or cannot be followed.
+    /// The path names a folder, cannot be followed, or is `-`, which the command line takes for standard output.
     pub fn of(path: &Path) -> io::Result<Destination> {
         if path.as_os_str().is_empty() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the name is empty"));
+        }
+        if path.as_os_str() == "-" {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                "the name stands for standard output, which is no file; for a file of this name write ./-",
+            ));
         }
         match fs::metadata(path) {
             Ok(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
@@ -241,6 +247,7 @@ mod tests {
         let kind = |path: &Path| Destination::of(path).unwrap_err().kind();
         assert_eq!(kind(folder.path()), ErrorKind::IsADirectory);
         assert_eq!(kind(Path::new("")), ErrorKind::InvalidInput);
+        assert_eq!(kind(Path::new("-")), ErrorKind::InvalidInput);
         let nowhere = Destination::of(&folder.path().join("no/file")).unwrap();
         assert_eq!(nowhere.check().unwrap_err().kind(), ErrorKind::NotFound);
     }
