@@ -5,8 +5,10 @@ use assert_cmd::Command;
 use remat_core::{Bytes, Dealloc, Policy};
 use remat_sim::{Budget, Outcome, Program, Setting, adversary, linear};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const SHEETS: [&str; 16] = [
@@ -427,6 +429,21 @@ fn a_step_without_ops_and_a_single_budget_are_drawn() {
     assert_eq!(rows(&out.join("overhead.csv")).len(), 8);
     let beside = rows(&out.join("planned.csv"));
     assert!(beside.len() == 4 && beside.iter().all(|row| row["policy"] != "plan"));
+}
+
+#[test]
+fn a_log_is_planned_whatever_bytes_its_name_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = OsStr::from_bytes(b"step\xff.log");
+    fs::write(folder.path().join(name), log()).unwrap();
+    let mut command = assert_cmd::cargo::cargo_bin_cmd!("remat");
+    command.current_dir(folder.path());
+    command.args(["figures", "out", "--ratio=1", "--plan-rounds=1", "--from"]);
+    let output = command.arg(name).output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert!(output.status.success());
+    let planned = rows(&folder.path().join("out/planned.csv"));
+    assert!(planned.iter().any(|row| row["policy"] == "plan"));
 }
 
 #[test]
