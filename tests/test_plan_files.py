@@ -85,6 +85,27 @@ def test_a_broken_plan_in_the_cache_is_told_of_and_made_anew(cache: Path) -> Non
     assert len(json.loads(kept.read_text())["steps"]) == 1
 
 
+def test_damaged_plans_in_the_cache_are_told_of_once_and_removed(cache: Path) -> None:
+    budget = budget_of(0.6)
+    train_until_planned(budget)
+    (kept,) = cache.rglob("*.json")
+    name = kept.name[: -len("0123456789abcdef.json")]
+    damaged = [kept.with_name(f"{name}{number:016x}.json") for number in range(2)]
+    damaged[0].write_text('{"remat-planned-steps": 1')
+    damaged[1].write_bytes(b"\xff\xfe")
+    newer = kept.with_name(f"{name}{2:016x}.json")
+    newer.write_text('{"remat-planned-steps": 2}')
+    with pytest.warns(RuntimeWarning) as told:
+        train(budget)
+    lines = [str(warning.message) for warning in told]
+    for path in damaged:
+        assert any(str(path) in line and line.endswith("; it was removed") for line in lines), lines
+    assert sorted(cache.rglob("*.json")) == sorted([newer, kept])
+    with pytest.warns(RuntimeWarning) as told:
+        train(budget)
+    assert [str(warning.message) for warning in told if str(newer) not in str(warning.message)] == []
+
+
 def test_a_kept_plan_of_other_times_is_followed_and_made_anew(cache: Path) -> None:
     budget = budget_of(0.6)
     first = train_until_planned(budget)

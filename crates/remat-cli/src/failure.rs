@@ -1,5 +1,6 @@
 //! The ways in which a command fails.
 
+use crate::terminal::plain;
 use remat_trace::TraceError;
 use std::fmt;
 use std::io;
@@ -65,7 +66,7 @@ impl From<TraceError> for Failure {
 fn shortened(message: &str) -> String {
     const MOST: usize = 1200;
     const KEPT: usize = MOST / 2;
-    let line = message.replace('\n', " ");
+    let line = plain(message);
     let letters = line.chars().count();
     if letters <= MOST {
         return line;
@@ -77,7 +78,7 @@ fn shortened(message: &str) -> String {
 /// A line on standard error; `eprintln!` would panic where that is closed.
 pub(crate) fn complain(message: fmt::Arguments<'_>) {
     use io::Write;
-    let _ = writeln!(io::stderr(), "{message}");
+    let _ = writeln!(io::stderr(), "{}", plain(&message.to_string()));
 }
 
 #[cfg(test)]
@@ -86,7 +87,7 @@ mod tests {
 
     #[test]
     fn messages_are_one_line_that_can_be_read() {
-        assert_eq!(shortened("a\nb"), "a b");
+        assert_eq!(shortened("a\n\u{1b}[2Jb"), "a  [2Jb");
         let long = format!("begin{}end", "é".repeat(100_000));
         let line = shortened(&long);
         assert!(line.starts_with("beginé") && line.ends_with("éend"));

@@ -15,13 +15,16 @@ mod plan_file;
 mod progress;
 mod replays;
 mod selective;
+mod standard_streams;
 mod table;
+mod terminal;
 
 use arguments::{Arguments, Command, PlanCommand, TraceCommand, VerifyCommand};
 use clap::Parser;
 use commands::{figures, min_budget, plan, policies, simulate, trace, verify};
 use failure::Failure;
 use interrupt::Watch;
+use standard_streams::check_inputs;
 use std::ffi::OsString;
 
 /// Runs `remat` with these arguments, of which the first is the program's name, and returns its exit code.
@@ -74,13 +77,22 @@ fn perform(command: Command, watch: &Watch) -> Result<(), Failure> {
         } => plan::step::run(&wanted, watch),
         Command::Verify {
             command: VerifyCommand::Chain { chain, plan, json },
-        } => verify::chain::run(&chain, &plan, json),
+        } => {
+            check_inputs([&chain, &plan])?;
+            verify::chain::run(&chain, &plan, json)
+        }
         Command::Verify {
             command: VerifyCommand::Cut { graph, plan, json },
-        } => verify::cut::run(&graph, &plan, json),
+        } => {
+            check_inputs([&graph, &plan])?;
+            verify::cut::run(&graph, &plan, json)
+        }
         Command::Verify {
             command: VerifyCommand::Step { log, plan, json },
-        } => verify::step::run(&log, &plan, json),
+        } => {
+            check_inputs([&log, &plan])?;
+            verify::step::run(&log, &plan, json)
+        }
         Command::Policies => policies::run(),
         Command::Run { .. } | Command::Measure { .. } => Err(Failure::NeedsPython),
     }

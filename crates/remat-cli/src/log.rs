@@ -10,11 +10,13 @@ use remat_trace::Event;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A log that was read, and its run without a limit.
 pub(crate) struct Log {
+    /// The path as it is told.
     pub(crate) name: String,
+    pub(crate) path: PathBuf,
     pub(crate) program: Program,
     pub(crate) base: Base,
 }
@@ -28,6 +30,7 @@ impl Log {
         match program.base() {
             Ok(base) => Ok(Log {
                 name,
+                path: path.to_owned(),
                 program,
                 base,
             }),

@@ -1,6 +1,7 @@
 //! The files of planning: chains, joint graphs and plans, as text.
 
 use crate::failure::Failure;
+use crate::standard_streams::is_standard;
 use remat_core::{Alignment, Bytes};
 use remat_plan::chain::Chain;
 use remat_plan::cut::JointGraph;
@@ -9,7 +10,7 @@ use remat_sim::{Plan, PlanAction, PlannedArena};
 use remat_trace::Destination;
 use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -62,15 +63,23 @@ pub(crate) fn told(plan: &StepPlan) -> Plan {
     }
 }
 
-/// Writes a plan of a recorded step. Until the file is complete it is called `NAME.partial`.
+/// Writes a plan of a recorded step, `-` to standard output. Until a file is complete it is called `NAME.partial`.
 pub(crate) fn write_step_plan(path: &Path, plan: &StepPlan) -> Result<(), Failure> {
     let text = serde_json::to_string(plan).map_err(|error| Failure::Input(error.to_string()))?;
-    let written = Destination::of(path).and_then(|place| place.write((text + "\n").as_bytes()));
+    let line = text + "\n";
+    if is_standard(path) {
+        let written = io::stdout().write_all(line.as_bytes());
+        return written.map_err(Failure::output);
+    }
+    let written = Destination::of(path).and_then(|place| place.write(line.as_bytes()));
     written.map_err(|error| Failure::write(&path.display().to_string(), error))
 }
 
 /// Whether a file can be written, before it is known what to write. One that is there stays as it is.
 pub(crate) fn check_writable(path: &Path) -> Result<(), Failure> {
+    if is_standard(path) {
+        return Ok(());
+    }
     let checked = Destination::of(path).and_then(|place| place.check());
     checked.map_err(|error| Failure::write(&path.display().to_string(), error))
 }
@@ -93,7 +102,7 @@ pub(crate) fn text(path: &Path) -> Result<String, Failure> {
         ))
     };
     let mut text = String::new();
-    let read = if path == Path::new("-") {
+    let read = if is_standard(path) {
         io::stdin()
             .lock()
             .take(LONGEST + 1)

@@ -3,6 +3,7 @@
 use crate::arguments::Replays;
 use crate::failure::Failure;
 use crate::log::Log;
+use crate::standard_streams::check_inputs;
 use crate::{memory, selective};
 use remat_sim::{Eviction, Setting};
 
@@ -11,6 +12,7 @@ impl Replays {
     pub(crate) fn read_logs(&self, policies: &[Eviction]) -> Result<Vec<Log>, Failure> {
         memory::check(&self.pool, policies)?;
         selective::check(self.dealloc, policies)?;
+        check_inputs(&self.logs)?;
         let logs = self
             .logs
             .iter()

@@ -1,20 +1,28 @@
 //! Tables of two columns, and numbers as people read them.
 
 use crate::failure::Failure;
+use crate::terminal::plain;
 use std::io::{self, Write};
 
 /// Prints rows with their second column aligned.
 pub(crate) fn print(rows: &[(String, String)]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text(rows).as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(Failure::output)
+}
+
+/// Rows as lines, with their second column aligned.
+pub(crate) fn text(rows: &[(String, String)]) -> String {
+    let plain_row = |(left, right): &(String, String)| (plain(left), plain(right));
+    let rows: Vec<(String, String)> = rows.iter().map(plain_row).collect();
     let width = rows
         .iter()
         .map(|(left, _)| left.chars().count())
         .max()
         .unwrap_or(0);
-    let mut out = io::stdout().lock();
-    for (left, right) in rows {
-        writeln!(out, "{left:width$}  {right}").map_err(Failure::output)?;
-    }
-    out.flush().map_err(Failure::output)
+    let line = |(left, right): &(String, String)| format!("{left:width$}  {right}\n");
+    rows.iter().map(line).collect()
 }
 
 /// Nanoseconds in the largest unit that leaves a digit before the point.

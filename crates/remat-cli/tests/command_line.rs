@@ -78,6 +78,26 @@ fn info_prints_a_table() {
 }
 
 #[test]
+fn texts_of_a_trace_stay_in_their_rows() {
+    let hostile = TRACE
+        .replace("remat 0.1.0", "me\\nops  9\\u001b[2J")
+        .replace("\"cuda:0\"", "\"cu\\rda\\u0007\"")
+        .replace("\"model\":\"toy\"", "\"mo\\ndel\":\"t\\u009boy\"");
+    let (out, err, code) = answer(remat(&["trace", "info", "-"]).write_stdin(hostile));
+    assert_eq!((err.as_str(), code), ("", Some(0)));
+    for row in [
+        "format                      Remat trace 1, by me ops  9 [2J",
+        "unconstrained peak, cu da   13.00 KiB (13312 bytes)",
+        "mo del                      t oy",
+    ] {
+        assert!(
+            out.lines().any(|line| line == row),
+            "{row:?} is missing in\n{out:?}"
+        );
+    }
+}
+
+#[test]
 fn info_prints_a_line_of_json() {
     let (_directory, path) = files();
     let (out, err, code) = answer(&mut remat(&[
@@ -263,6 +283,77 @@ fn an_output_that_is_a_link_stays_one() {
     ]));
     assert_eq!((err.as_str(), code), ("", Some(0)));
     assert!(link.is_symlink() && path.join("linked.trace").is_file());
+}
+
+#[test]
+fn convert_reads_a_trace_that_is_called_like_its_output_not_yet_whole() {
+    let (_directory, path) = files();
+    let cut_off = &TRACE[..TRACE.len() - 30];
+    for (text_of_input, code_expected) in [(TRACE, 0), (cut_off, 1)] {
+        let (input, output) = (path.join("new.trace.partial"), path.join("new.trace"));
+        fs::write(&input, text_of_input).unwrap();
+        let (_, err, code) = answer(&mut remat(&[
+            "trace",
+            "convert",
+            text(&input),
+            text(&output),
+        ]));
+        assert_eq!(code, Some(code_expected), "{err}");
+        assert_eq!(fs::read_to_string(&input).unwrap(), text_of_input);
+        assert_eq!(fs::read_to_string(&output).unwrap(), TRACE);
+    }
+}
+
+#[test]
+fn standard_streams_are_refused_where_they_cannot_serve() {
+    for command in [
+        &["verify", "chain", "-", "-"][..],
+        &["verify", "cut", "-", "-"],
+        &["verify", "step", "-", "-"],
+        &["simulate", "-", "-"],
+        &["min-budget", "-", "-"],
+        &["simulate", "step.trace", "--plan=-,-"],
+        &["figures", "out", "--from", "-", "-"],
+    ] {
+        let (out, err, code) = answer(remat(command).write_stdin(TRACE));
+        assert_eq!((out.as_str(), code), ("", Some(2)), "{command:?}");
+        let told = "remat: - is named 2 times: standard input can be read once; name files\n";
+        assert_eq!(err, told, "{command:?}");
+    }
+    let (directory, path) = files();
+    let mut figures = remat(&["figures", "-", "--from", "step.trace"]);
+    let (out, err, code) = answer(figures.current_dir(&path));
+    assert_eq!((out.as_str(), err.lines().count(), code), ("", 1, Some(2)));
+    assert!(err.contains("name a folder, or ./-"), "{err}");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn names_of_files_stay_in_their_lines() {
+    let (_directory, path) = files();
+    let name = "st\u{1b}[2Jep\n.trace";
+    fs::write(path.join(name), TRACE).unwrap();
+    for (command, told) in [
+        (
+            &["trace", "check", name][..],
+            "st [2Jep .trace: valid, 5 events\n",
+        ),
+        (
+            &["simulate", name, "--ratio=1", "--policy=lru"],
+            "\nst [2Jep .trace: 13.00 KiB and ",
+        ),
+        (
+            &["min-budget", name, "--policy=lru"],
+            "\nst [2Jep .trace: 13.00 KiB without a limit\n",
+        ),
+        (
+            &["plan", "step", name, "--ratio=1,0.99", "--iterations=1"],
+            "\nst [2Jep .trace: 13.00 KiB and ",
+        ),
+    ] {
+        let (out, _, _) = answer(remat(command).current_dir(&path));
+        assert!(out.starts_with(told), "{command:?}: {out:?}");
+    }
 }
 
 #[test]

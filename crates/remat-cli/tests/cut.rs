@@ -232,6 +232,17 @@ fn groups_say_what_to_recompute_in_the_consumer() {
 }
 
 #[test]
+fn names_of_nodes_stay_in_their_rows() {
+    let desk = desk();
+    let named = net().to_string().replace("\"m\"", r#""m\u001b[2J\nfake""#);
+    desk.file("net.json", named);
+    for arguments in [&[][..], &["--budget=1GiB"], &["--frontier"]] {
+        let told = desk.told(&[&["plan", "cut", "net.json"][..], arguments].concat());
+        assert!(told.contains("m [2J fake"), "{told:?}");
+    }
+}
+
+#[test]
 fn bad_graphs_are_refused_with_file_and_node() {
     let desk = desk();
     let mut bad = net();

@@ -5,8 +5,10 @@ use assert_cmd::Command;
 use remat_core::{Bytes, Dealloc, Policy};
 use remat_sim::{Budget, Outcome, Program, Setting, adversary, linear};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fmt::Write;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 const SHEETS: [&str; 16] = [
@@ -430,13 +432,30 @@ fn a_step_without_ops_and_a_single_budget_are_drawn() {
 }
 
 #[test]
+fn a_log_is_planned_whatever_bytes_its_name_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = OsStr::from_bytes(b"step\xff.log");
+    fs::write(folder.path().join(name), log()).unwrap();
+    let mut command = assert_cmd::cargo::cargo_bin_cmd!("remat");
+    command.current_dir(folder.path());
+    command.args(["figures", "out", "--ratio=1", "--plan-rounds=1", "--from"]);
+    let output = command.arg(name).output().unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+    assert!(output.status.success());
+    let planned = rows(&folder.path().join("out/planned.csv"));
+    assert!(planned.iter().any(|row| row["policy"] == "plan"));
+}
+
+#[test]
 fn faults_are_told_in_one_line_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "not a log\n").unwrap();
     let name = file.to_str().unwrap();
 
-    let (out, err, code) = figures(&file, &["--from", name]);
+    let whole = folder.path().join("whole.log");
+    fs::write(&whole, log()).unwrap();
+    let (out, err, code) = figures(&file, &["--from", whole.to_str().unwrap()]);
     assert_eq!((out.as_str(), code), ("", Some(1)));
     assert!(err.contains(name) && err.contains("name a folder"), "{err}");
     assert_eq!(err.lines().count(), 1);
@@ -446,7 +465,7 @@ fn faults_are_told_in_one_line_before_anything_is_written() {
     assert_eq!((out.as_str(), code), ("", Some(1)));
     assert!(err.starts_with(&format!("remat: {name}:1: ")), "{err}");
     assert_eq!(err.lines().count(), 1);
-    assert_eq!(fs::read_dir(&there).unwrap().count(), 0);
+    assert!(!there.exists());
 
     let (_, err, code) = figures(&there, &[]);
     assert_eq!(code, Some(2));
@@ -461,7 +480,7 @@ fn faults_are_told_in_one_line_before_anything_is_written() {
     let (_, err, code) = figures(&there, &["--from", broken.to_str().unwrap()]);
     assert_eq!((err.lines().count(), code), (1, Some(1)));
     assert!(err.contains("a chain would begin with"), "{err}");
-    assert_eq!(fs::read_dir(&there).unwrap().count(), 0);
+    assert!(!there.exists());
     let (_, _, code) = figures(&there, &["--growth=0"]);
     assert_eq!(code, Some(2));
 }

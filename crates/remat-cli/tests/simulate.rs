@@ -199,7 +199,11 @@ fn blocks_in_the_way_are_moved_if_that_is_asked_for() {
     let [clock, again, base, moved] = run(&["--moves=10GB"]);
     assert!(moved > 0);
     assert_eq!(clock, 1 + base + again + moved / 10);
-    for (rate, words) in [("999kB", "1MB a second or more"), ("fast", "fast")] {
+    for (rate, words) in [
+        ("999kB", "1MB a second or more"),
+        ("9223372036854775807", "4294967295MB a second or less"),
+        ("fast", "fast"),
+    ] {
         let (out, err, code) = answer(&mut simulate(&["-", "--moves", rate]));
         assert_eq!((out.as_str(), code), ("", Some(2)));
         assert!(err.contains(words), "{err}");
@@ -356,9 +360,13 @@ fn wrong_arguments_are_told_with_the_value_and_the_way_out() {
         ),
         (
             ["--ratio", "0.5,none"],
-            "invalid value 'none' for '--ratio <R>': a ratio is a number above 0, for example 0.5",
+            "invalid value 'none' for '--ratio <R>': a ratio is a number above 0, at most 1000, for example 0.5",
         ),
         (["--ratio", "-1"], "a ratio is a number above 0"),
+        (
+            ["--ratio", "1e308"],
+            "invalid value '1e308' for '--ratio <R>': a ratio is a number above 0, at most 1000",
+        ),
         (
             ["--budget", "6 potatoes"],
             "the unit \"potatoes\" is unknown; write for example 6GiB",

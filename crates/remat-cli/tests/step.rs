@@ -274,6 +274,31 @@ fn bad_recordings_are_refused_with_file_and_line() {
 }
 
 #[test]
+fn a_valid_step_above_the_limits_of_planning_is_refused_with_them() {
+    const LARGEST: u64 = 1 << 53;
+    let desk = Desk::new();
+    for (name, op, sum) in [
+        ("sizes", json!({"n": "a", "w": LARGEST}), LARGEST * 300),
+        ("costs", json!({"n": "a", "c": LARGEST}), LARGEST * 300),
+    ] {
+        let line = json!({ "op": op }).to_string() + "\n";
+        let end = json!({"end": {"events": 300}});
+        let file = format!("{name}.trace");
+        desk.file(
+            &file,
+            format!("{{\"remat-trace\":1}}\n{}{end}\n", line.repeat(300)),
+        );
+        desk.told(&["trace", "check", &file]);
+        let line = desk.refused(&["plan", "step", &file, "--ratio=1"], 1);
+        let wanted = format!(
+            "remat: {file}: the {name} of the step add up to {sum}, and steps are planned up to 2^61; \
+             record a shorter one\n"
+        );
+        assert_eq!(line, wanted);
+    }
+}
+
+#[test]
 fn arguments_that_contradict_one_another_are_refused() {
     let desk = desk();
     let begin = ["plan", "step", "step.trace"];
@@ -358,6 +383,31 @@ fn a_plan_that_cannot_be_written_is_not_searched_for() {
         );
         assert!(line.contains("cannot be written: "), "{line}");
     }
+}
+
+#[test]
+fn a_plan_goes_to_standard_output_and_what_is_told_of_it_beside() {
+    let desk = desk();
+    let given = ["plan", "step", "step.trace", "--ratio=1", "--iterations=1"];
+    let asked = [&given[..], &["--out", "-"]].concat();
+    let ended = desk.remat(&asked).assert().success();
+    let plan: Value = serde_json::from_slice(&ended.get_output().stdout).unwrap();
+    assert_eq!(plan["ops"], 3);
+    let told = String::from_utf8(ended.get_output().stderr.clone()).unwrap();
+    assert!(told.lines().any(|row| row.starts_with("peak ")), "{told}");
+    let line = desk.refused(&[&asked[..], &["--json"]].concat(), 2);
+    assert!(line.contains("both write to standard output"), "{line}");
+    assert!(!desk.folder.path().join("-").exists());
+}
+
+#[test]
+fn a_step_that_is_called_like_its_plan_not_yet_whole_stays() {
+    let desk = desk();
+    let step = desk.file("plan.json.partial", TRACE);
+    let given = ["plan", "step", "plan.json.partial", "--iterations=1"];
+    desk.told(&[&given[..], &["--ratio=1", "--out=plan.json"]].concat());
+    assert_eq!(plan_file(&desk, "plan.json")["ops"], 3);
+    assert_eq!(std::fs::read_to_string(step).unwrap(), TRACE);
 }
 
 #[test]

@@ -20,54 +20,55 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub struct Destination {
     path: PathBuf,
-    /// Its path until it is whole; none for what is written into.
-    partial: Option<PathBuf>,
+    written: Written,
+}
+
+/// The way in which a file is written.
+#[derive(Clone, Copy, Debug)]
+enum Written {
+    /// Beside its place until it is whole.
+    Beside,
+    /// Straight into what is there.
+    Into,
 }
 
 impl Destination {
-    /// The place that a path names. Until the file is whole, it is called `PATH.partial`.
+    /// The place that a path names. Until the file is whole, it is called `PATH.partial`, or by the first of
+    /// `PATH.1.partial`, `PATH.2.partial` and so on that no file has.
     ///
     /// # Errors
-    /// The path names a folder, or cannot be followed.
+    /// The path names a folder, cannot be followed, or is `-`, which the command line takes for standard output.
     pub fn of(path: &Path) -> io::Result<Destination> {
-        Destination::with_suffix(path, ".partial")
-    }
-
-    /// As [`Destination::of`], with another suffix for the file until it is whole.
-    ///
-    /// # Errors
-    /// The path names a folder, or cannot be followed.
-    pub fn with_suffix(path: &Path, suffix: &str) -> io::Result<Destination> {
         if path.as_os_str().is_empty() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "the name is empty"));
         }
-        match fs::metadata(path) {
-            Ok(there) if there.is_dir() => return Err(ErrorKind::IsADirectory.into()),
-            Ok(there) if !there.is_file() => {
-                return Ok(Destination {
-                    path: std::path::absolute(path)?,
-                    partial: None,
-                });
-            }
-            _ => {}
+        if path.as_os_str() == "-" {
+            return Err(io::Error::new(
+                ErrorKind::InvalidInput,
+                "the name stands for standard output, which is no file; for a file of this name write ./-",
+            ));
         }
-        let path = followed(path)?;
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(suffix);
-        Ok(Destination {
-            path,
-            partial: Some(partial.into()),
-        })
+        match fs::metadata(path) {
+            Ok(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
+            Ok(there) if !there.is_file() => Ok(Destination {
+                path: std::path::absolute(path)?,
+                written: Written::Into,
+            }),
+            _ => Ok(Destination {
+                path: followed(path)?,
+                written: Written::Beside,
+            }),
+        }
     }
 
-    /// Whether the file can be written. One that is there stays as it is.
+    /// Whether the file can be written. All that is there stays as it is.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn check(&self) -> io::Result<()> {
-        match &self.partial {
-            Some(partial) => File::create(partial).and_then(|_| fs::remove_file(partial)),
-            None => Ok(()), // to open a pipe is to wait for its reader
+        match self.written {
+            Written::Beside => self.create()?.1.discard(),
+            Written::Into => Ok(()), // to open a pipe is to wait for its reader
         }
     }
 
@@ -75,10 +76,41 @@ impl Destination {
     ///
     /// # Errors
     /// It cannot be created.
-    pub fn create(&self) -> io::Result<File> {
-        File::create(self.partial.as_ref().unwrap_or(&self.path))
+    pub fn create(&self) -> io::Result<(File, Unfinished)> {
+        let (file, partial) = match self.written {
+            Written::Beside => {
+                let (file, partial) = beside(&self.path)?;
+                (file, Some(partial))
+            }
+            Written::Into => (File::create(&self.path)?, None),
+        };
+        let path = self.path.clone();
+        Ok((file, Unfinished { path, partial }))
     }
 
+    /// Writes a whole file. Nothing stays of one that cannot be written to its end.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
+        let (mut file, unfinished) = self.create()?;
+        let written = file.write_all(bytes).and_then(|()| unfinished.complete());
+        if written.is_err() {
+            let _ = unfinished.discard();
+        }
+        written
+    }
+}
+
+/// The name of a file that was started and is not whole yet.
+#[derive(Debug)]
+pub struct Unfinished {
+    path: PathBuf,
+    /// Its path until it is whole; none for what is written into.
+    partial: Option<PathBuf>,
+}
+
+impl Unfinished {
     /// Gives the file its name, now that it is whole.
     ///
     /// # Errors
@@ -90,18 +122,30 @@ impl Destination {
         }
     }
 
-    /// Writes a whole file. Nothing stays of one that cannot be written to its end.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn write(&self, bytes: &[u8]) -> io::Result<()> {
-        let written = self.create().and_then(|mut file| file.write_all(bytes));
-        let written = written.and_then(|()| self.complete());
-        if let (Err(_), Some(partial)) = (&written, &self.partial) {
-            let _ = fs::remove_file(partial);
-        }
-        written
+    /// Removes what was written beside the place.
+    fn discard(&self) -> io::Result<()> {
+        self.partial.as_ref().map_or(Ok(()), fs::remove_file)
     }
+}
+
+/// A new file beside a path, and its name: `PATH.partial`, or one with a number where that is there already.
+fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let mut partial = named(path, ".partial");
+    for number in 1u64.. {
+        match File::create_new(&partial) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                partial = named(path, &format!(".{number}.partial"));
+            }
+            created => return created.map(|file| (file, partial)),
+        }
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
+fn named(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
 }
 
 /// An absolute path that no symbolic link stands at, whether or not there is a file.
@@ -175,11 +219,35 @@ mod tests {
     }
 
     #[test]
+    fn files_that_are_called_like_one_not_yet_whole_stay_as_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for partial in ["file.partial", "file.2.partial"] {
+            fs::write(folder.path().join(partial), "of others").unwrap();
+        }
+        let destination = Destination::of(&path).unwrap();
+        destination.check().unwrap();
+        let (_first, unfinished) = destination.create().unwrap();
+        assert!(folder.path().join("file.1.partial").exists());
+        let (_second, later) = destination.create().unwrap();
+        assert!(folder.path().join("file.3.partial").exists());
+        unfinished.complete().unwrap();
+        later.complete().unwrap();
+        written(&path).unwrap();
+        for partial in ["file.partial", "file.2.partial"] {
+            let kept = fs::read(folder.path().join(partial)).unwrap();
+            assert_eq!(kept, b"of others", "{partial}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+    }
+
+    #[test]
     fn what_is_no_file_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let kind = |path: &Path| Destination::of(path).unwrap_err().kind();
         assert_eq!(kind(folder.path()), ErrorKind::IsADirectory);
         assert_eq!(kind(Path::new("")), ErrorKind::InvalidInput);
+        assert_eq!(kind(Path::new("-")), ErrorKind::InvalidInput);
         let nowhere = Destination::of(&folder.path().join("no/file")).unwrap();
         assert_eq!(nowhere.check().unwrap_err().kind(), ErrorKind::NotFound);
     }

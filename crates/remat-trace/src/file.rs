@@ -1,6 +1,7 @@
 //! Files in and out: compression, atomic writing, lines with limits.
 
-use crate::{Destination, Problem, TraceError};
+use crate::destination::{Destination, Unfinished};
+use crate::{Problem, TraceError};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -237,12 +238,12 @@ fn unpacked(mut raw: Counted) -> io::Result<Box<dyn BufRead + Send>> {
     })
 }
 
-/// A file being written. Its ending selects the packing (`.zst`, `.gz`, else plain). It is called `PATH.partial` until
-/// it is finished, so that a file called `PATH` is always whole.
+/// A file being written. Its ending selects the packing (`.zst`, `.gz`, else plain). Until it is finished it is called
+/// as [`Destination::of`] says, so that a file called `PATH` is always whole.
 pub(crate) struct Output {
     sink: Sink,
     /// None for standard output.
-    destination: Option<Destination>,
+    unfinished: Option<Unfinished>,
 }
 
 enum Sink {
@@ -255,7 +256,7 @@ enum Sink {
 impl fmt::Debug for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Output")
-            .field("destination", &self.destination)
+            .field("unfinished", &self.unfinished)
             .finish_non_exhaustive()
     }
 }
@@ -266,11 +267,11 @@ impl Output {
         if path.as_os_str() == "-" {
             return Ok(Output {
                 sink: Sink::Standard(BufWriter::new(io::stdout())),
-                destination: None,
+                unfinished: None,
             });
         }
-        let destination = Destination::of(path)?;
-        let file = BufWriter::new(destination.create()?);
+        let (file, unfinished) = Destination::of(path)?.create()?;
+        let file = BufWriter::new(file);
         let sink = match path.extension().and_then(|ending| ending.to_str()) {
             Some("zst") => Sink::Zstd(checked_zstd(file)?),
             Some("gz") => Sink::Gzip(Box::new(flate2::write::GzEncoder::new(
@@ -281,7 +282,7 @@ impl Output {
         };
         Ok(Output {
             sink,
-            destination: Some(destination),
+            unfinished: Some(unfinished),
         })
     }
 
@@ -294,7 +295,7 @@ impl Output {
             Sink::Standard(mut out) => return out.flush(),
         };
         file.flush()?;
-        self.destination.map_or(Ok(()), |path| path.complete())
+        self.unfinished.map_or(Ok(()), |file| file.complete())
     }
 }
 

@@ -97,7 +97,7 @@ mod writer;
 
 pub use bytes::{ParseBytesError, ParseBytesReason, parse_bytes};
 pub use convert::convert;
-pub use destination::Destination;
+pub use destination::{Destination, Unfinished};
 pub use error::{Problem, TraceError};
 pub use event::{Event, TraceOutput, TraceOutputKind};
 pub use file::Limits;

@@ -145,7 +145,7 @@ impl TryFrom<Lists> for Guide {
         }
         let words = lists.signatures.as_bytes().chunks(16).map(|digits| {
             let digits = std::str::from_utf8(digits).ok().filter(|d| d.len() == 16);
-            digits.and_then(|digits| u64::from_str_radix(digits, 16).ok())
+            digits.and_then(hexadecimal::number)
         });
         let signatures: Option<Vec<u64>> = words.collect();
         let signatures =
@@ -200,8 +200,14 @@ mod hexadecimal {
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
         let digits = String::deserialize(from)?;
-        u64::from_str_radix(&digits, 16).map_err(|_| {
+        number(&digits).ok_or_else(|| {
             de::Error::custom(format!("{digits:?} is no number of hexadecimal digits"))
         })
+    }
+
+    /// The number of these digits, if they are digits only and fit into 64 bits. The parser alone takes a sign too.
+    pub(super) fn number(digits: &str) -> Option<u64> {
+        let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+        plain.then(|| u64::from_str_radix(digits, 16).ok())?
     }
 }

@@ -49,9 +49,10 @@ pub(crate) enum EndRecord {
 /// Writes a trace, line by line.
 ///
 /// The file's ending selects the packing (`.zst`, `.gz`, else plain); `-` is standard output. The file is called
-/// `PATH.partial` until [`finish`](TraceWriter::finish); a writer dropped earlier leaves it under that name. Links are
-/// followed, and devices and pipes written into ([`Destination`](crate::Destination)). The writer does not check
-/// events, because recording delays the training step; [`Validator`](crate::Validator) checks them.
+/// `PATH.partial` until [`finish`](TraceWriter::finish), with a number where there is a file of that name; a writer
+/// dropped earlier leaves it under that name. Links are followed, and devices and pipes written into
+/// ([`Destination`](crate::Destination)). The writer does not check events, because recording delays the training
+/// step; [`Validator`](crate::Validator) checks them.
 ///
 /// ```
 /// use remat_trace::{open, Event, TraceWriter};

@@ -103,6 +103,9 @@ fn faults_of_lines_in_own_traces() {
         ("{\"op\":{\"n\":\"f\",\"w\":18446744073709551615}}", format!("3: a workspace of 18446744073709551615 is above 2^53; {mend}")),
         ("{\"const\":{\"t\":18446744073709551615,\"b\":1}}", format!("3: a tensor id of 18446744073709551615 is above 2^53; {mend}")),
         ("{\"const\":{\"t\":2,\"b\":18446744073709551616}}", format!("3: invalid type: floating point `1.8446744073709552e+19`, expected u64; {mend}")),
+        // Digits only.
+        ("{\"plan\":{\"took\":{\"h\":\"+00000000000000a\",\"c\":1}}}", format!("3: \"+00000000000000a\" is no number of hexadecimal digits; {mend}")),
+        ("{\"plan\":{\"follow\":{\"v\":1,\"s\":\"+00000000000000a\",\"c\":[1,0,1,0]}}}", format!("3: signatures of a plan are numbers of 16 hexadecimal digits; {mend}")),
         // The end.
         ("{\"end\":{\"events\":2}}", "3: the end record counts 2 events, 1 were read; lines were lost or added: copy or record it again".into()),
         ("{ \"end\" : 2}", format!("3: invalid type: integer `2`, expected struct variant EndRecord::End; {mend}")),

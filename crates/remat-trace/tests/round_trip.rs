@@ -98,8 +98,11 @@ fn a_file_has_its_name_only_when_it_is_whole() {
     drop(writer);
     assert!(partial.exists() && !path.exists());
 
+    let left = fs::read(&partial).unwrap();
     write(&path, &[]);
-    assert!(!partial.exists() && path.exists());
+    assert!(path.exists());
+    assert_eq!(fs::read(&partial).unwrap(), left);
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
 }
 
 #[test]

@@ -66,8 +66,12 @@ pub(super) fn alignment(text: &str) -> Result<Alignment, String> {
 
 fn moves(text: &str) -> Result<Moves, String> {
     let bytes = remat_trace::parse_bytes(text).map_err(|error| error.to_string())?;
-    let rate = u32::try_from(bytes.0 / 1_000_000).ok();
-    match rate.and_then(NonZeroU32::new) {
+    let rate = bytes.0 / 1_000_000;
+    let rate = u32::try_from(rate).map_err(|_| {
+        let most = u32::MAX;
+        format!("copies take place at {most}MB a second or less, for example 10GB")
+    })?;
+    match NonZeroU32::new(rate) {
         Some(bytes_per_microsecond) => Ok(Moves::Copied {
             bytes_per_microsecond,
         }),

@@ -18,6 +18,10 @@ pub(crate) struct Ratios {
     pub(crate) ratios: Vec<f64>,
 }
 
+/// A ratio of 1 is all that a step needs; far above it a budget only has more digits.
+const LARGEST: f64 = 1000.0;
+
 pub(super) fn ratio(text: &str) -> Result<f64, String> {
-    positive(text).ok_or_else(|| "a ratio is a number above 0, for example 0.5".into())
+    let ratio = positive(text).filter(|&ratio| ratio <= LARGEST);
+    ratio.ok_or_else(|| format!("a ratio is a number above 0, at most {LARGEST}, for example 0.5"))
 }

@@ -23,8 +23,8 @@ Examples:
     },
     /// Convert between Remat's traces and DTR logs, or pack a trace
     ///
-    /// OUT is packed as its name ends: `.zst`, `.gz`, else plain. Until it is complete it is called OUT.partial. A DTR
-    /// log cannot say everything: what is lost is counted on standard error.
+    /// OUT is packed as its name ends: `.zst`, `.gz`, else plain. Until it is complete it is called OUT.partial, with a
+    /// number where there is such a file. A DTR log cannot say everything: what is lost is counted on standard error.
     #[command(after_help = "\
 Examples:
   remat trace convert unet.log unet.trace.zst     a DTR log as a trace

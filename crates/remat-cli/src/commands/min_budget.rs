@@ -3,6 +3,7 @@
 use crate::arguments::MinBudget;
 use crate::failure::Failure;
 use crate::log::{self, Log, Place};
+use crate::terminal::plain;
 use crate::{progress, table};
 use remat_core::Bytes;
 use remat_sim::{Eviction, Probe, Smallest};
@@ -59,7 +60,7 @@ fn line(search: &MinBudget, log: &Log, policy: Eviction, found: &Smallest) -> St
 }
 
 fn heading(log: &Log) -> String {
-    let (name, memory, width) = (&log.name, log.base.memory, table::POLICY);
+    let (name, memory, width) = (plain(&log.name), log.base.memory, table::POLICY);
     format!(
         "\n{name}: {memory} without a limit\n{:width$}   min budget  ratio   runs\n",
         "policy"

@@ -60,7 +60,7 @@ pub use learned::{
     ArenaInUse, Learned, PLANNED_STEPS_VERSION, PlannedStep, PlannedSteps, PlannedStepsError,
     UNRECORDED_PART,
 };
-pub use model::error::StepError;
+pub use model::error::{StepError, Summed};
 pub use model::step::Step;
 pub use model::writer::Kept;
 pub use placement::{Addresses, place};

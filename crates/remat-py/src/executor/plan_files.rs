@@ -1,10 +1,12 @@
 //! Plans of steps in files: the one that a run is given, the one that it writes, and the folder of those of all runs.
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use remat_plan::step::{PlannedStep, PlannedSteps};
+use remat_plan::step::{PlannedStep, PlannedSteps, PlannedStepsError};
 use remat_trace::Destination;
 
 /// Plans that are taken from the folder: those used last.
@@ -39,16 +41,16 @@ impl PlanFiles {
         self.given.as_ref().map(read).transpose()
     }
 
-    /// The plans in the folder for a budget, those used last first, and what was wrong with one.
-    pub(super) fn cached(&self, device: &str, budget: u64) -> (Vec<PlannedStep>, Option<String>) {
+    /// The plans in the folder for a budget, those used last first, and a line for each file that has none.
+    pub(super) fn cached(&self, device: &str, budget: u64) -> (Vec<PlannedStep>, Vec<String>) {
         let Some(folder) = &self.cache else {
-            return (Vec::new(), None);
+            return (Vec::new(), Vec::new());
         };
         let prefix = prefix(device, budget);
         let mut files = plans_in(folder);
         files.retain(|(_, path)| name(path).starts_with(&prefix));
         files.truncate(MOST_TAKEN);
-        let (mut steps, mut trouble) = (Vec::new(), None);
+        let (mut steps, mut troubles) = (Vec::new(), Vec::new());
         for (_, path) in files {
             match read(&path) {
                 Ok(plans) => {
@@ -57,16 +59,10 @@ impl PlanFiles {
                     let file = OpenOptions::new().append(true).open(&path);
                     let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
                 }
-                Err(error) => {
-                    trouble = Some(at(
-                        "the step is planned anew, for in the cache is",
-                        &path,
-                        error,
-                    ));
-                }
+                Err(unread) => troubles.push(cleared(&path, &unread)),
             }
         }
-        (steps, trouble)
+        (steps, troubles)
     }
 
     /// Keeps a plan in the folder.
@@ -97,7 +93,7 @@ impl PlanFiles {
         let Some(path) = &self.out else {
             return Ok(());
         };
-        let checked = destination(path).and_then(|place| place.check());
+        let checked = Destination::of(path).and_then(|place| place.check());
         checked.map_err(|e| at("cannot write the plan to", path, e))
     }
 
@@ -113,19 +109,54 @@ impl PlanFiles {
     }
 }
 
-fn read(path: &Path) -> Result<PlannedSteps, String> {
-    let text = fs::read_to_string(path).map_err(|e| e.to_string())?;
-    PlannedSteps::from_json(&text).map_err(|e| e.to_string())
+/// The reason why a file has no plans.
+#[derive(Debug)]
+enum Unread {
+    File(io::Error),
+    Text(PlannedStepsError),
+}
+
+impl Unread {
+    /// Whether the file is damaged, which one of another version is not, nor one that cannot be opened.
+    fn is_damage(&self) -> bool {
+        match self {
+            Unread::File(error) => error.kind() == ErrorKind::InvalidData,
+            Unread::Text(error) => matches!(error, PlannedStepsError::Text(_)),
+        }
+    }
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unread::File(error) => error.fmt(f),
+            Unread::Text(error) => error.fmt(f),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<PlannedSteps, Unread> {
+    let text = fs::read_to_string(path).map_err(Unread::File)?;
+    PlannedSteps::from_json(&text).map_err(Unread::Text)
+}
+
+/// Removes a damaged file from the cache, so that it is told of once, and returns the line that tells of it.
+fn cleared(path: &Path, unread: &Unread) -> String {
+    let told = at(
+        "the step is planned anew, for in the cache is",
+        path,
+        unread,
+    );
+    match unread.is_damage().then(|| fs::remove_file(path)) {
+        Some(Ok(())) => format!("{told}; it was removed"),
+        Some(Err(error)) => format!("{told}; it cannot be removed: {error}"),
+        None => told,
+    }
 }
 
 /// Whoever reads meanwhile sees the plans before or those after.
 fn write(path: &Path, plans: &PlannedSteps) -> std::io::Result<()> {
-    destination(path)?.write(plans.to_json().as_bytes())
-}
-
-/// Several processes may write one plan of the cache.
-fn destination(path: &Path) -> std::io::Result<Destination> {
-    Destination::with_suffix(path, &format!(".{}.partial", std::process::id()))
+    Destination::of(path)?.write(plans.to_json().as_bytes())
 }
 
 fn name(path: &Path) -> &str {

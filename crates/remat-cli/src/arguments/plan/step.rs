@@ -80,7 +80,8 @@ pub(crate) struct PlanStep {
         default_missing_value = "64"
     )]
     pub(crate) addresses: Option<Alignment>,
-    /// The file to write the plan to; of one budget only. Until it is complete it is called PLAN.partial.
+    /// The file to write the plan to; of one budget only. Until it is complete it is called PLAN.partial. `-` is
+    /// standard output; what is told of the plan then goes to standard error.
     #[arg(long, value_name = "PLAN", conflicts_with = "curve")]
     pub(crate) out: Option<PathBuf>,
     /// One line of JSON a budget in place of tables.

@@ -1,6 +1,7 @@
 //! The folder that figures are written into.
 
 use crate::failure::Failure;
+use crate::standard_streams::is_standard;
 use remat_trace::Destination;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,13 @@ pub(super) struct Folder(PathBuf);
 impl Folder {
     /// Makes the folder if it is not there.
     pub(super) fn open(path: &Path) -> Result<Folder, Failure> {
+        if is_standard(path) {
+            return Err(Failure::Usage(
+                "-: figures are a folder of files, which standard output is not; name a folder, or ./- for one of \
+                 this name"
+                    .into(),
+            ));
+        }
         fs::create_dir_all(path).map_err(|error| {
             let place = path.display();
             Failure::Input(format!(

@@ -27,8 +27,9 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 pub(crate) fn run(arguments: &Figures) -> Result<(), Failure> {
-    let folder = Folder::open(&arguments.out)?;
+    // The folder last: where a source is at fault, none is made.
     let sources = sources::read(&arguments.files)?;
+    let folder = Folder::open(&arguments.out)?;
     let mut figures = Vec::new();
     if !sources.logs.is_empty() {
         figures.extend(of_steps(&sources.logs, arguments)?);

@@ -5,6 +5,7 @@ use crate::commands::plan::step::known::{places, runs_of};
 use crate::failure::{Failure, complain};
 use crate::log::{self, Log};
 use crate::plan_file;
+use crate::standard_streams::is_standard;
 use indicatif::ProgressBar;
 use remat_core::Bytes;
 use remat_figures::runs::THRASH_LIMIT;
@@ -29,9 +30,7 @@ pub(super) fn of<'a>(
     falling.dedup();
     let mut planned = Vec::new();
     for log in logs {
-        let path = Path::new(&log.name);
-        // What was read from a pipe cannot be read again.
-        if !fs::metadata(path).is_ok_and(|data| data.is_file()) {
+        if !can_be_read_again(&log.path) {
             bar.suspend(|| {
                 complain(format_args!(
                     "remat: {}: no plan is drawn, since it is read once; name a file",
@@ -40,7 +39,7 @@ pub(super) fn of<'a>(
             });
             continue;
         }
-        let events = log::events(path)?;
+        let events = log::events(&log.path)?;
         let plans = plans(log, &events, &falling, rounds, bar)?;
         let point = |&ratio: &f64| point(log, &events, &plans, ratio);
         let points = falling.iter().rev().map(point);
@@ -50,6 +49,11 @@ pub(super) fn of<'a>(
         });
     }
     Ok(planned)
+}
+
+/// Whether a log is a file: what was read from a pipe cannot be read again.
+fn can_be_read_again(path: &Path) -> bool {
+    !is_standard(path) && fs::metadata(path).is_ok_and(|data| data.is_file())
 }
 
 /// The plans found, from large budgets to small.

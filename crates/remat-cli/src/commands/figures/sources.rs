@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::log::Log;
 use crate::plan_file;
+use crate::standard_streams::check_inputs;
 use remat_plan::chain::Chain;
 use std::fs::{self, File};
 use std::io::Read;
@@ -18,6 +19,7 @@ pub(super) struct Sources {
 /// Reads recorded steps and chains. A regular file is a chain if its first key is one of a chain's. Everything else is
 /// a recorded step, standard input and pipes too: their beginning cannot be read twice.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Sources, Failure> {
+    check_inputs(paths)?;
     let mut sources = Sources {
         logs: Vec::new(),
         chains: Vec::new(),

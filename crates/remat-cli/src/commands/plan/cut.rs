@@ -2,6 +2,7 @@
 
 use crate::arguments::PlanCut;
 use crate::failure::Failure;
+use crate::terminal::plain;
 use crate::{plan_file, progress, table};
 use remat_core::Bytes;
 use remat_plan::cut::{
@@ -96,7 +97,7 @@ fn rows_with_bound(planned: &Planned) -> Vec<Row> {
 /// The number of names, and the first of them.
 fn words(names: &[String]) -> String {
     const SHOWN: usize = 12;
-    let shown = names.iter().take(SHOWN).map(String::as_str);
+    let shown = names.iter().take(SHOWN).map(|name| plain(name));
     let shown = shown.collect::<Vec<_>>().join(" ");
     match names.len() {
         0 => "none".into(),

@@ -4,6 +4,7 @@ use crate::arguments::Simulate;
 use crate::failure::Failure;
 use crate::log;
 use crate::plan_file;
+use crate::standard_streams::{check_inputs, is_standard};
 use remat_plan::step::verify;
 use remat_sim::Plan;
 use remat_trace::Event;
@@ -20,11 +21,12 @@ pub(super) fn read(simulation: &Simulate) -> Result<Vec<Plan>, Failure> {
             "a plan is one of a single step, and {logs} logs are named; name one LOG with --plan"
         )));
     };
-    if log == Path::new("-") {
+    if is_standard(log) {
         return Err(Failure::Usage(
             "with --plan the log is read twice, which standard input cannot be; name a file".into(),
         ));
     }
+    check_inputs(&simulation.plans)?;
     let events = log::events(log)?;
     let plans = simulation.plans.iter();
     plans.map(|path| plan(simulation, path, &events)).collect()

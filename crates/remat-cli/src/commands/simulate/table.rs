@@ -3,6 +3,7 @@
 use super::case::Case;
 use crate::log::Log;
 use crate::table;
+use crate::terminal::plain;
 use remat_sim::{Budget, Outcome, Status};
 
 /// The log without a limit, and the names of the columns.
@@ -12,7 +13,7 @@ pub(super) fn heading(log: &Log) -> String {
     format!(
         "\n{}: {} and {} without a limit; constants {}, the largest op {}\n\
          {:width$}  ratio       budget  status  overhead         peak  evictions  replays\n",
-        log.name,
+        plain(&log.name),
         base.memory,
         table::duration(base.cost.0),
         base.constants,

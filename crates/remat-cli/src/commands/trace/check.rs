@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::progress::Shown;
+use crate::terminal::plain;
 use std::io::{self, Write};
 use std::path::Path;
 
@@ -11,5 +12,6 @@ pub(crate) fn run(file: &Path) -> Result<(), Failure> {
         event?;
         events += 1;
     }
-    writeln!(io::stdout(), "{}: valid, {events} events", file.display()).map_err(Failure::output)
+    let name = plain(&file.display().to_string());
+    writeln!(io::stdout(), "{name}: valid, {events} events").map_err(Failure::output)
 }

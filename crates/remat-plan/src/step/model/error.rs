@@ -14,8 +14,15 @@ pub enum StepError {
         /// The fault.
         fault: &'static str,
     },
-    /// The step has more than 2^31 ops or storages, or costs that add up to more than 2^61.
+    /// The step has more than 2^31 ops or storages.
     TooLarge,
+    /// Sizes or costs of the step add up to more than 2^61, half of what a trace may hold.
+    SumTooLarge {
+        /// The numbers that are added up.
+        summed: Summed,
+        /// Their sum, or the largest number of 64 bits where it is more.
+        sum: u64,
+    },
     /// The step reads a value that an op wrote into, and that cannot be made again.
     Overwritten,
     /// No plan within the budget was found.
@@ -35,6 +42,24 @@ pub enum StepError {
     },
 }
 
+/// Numbers of a step that are added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Summed {
+    /// Bytes of results and workspaces.
+    Sizes,
+    /// Nanoseconds of ops.
+    Costs,
+}
+
+impl fmt::Display for Summed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Summed::Sizes => "sizes",
+            Summed::Costs => "costs",
+        })
+    }
+}
+
 impl fmt::Display for StepError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -42,8 +67,12 @@ impl fmt::Display for StepError {
                 f,
                 "event {event} {fault}; check the trace with `remat trace check`"
             ),
-            StepError::TooLarge => f.write_str(
-                "the step has more than 2^31 ops or storages, or costs above 2^61; record a shorter one",
+            StepError::TooLarge => {
+                f.write_str("the step has more than 2^31 ops or storages; record a shorter one")
+            }
+            StepError::SumTooLarge { summed, sum } => write!(
+                f,
+                "the {summed} of the step add up to {sum}, and steps are planned up to 2^61; record a shorter one"
             ),
             StepError::Overwritten => f.write_str(
                 "the step reads a value after an op wrote into it, and it cannot be made again; \

@@ -1,6 +1,6 @@
 //! A step being taken in, event by event.
 
-use super::error::StepError;
+use super::error::{StepError, Summed};
 use super::step::{NONE, Op, OpKind, Step, Storage};
 use crate::adjacency::Adjacency;
 use remat_trace::{Event, TraceOutput, TraceOutputKind};
@@ -82,7 +82,7 @@ impl Writer {
                 device,
             } => {
                 let op = self.op(0, 0, OpKind::Once);
-                let storage = self.storage(op, NONE, *bytes, *device)?;
+                let storage = self.storage(op, NONE, *bytes, *device);
                 self.storages[storage as usize].constant = true;
                 self.hold(*tensor, storage, NONE)
             }
@@ -170,23 +170,20 @@ impl Writer {
         } else {
             0
         };
-        self.count(workspace)?;
+        self.count(workspace);
         let kind = match self.kind(outputs, &read, *replay) {
             // Views are made where they are read, and take no memory there.
             OpKind::View(_) if workspace > 0 => OpKind::Repeatable,
             kind => kind,
         };
-        self.cost = self
-            .cost
-            .checked_add(*cost)
-            .ok_or("makes costs too large")?;
+        self.cost = self.cost.saturating_add(*cost);
         let op = self.op(*cost, workspace, kind);
         self.read(op, read.iter().map(|tensor| (tensor.storage, tensor.view)));
         let viewed = |of: usize| read.get(of).ok_or("writes into no input").copied();
         for output in outputs {
             let (storage, view) = match output.kind {
                 TraceOutputKind::Fresh { bytes, device } => {
-                    (self.storage(op, NONE, bytes, device)?, NONE)
+                    (self.storage(op, NONE, bytes, device), NONE)
                 }
                 TraceOutputKind::Alias { of } => (viewed(of)?.storage, op),
                 TraceOutputKind::InPlace { of } => {
@@ -202,7 +199,7 @@ impl Writer {
                     }
                     self.kills.push((old, op));
                     self.noted[old as usize].killed = true;
-                    (self.storage(op, old, 0, DEVICE)?, NONE)
+                    (self.storage(op, old, 0, DEVICE), NONE)
                 }
             };
             if view != NONE && !matches!(kind, OpKind::View(_)) {
@@ -274,19 +271,13 @@ impl Writer {
         dedup_from(&mut self.views, views);
     }
 
-    fn storage(
-        &mut self,
-        producer: u32,
-        block_of: u32,
-        bytes: u64,
-        device: u8,
-    ) -> Result<u32, &'static str> {
+    fn storage(&mut self, producer: u32, block_of: u32, bytes: u64, device: u8) -> u32 {
         let bytes = match block_of {
             NONE if device == DEVICE => bytes,
             NONE => 0,
             old => self.storages[old as usize].bytes,
         };
-        self.count(bytes)?;
+        self.count(bytes);
         let storage = self.storages.len() as u32;
         self.makes.push((producer, storage));
         self.storages.push(Storage {
@@ -297,15 +288,24 @@ impl Writer {
             constant: false,
         });
         self.noted.push(Noted::default());
-        Ok(storage)
+        storage
     }
 
     /// Counts bytes that are asked for.
-    fn count(&mut self, bytes: u64) -> Result<(), &'static str> {
-        let sum = self.bytes.checked_add(bytes);
-        self.bytes = sum
-            .filter(|&sum| sum <= LARGEST_SUM)
-            .ok_or("makes sizes too large")?;
+    fn count(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Compares the step with the limits of planning. Those of sums are below those of traces.
+    fn check_limits(&self) -> Result<(), StepError> {
+        if self.ops.len() >= MOST || self.storages.len() >= MOST {
+            return Err(StepError::TooLarge);
+        }
+        for (summed, sum) in [(Summed::Sizes, self.bytes), (Summed::Costs, self.cost)] {
+            if sum > LARGEST_SUM {
+                return Err(StepError::SumTooLarge { summed, sum });
+            }
+        }
         Ok(())
     }
 
@@ -333,9 +333,7 @@ impl Writer {
             .collect();
         left.sort_unstable();
         self.look(&left);
-        if self.ops.len() >= MOST || self.storages.len() >= MOST || self.cost > LARGEST_SUM {
-            return Err(StepError::TooLarge);
-        }
+        self.check_limits()?;
         for &(storage, _) in &self.kills {
             self.storages[storage as usize].constant = false;
         }
@@ -387,7 +385,7 @@ impl Step {
     /// ```
     ///
     /// # Errors
-    /// [`StepError::Event`] and [`StepError::TooLarge`].
+    /// [`StepError::Event`], [`StepError::TooLarge`] and [`StepError::SumTooLarge`].
     pub fn from_events<'a>(events: impl IntoIterator<Item = &'a Event>) -> Result<Step, StepError> {
         Step::written(Writer::default(), events)
     }

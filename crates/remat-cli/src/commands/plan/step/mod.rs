@@ -10,30 +10,21 @@ use crate::arguments::PlanStep;
 use crate::failure::{Failure, complain};
 use crate::interrupt::Watch;
 use crate::plan_file;
+use crate::standard_streams::is_standard;
 use cheapest::cheapest;
 use recorded::Recorded;
 use remat_core::Alignment;
 use remat_plan::step::{Fault, Step, StepPlan, place, verify};
 use report::Told;
 use search::{Found, Search};
+use std::io::{self, Write};
+use std::path::Path;
 
 pub(crate) fn run(wanted: &PlanStep, watch: &Watch) -> Result<(), Failure> {
     let recorded = Recorded::read(&wanted.log)?;
     let budgets = recorded.budgets(wanted);
-    if wanted.out.is_some() && budgets.len() > 1 {
-        let several = budgets.len();
-        return Err(Failure::Usage(format!(
-            "--out takes one plan, {several} budgets are given; name one, or leave --out away"
-        )));
-    }
     if let Some(out) = &wanted.out {
-        if plan_file::are_one(out, &wanted.log) {
-            let out = out.display();
-            return Err(Failure::Usage(format!(
-                "--out {out}: the recorded step is read from there; name another file"
-            )));
-        }
-        plan_file::check_writable(out)?;
+        check_out(wanted, out, budgets.len())?;
     }
     let step = Step::from_events(&recorded.events).map_err(|error| recorded.fault(error))?;
     let noted = watch.note_first();
@@ -59,6 +50,27 @@ pub(crate) fn run(wanted: &PlanStep, watch: &Watch) -> Result<(), Failure> {
         ));
     }
     Ok(())
+}
+
+/// Checks that the plan of so many budgets can be written, before it is searched for.
+fn check_out(wanted: &PlanStep, out: &Path, budgets: usize) -> Result<(), Failure> {
+    if budgets > 1 {
+        return Err(Failure::Usage(format!(
+            "--out takes one plan, {budgets} budgets are given; name one, or leave --out away"
+        )));
+    }
+    if wanted.json && is_standard(out) {
+        return Err(Failure::Usage(
+            "--out - and --json both write to standard output; name a file, or leave one of them away".into(),
+        ));
+    }
+    if plan_file::are_one(out, &wanted.log) {
+        let out = out.display();
+        return Err(Failure::Usage(format!(
+            "--out {out}: the recorded step is read from there; name another file"
+        )));
+    }
+    plan_file::check_writable(out)
 }
 
 /// The cheapest plan for each budget of all that were found, verified.
@@ -126,9 +138,16 @@ fn tell(wanted: &PlanStep, recorded: &Recorded, told: &[Told]) -> Result<(), Fai
     if let (Some(out), Some(plan)) = (&wanted.out, only) {
         plan_file::write_step_plan(out, plan)?;
     }
-    match only {
+    let text = match only {
         _ if wanted.json => report::lines(recorded, told),
         Some(plan) => report::table(recorded, &told[0], plan),
         None => report::curve(recorded, wanted.seed, told),
+    };
+    if wanted.out.as_deref().is_some_and(is_standard) {
+        // The plan may go on while nobody reads what is told of it.
+        let _ = io::stderr().write_all(text.as_bytes());
+        return Ok(());
     }
+    let written = io::stdout().write_all(text.as_bytes());
+    written.map_err(Failure::output)
 }

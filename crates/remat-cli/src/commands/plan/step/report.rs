@@ -2,11 +2,10 @@
 
 use super::known::Online;
 use super::recorded::{Asked, Recorded};
-use crate::failure::Failure;
 use crate::table;
+use crate::terminal::plain;
 use remat_core::Bytes;
 use remat_plan::step::{StepError, StepPlan};
-use std::io::{self, Write};
 
 /// A budget, and all that is told of it.
 pub(super) struct Told {
@@ -43,7 +42,7 @@ fn best_online(recorded: &Recorded, told: &Told) -> String {
 }
 
 /// One plan.
-pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> Result<(), Failure> {
+pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> String {
     const BEST: &str = "the best schedule whose first runs are in program order";
     let bytes = |bytes| format!("{} ({bytes} bytes)", Bytes(bytes));
     let overhead = percent(part(plan.recompute_ns, plan.cost_ns));
@@ -83,25 +82,21 @@ pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> Result
     let rows = rows
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value));
-    let rows: Vec<(String, String)> = rows.collect();
-    table::print(&rows)
+    table::text(&rows.collect::<Vec<_>>())
 }
 
 /// Several budgets, a row each.
-pub(super) fn curve(recorded: &Recorded, seed: u64, told: &[Told]) -> Result<(), Failure> {
+pub(super) fn curve(recorded: &Recorded, seed: u64, told: &[Told]) -> String {
     let base = &recorded.base;
     let mut text = format!(
         "\n{}: {} and {} without a limit; seed {seed}\n\
          ratio       budget         peak  overhead   within  best online          rounds\n",
-        recorded.name,
+        plain(&recorded.name),
         base.memory,
         table::duration(base.cost.0),
     );
     text.extend(told.iter().map(|told| row(recorded, told)));
-    text += "within: of the best schedule whose first runs are in program order\n";
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(Failure::output)
+    text + "within: of the best schedule whose first runs are in program order\n"
 }
 
 fn row(recorded: &Recorded, told: &Told) -> String {
@@ -126,11 +121,8 @@ fn row(recorded: &Recorded, told: &Told) -> String {
 }
 
 /// A line of JSON a budget.
-pub(super) fn lines(recorded: &Recorded, told: &[Told]) -> Result<(), Failure> {
-    let text: String = told.iter().map(|told| line(recorded, told)).collect();
-    io::stdout()
-        .write_all(text.as_bytes())
-        .map_err(Failure::output)
+pub(super) fn lines(recorded: &Recorded, told: &[Told]) -> String {
+    told.iter().map(|told| line(recorded, told)).collect()
 }
 
 fn line(recorded: &Recorded, told: &Told) -> String {
