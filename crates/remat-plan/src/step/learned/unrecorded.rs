@@ -7,8 +7,8 @@ use std::cmp::Reverse;
 /// Results of ops without records take at most this part of the budget at a time, but for those that are constants
 /// anyway.
 pub const UNRECORDED_PART: u64 = 6;
-/// Records that are counted at a moment to tell how many each op there brings along, about; an op of more than its share
-/// of them, or than [`SHARE`], has one last.
+/// About so many records are counted at a moment, to tell how many each op there brings along. An op that brings more
+/// along than its share of them, and than [`SHARE`], has one last.
 const COUNTED: usize = 1 << 21;
 const SHARE: usize = 256;
 /// Moments after which all that is there at another one that is too full gets a record.
