@@ -6,7 +6,9 @@ use std::cmp::Reverse;
 
 /// Results of ops without records take at most this part of the budget at a time, but for those that are constants
 /// anyway.
-pub const UNRECORDED_PART: u64 = 6;
+pub const UNRECORDED_PART: u64 = 4;
+/// The same where records may read such results, which are there for longer.
+const READ_PART: u64 = 6;
 /// About so many records are counted at a moment, to tell how many each op there brings along. An op that brings more
 /// along than its share of them, and than [`SHARE`], has one last.
 const COUNTED: usize = 1 << 21;
@@ -15,6 +17,15 @@ const SHARE: usize = 256;
 const ROUNDS: u64 = 256;
 /// Of what never goes.
 const EVER: usize = usize::MAX;
+
+/// The ops that may read the result of one without a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Readers {
+    /// Ops without records alone.
+    Alike,
+    /// Also those whose record is forgotten by the time the result goes.
+    Forgotten,
+}
 
 /// The ops of a step that need no record.
 #[derive(Default)]
@@ -37,8 +48,22 @@ struct Span {
 
 /// The ops of a step that need no record: the plan neither runs them again nor drops what they make, what reads their
 /// results and has a record is forgotten before those go, and they take little at a time.
+///
+/// Of two such choices it is the one of more ops: readers without records and results of a quarter of the budget, or
+/// readers that are forgotten in time and results of a sixth.
 pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: Bytes) -> Unrecorded {
-    let mut records = Records::of(reads);
+    let alike = chosen(reads, actions, Readers::Alike, budget.0 / UNRECORDED_PART);
+    let forgotten = chosen(reads, actions, Readers::Forgotten, budget.0 / READ_PART);
+    if forgotten.ops.len() > alike.ops.len() {
+        forgotten
+    } else {
+        alike
+    }
+}
+
+/// Ops without records that such readers may read, and whose results take so many bytes at most at a time.
+fn chosen(reads: &Reads, actions: &[Vec<GuideAction>], readers: Readers, bytes: u64) -> Unrecorded {
+    let mut records = Records::of(reads, readers);
     for (place, _) in reads.ops.iter().enumerate().filter(|(_, op)| !op.here) {
         records.add(place as u32, usize::MAX);
     }
@@ -49,7 +74,7 @@ pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: By
             records.add(op, usize::MAX);
         }
     }
-    records.keep_within(budget.0 / UNRECORDED_PART);
+    records.keep_within(bytes);
     let ops: Vec<u32> = (0..)
         .zip(&records.until)
         .filter_map(|(place, until)| until.is_none().then_some(place))
@@ -74,6 +99,7 @@ fn evictable(results: &[Option<Result>]) -> impl Iterator<Item = &Result> {
 /// earlier. An op that writes over a result with a record has one.
 struct Records<'a> {
     reads: &'a Reads,
+    readers: Readers,
     spans: Vec<Span>,
     /// By op, the ops whose results it reads, and whether those are of the step before.
     makers: Lists<(u32, bool)>,
@@ -89,7 +115,7 @@ struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    fn of(reads: &'a Reads) -> Records<'a> {
+    fn of(reads: &'a Reads, readers: Readers) -> Records<'a> {
         let (mut makers, mut writers) = (Vec::new(), Vec::new());
         for (place, op) in (0..).zip(&reads.ops) {
             makers.extend(op.readers.iter().map(|&reader| (reader, (place, false))));
@@ -99,6 +125,7 @@ impl<'a> Records<'a> {
         }
         Records {
             reads,
+            readers,
             spans: spans(reads),
             makers: Lists::of(makers, reads.ops.len()),
             writers: Lists::of(writers, reads.ops.len()),
@@ -131,7 +158,7 @@ impl<'a> Records<'a> {
                 let first = self.spans[maker as usize].first;
                 let needs_record = match self.until[maker as usize] {
                     Some(until) => until < read,
-                    None => first != EVER && first < read,
+                    None => self.readers == Readers::Alike || first != EVER && first < read,
                 };
                 if needs_record {
                     self.pending.push((maker, read));
@@ -310,7 +337,7 @@ fn spans(reads: &Reads) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::super::reads::{Op, Reads, Result};
-    use super::{UNRECORDED_PART, spans, unrecorded};
+    use super::{Readers, spans, unrecorded};
     use proptest::prelude::*;
     use remat_core::{Bytes, GuideAction};
 
@@ -376,14 +403,14 @@ mod tests {
     }
 
     #[test]
-    fn results_without_records_take_a_sixth_of_the_budget() {
+    fn results_that_records_read_take_a_sixth_of_the_budget_and_others_a_quarter() {
         // Op 1 reads op 0, whose result is there beside that of op 2 or of op 3.
         let mut reads = step(&[(0, Some(10)), (1, Some(7)), (2, Some(3)), (8, Some(9))]);
         reads.ops[0].readers.push(1);
         assert_eq!(chosen_within(&reads, 1, 12), [0, 2, 3]);
         assert_eq!(chosen_within(&reads, 1, 11), [2, 3]);
-        assert_eq!(chosen_within(&reads, 1, 6), [2, 3]);
-        assert!(chosen_within(&reads, 1, 5).is_empty());
+        assert_eq!(chosen_within(&reads, 1, 4), [2, 3]);
+        assert!(chosen_within(&reads, 1, 3).is_empty());
     }
 
     #[test]
@@ -553,10 +580,11 @@ mod tests {
         fn what_is_chosen_is_closed_and_takes_no_more_than_it_may(
             reads in any_step(),
             dropped in 0u32..40,
-            budget in 0u64..400,
+            budget in 0u64..70,
         ) {
             let dropped = dropped % reads.ops.len() as u32;
-            let chosen = chosen_within(&reads, dropped, budget);
+            let drop = GuideAction::Drop { op: dropped, output: 0 };
+            let chosen = super::chosen(&reads, &[vec![drop]], Readers::Forgotten, budget).ops;
             let recorded = |op: u32| chosen.binary_search(&op).is_err();
             prop_assert!(recorded(dropped));
             let at = |event: usize| {
@@ -570,7 +598,7 @@ mod tests {
                 bytes.sum::<u64>()
             };
             let most = (0..reads.events).map(at).max().unwrap();
-            prop_assert!(most <= budget / UNRECORDED_PART, "{most} of {budget}");
+            prop_assert!(most <= budget, "{most} of {budget}");
             // The records of readers, back to front, and whether what they read stays as long.
             let spans = spans(&reads);
             let mut until = vec![0; reads.ops.len()];
