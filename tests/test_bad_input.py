@@ -29,6 +29,8 @@ BAD_BUDGETS: dict[str, Any] = {
     "beyond 64 bits": 2**70,
     "beyond 64 bits in words": "99999999999999999999TiB",
     "unknown device": {"potato:0": "1GiB"},
+    "one device by two names": {"cpu": "1GiB", "cpu:0": "16MiB"},
+    "one device by a name and itself": {"cpu": "1GiB", torch.device("cpu"): "16MiB"},
 }
 
 

@@ -24,6 +24,8 @@ def _budget_argument(given: list[str]) -> str | dict[str, str]:
         device, sign, amount = item.partition("=")
         if not sign:
             raise ValueError(f"budget {item!r}: with several budgets name the device, e.g. cpu={item}")
+        if device in table:
+            raise ValueError(f"budget {item!r}: {device!r} has a budget of {table[device]} already: give it one budget")
         table[device] = amount
     return table
 
