@@ -342,6 +342,38 @@ def test_a_report_however_the_program_ends(tmp_path: Path, end: str) -> None:
     assert "remat: peak" in ended.err
 
 
+REFUSED_WITHIN_TORCHSCRIPT = """
+    import sys, torch, torch.multiprocessing as mp
+    from torch.autograd import forward_ad
+
+    def keep(number):
+        kept = []
+        while len(kept) < 400:
+            with forward_ad.dual_level():
+                x = torch.rand(64, 64)
+                torch.ops.aten._softmax_backward_data(forward_ad.make_dual(x, x * 0.5), x, 1, torch.float32)
+            kept.append(torch.ones(256))
+            kept[-1].numpy()
+
+    if sys.argv[1] == "here":
+        keep(0)
+    else:
+        mp.start_processes(keep, nprocs=1, start_method="fork")
+"""
+
+
+@pytest.mark.parametrize("place", ["here", "in a process"])
+def test_a_refusal_within_torchscript_is_one(tmp_path: Path, place: str) -> None:
+    """Torch takes this op apart in its interpreter, which raises an error of its own."""
+    script = program(tmp_path, REFUSED_WITHIN_TORCHSCRIPT)
+    options = ["--policy", "lru", "--costs", "bytes", "--report", tmp_path / "run-{rank}.json"]
+    ended = ran_warm([*RUN, "200KiB", *options, script, place])
+    assert ended.code == 1
+    report = json.loads((tmp_path / ("run-0.json" if place == "here" else "run-0-0.json")).read_text())
+    assert report["end"].startswith("BudgetError: aten."), report["end"]
+    assert f"remat._errors.{report['end']}" in ended.err
+
+
 ERRORS = {
     "closed": ('exec "$@" 2>&-', "pass"),
     "closed by the program": ('exec "$@"', "sys.stderr.close()"),

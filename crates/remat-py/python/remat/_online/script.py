@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
 from .._outputs import check_output
 from .._timeline.target import check_timeline
@@ -158,5 +159,5 @@ def main(argv: list[str]) -> int:
         try:
             program.run(namespace)
         finally:
-            context.__exit__(None, None, None)
+            context.__exit__(*sys.exc_info())
     return 0
