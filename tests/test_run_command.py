@@ -85,6 +85,25 @@ def test_folders_and_archives_run_as_by_python(tmp_path: Path, monkeypatch: pyte
     assert (budgeted.out, budgeted.code, plain.code) == (plain.out, 3, 3), budgeted.err
 
 
+@pytest.mark.parametrize("kind", ["script", "module", "archive", "text"])
+def test_programs_on_a_safe_path_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Their folder is not looked in, and no other entry gives way to it."""
+    (tmp_path / "lib").mkdir()
+    for folder in (tmp_path, tmp_path / "lib"):
+        program(folder, f"place = {folder.name!r}", "neighbour.py")
+    own = "import sys, neighbour\nprint(neighbour.place, sys.path[:3], __name__)"
+    program(tmp_path / "lib", own, "trainer.py")
+    program(tmp_path / "lib", own, "__main__.py")
+    monkeypatch.chdir(tmp_path)
+    shutil.make_archive("archive", "zip", "lib")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "lib"), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    words = {"script": [program(tmp_path, own)], "module": ["-m", "trainer"], "archive": ["archive.zip"]}
+    command = words.get(kind, ["-c", own])
+    plain, budgeted = ran([*PYTHON, *command]), ran([*RUN, "1GiB", *command])
+    assert (budgeted.out, budgeted.code, plain.code) == (plain.out, 0, 0), budgeted.err
+
+
 @pytest.mark.parametrize("words", [[], ["-mx", "-1"]])
 def test_a_program_on_standard_input_runs_as_by_python(words: list[str]) -> None:
     text = "import sys\nprint(sys.argv, sys.path[0], __name__, __file__, repr(sys.stdin.read()))\nsys.exit(4)"
