@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -107,6 +108,19 @@ def test_a_share_of_the_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     others = run("60%peak", "3")
     assert "with other arguments: 5" in others.err
     assert others.out.splitlines() == within.out.splitlines()[:3]
+
+
+@pytest.mark.parametrize("cache", ["cache", "off"])
+def test_the_peak_of_a_program_whose_name_is_no_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    monkeypatch.setenv("REMAT_CACHE", cache if cache == "off" else str(tmp_path / cache))
+    script = program(tmp_path, TRAINING, os.fsdecode(b"n\xff.py"))
+    measured = ran_warm([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", script, "5"])
+    assert measured.code == 0, measured.err
+    within = ran_warm([*REMAT, "run", "--budget", "90%peak", "--device", "cpu", script, "5"])
+    assert ("90% of the peak of" if cache != "off" else "REMAT_CACHE=off keeps no peaks") in within.err
+    assert within.code == (0 if cache != "off" else 2)
 
 
 def test_a_program_that_fails_spoils_no_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,8 +97,10 @@ def _without_zero(device: str) -> str:
 
 def _file(program: str) -> str | None:
     folder = cache_folder()
-    name = hashlib.sha256(program.encode()).hexdigest()[:32]
-    return None if folder is None else os.path.join(folder, "peaks", f"{name}.json")
+    if folder is None:
+        return None
+    name = hashlib.sha256(os.fsencode(program)).hexdigest()[:32]
+    return os.path.join(folder, "peaks", f"{name}.json")
 
 
 def _kept(path: str) -> list[Peak]:
