@@ -135,6 +135,7 @@ REFUSED = {
     "torchrun as a module": (["-m", "torch.distributed.run", "train.py"], "--nproc"),
     "accelerate": (["/usr/bin/accelerate", "launch", "train.py"], "would run without a budget"),
     "no process": (["--nproc", "0", "train.py"], "--nproc 0"),
+    "a thousand processes": (["--nproc", "1025", "train.py"], "--nproc 1025: expected a number of processes of this"),
     "one report for two": (["--nproc", "2", "--report", "run.json", "train.py"], "put {rank} into its name"),
     "a report nowhere": (["--report", "/no/such/folder/run.json", "-c", "pass"], "cannot write the report"),
     "a folder for a trace": (["--trace", "/", "-c", "pass"], "cannot write the trace '/': Is a directory"),
@@ -773,6 +774,13 @@ def test_each_process_has_its_own_budget(tmp_path: Path, monkeypatch: pytest.Mon
         told = json.loads((tmp_path / f"run-{rank}.json").read_text())
         assert told["peak"] <= told["budget"] == 1900 << 10
         assert told["evictions"] > 0
+
+
+def test_the_last_number_of_processes_holds_and_the_programs_own_stays(tmp_path: Path) -> None:
+    script = program(tmp_path, "import os, sys, torch; print(os.environ['WORLD_SIZE'], sys.argv[1:])")
+    words = ["--nproc", "2", "--device", "cpu", "--nproc=1", script, "--nproc", "3"]
+    ended = ran([*RUN, "1GiB", *words])
+    assert (ended.code, ended.out) == (0, "1 ['--nproc', '3']\n"), ended.err
 
 
 def test_a_run_that_thrashes_says_so_once(tmp_path: Path) -> None:
