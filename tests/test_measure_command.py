@@ -173,6 +173,7 @@ REFUSED = {
     "no seconds": (["--seconds", "0"], "--seconds '0': expected a number of seconds above 0"),
     "a folder": (["--out", "/"], "cannot write the step '/': Is a directory"),
     "no name": (["--out", ""], "cannot write the step ''"),
+    "standard output": (["--out", "-"], "--out '-': the step is read again for the table: name a file"),
     "nowhere": (["--out", "/no/such/folder/step.trace"], "cannot write the step '/no/such/folder/step.trace'"),
 }
 
@@ -183,6 +184,16 @@ def test_wrong_arguments_are_refused_before_the_program_runs(name: str) -> None:
     ended = ran_warm([*MEASURE, *words, "-c", "print('ran')"])
     assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1), ended.err
     assert why in ended.err
+
+
+def test_what_cannot_be_read_again_is_no_file_for_the_step(tmp_path: Path) -> None:
+    """A pipe would be waited for once the program has run."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for out in (tmp_path / "pipe", tmp_path / "link", Path(os.devnull)):
+        ended = ran_warm([*MEASURE, "--out", out, "-c", "print('ran')"])
+        assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1), ended.err
+        assert f"--out {str(out)!r}: the step is read again for the table: name a file" in ended.err
 
 
 def test_the_script_is_not_overwritten(tmp_path: Path) -> None:

@@ -138,6 +138,8 @@ REFUSED = {
     "a thousand processes": (["--nproc", "1025", "train.py"], "--nproc 1025: expected a number of processes of this"),
     "one report for two": (["--nproc", "2", "--report", "run.json", "train.py"], "put {rank} into its name"),
     "a report nowhere": (["--report", "/no/such/folder/run.json", "-c", "pass"], "cannot write the report"),
+    "a report on standard output": (["--report", "-", "-c", "pass"], "--report '-': standard output is the program's"),
+    "plans on standard output": (["--plan-out", "-", "-c", "pass"], "plan_out '-': standard output is the program's"),
     "a folder for a trace": (["--trace", "/", "-c", "pass"], "cannot write the trace '/': Is a directory"),
     "a trace without a name": (["--trace", "", "-c", "pass"], "cannot write the trace ''"),
     "a seed below 0": (["--seed", "-1", "-c", "pass"], f"seed -1: expected a whole number from 0 to {2**64 - 1}"),

@@ -118,12 +118,17 @@ def _check(options: argparse.Namespace) -> None:
             raise ValueError(f"--ratio {options.ratio!r}: expected numbers above 0, such as 0.8,0.6")
     if options.seconds is not None and not _is_number_to(options.seconds, _MOST_SECONDS):
         raise ValueError(f"--seconds {options.seconds!r}: expected a number of seconds above 0, such as 10")
-    if options.out == "-":
-        raise ValueError("--out '-': the step is read again for the table: name a file")
     if options.out is not None:
         options.out = absolute(options.out)
         check_distinct({"--out": options.out, "the script": options.script})
         check_output("step", options.out)
+        _check_read_again(options.out)
+
+
+def _check_read_again(out: str) -> None:
+    """``ValueError`` for a file of the step that is not there afterwards: a pipe, a device, standard output."""
+    if out == "-" or (os.path.exists(out) and not os.path.isfile(out)):
+        raise ValueError(f"--out {out!r}: the step is read again for the table: name a file")
 
 
 def _is_number_to(text: str, most: float) -> bool:

@@ -113,6 +113,8 @@ def _check(options: argparse.Namespace) -> str | None:
 def _check_files(options: argparse.Namespace) -> None:
     """``ValueError`` or ``OSError`` for a file that cannot be written."""
     check_timeline(options.timeline)
+    if options.report == "-":
+        raise ValueError("--report '-': standard output is the program's: name a file")
     for what in ("trace", "report", "timeline"):
         path = getattr(options, what)
         if path is not None and (what, path) != ("trace", "-"):
