@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
-from process import PYTHON, REMAT, Ended, program, ran, ran_warm, signalled
+from process import PYTHON, REMAT, Ended, environment, program, ran, ran_warm, signalled
 from remat import _native
 
 MEASURE = [*REMAT, "measure", "--device", "cpu"]
@@ -157,6 +158,36 @@ def test_an_interrupt_ends_the_program_and_the_table_follows(tmp_path: Path) -> 
     assert "peak " in ended.out
     assert "floor " in ended.out
     assert "ratio       budget" in ended.out
+
+
+def test_sigterm_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = program(tmp_path, TRAINING.replace("print(loss.item().hex(), flush=True)", "loss.item()"))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    ended = signalled([*MEASURE, script, "1000000"], signal.SIGTERM, "ready")
+    assert ended.code == -signal.SIGTERM
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_table_names_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ends = "\n    import atexit, os; atexit.register(lambda: print('at', os.getcwd()))\n"
+    ended = ran_warm([*MEASURE, "--ratio", "0.9,0.8", "--seconds", "0.1", program(tmp_path, TRAINING + ends), "5"])
+    assert ended.code == 0, ended.err
+    assert "\nstep.trace.zst: " in ended.out
+    assert ended.out.endswith(f"\nat {tmp_path}\n"), "the program is back in its folder"
+
+
+def test_an_output_that_nobody_reads_ends_the_command_as_the_others(tmp_path: Path) -> None:
+    script = program(tmp_path, TRAINING.replace("print(", "str(").replace(", flush=True", ""))
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [*MEASURE, script, "5"]
+    done = subprocess.run(command, env=environment(), stdout=theirs, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(theirs)
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr and "a step of" in done.stderr
 
 
 @pytest.mark.parametrize("steps", ["1", "2"])

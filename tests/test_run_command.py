@@ -197,7 +197,10 @@ def test_a_device_takes_several_outputs() -> None:
     [
         (["-1%", "-c", "print('ran')"], "'-1%': expected a share of the device's memory above 0% and at most 100%"),
         (["-1GiB", "-c", "print('ran')"], '"-1GiB" is not a byte count: it is negative; write for example 6GiB'),
-        (["cpu=1GiB", "--budget", "cpu=2GiB", "-"], "'cpu=2GiB': 'cpu' has a budget of 1GiB already: give it one budget"),
+        (
+            ["cpu=1GiB", "--budget", "cpu=2GiB", "-"],
+            "'cpu=2GiB': 'cpu' has a budget of 1GiB already: give it one budget",
+        ),
         (["cpu=1GiB", "--budget", "cpu:0=2GiB", "-"], "'cpu' and 'cpu:0' are of one device: give it one budget"),
         (["50%peak", "-"], "no peak is kept of a program on standard input: save it as a file, or give bytes"),
     ],
