@@ -273,3 +273,20 @@ def test_a_loop_with_accelerate_keeps_its_budget_and_logs() -> None:
     assert run.stats().evictions > 0
     assert all(set(entry) == COUNTERS | {"loss"} for entry in logs[:5])
     assert set(logs[5]) == {"after"}
+
+
+def test_a_log_of_the_programs_own_stays_with_accelerate() -> None:
+    """One that is set before is given the counters meanwhile; one that is set within the budget stays too."""
+    from accelerate import Accelerator
+    from remat.integrations import accelerate as integration
+
+    accelerator: Any = Accelerator(cpu=True)
+    logs: list[dict[str, Any]] = []
+    accelerator.log = own = logs.append
+    with integration.budget(accelerator, "64MiB"):
+        accelerator.log({"loss": 1.0})
+    assert set(logs[0]) == COUNTERS | {"loss"}
+    assert accelerator.log is own
+    with integration.budget(accelerator, "64MiB"):
+        accelerator.log = print
+    assert accelerator.log is print
