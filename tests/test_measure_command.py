@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from process import PYTHON, REMAT, Ended, environment, program, ran, ran_warm, signalled
 from remat import _native
+from remat._online import peaks
 
 MEASURE = [*REMAT, "measure", "--device", "cpu"]
 
@@ -109,6 +110,49 @@ def test_a_share_of_the_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     others = run("60%peak", "3")
     assert "with other arguments: 5" in others.err
     assert others.out.splitlines() == within.out.splitlines()[:3]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"device": 1},
+        {"device": None},
+        {"peak": "much"},
+        {"needed": []},
+        {"works": "x"},
+        {"arguments": "5"},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_damaged_peak_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: dict[str, object]) -> None:
+    monkeypatch.setenv("REMAT_CACHE", str(tmp_path))
+    peak = peaks.Peak(["5"], "cpu", 1 << 20, None, None)
+    peaks.keep("train.py", peak)
+    assert peaks.peak_of("train.py", ["5"], "cpu:0") == peak
+    (kept,) = tmp_path.glob("peaks/*.json")
+    told = json.loads(kept.read_text())
+    told["measured"][0] |= damage
+    kept.write_text(json.dumps(told))
+    for device in (None, "cpu"):
+        with pytest.raises(ValueError, match=r"no peak of train\.py.* was measured: run `remat measure`"):
+            peaks.peak_of("train.py", ["5"], device)
+
+
+def test_a_peak_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_CACHE", str(tmp_path / "cache"))
+    source = """
+        import resource
+        from remat._online import peaks
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))  # as a disk that is full
+        try:
+            peaks.keep("train.py", peaks.Peak([], "cpu", 1 << 20, None, None))
+        except OSError as error:
+            print(error.strerror)
+    """
+    ended = ran([*PYTHON, program(tmp_path, source)])
+    assert (ended.code, ended.out) == (0, "File too large\n"), ended.err
+    assert list((tmp_path / "cache" / "peaks").iterdir()) == []
 
 
 @pytest.mark.parametrize("cache", ["cache", "off"])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def _budget_argument(given: list[str]) -> str | dict[str, str]:
     if len(given) == 1 and "=" not in given[0]:
         return given[0]
-    table = {}
+    table: dict[str, str] = {}
     for item in given:
         device, sign, amount = item.partition("=")
         if not sign:
