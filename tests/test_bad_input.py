@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sysconfig
 from collections.abc import AsyncIterator, Iterator
@@ -29,6 +30,8 @@ BAD_BUDGETS: dict[str, Any] = {
     "beyond 64 bits": 2**70,
     "beyond 64 bits in words": "99999999999999999999TiB",
     "unknown device": {"potato:0": "1GiB"},
+    "one device by two names": {"cpu": "1GiB", "cpu:0": "16MiB"},
+    "one device by a name and itself": {"cpu": "1GiB", torch.device("cpu"): "16MiB"},
 }
 
 
@@ -204,6 +207,21 @@ def test_damaged_traces(tmp_path: Path) -> None:
         ended = ran([*REMAT, "trace", "check", damaged])
         if ended.code:
             is_one_line(ended)
+
+
+@pytest.mark.parametrize("ops", [3, 3000])
+def test_a_trace_that_finds_no_room_names_its_file(ops: int) -> None:
+    """Whether an op was told so first, or nothing was written before the end."""
+    with (
+        pytest.raises(OSError, match="cannot write the trace '/dev/full': No space left on device; name") as failed,
+        remat.budget(room(2**20), trace="/dev/full"),
+    ):
+        for _ in range(ops):
+            torch.ones(3)
+    assert failed.value.errno == errno.ENOSPC
+    assert isinstance(failed.value.__context__, OSError) == (ops == 3000)
+    with remat.budget(room(2**20)):  # nothing is left half open
+        torch.ones(3) + 1
 
 
 @pytest.mark.parametrize("freed", ["input", "output", "another"])

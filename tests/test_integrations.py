@@ -178,6 +178,11 @@ cell("")
 cell("3 bananas")
 cell("1GiB --plan nowhere.json", "pass")
 cell("1GiB", "import remat; print(remat.budget)")
+cell("1GiB '", "pass")
+cell("1GiB", "1 +* 1")
+cell("1GiB", "raise SystemExit('left')")
+cell("1GiB --help", "1 / 0")
+cell("1GiB", "class Bare(Exception):\\n    def __setattr__(self, *_): raise AttributeError\\nraise Bare('own')")
 shell.run_cell("plain = net(x).square().mean(); print('same', plain.item() == loss.item())")
 """
 
@@ -189,7 +194,7 @@ def test_cells_of_notebooks_run_within_budgets(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     parts = [part.strip() for part in done.out.split("-- ")[1:]]
     assert parts[0].endswith("BudgetError False")
-    assert done.out.count("Traceback (most recent call last)") == 1, "an error is shown once"
+    assert parts[0].count("Traceback (most recent call last)") == 1, "an error is shown once"
     assert parts[1].startswith("12MiB")
     assert "Error" not in parts[1]
     assert "UsageError" in parts[2]
@@ -197,7 +202,14 @@ def test_cells_of_notebooks_run_within_budgets(tmp_path: Path) -> None:
     assert "UsageError" in parts[3]
     assert parts[4].endswith("UsageError False")
     assert "there is no such file" in done.err
-    assert "same True" in parts[5]
+    assert parts[6].endswith("UsageError False")
+    assert """%%remat: "1GiB '": No closing quotation; quotes come in pairs""" in done.err
+    assert parts[7].endswith("CellFailed False") and parts[7].count("SyntaxError") == 1
+    assert parts[8].endswith("CellFailed False") and parts[8].count("SystemExit") == 1
+    assert parts[9].endswith("NoneType True") and done.out.count("Run a cell inside a byte budget.") == 1
+    assert parts[10].split("same")[0].strip().endswith("CellFailed False")
+    assert parts[10].count("Traceback (most recent call last)") == 1
+    assert "same True" in parts[10]
 
 
 def test_a_budget_takes_over_from_a_training_that_failed() -> None:
@@ -273,3 +285,20 @@ def test_a_loop_with_accelerate_keeps_its_budget_and_logs() -> None:
     assert run.stats().evictions > 0
     assert all(set(entry) == COUNTERS | {"loss"} for entry in logs[:5])
     assert set(logs[5]) == {"after"}
+
+
+def test_a_log_of_the_programs_own_stays_with_accelerate() -> None:
+    """One that is set before is given the counters meanwhile; one that is set within the budget stays too."""
+    from accelerate import Accelerator
+    from remat.integrations import accelerate as integration
+
+    accelerator: Any = Accelerator(cpu=True)
+    logs: list[dict[str, Any]] = []
+    accelerator.log = own = logs.append
+    with integration.budget(accelerator, "64MiB"):
+        accelerator.log({"loss": 1.0})
+    assert set(logs[0]) == COUNTERS | {"loss"}
+    assert accelerator.log is own
+    with integration.budget(accelerator, "64MiB"):
+        accelerator.log = print
+    assert accelerator.log is print

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
-from process import PYTHON, REMAT, Ended, program, ran, ran_warm, signalled
+from process import PYTHON, REMAT, Ended, environment, program, ran, ran_warm, signalled
 from remat import _native
+from remat._online import peaks
 
 MEASURE = [*REMAT, "measure", "--device", "cpu"]
 
@@ -109,6 +112,62 @@ def test_a_share_of_the_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert others.out.splitlines() == within.out.splitlines()[:3]
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"device": 1},
+        {"device": None},
+        {"peak": "much"},
+        {"needed": []},
+        {"works": "x"},
+        {"arguments": "5"},
+        {"more": 1},
+    ],
+    ids=str,
+)
+def test_a_damaged_peak_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: dict[str, object]) -> None:
+    monkeypatch.setenv("REMAT_CACHE", str(tmp_path))
+    peak = peaks.Peak(["5"], "cpu", 1 << 20, None, None)
+    peaks.keep("train.py", peak)
+    assert peaks.peak_of("train.py", ["5"], "cpu:0") == peak
+    (kept,) = tmp_path.glob("peaks/*.json")
+    told = json.loads(kept.read_text())
+    told["measured"][0] |= damage
+    kept.write_text(json.dumps(told))
+    for device in (None, "cpu"):
+        with pytest.raises(ValueError, match=r"no peak of train\.py.* was measured: run `remat measure`"):
+            peaks.peak_of("train.py", ["5"], device)
+
+
+def test_a_peak_that_cannot_be_written_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMAT_CACHE", str(tmp_path / "cache"))
+    source = """
+        import resource
+        from remat._online import peaks
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))  # as a disk that is full
+        try:
+            peaks.keep("train.py", peaks.Peak([], "cpu", 1 << 20, None, None))
+        except OSError as error:
+            print(error.strerror)
+    """
+    ended = ran([*PYTHON, program(tmp_path, source)])
+    assert (ended.code, ended.out) == (0, "File too large\n"), ended.err
+    assert list((tmp_path / "cache" / "peaks").iterdir()) == []
+
+
+@pytest.mark.parametrize("cache", ["cache", "off"])
+def test_the_peak_of_a_program_whose_name_is_no_utf8(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: str
+) -> None:
+    monkeypatch.setenv("REMAT_CACHE", cache if cache == "off" else str(tmp_path / cache))
+    script = program(tmp_path, TRAINING, os.fsdecode(b"n\xff.py"))
+    measured = ran_warm([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", script, "5"])
+    assert measured.code == 0, measured.err
+    within = ran_warm([*REMAT, "run", "--budget", "90%peak", "--device", "cpu", script, "5"])
+    assert ("90% of the peak of" if cache != "off" else "REMAT_CACHE=off keeps no peaks") in within.err
+    assert within.code == (0 if cache != "off" else 2)
+
+
 def test_a_program_that_fails_spoils_no_peak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one that goes elsewhere: the cache's folder stays where it was."""
     monkeypatch.setenv("REMAT_CACHE", "cache")
@@ -145,6 +204,36 @@ def test_an_interrupt_ends_the_program_and_the_table_follows(tmp_path: Path) -> 
     assert "ratio       budget" in ended.out
 
 
+def test_sigterm_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = program(tmp_path, TRAINING.replace("print(loss.item().hex(), flush=True)", "loss.item()"))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    ended = signalled([*MEASURE, script, "1000000"], signal.SIGTERM, "ready")
+    assert ended.code == -signal.SIGTERM
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_table_names_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ends = "\n    import atexit, os; atexit.register(lambda: print('at', os.getcwd()))\n"
+    ended = ran_warm([*MEASURE, "--ratio", "0.9,0.8", "--seconds", "0.1", program(tmp_path, TRAINING + ends), "5"])
+    assert ended.code == 0, ended.err
+    assert "\nstep.trace.zst: " in ended.out
+    assert ended.out.endswith(f"\nat {tmp_path}\n"), "the program is back in its folder"
+
+
+def test_an_output_that_nobody_reads_ends_the_command_as_the_others(tmp_path: Path) -> None:
+    script = program(tmp_path, TRAINING.replace("print(", "str(").replace(", flush=True", ""))
+    ours, theirs = os.pipe()
+    os.close(ours)
+    command = [*MEASURE, script, "5"]
+    done = subprocess.run(command, env=environment(), stdout=theirs, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(theirs)
+    assert done.returncode == 0, done.stderr
+    assert "Error" not in done.stderr and "a step of" in done.stderr
+
+
 @pytest.mark.parametrize("steps", ["1", "2"])
 def test_what_does_not_repeat_has_no_table(tmp_path: Path, steps: str) -> None:
     ended = ran_warm([*MEASURE, program(tmp_path, TRAINING), steps])
@@ -159,6 +248,7 @@ REFUSED = {
     "no seconds": (["--seconds", "0"], "--seconds '0': expected a number of seconds above 0"),
     "a folder": (["--out", "/"], "cannot write the step '/': Is a directory"),
     "no name": (["--out", ""], "cannot write the step ''"),
+    "standard output": (["--out", "-"], "--out '-': the step is read again for the table: name a file"),
     "nowhere": (["--out", "/no/such/folder/step.trace"], "cannot write the step '/no/such/folder/step.trace'"),
 }
 
@@ -169,6 +259,16 @@ def test_wrong_arguments_are_refused_before_the_program_runs(name: str) -> None:
     ended = ran_warm([*MEASURE, *words, "-c", "print('ran')"])
     assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1), ended.err
     assert why in ended.err
+
+
+def test_what_cannot_be_read_again_is_no_file_for_the_step(tmp_path: Path) -> None:
+    """A pipe would be waited for once the program has run."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for out in (tmp_path / "pipe", tmp_path / "link", Path(os.devnull)):
+        ended = ran_warm([*MEASURE, "--out", out, "-c", "print('ran')"])
+        assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1), ended.err
+        assert f"--out {str(out)!r}: the step is read again for the table: name a file" in ended.err
 
 
 def test_the_script_is_not_overwritten(tmp_path: Path) -> None:

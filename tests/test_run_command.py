@@ -85,6 +85,25 @@ def test_folders_and_archives_run_as_by_python(tmp_path: Path, monkeypatch: pyte
     assert (budgeted.out, budgeted.code, plain.code) == (plain.out, 3, 3), budgeted.err
 
 
+@pytest.mark.parametrize("kind", ["script", "module", "archive", "text"])
+def test_programs_on_a_safe_path_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Their folder is not looked in, and no other entry gives way to it."""
+    (tmp_path / "lib").mkdir()
+    for folder in (tmp_path, tmp_path / "lib"):
+        program(folder, f"place = {folder.name!r}", "neighbour.py")
+    own = "import sys, neighbour\nprint(neighbour.place, sys.path[:3], __name__)"
+    program(tmp_path / "lib", own, "trainer.py")
+    program(tmp_path / "lib", own, "__main__.py")
+    monkeypatch.chdir(tmp_path)
+    shutil.make_archive("archive", "zip", "lib")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "lib"), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")
+    words = {"script": [program(tmp_path, own)], "module": ["-m", "trainer"], "archive": ["archive.zip"]}
+    command = words.get(kind, ["-c", own])
+    plain, budgeted = ran([*PYTHON, *command]), ran([*RUN, "1GiB", *command])
+    assert (budgeted.out, budgeted.code, plain.code) == (plain.out, 0, 0), budgeted.err
+
+
 @pytest.mark.parametrize("words", [[], ["-mx", "-1"]])
 def test_a_program_on_standard_input_runs_as_by_python(words: list[str]) -> None:
     text = "import sys\nprint(sys.argv, sys.path[0], __name__, __file__, repr(sys.stdin.read()))\nsys.exit(4)"
@@ -116,8 +135,11 @@ REFUSED = {
     "torchrun as a module": (["-m", "torch.distributed.run", "train.py"], "--nproc"),
     "accelerate": (["/usr/bin/accelerate", "launch", "train.py"], "would run without a budget"),
     "no process": (["--nproc", "0", "train.py"], "--nproc 0"),
+    "a thousand processes": (["--nproc", "1025", "train.py"], "--nproc 1025: expected a number of processes of this"),
     "one report for two": (["--nproc", "2", "--report", "run.json", "train.py"], "put {rank} into its name"),
     "a report nowhere": (["--report", "/no/such/folder/run.json", "-c", "pass"], "cannot write the report"),
+    "a report on standard output": (["--report", "-", "-c", "pass"], "--report '-': standard output is the program's"),
+    "plans on standard output": (["--plan-out", "-", "-c", "pass"], "plan_out '-': standard output is the program's"),
     "a folder for a trace": (["--trace", "/", "-c", "pass"], "cannot write the trace '/': Is a directory"),
     "a trace without a name": (["--trace", "", "-c", "pass"], "cannot write the trace ''"),
     "a seed below 0": (["--seed", "-1", "-c", "pass"], f"seed -1: expected a whole number from 0 to {2**64 - 1}"),
@@ -175,6 +197,11 @@ def test_a_device_takes_several_outputs() -> None:
     [
         (["-1%", "-c", "print('ran')"], "'-1%': expected a share of the device's memory above 0% and at most 100%"),
         (["-1GiB", "-c", "print('ran')"], '"-1GiB" is not a byte count: it is negative; write for example 6GiB'),
+        (
+            ["cpu=1GiB", "--budget", "cpu=2GiB", "-"],
+            "'cpu=2GiB': 'cpu' has a budget of 1GiB already: give it one budget",
+        ),
+        (["cpu=1GiB", "--budget", "cpu:0=2GiB", "-"], "'cpu' and 'cpu:0' are of one device: give it one budget"),
         (["50%peak", "-"], "no peak is kept of a program on standard input: save it as a file, or give bytes"),
     ],
 )
@@ -324,7 +351,18 @@ def test_a_report_for_programs(tmp_path: Path) -> None:
     assert 0 < sum(parts) < told["seconds"]
 
 
-ENDS = {"exit": "raise SystemExit(3)", "error": "raise KeyError('no data')", "done": "raise SystemExit"}
+ENDS = {
+    "exit": "raise SystemExit(3)",
+    "error": "raise KeyError('no data')",
+    "done": "raise SystemExit",
+    "no text": "class Mute(Exception):\n    def __str__(self): raise ValueError('no text')\nraise Mute",
+}
+TOLD = {
+    "exit": "exit 3",
+    "error": "KeyError: 'no data'",
+    "done": "done",
+    "no text": "Mute: <exception str() failed>",
+}
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -333,11 +371,43 @@ def test_a_report_however_the_program_ends(tmp_path: Path, end: str) -> None:
     ended = ran_warm(
         [*RUN, "1GiB", "--report", report, program(tmp_path, f"import torch\ntorch.ones(3).add(1)\n{ENDS[end]}")]
     )
-    assert ended.code == {"exit": 3, "error": 1, "done": 0}[end]
+    assert ended.code == {"exit": 3, "done": 0}.get(end, 1)
     told = json.loads(report.read_text())
-    assert told["end"] == {"exit": "exit 3", "error": "KeyError: 'no data'", "done": "done"}[end]
+    assert told["end"] == TOLD[end]
     assert told["ops"] >= 2
     assert "remat: peak" in ended.err
+
+
+REFUSED_WITHIN_TORCHSCRIPT = """
+    import sys, torch, torch.multiprocessing as mp
+    from torch.autograd import forward_ad
+
+    def keep(number):
+        kept = []
+        while len(kept) < 400:
+            with forward_ad.dual_level():
+                x = torch.rand(64, 64)
+                torch.ops.aten._softmax_backward_data(forward_ad.make_dual(x, x * 0.5), x, 1, torch.float32)
+            kept.append(torch.ones(256))
+            kept[-1].numpy()
+
+    if sys.argv[1] == "here":
+        keep(0)
+    else:
+        mp.start_processes(keep, nprocs=1, start_method="fork")
+"""
+
+
+@pytest.mark.parametrize("place", ["here", "in a process"])
+def test_a_refusal_within_torchscript_is_one(tmp_path: Path, place: str) -> None:
+    """Torch takes this op apart in its interpreter, which raises an error of its own."""
+    script = program(tmp_path, REFUSED_WITHIN_TORCHSCRIPT)
+    options = ["--policy", "lru", "--costs", "bytes", "--report", tmp_path / "run-{rank}.json"]
+    ended = ran_warm([*RUN, "200KiB", *options, script, place])
+    assert ended.code == 1
+    report = json.loads((tmp_path / ("run-0.json" if place == "here" else "run-0-0.json")).read_text())
+    assert report["end"].startswith("BudgetError: aten."), report["end"]
+    assert f"remat._errors.{report['end']}" in ended.err
 
 
 ERRORS = {
@@ -720,6 +790,13 @@ def test_each_process_has_its_own_budget(tmp_path: Path, monkeypatch: pytest.Mon
         told = json.loads((tmp_path / f"run-{rank}.json").read_text())
         assert told["peak"] <= told["budget"] == 1900 << 10
         assert told["evictions"] > 0
+
+
+def test_the_last_number_of_processes_holds_and_the_programs_own_stays(tmp_path: Path) -> None:
+    script = program(tmp_path, "import os, sys, torch; print(os.environ['WORLD_SIZE'], sys.argv[1:])")
+    words = ["--nproc", "2", "--device", "cpu", "--nproc=1", script, "--nproc", "3"]
+    ended = ran([*RUN, "1GiB", *words])
+    assert (ended.code, ended.out) == (0, "1 ['--nproc', '3']\n"), ended.err
 
 
 def test_a_run_that_thrashes_says_so_once(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import json
+import os
 import pickle
 import re
 import signal
@@ -17,7 +18,7 @@ import pytest
 import remat
 import torch
 from browser import browser
-from process import REMAT, program, ran, signalled
+from process import REMAT, program, ran, ran_warm, signalled
 from remat import _native
 from remat._timeline.recording import EVICTED, OP, REPLAY, Recording
 from remat._torch_internals import eager
@@ -259,6 +260,19 @@ def test_a_file_that_cannot_be_is_refused_before_the_run(name: str) -> None:
     assert (ended.code, ended.out) == (2, "")
     assert why in ended.err
     assert len(ended.error_lines) == 1, ended.err
+
+
+@pytest.mark.parametrize("suffix", ["html", "json", "pickle"])
+def test_programs_whose_name_is_no_utf8_have_timelines(tmp_path: Path, suffix: str) -> None:
+    script = program(tmp_path, "import torch; torch.ones(64).exp(); print('ran')", os.fsdecode(b"n\xff.py"))
+    file = tmp_path / f"run.{suffix}"
+    ended = ran_warm([*REMAT, "run", "--budget", "1GiB", "--timeline", file, script])
+    assert (ended.code, ended.out) == (0, "ran\n"), ended.err
+    if suffix == "html":
+        assert told(file)["run"]["argv"] == [rf"{tmp_path}/n\udcff.py"]
+        assert rf"{tmp_path}/n\udcff.py" in told(file)["sites"]["file"]
+    else:
+        assert rb"n\udcff.py" in file.read_bytes().replace(rb"\\", b"\\")
 
 
 def test_hooks_go_with_the_budget_and_the_timeline(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
@@ -33,6 +34,22 @@ def check_output(what: str, path: str | os.PathLike[str]) -> None:
         _check(os.fspath(path))
     except OSError as error:
         raise type(error)(f"cannot write the {what} {os.fspath(path)!r}: {error.strerror}") from None
+
+
+def unwritten(what: str, path: str | os.PathLike[str] | None, write: Callable[[], object]) -> OSError | None:
+    """Has the extension write a file to its end; returns the error of one that cannot be written, which names it.
+
+    The extension's own tells what the system said, and its number in words alone.
+    """
+    try:
+        write()
+    except OSError as error:
+        told = re.fullmatch(r"(.*) \(os error (\d+)\)", str(error))
+        if told is None or error.errno is not None or path is None:
+            raise
+        why = f"cannot write the {what} {os.fspath(path)!r}: {told[1]}; name a place with more room, or run without it"
+        return OSError(int(told[2]), why)
+    return None
 
 
 def _check(path: str) -> None:

@@ -49,7 +49,8 @@ def bytes_of(budget: Budget, device: torch.device) -> int:
 def budgets_of(budget: Budget | Mapping[str, Budget] | None, device: str | torch.device | None) -> list[DeviceBudget]:
     """The budget of each device; ``None`` leaves one device unlimited, and only counts.
 
-    Raises ``ValueError`` for a device that is not there and for an amount above its physical memory.
+    Raises ``ValueError`` for a device that is not there, for one that two budgets name, and for an amount above its
+    physical memory.
     """
     pairs: list[tuple[torch.device, Budget | None]]
     if isinstance(budget, Mapping):
@@ -58,12 +59,22 @@ def budgets_of(budget: Budget | Mapping[str, Budget] | None, device: str | torch
         if not budget:
             raise ValueError("no budget given: expected e.g. {'cuda': '6GiB'}")
         pairs = [(device_of(name), amount) for name, amount in budget.items()]
+        _check_distinct(dict(zip(budget, (where for where, _ in pairs), strict=True)))
     else:
         pairs = [(device_of(device) if device is not None else _usual_device(budget), budget)]
     return [
         DeviceBudget(eager.device_name(where), where, None if amount is None else bounded(amount, where))
         for where, amount in pairs
     ]
+
+
+def _check_distinct(devices: Mapping[str, torch.device]) -> None:
+    """``ValueError`` where one device goes by two of these names, so that one of its budgets would not hold."""
+    seen: dict[str, str] = {}
+    for asked, device in devices.items():
+        other = seen.setdefault(eager.device_name(device), asked)
+        if other != asked:
+            raise ValueError(f"budgets of {str(other)!r} and {str(asked)!r} are of one device: give it one budget")
 
 
 def _usual_device(budget: Budget | None) -> torch.device:

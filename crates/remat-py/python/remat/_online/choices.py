@@ -103,9 +103,11 @@ def choose_plans(
     """Whether steps are planned, and the files of plans. By default they are, unless the run asks for something that
     plans change: the decisions of a policy by name, or runs that are alike.
 
-    ``ValueError`` for a plan that there is not, for a file to write where no plan is made, and for files in an arena:
-    a plan names addresses of one run there.
+    ``ValueError`` for a plan that there is not, for a file to write where no plan is made, for standard output, and for
+    files in an arena: a plan names addresses of one run there.
     """
+    if out == "-":
+        raise ValueError("plan_out '-': standard output is the program's: name a file")
     if plan is None:
         alike = policy is not None or costs == "bytes"
         plan = "off" if alike and out is None else "auto"

@@ -22,6 +22,9 @@ LAUNCHERS = (
     "deepspeed.launcher.runner",
 )
 
+#: More processes than one machine runs programs of torch in.
+MOST_PROCESSES = 1024
+
 #: Stands for the number of a process in the name of a file.
 _RANK = "{rank}"
 
@@ -67,13 +70,22 @@ def launch(options: argparse.Namespace, argv: list[str]) -> None:
     command = [sys.executable, "-m", LAUNCHERS[0], "--standalone", "--nproc-per-node", str(options.nproc)]
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [*command, "-m", "remat", "run", *_without_nproc(argv)])
+    # Without "--" the launcher takes what the program is given for options of its own, where that begins like one.
+    os.execv(sys.executable, [*command, "-m", "--", "remat", "run", *_without_nproc(options, argv)])
 
 
-def _without_nproc(argv: list[str]) -> list[str]:
-    """The arguments without the first ``--nproc``, which is ours: those of the program come after."""
-    at = next(i for i, word in enumerate(argv) if word == "--nproc" or word.startswith("--nproc="))
-    return argv[:at] + argv[at + (2 if argv[at] == "--nproc" else 1) :]
+def _without_nproc(options: argparse.Namespace, argv: list[str]) -> list[str]:
+    """The arguments without ``--nproc``, of which the last holds, up to the program: what follows is its own."""
+    named = [] if options.script is None else [options.script]
+    program = [*(options.module or options.code or []), *named, *options.args]
+    at = len(argv) - len(program)
+    kept, words = [], iter(argv[:at])
+    for word in words:
+        if word == "--nproc":
+            next(words)  # its number
+        elif not word.startswith("--nproc="):
+            kept.append(word)
+    return kept + argv[at:]
 
 
 def from_here(options: argparse.Namespace) -> argparse.Namespace:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shutil
 import tempfile
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from .. import _native
 from .._errors import RematError
 from .._outputs import absolute, check_distinct, check_output
 from . import peaks
 from .choices import make_cache_folder_absolute
+from .endings import at_signal
 from .floor import Floor, floor_of_file
-from .program import Arguments, add_arguments, fail, find, missing, parse
+from .program import Arguments, Program, add_arguments, fail, find, missing, parse
 from .standard_error import tell
 from .tracebacks import own_frames_hidden
 
@@ -30,6 +34,12 @@ The program runs without a budget. It need not run for long: a step is known onc
 Ctrl-C ends the program then. The table says what the step costs by plan within so many bytes; watching ops comes on
 top. With --out the step stays in a file for remat simulate, min-budget, plan step and figures.
 """
+
+
+#: The file of the step where no name is given.
+_STEP = "step.trace.zst"
+
+_STANDARD_OUTPUT = 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,24 +76,17 @@ def main(argv: list[str]) -> int:
     if isinstance(program, int):
         return program
     make_cache_folder_absolute()
-    folder = tempfile.TemporaryDirectory()
-    first = os.path.join(folder.name, "first.trace.zst")
-    try:
-        run = _start(options.device, first)
-        namespace = program.become_main()
-    except (ValueError, RuntimeError) as error:
-        return fail(str(error).splitlines()[0])
-    own_frames_hidden(main.__code__)
-    from .spawned import processes_told_of  # torch is loaded by now
-
-    ended: BaseException | None = None
-    with folder:
-        out = options.out if options.out is not None else os.path.join(folder.name, "step.trace.zst")
+    with _temporary_folder() as folder:
+        first = os.path.join(folder, "first.trace.zst")
         try:
-            with processes_told_of():
-                program.run(namespace)
-        except (SystemExit, KeyboardInterrupt) as error:
-            ended = error  # the program ended, or was ended once its step was known
+            run = _start(options.device, first)
+            namespace = program.become_main()
+        except (ValueError, RuntimeError) as error:
+            return fail(str(error).splitlines()[0])
+        own_frames_hidden(main.__code__)
+        out = options.out if options.out is not None else os.path.join(folder, _STEP)
+        try:
+            ended = _end_of(program, namespace)
         finally:
             try:
                 step = run._mode.write_measured(out)
@@ -93,13 +96,39 @@ def main(argv: list[str]) -> int:
         peak = run.stats().peak
         if step is not None or _is_whole(ended):
             _keep(*named, run, peak, floor)
-        _tell(peak, step, floor, options.json)
+        heard = _tell(peak, step, floor, options.json)
         if step is None:
             return _nothing_repeats(ended)
-        code = _table(out, options)
+        code = _table(out, folder, options) if heard else 0
         if code == 0 and isinstance(ended, SystemExit):
             raise ended
         return code
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """A folder that is gone afterwards, or as SIGTERM or SIGHUP ends the program."""
+    with tempfile.TemporaryDirectory() as folder:
+        undo = at_signal(lambda _: shutil.rmtree(folder, ignore_errors=True))
+        try:
+            yield folder
+        finally:
+            undo()
+
+
+def _end_of(program: Program, namespace: dict[str, Any]) -> BaseException | None:
+    """Runs the program. Returns how it ended, or was ended once its step was known, if it did so before its last line.
+
+    Errors of the program are raised.
+    """
+    from .spawned import processes_told_of  # torch is loaded by now
+
+    try:
+        with processes_told_of():
+            program.run(namespace)
+    except (SystemExit, KeyboardInterrupt) as error:
+        return error
+    return None
 
 
 def _is_whole(ended: BaseException | None) -> bool:
@@ -118,12 +147,17 @@ def _check(options: argparse.Namespace) -> None:
             raise ValueError(f"--ratio {options.ratio!r}: expected numbers above 0, such as 0.8,0.6")
     if options.seconds is not None and not _is_number_to(options.seconds, _MOST_SECONDS):
         raise ValueError(f"--seconds {options.seconds!r}: expected a number of seconds above 0, such as 10")
-    if options.out == "-":
-        raise ValueError("--out '-': the step is read again for the table: name a file")
     if options.out is not None:
         options.out = absolute(options.out)
         check_distinct({"--out": options.out, "the script": options.script})
         check_output("step", options.out)
+        _check_read_again(options.out)
+
+
+def _check_read_again(out: str) -> None:
+    """``ValueError`` for a file of the step that is not there afterwards: a pipe, a device, standard output."""
+    if out == "-" or (os.path.exists(out) and not os.path.isfile(out)):
+        raise ValueError(f"--out {out!r}: the step is read again for the table: name a file")
 
 
 def _is_number_to(text: str, most: float) -> bool:
@@ -167,7 +201,20 @@ def _keep(program: str | None, arguments: list[str], run: Run, peak: int, floor:
         tell(f"remat: the peak is not kept: {error}\n")
 
 
-def _tell(peak: int, step: tuple[int, int, bool] | None, floor: Floor | None, as_json: bool) -> None:
+def _tell(peak: int, step: tuple[int, int, bool] | None, floor: Floor | None, as_json: bool) -> bool:
+    """Prints what is known of the run. Returns whether anybody reads standard output, which may be ``head``."""
+    try:
+        _print(peak, step, floor, as_json)
+    except BrokenPipeError:
+        # Python writes what is left in its buffer as it ends.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, _STANDARD_OUTPUT)
+        os.close(nowhere)
+        return False
+    return True
+
+
+def _print(peak: int, step: tuple[int, int, bool] | None, floor: Floor | None, as_json: bool) -> None:
     if as_json:
         import json
 
@@ -198,9 +245,22 @@ def _nothing_repeats(ended: BaseException | None) -> int:
     return 1
 
 
-def _table(step: str, options: argparse.Namespace) -> int:
-    words = ["remat", "plan", "step", step]
+def _table(step: str, folder: str, options: argparse.Namespace) -> int:
+    words = ["remat", "plan", "step", step if options.out is not None else _STEP]
     words += ["--ratio", options.ratio] if options.ratio else ["--curve"]
     words += ["--seconds", options.seconds] if options.seconds else []
     words += ["--json"] if options.json else []
-    return _native.cli(words)
+    with _within(folder):
+        return _native.cli(words)
+
+
+@contextmanager
+def _within(folder: str) -> Iterator[None]:
+    """While this is active, names are of files in a folder. A temporary one is not told: it is gone afterwards."""
+    here = os.open(".", os.O_PATH)
+    try:
+        os.chdir(folder)
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)

@@ -9,6 +9,7 @@ import os
 import shlex
 import tempfile
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from .. import _native
 from .choices import cache_folder
@@ -52,9 +53,14 @@ def keep(program: str | None, measured: Peak) -> None:
     others = [p for p in _kept(path) if (p.arguments, p.device) != (measured.arguments, measured.device)]
     told = {"remat-peaks": 1, "program": program, "measured": [asdict(p) for p in (measured, *others)][:_KEPT]}
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(path), delete=False) as file:
-        json.dump(told, file)
-    os.replace(file.name, path)
+    descriptor, partial = tempfile.mkstemp(dir=os.path.dirname(path))
+    try:
+        with open(descriptor, "w") as file:
+            json.dump(told, file)
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
 
 
 def peak_of(program: str | None, arguments: list[str], device: str | None) -> Peak:
@@ -97,8 +103,10 @@ def _without_zero(device: str) -> str:
 
 def _file(program: str) -> str | None:
     folder = cache_folder()
-    name = hashlib.sha256(program.encode()).hexdigest()[:32]
-    return None if folder is None else os.path.join(folder, "peaks", f"{name}.json")
+    if folder is None:
+        return None
+    name = hashlib.sha256(os.fsencode(program)).hexdigest()[:32]
+    return os.path.join(folder, "peaks", f"{name}.json")
 
 
 def _kept(path: str) -> list[Peak]:
@@ -108,6 +116,17 @@ def _kept(path: str) -> list[Peak]:
             told = json.load(file)
         if told.get("remat-peaks") != 1:
             return []
-        return [Peak(**peak) for peak in told["measured"]]
+        return [_read(peak) for peak in told["measured"]]
     except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
         return []
+
+
+def _read(told: dict[str, Any]) -> Peak:
+    """A measurement in a file; ``TypeError`` for something else."""
+    peak = Peak(**told)
+    texts = [peak.device, *peak.arguments]
+    numbers = [peak.peak, *(size for size in (peak.needed, peak.works) if size is not None)]
+    sound = [isinstance(text, str) for text in texts] + [isinstance(number, int) for number in numbers]
+    if not all(sound) or not isinstance(peak.arguments, list):
+        raise TypeError
+    return peak

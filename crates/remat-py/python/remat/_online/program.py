@@ -19,6 +19,12 @@ from .standard_error import tell
 #: The script that stands for a program on standard input.
 STANDARD_INPUT = "-"
 
+#: Whether Python leaves the folder of a program out of ``sys.path`` (``python -P``); up to 3.10 only ``-I`` did.
+_SAFE_PATH = getattr(sys.flags, "safe_path", sys.flags.isolated)
+
+#: Entries of ``sys.path`` that Python put before all others for this command, whose place the program's take.
+_COMMANDS_OWN = 0 if _SAFE_PATH else 1
+
 
 @dataclass(frozen=True)
 class Program:
@@ -27,8 +33,8 @@ class Program:
     code: types.CodeType
     #: What it sees as ``sys.argv``.
     argv: list[str]
-    #: Where it looks for modules first.
-    folder: str
+    #: Where it looks for modules first, as entries of ``sys.path``.
+    first: list[str]
     #: Attributes of its module ``__main__``, beside those of every module.
     attributes: dict[str, Any] = field(default_factory=dict)
 
@@ -38,7 +44,7 @@ class Program:
         module.__dict__.update(__builtins__=builtins, **self.attributes)
         sys.modules["__main__"] = module
         sys.argv = list(self.argv)
-        sys.path[0] = self.folder
+        sys.path[:_COMMANDS_OWN] = self.first
         return module.__dict__
 
     def run(self, namespace: dict[str, Any]) -> None:
@@ -49,6 +55,11 @@ class Program:
             _await_threads()
             raise
         _await_threads()
+
+
+def _folder(path: str) -> list[str]:
+    """The entry of ``sys.path`` for the folder of a program, which Python leaves out if its path is to be safe."""
+    return [] if _SAFE_PATH else [path]
 
 
 def _await_threads() -> None:
@@ -171,7 +182,7 @@ def script(path: str, arguments: list[str]) -> Program:
     with open(path, "rb") as file:
         code = compile(file.read(), place, "exec", dont_inherit=True)
     folder = os.path.dirname(os.path.realpath(path))
-    return Program(code, [path, *arguments], folder, {"__file__": place, "__cached__": None})
+    return Program(code, [path, *arguments], _folder(folder), {"__file__": place, "__cached__": None})
 
 
 def folder_or_archive(path: str, arguments: list[str]) -> Program | None:
@@ -184,19 +195,19 @@ def folder_or_archive(path: str, arguments: list[str]) -> Program | None:
     code = _code_of(spec, "__main__") if spec is not None else None
     if code is None:
         raise ImportError("there is no __main__.py in it: name a script, or run a module by -m")
-    return Program(code, [path, *arguments], place, _told_by(spec))
+    return Program(code, [path, *arguments], [place], _told_by(spec))  # on a safe path too
 
 
 def standard_input(arguments: list[str]) -> Program:
     """A script on standard input, all of which is read; ``SyntaxError`` or ``ValueError`` if it is no Python."""
     with open(0, "rb", closefd=False) as stream:
         code = compile(stream.read(), "<stdin>", "exec", dont_inherit=True)
-    return Program(code, [STANDARD_INPUT, *arguments], "", {"__file__": "<stdin>", "__cached__": None})
+    return Program(code, [STANDARD_INPUT, *arguments], _folder(""), {"__file__": "<stdin>", "__cached__": None})
 
 
 def text(source: str, arguments: list[str]) -> Program:
     """A text, as ``python -c`` takes it; ``SyntaxError`` if it is no Python."""
-    return Program(compile(source, "<string>", "exec", dont_inherit=True), ["-c", *arguments], "")
+    return Program(compile(source, "<string>", "exec", dont_inherit=True), ["-c", *arguments], _folder(""))
 
 
 def module(name: str, arguments: list[str]) -> Program:
@@ -204,7 +215,8 @@ def module(name: str, arguments: list[str]) -> Program:
 
     Packages around it are imported, as Python does before it runs one.
     """
-    sys.path[0] = os.getcwd()
+    folder = _folder(os.getcwd())
+    sys.path[:_COMMANDS_OWN] = folder
     spec = _spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         package, name = name, f"{name}.__main__"
@@ -216,7 +228,7 @@ def module(name: str, arguments: list[str]) -> Program:
     code = _code_of(spec, name)
     if code is None:
         raise ImportError(f"the module {name!r} is not written in Python")
-    return Program(code, [spec.origin or name, *arguments], os.getcwd(), _told_by(spec))
+    return Program(code, [spec.origin or name, *arguments], folder, _told_by(spec))
 
 
 def _code_of(spec: Any, name: str) -> types.CodeType | None:

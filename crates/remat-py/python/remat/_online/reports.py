@@ -125,7 +125,15 @@ def _end_of(error: BaseException | None) -> str:
     if isinstance(error, SystemExit):
         code = 0 if error.code is None else error.code
         return "done" if code == 0 else f"exit {code}"
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {_text_of(error)}"
+
+
+def _text_of(error: BaseException) -> str:
+    """The text of an error, of whatever class of the program; one that has none reads as in Python's tracebacks."""
+    try:
+        return str(error)
+    except Exception:
+        return "<exception str() failed>"
 
 
 def _report(stats: Stats | None, end: str, argv: list[str]) -> dict[str, Any]:

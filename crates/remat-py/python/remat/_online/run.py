@@ -20,6 +20,7 @@ from .._errors import BudgetError, RematError
 from .._memory.amounts import Budget
 from .._memory.budgets import DeviceBudget, bounded, device_of
 from .._memory.tensors import live_tensors
+from .._outputs import unwritten
 from .._torch_internals import eager
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
 from .caching import Caching
@@ -259,6 +260,7 @@ class Run:
         self._escapes = Escapes(self._mode, self._in_thread, self._dispatch.name)
         self._optimizers = Optimizers(self._mode)
         self._timeline = _timeline_of(settings.timeline, self._mode)
+        self._trace = settings.trace
         self._caching = None if arena is not None else Caching(budgets)
         self._pid = os.getpid()
         self._final: Stats | None = None
@@ -406,7 +408,7 @@ class Run:
             undo.pop_all()
 
     def _stop(self) -> None:
-        """Leaves the budget: all that was evicted is resident again."""
+        """Leaves the budget: all that was evicted is resident again. ``OSError`` if the trace cannot be written."""
         if os.getpid() != self._pid:
             self._leave_in_child()
             return
@@ -414,6 +416,11 @@ class Run:
         told: str | None = None
         stats: Stats | None = None
         troubles: list[str] = []
+        failed: OSError | None = None
+
+        def restore() -> None:
+            nonlocal failed
+            failed = unwritten("trace", self._trace, self._restore)
 
         def end() -> None:
             self._dispatch.forget()
@@ -427,7 +434,7 @@ class Run:
 
         with ExitStack() as ending:  # from the last to the first, whatever fails
             ending.callback(end)
-            ending.callback(self._restore)
+            ending.callback(restore)
             ending.callback(self._close_arena)  # the tensors that are brought back now may be more than it holds
             self._dispatch.leave()
             self._escapes.remove()
@@ -437,6 +444,8 @@ class Run:
             troubles = self._mode.close_plans()
         for trouble in troubles:
             warnings.warn(f"remat: {trouble}", RuntimeWarning, stacklevel=4)
+        if failed is not None:
+            raise failed
 
     def _restore(self) -> None:
         """Brings back all that was evicted."""

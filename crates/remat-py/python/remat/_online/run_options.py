@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 def _budget_argument(given: list[str]) -> str | dict[str, str]:
     if len(given) == 1 and "=" not in given[0]:
         return given[0]
-    table = {}
+    table: dict[str, str] = {}
     for item in given:
         device, sign, amount = item.partition("=")
         if not sign:
             raise ValueError(f"budget {item!r}: with several budgets name the device, e.g. cpu={item}")
+        if device in table:
+            raise ValueError(f"budget {item!r}: {device!r} has a budget of {table[device]} already: give it one budget")
         table[device] = amount
     return table
 

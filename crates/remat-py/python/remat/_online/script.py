@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
 from .._outputs import check_output
 from .._timeline.target import check_timeline
 from .choices import COSTS, DEFAULT_POLICIES, POOLS, make_cache_folder_absolute
-from .launch import check_distinct_files, from_here, launch, launcher_of, of_rank, refusal
+from .launch import MOST_PROCESSES, check_distinct_files, from_here, launch, launcher_of, of_rank, refusal
 from .program import STANDARD_INPUT, Arguments, add_arguments, fail, find, missing, number, parse, whole_number
 from .reports import Reports, log_of
 from .run_options import budget_of_options, in_bytes
@@ -102,8 +103,8 @@ def _check(options: argparse.Namespace) -> str | None:
     launcher = launcher_of(options.script, options.module and options.module[0])
     if launcher is not None:
         return refusal(launcher)
-    if options.nproc is not None and options.nproc < 1:
-        return f"--nproc {options.nproc}: expected a number of processes, at least 1"
+    if options.nproc is not None and not 1 <= options.nproc <= MOST_PROCESSES:
+        return f"--nproc {options.nproc}: expected a number of processes of this machine, from 1 to {MOST_PROCESSES}"
     if options.nproc is not None and options.script == STANDARD_INPUT:
         return "--nproc: processes cannot share a program on standard input; save it as a file, or give it by -c"
     return None
@@ -112,6 +113,8 @@ def _check(options: argparse.Namespace) -> str | None:
 def _check_files(options: argparse.Namespace) -> None:
     """``ValueError`` or ``OSError`` for a file that cannot be written."""
     check_timeline(options.timeline)
+    if options.report == "-":
+        raise ValueError("--report '-': standard output is the program's: name a file")
     for what in ("trace", "report", "timeline"):
         path = getattr(options, what)
         if path is not None and (what, path) != ("trace", "-"):
@@ -158,5 +161,5 @@ def main(argv: list[str]) -> int:
         try:
             program.run(namespace)
         finally:
-            context.__exit__(None, None, None)
+            context.__exit__(*sys.exc_info())
     return 0

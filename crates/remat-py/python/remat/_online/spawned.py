@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
@@ -46,7 +47,7 @@ class WithinBudget:
             try:
                 self._function(number, *args)
             finally:
-                context.__exit__(None, None, None)
+                context.__exit__(*sys.exc_info())
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from .._outputs import check_output
 from .chrome import trace_events
 from .memory_viz import snapshot
 from .recording import Recording
-from .sites import Sites, has_optimizers
+from .sites import Sites, encodable, has_optimizers
 
 
 def _page(told: dict[str, Any]) -> bytes:
@@ -46,7 +46,7 @@ class TimelineFile:
         self._undo: list[Callable[[], None]] = []
         self._pid = os.getpid()
         #: As the run began; the program may put there what it likes.
-        self._argv = [str(word) for word in sys.argv]
+        self._argv = [encodable(str(word)) for word in sys.argv]
 
     def start(self) -> None:
         """Begins to record. ``OSError`` if the file cannot be written, before anything else is done."""

@@ -35,7 +35,8 @@ class Sites:
         """The site of the op that is about to run on this thread."""
         frame: FrameType | None = sys._getframe(1)
         try:
-            return self._found(frame, backward)
+            module, file, line, function, node = self._found(frame, backward)
+            return encodable(module), encodable(file), line, encodable(function), node
         except Exception as error:
             raise_interrupt(error)
             # The program's objects may answer with anything; the op runs as it would without a timeline.
@@ -89,6 +90,11 @@ class Sites:
 def _is_programs(code: CodeType) -> bool:
     """Whether code is of the program, or of a library that it uses, rather than torch's or Remat's."""
     return not code.co_filename.startswith((*_OWN, "<frozen"))
+
+
+def encodable(text: str) -> str:
+    """A text as the recording takes it: a byte of a path that is no UTF-8 reads ``\\udcff``."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def has_optimizers() -> bool:

@@ -26,6 +26,7 @@ def budget(accelerator: Accelerator, budget: Budget | dict[str, Budget], **choic
     ...     train(accelerator)
     """
     log, held = accelerator.log, Held(budget, choices)
+    own = vars(accelerator).get("log")  # that the program set in place of the method of the class
 
     def with_counters(values: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         return log({**values, **metrics(run)}, *args, **kwargs)
@@ -35,5 +36,8 @@ def budget(accelerator: Accelerator, budget: Budget | dict[str, Budget], **choic
     try:
         yield run
     finally:
-        del accelerator.log  # the method of the class again
+        if vars(accelerator).get("log") is with_counters:  # the program has set none since
+            del accelerator.log
+            if own is not None:
+                accelerator.log = own
         held.leave()

@@ -16,6 +16,22 @@ from .._online.budget import budget as enter
 from .._online.run import Stats
 
 
+class CellFailed(Exception):
+    """A cell within a budget ended by an error that IPython has shown, and would show once more if it came again."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(f"the cell ended by {type(error).__name__}")
+        #: The error.
+        self.error = error
+
+    def _render_traceback_(self) -> list[str]:
+        return []
+
+
+class _Helped(Exception):
+    """The help was asked for, and shown."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Tells what is wrong with a magic's line in the cell, and does not end the kernel."""
 
@@ -23,7 +39,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"%%remat: {message}")
 
     def exit(self, status: int = 0, message: str | None = None) -> Any:
-        raise UsageError(message or _parser().format_help())
+        raise _Helped
 
 
 def _parser() -> _Parser:
@@ -39,8 +55,10 @@ def register(shell: InteractiveShell) -> None:
 
     def remat(line: str, cell: str) -> None:
         """Runs the cell inside a budget and shows what it came to."""
-        options = vars(_parser().parse_args(shlex.split(line)))
-        given = {name: value for name, value in options.items() if value is not None}
+        try:
+            given = _given(line)
+        except _Helped:
+            return
         try:
             context = enter(given.pop("budget"), **given)
         except (ValueError, OSError) as error:
@@ -50,11 +68,34 @@ def register(shell: InteractiveShell) -> None:
         failed = done.error_before_exec or done.error_in_exec
         display(HTML(report(run.stats(), failed)))  # type: ignore[no-untyped-call]
         if failed is not None:
-            # The cell has shown it. What runs cells one after another stops here.
-            failed._render_traceback_ = list
-            raise failed
+            raise _shown(failed)  # what runs cells one after another stops here
 
     shell.register_magic_function(remat, magic_kind="cell")  # type: ignore[no-untyped-call,call-arg,arg-type]
+
+
+def _given(line: str) -> dict[str, Any]:
+    """The budget and the choices that a magic's line gives; ``UsageError`` for one that makes no sense."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        way_out = "quotes come in pairs, a backslash before another character"
+        raise UsageError(f"%%remat: {line!r}: {error}; {way_out}") from None
+    return {name: value for name, value in vars(_parser().parse_args(words)).items() if value is not None}
+
+
+def _shown(error: BaseException) -> BaseException:
+    """The error of a cell, which has shown it, as one that IPython shows no more."""
+    if isinstance(error, _SHOWN_ANYHOW):
+        return CellFailed(error)
+    try:
+        error._render_traceback_ = list  # type: ignore[attr-defined]
+    except Exception:  # its class may refuse attributes in any way
+        return CellFailed(error)
+    return error
+
+
+#: Errors that IPython shows in ways of its own.
+_SHOWN_ANYHOW = (SyntaxError, SystemExit, UsageError)
 
 
 def report(stats: Stats, error: BaseException | None = None) -> str:
