@@ -201,6 +201,23 @@ def test_what_ran_unwatched_counts_once_ops_are_watched() -> None:
         assert run.stats().evictions > 20
 
 
+def test_what_only_a_pinned_tensor_was_computed_from_goes_as_unwatched_results_do() -> None:
+    weight = weight_of()
+    with remat.budget("1GiB", plan="off", costs="bytes") as run:
+        for _ in range(4):
+            chain(20, weight)
+        unwatched, start = weight * 3.0, weight * 2.0
+        run.set_budget(20 * BYTES)
+        pinned = (start + 1.0).sin()
+        gradient = chain(30, weight)
+        before = run.stats()
+        pinned.numpy()
+        assert run.stats().recomputed == before.recomputed + 2  # the sum is back too
+        del unwatched
+        assert run.stats().used == resident_bytes()
+    assert gradient.isfinite().all()
+
+
 @pytest.mark.parametrize("plan", ["off", "auto"])
 def test_a_larger_budget_makes_memory_plentiful(plan: str) -> None:
     weight = weight_of()

@@ -33,8 +33,8 @@ impl Executor {
             && steps.all(|step| matches!(step, Step::Evict(sid) if gone(sid)))
     }
 
-    /// Performs steps that [`forget`](Self::forgets_only) bytes.
-    fn forget_bytes(&mut self) {
+    /// Performs steps that [`forget`](Self::forgets_only) bytes, as all do that follow where a reference was released.
+    pub(super) fn forget_bytes(&mut self) {
         for at in 0..self.engine.steps().len() {
             if let Step::Evict(sid) = self.engine.steps()[at] {
                 self.forget_scratch(sid);

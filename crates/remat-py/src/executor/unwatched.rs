@@ -36,6 +36,8 @@ impl Executor {
         if let Some(constant) = self.unwatched.constant.take() {
             // The engine gave the constant out, and is told once that it is gone.
             let _ = self.engine.release(constant);
+            // Bytes may go with it that were there for tensors alone which have been pinned meanwhile.
+            self.forget_bytes();
             self.collect();
         }
         if now > 0 {
