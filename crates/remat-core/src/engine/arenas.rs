@@ -46,6 +46,41 @@ impl Engine {
         Ok(tensor)
     }
 
+    /// A [constant elsewhere](Engine::constant_elsewhere) has so many bytes from now on, as if it were released and
+    /// another one were told. It has one reference, and no op read it. No steps follow.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`] for any other tensor, [`Error::Overflow`] for sizes beyond 63 bits.
+    pub fn resize_elsewhere(&mut self, constant: TensorId, bytes: Bytes) -> Result<(), Error> {
+        check_size(bytes.0)?;
+        check_tensor(&self.state, constant)?;
+        let graph = &self.state.graph;
+        let (tensor, storage) = (&graph[constant], &graph[graph.storage_of(constant)]);
+        let unread = tensor.uses == 0 && tensor.refs == 1 && storage.live_views == 1;
+        if !unread
+            || tensor.op.is_some()
+            || !storage.pinned
+            || self.state.arenas.has(storage.device)
+        {
+            return Err(Error::Protocol(
+                "only a constant elsewhere that no op read has another size",
+            ));
+        }
+        let (device, before) = (storage.device, storage.bytes);
+        self.state.open_call();
+        if let Some(guides) = &mut self.guides {
+            guides.release(&self.state.graph, constant);
+        }
+        let storage = self.state.graph.storage_of(constant);
+        self.state.shrink(device, before);
+        self.state.graph[storage].bytes = bytes.0;
+        self.state.grow(device, bytes.0);
+        if let Some(guides) = &mut self.guides {
+            guides.constant(&self.state.graph, constant);
+        }
+        Ok(())
+    }
+
     /// A constant of which no guide is told yet.
     pub(super) fn add_elsewhere(
         &mut self,

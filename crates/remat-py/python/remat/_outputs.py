@@ -36,6 +36,10 @@ def check_output(what: str, path: str | os.PathLike[str]) -> None:
         raise type(error)(f"cannot write the {what} {os.fspath(path)!r}: {error.strerror}") from None
 
 
+#: Numbers of the system for a place without room.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def unwritten(what: str, path: str | os.PathLike[str] | None, write: Callable[[], object]) -> OSError | None:
     """Has the extension write a file to its end; returns the error of one that cannot be written, which names it.
 
@@ -47,8 +51,10 @@ def unwritten(what: str, path: str | os.PathLike[str] | None, write: Callable[[]
         told = re.fullmatch(r"(.*) \(os error (\d+)\)", str(error))
         if told is None or error.errno is not None or path is None:
             raise
-        why = f"cannot write the {what} {os.fspath(path)!r}: {told[1]}; name a place with more room, or run without it"
-        return OSError(int(told[2]), why)
+        number = int(told[2])
+        place = "a place with more room" if number in _FULL else "another place"
+        why = f"cannot write the {what} {os.fspath(path)!r}: {told[1]}; name {place}, or run without it"
+        return OSError(number, why)
     return None
 
 

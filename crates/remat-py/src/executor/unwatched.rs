@@ -33,18 +33,26 @@ impl Executor {
         let (before, now) = (self.unwatched.bytes, counted::bytes());
         self.ledger.change(device, before, now);
         self.ledger.note_peak(device, counted::take_most());
-        if let Some(constant) = self.unwatched.constant.take() {
-            // The engine gave the constant out, and is told once that it is gone.
-            let _ = self.engine.release(constant);
-            // Bytes may go with it that were there for tensors alone which have been pinned meanwhile.
-            self.forget_bytes();
-            self.collect();
-        }
-        if now > 0 {
-            let constant = self.engine.constant_elsewhere(Bytes(now), device);
-            self.unwatched.constant = constant.ok(); // ids have run out: the run ends for that reason
-        }
         self.unwatched.bytes = now;
+        let bytes = Bytes(now);
+        // The engine gave the constant out, and no op read it.
+        match self.unwatched.constant {
+            Some(constant) if now > 0 => {
+                let _ = self.engine.resize_elsewhere(constant, bytes);
+            }
+            Some(constant) => {
+                self.unwatched.constant = None;
+                let _ = self.engine.release(constant);
+                // Bytes may go with it that were there for tensors alone which have been pinned meanwhile.
+                self.forget_bytes();
+                self.collect();
+            }
+            None if now > 0 => {
+                let constant = self.engine.constant_elsewhere(bytes, device);
+                self.unwatched.constant = constant.ok(); // ids have run out: the run ends for that reason
+            }
+            None => {}
+        }
     }
 
     /// Makes constants of all storages, of which none is evicted.

@@ -13,8 +13,8 @@ const READ_PART: u64 = 6;
 /// along than its share of them, and than [`SHARE`], has one last.
 const COUNTED: usize = 1 << 21;
 const SHARE: usize = 256;
-/// Moments after which all that is there at another one that is too full gets a record.
-const ROUNDS: u64 = 256;
+/// Moments that are looked at. Of those that are too full after them, all that is there gets a record.
+const MOMENTS: usize = 256;
 /// Of what never goes.
 const EVER: usize = usize::MAX;
 
@@ -64,15 +64,17 @@ pub(super) fn unrecorded(reads: &Reads, actions: &[Vec<GuideAction>], budget: By
 /// Ops without records that such readers may read, and whose results take so many bytes at most at a time.
 fn chosen(reads: &Reads, actions: &[Vec<GuideAction>], readers: Readers, bytes: u64) -> Unrecorded {
     let mut records = Records::of(reads, readers);
-    for (place, _) in reads.ops.iter().enumerate().filter(|(_, op)| !op.here) {
-        records.add(place as u32, usize::MAX);
-    }
+    let elsewhere = (0..).zip(&reads.ops).filter(|(_, op)| !op.here);
+    let mut first: Vec<u32> = elsewhere.map(|(place, _)| place).collect();
     for action in actions.iter().flatten() {
         let (GuideAction::Run(op) | GuideAction::RunInPlace(op) | GuideAction::Drop { op, .. }) =
             *action;
-        if (op as usize) < reads.ops.len() {
-            records.add(op, usize::MAX);
-        }
+        first.extend(((op as usize) < reads.ops.len()).then_some(op));
+    }
+    // Those whose records are remembered longest go first, so that few records are prolonged by later ones.
+    first.sort_by_key(|&place| Reverse(records.spans[place as usize].last));
+    for place in first {
+        records.give(place);
     }
     records.keep_within(bytes);
     let ops: Vec<u32> = (0..)
@@ -108,7 +110,7 @@ struct Records<'a> {
     /// Of each op with a record, how many ops of the step are announced when it is forgotten; 0 if it makes constants
     /// alone, of which no record is remembered.
     until: Vec<Option<usize>>,
-    /// Changes of `until`, from the first on: ops, and how long their records were remembered before.
+    /// Latest changes of `until`, from the first on: ops, and how long their records were remembered before.
     changes: Vec<(u32, Option<usize>)>,
     /// Ops whose records are to be remembered for so long.
     pending: Vec<(u32, usize)>,
@@ -169,9 +171,15 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// Takes the changes back that came after so many.
-    fn take_back(&mut self, changes: usize) {
-        for (place, before) in self.changes.drain(changes..).rev() {
+    /// The same for good.
+    fn give(&mut self, place: u32) {
+        self.add(place, usize::MAX);
+        self.changes.clear();
+    }
+
+    /// Takes all changes back.
+    fn take_back(&mut self) {
+        for (place, before) in self.changes.drain(..).rev() {
             self.until[place as usize] = before;
         }
     }
@@ -179,44 +187,62 @@ impl<'a> Records<'a> {
     /// Adds records until the others' results take so many bytes at most at a time.
     ///
     /// Where they take most, those ops have a record first that free most bytes there for each record that they bring
-    /// along. Then the fullest moment is another one: mostly there are two or three. From one to the next, more is
-    /// freed than is needed there, so that they do not become many.
+    /// along. Then the fullest moment is another one: mostly there are one to three. Of those there may be, the rest is
+    /// freed of all.
     fn keep_within(&mut self, bytes: u64) {
-        let mut round = 0u64;
-        loop {
+        for _ in 0..MOMENTS {
             let (moment, most) = self.fullest();
             if most <= bytes {
                 return;
             }
-            let aim = bytes - bytes / ROUNDS * round.min(ROUNDS);
-            round += 1;
             let mut gains = self.gains(moment);
             gains.sort_by_key(|&(place, gain)| (Reverse(gain), place));
             let mut left = most;
             for (place, _) in gains {
-                if left <= aim {
+                if left <= bytes {
                     break;
                 }
-                let from = self.changes.len();
                 self.add(place, usize::MAX);
-                left = left.saturating_sub(self.freed_since(from, moment).0);
+                left = left.saturating_sub(self.freed(moment).0);
+                self.changes.clear();
             }
+        }
+        self.free_all_beyond(bytes);
+    }
+
+    /// All ops have a record whose results are there at a moment at which more bytes are.
+    fn free_all_beyond(&mut self, bytes: u64) {
+        // Of each moment, how many there are up to it.
+        let mut full = vec![0u32];
+        for now in self.bytes_by_moment() {
+            full.push(full[full.len() - 1] + u32::from(now > bytes));
+        }
+        let last = full[full.len() - 1];
+        let is_there = |op: &Op| {
+            evictable(&op.results).any(|result| {
+                let stays = result.until == self.reads.events && last > 0;
+                stays || full[result.until] > full[op.event]
+            })
+        };
+        let ops = (0..).zip(&self.reads.ops).filter(|(_, op)| is_there(op));
+        let places: Vec<u32> = ops.map(|(place, _)| place).collect();
+        for place in places.into_iter().rev() {
+            self.give(place);
         }
     }
 
     /// The ops without records whose results are there at a moment, and how many 1024ths of a byte are freed there for
     /// each record that they bring along.
     fn gains(&mut self, moment: usize) -> Vec<(u32, u64)> {
-        let from = self.changes.len();
         let there =
             |&place: &u32| self.until[place as usize].is_none() && self.bytes_at(place, moment) > 0;
         let there: Vec<u32> = (0..self.until.len() as u32).filter(there).collect();
         let counted = (COUNTED / there.len().max(1)).max(SHARE);
         let mut gain = |place| {
             self.add(place, counted);
-            let all = self.changes.len() - from < counted;
-            let (bytes, records) = self.freed_since(from, moment);
-            self.take_back(from);
+            let all = self.changes.len() < counted;
+            let (bytes, records) = self.freed(moment);
+            self.take_back();
             let gain = bytes.saturating_mul(1024) / records.max(1);
             if all { gain } else { 0 }
         };
@@ -226,11 +252,9 @@ impl<'a> Records<'a> {
             .collect()
     }
 
-    /// The bytes at a moment that results without records took which have one since a change, and these records.
-    fn freed_since(&self, from: usize, moment: usize) -> (u64, u64) {
-        let added = self.changes[from..]
-            .iter()
-            .filter(|(_, before)| before.is_none());
+    /// The bytes at a moment that results without records took before the changes, and these records.
+    fn freed(&self, moment: usize) -> (u64, u64) {
+        let added = self.changes.iter().filter(|(_, before)| before.is_none());
         added.fold((0, 0), |(bytes, records), &(place, _)| {
             let freed = self.bytes_at(place, moment);
             (bytes.saturating_add(freed), records + 1)
@@ -250,9 +274,15 @@ impl<'a> Records<'a> {
         bytes.fold(0, u64::saturating_add)
     }
 
-    /// The moment at which results of ops without records take most that could be evicted if the ops had records, and
-    /// the bytes.
+    /// The latest moment at which results of ops without records take most that could be evicted if the ops had
+    /// records, and the bytes.
     fn fullest(&self) -> (usize, u64) {
+        let moments = self.bytes_by_moment().into_iter().enumerate();
+        moments.max_by_key(|&(_, now)| now).unwrap_or_default()
+    }
+
+    /// Those bytes at each moment.
+    fn bytes_by_moment(&self) -> Vec<u64> {
         let mut changes = vec![(0u64, 0u64); self.reads.events + 1];
         let mut now = 0u64;
         let add = |sum: &mut u64, bytes: u64| *sum = sum.saturating_add(bytes);
@@ -266,14 +296,11 @@ impl<'a> Records<'a> {
                 }
             }
         }
-        let mut fullest = (0, now);
-        for (moment, (more, less)) in changes.into_iter().enumerate() {
+        let then = |(more, less)| {
             now = now.saturating_add(more).saturating_sub(less);
-            if now > fullest.1 {
-                fullest = (moment, now);
-            }
-        }
-        fullest
+            now
+        };
+        changes.into_iter().map(then).collect()
     }
 }
 
@@ -337,7 +364,7 @@ fn spans(reads: &Reads) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::super::reads::{Op, Reads, Result};
-    use super::{Readers, spans, unrecorded};
+    use super::{MOMENTS, Readers, spans, unrecorded};
     use proptest::prelude::*;
     use remat_core::{Bytes, GuideAction};
 
@@ -429,6 +456,24 @@ mod tests {
         assert_eq!(chosen(2), [0, 1, 2]);
         // More bytes make up for more records.
         assert_eq!(chosen(12), [3]);
+    }
+
+    #[test]
+    fn moments_may_be_too_full_one_after_the_other() {
+        // Each result is gone before the next comes, but for those of the last two ops.
+        let mut results: Vec<_> = (0..3 * MOMENTS)
+            .map(|at| (2 * at, Some(2 * at + 1)))
+            .collect();
+        let last = 6 * MOMENTS;
+        results.extend([(last, Some(last + 1)), (last + 1, Some(last + 2))]);
+        let mut reads = step(&results);
+        reads.events = last + 4;
+        for op in &mut reads.ops[..3 * MOMENTS] {
+            op.results[0].as_mut().unwrap().bytes = 7;
+        }
+        let ops = |bytes| super::chosen(&reads, &[], Readers::Forgotten, bytes).ops;
+        assert_eq!(ops(7).len(), reads.ops.len());
+        assert_eq!(ops(6), [3 * MOMENTS as u32, 3 * MOMENTS as u32 + 1]);
     }
 
     #[test]

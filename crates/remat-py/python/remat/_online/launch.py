@@ -22,7 +22,7 @@ LAUNCHERS = (
     "deepspeed.launcher.runner",
 )
 
-#: More processes than one machine runs programs of torch in.
+#: Most processes that `--nproc` starts: a slip of the pen would take all memory.
 MOST_PROCESSES = 1024
 
 #: Stands for the number of a process in the name of a file.

@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
     if isinstance(program, int):
         return program
     make_cache_folder_absolute()
-    with _temporary_folder() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         first = os.path.join(folder, "first.trace.zst")
         try:
             run = _start(options.device, first)
@@ -85,13 +85,14 @@ def main(argv: list[str]) -> int:
             return fail(str(error).splitlines()[0])
         own_frames_hidden(main.__code__)
         out = options.out if options.out is not None else os.path.join(folder, _STEP)
-        try:
-            ended = _end_of(program, namespace)
-        finally:
+        with _gone_at_signal(folder):
             try:
-                step = run._mode.write_measured(out)
+                ended = _end_of(program, namespace)
             finally:
-                run._stop()
+                try:
+                    step = run._mode.write_measured(out)
+                finally:
+                    run._stop()
         floor = _floor(first, step)
         peak = run.stats().peak
         if step is not None or _is_whole(ended):
@@ -106,20 +107,19 @@ def main(argv: list[str]) -> int:
 
 
 @contextmanager
-def _temporary_folder() -> Iterator[str]:
-    """A folder that is gone afterwards, or as SIGTERM or SIGHUP ends the program."""
-    with tempfile.TemporaryDirectory() as folder:
-        undo = at_signal(lambda _: shutil.rmtree(folder, ignore_errors=True))
-        try:
-            yield folder
-        finally:
-            undo()
+def _gone_at_signal(folder: str) -> Iterator[None]:
+    """While this is active, SIGTERM and SIGHUP remove a folder as they end the program."""
+    undo = at_signal(lambda _: shutil.rmtree(folder, ignore_errors=True))
+    try:
+        yield
+    finally:
+        undo()
 
 
 def _end_of(program: Program, namespace: dict[str, Any]) -> BaseException | None:
-    """Runs the program. Returns how it ended, or was ended once its step was known, if it did so before its last line.
+    """Runs the program. Returns the SystemExit or KeyboardInterrupt that ended it; nothing where its last line did.
 
-    Errors of the program are raised.
+    Other errors are raised.
     """
     from .spawned import processes_told_of  # torch is loaded by now
 
@@ -149,9 +149,9 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError(f"--seconds {options.seconds!r}: expected a number of seconds above 0, such as 10")
     if options.out is not None:
         options.out = absolute(options.out)
+        _check_read_again(options.out)
         check_distinct({"--out": options.out, "the script": options.script})
         check_output("step", options.out)
-        _check_read_again(options.out)
 
 
 def _check_read_again(out: str) -> None:
@@ -257,7 +257,7 @@ def _table(step: str, folder: str, options: argparse.Namespace) -> int:
 @contextmanager
 def _within(folder: str) -> Iterator[None]:
     """While this is active, names are of files in a folder. A temporary one is not told: it is gone afterwards."""
-    here = os.open(".", os.O_PATH)
+    here = os.open(".", getattr(os, "O_PATH", os.O_RDONLY))  # Linux enters a folder that cannot be read
     try:
         os.chdir(folder)
         yield

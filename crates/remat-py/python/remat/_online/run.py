@@ -286,7 +286,7 @@ class Run:
         if way == "python":
             counters["watch_seconds"] = None
         else:
-            # One op in so many stands for all; a pause amid it, in which another program ran, counts many times.
+            # One op in so many stands for all, so it may come to more than the rest.
             rest = raw["seconds"] - raw["recompute_seconds"] - raw["decide_seconds"]
             counters["watch_seconds"] = min(raw["watch_seconds"], max(rest, 0.0))
         reserved = self._caching.most() if self._caching is not None else None
@@ -442,10 +442,12 @@ class Run:
             told = timeline.stop() if timeline is not None else None
             stats = self.stats()
             troubles = self._mode.close_plans()
-        for trouble in troubles:
-            warnings.warn(f"remat: {trouble}", RuntimeWarning, stacklevel=4)
-        if failed is not None:
-            raise failed
+        try:
+            for trouble in troubles:
+                warnings.warn(f"remat: {trouble}", RuntimeWarning, stacklevel=4)
+        finally:
+            if failed is not None:
+                raise failed
 
     def _restore(self) -> None:
         """Brings back all that was evicted."""
