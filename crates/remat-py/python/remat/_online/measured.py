@@ -149,9 +149,9 @@ def _check(options: argparse.Namespace) -> None:
         raise ValueError(f"--seconds {options.seconds!r}: expected a number of seconds above 0, such as 10")
     if options.out is not None:
         options.out = absolute(options.out)
-        _check_read_again(options.out)
         check_distinct({"--out": options.out, "the script": options.script})
         check_output("step", options.out)
+        _check_read_again(options.out)
 
 
 def _check_read_again(out: str) -> None:
