@@ -185,3 +185,61 @@ fn steps_without_the_plan_are_none_that_were_left() {
     assert_eq!(program.engine.guided().given_up, before.given_up);
     assert_eq!(steps(&mut program, 3, 0), [usual; 3]);
 }
+
+#[test]
+fn a_constant_that_has_another_size_is_recorded_as_another_one() {
+    let recorded = [false, true].map(|resizes| {
+        let mut program = Program::new(TIGHT + 100);
+        let recorded = program.learn(|program| {
+            let started = program.op(&[program.weights], fresh(10))?;
+            let mut others = program.engine.constant_elsewhere(Bytes(50), DEVICE)?;
+            let layers = program.forward(program.weights)?;
+            let before = program.engine.memory(DEVICE);
+            if resizes {
+                program.engine.resize_elsewhere(others, Bytes(80))?;
+            } else {
+                program.engine.release(others)?;
+                others = program.engine.constant_elsewhere(Bytes(80), DEVICE)?;
+            }
+            assert_eq!(program.engine.memory(DEVICE).0, before.0 + 30);
+            program.backward(layers)?;
+            program.engine.release(others)?;
+            program.engine.release(started)
+        });
+        // But for the number of a storage that is there in the beginning.
+        let events = recorded.expect("a step").events;
+        let during = events
+            .into_iter()
+            .filter(|told| !matches!(told, Told::There { origin, .. } if origin.is_some()));
+        during.collect::<Vec<_>>()
+    });
+    assert!(recorded[0] == recorded[1]);
+    let resized = |told: &&Told| {
+        matches!(
+            told,
+            Told::There {
+                bytes: Bytes(80),
+                ..
+            }
+        )
+    };
+    assert_eq!(recorded[0].iter().filter(resized).count(), 1);
+}
+
+#[test]
+fn only_a_constant_that_nothing_read_has_another_size() {
+    let mut program = Program::new(TIGHT);
+    let others = program
+        .engine
+        .constant_elsewhere(Bytes(50), DEVICE)
+        .expect("no room is needed");
+    let made = program.op(&[program.weights], fresh(10)).expect("room");
+    let engine = &mut program.engine;
+    for (tensor, bytes) in [(made, 20), (program.weights, 20), (others, u64::MAX)] {
+        let memory = engine.memory(DEVICE);
+        assert!(engine.resize_elsewhere(tensor, Bytes(bytes)).is_err());
+        assert_eq!(engine.memory(DEVICE), memory);
+    }
+    engine.retain(others).expect("known");
+    assert!(engine.resize_elsewhere(others, Bytes(20)).is_err());
+}
