@@ -13,7 +13,7 @@ const READ_PART: u64 = 6;
 /// along than its share of them, and than [`SHARE`], has one last.
 const COUNTED: usize = 1 << 21;
 const SHARE: usize = 256;
-/// Moments that are looked at. Of those that are too full after them, all that is there gets a record.
+/// Moments at which the planner chooses among the ops.
 const MOMENTS: usize = 256;
 /// Of what never goes.
 const EVER: usize = usize::MAX;
@@ -187,8 +187,8 @@ impl<'a> Records<'a> {
     /// Adds records until the others' results take so many bytes at most at a time.
     ///
     /// Where they take most, those ops have a record first that free most bytes there for each record that they bring
-    /// along. Then the fullest moment is another one: mostly there are one to three. Of those there may be, the rest is
-    /// freed of all.
+    /// along. Then the fullest moment is another one: mostly there are one to three. After [`MOMENTS`] of them, all that
+    /// is there at one that is still too full has a record.
     fn keep_within(&mut self, bytes: u64) {
         for _ in 0..MOMENTS {
             let (moment, most) = self.fullest();
