@@ -187,8 +187,8 @@ impl<'a> Records<'a> {
     /// Adds records until the others' results take so many bytes at most at a time.
     ///
     /// Where they take most, those ops have a record first that free most bytes there for each record that they bring
-    /// along. Then the fullest moment is another one: mostly there are one to three. After [`MOMENTS`] of them, all that
-    /// is there at one that is still too full has a record.
+    /// along. Then the fullest moment is another one: mostly there are one to three. After [`MOMENTS`] of them, all
+    /// that is there at one that is still too full has a record.
     fn keep_within(&mut self, bytes: u64) {
         for _ in 0..MOMENTS {
             let (moment, most) = self.fullest();
