@@ -1,7 +1,7 @@
 //! The functions of the CUDA runtime that arenas need.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::mem::transmute;
+use std::mem::transmute_copy;
 
 /// `cudaStream_t`.
 pub type Stream = *mut c_void;
@@ -39,47 +39,33 @@ impl CudaFunctions {
     /// Those of the CUDA runtime; `None` if there is none.
     pub fn of_runtime() -> Option<CudaFunctions> {
         let library = runtime()?;
-        let find = |name: &CStr| {
-            // SAFETY: the library is open, and a `CStr` ends in a zero byte.
-            let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-            (!found.is_null()).then_some(found)
-        };
-        // SAFETY: each symbol is the runtime's function of that name, whose C type is the field's.
+        // SAFETY: each symbol is the runtime's function of that name, whose C type is the field's. The library stays open.
         unsafe {
             Some(CudaFunctions {
-                get_device: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_int) -> c_int>(
-                    find(c"cudaGetDevice")?,
-                ),
-                set_device: transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> c_int>(find(
-                    c"cudaSetDevice",
-                )?),
-                malloc: transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut *mut c_void, usize) -> c_int,
-                >(find(c"cudaMalloc")?),
-                free: transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void) -> c_int>(find(
-                    c"cudaFree",
-                )?),
-                event_create: transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(*mut Event, c_uint) -> c_int,
-                >(find(c"cudaEventCreateWithFlags")?),
-                event_destroy: transmute::<*mut c_void, unsafe extern "C" fn(Event) -> c_int>(
-                    find(c"cudaEventDestroy")?,
-                ),
-                event_record: transmute::<*mut c_void, unsafe extern "C" fn(Event, Stream) -> c_int>(
-                    find(c"cudaEventRecord")?,
-                ),
-                event_query: transmute::<*mut c_void, unsafe extern "C" fn(Event) -> c_int>(find(
-                    c"cudaEventQuery",
-                )?),
-                stream_wait_event: transmute::<
-                    *mut c_void,
-                    unsafe extern "C" fn(Stream, Event, c_uint) -> c_int,
-                >(find(c"cudaStreamWaitEvent")?),
+                get_device: find(library, c"cudaGetDevice")?,
+                set_device: find(library, c"cudaSetDevice")?,
+                malloc: find(library, c"cudaMalloc")?,
+                free: find(library, c"cudaFree")?,
+                event_create: find(library, c"cudaEventCreateWithFlags")?,
+                event_destroy: find(library, c"cudaEventDestroy")?,
+                event_record: find(library, c"cudaEventRecord")?,
+                event_query: find(library, c"cudaEventQuery")?,
+                stream_wait_event: find(library, c"cudaStreamWaitEvent")?,
             })
         }
     }
+}
+
+/// A function of an open library.
+///
+/// # Safety
+/// `F` is a pointer to a function, of the type that the one with this name has. The library stays open.
+unsafe fn find<F: Copy>(library: *mut c_void, name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: the library is open, and a `CStr` ends in a zero byte.
+    let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+    // SAFETY: both are pointers of one size, this one is not null, and the caller vouches for the type.
+    (!found.is_null()).then(|| unsafe { transmute_copy(&found) })
 }
 
 fn runtime() -> Option<*mut c_void> {

@@ -1,6 +1,8 @@
 //! The arena of the preloaded allocator, through the C functions of `remat_arena.h`.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
+
+use super::symbols::loaded_function;
 
 /// `struct remat_arena_statistics`.
 #[repr(C)]
@@ -55,76 +57,42 @@ pub const SMALLEST: u64 = 1024;
 /// Sizes and addresses are multiples of so many bytes.
 pub const ALIGNMENT: u64 = 64;
 
-unsafe extern "C" {
-    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
-}
-
-type Read = unsafe extern "C" fn(*mut Statistics) -> c_int;
-type Blocks = unsafe extern "C" fn(*mut Block, usize) -> usize;
-type Base = unsafe extern "C" fn() -> *const c_void;
-type Expect = unsafe extern "C" fn(u64, u64, u32) -> c_int;
-type Passes = unsafe extern "C" fn(u64, u64) -> i64;
-type ExpectNoMore = unsafe extern "C" fn() -> usize;
-type Spill = unsafe extern "C" fn(bool) -> bool;
-type SmallBlockLimit = unsafe extern "C" fn(u64) -> u64;
-type RestartPeak = unsafe extern "C" fn();
-type SpanOfTemporaries = unsafe extern "C" fn() -> u64;
-type OnExhausted = unsafe extern "C" fn(Option<MakeRoom>, *mut c_void);
-
 /// The functions of the library, from wherever it was loaded.
 #[derive(Clone, Copy)]
 struct Functions {
-    read: Read,
-    blocks: Blocks,
-    base: Base,
-    expect: Expect,
-    passes: Passes,
-    expect_no_more: ExpectNoMore,
-    spill: Spill,
-    small_block_limit: SmallBlockLimit,
-    restart_peak: RestartPeak,
-    span_of_temporaries: SpanOfTemporaries,
-    on_exhausted: OnExhausted,
+    read: unsafe extern "C" fn(*mut Statistics) -> c_int,
+    blocks: unsafe extern "C" fn(*mut Block, usize) -> usize,
+    base: unsafe extern "C" fn() -> *const c_void,
+    expect: unsafe extern "C" fn(u64, u64, u32) -> c_int,
+    passes: unsafe extern "C" fn(u64, u64) -> i64,
+    expect_no_more: unsafe extern "C" fn() -> usize,
+    spill: unsafe extern "C" fn(bool) -> bool,
+    small_block_limit: unsafe extern "C" fn(u64) -> u64,
+    restart_peak: unsafe extern "C" fn(),
+    span_of_temporaries: unsafe extern "C" fn() -> u64,
+    on_exhausted: unsafe extern "C" fn(Option<MakeRoom>, *mut c_void),
 }
 
 impl Functions {
     fn find() -> Option<Functions> {
-        use std::mem::transmute;
         // SAFETY: each name has the type that `remat_arena.h` gives it. The library that defines the names is
         // preloaded, and preloaded libraries are never unloaded.
         unsafe {
             Some(Functions {
-                read: transmute::<*mut c_void, Read>(symbol(c"remat_arena_read")?),
-                blocks: transmute::<*mut c_void, Blocks>(symbol(c"remat_arena_blocks")?),
-                base: transmute::<*mut c_void, Base>(symbol(c"remat_arena_base")?),
-                expect: transmute::<*mut c_void, Expect>(symbol(c"remat_arena_expect_after")?),
-                passes: transmute::<*mut c_void, Passes>(symbol(c"remat_arena_passes")?),
-                expect_no_more: transmute::<*mut c_void, ExpectNoMore>(symbol(
-                    c"remat_arena_expect_no_more",
-                )?),
-                spill: transmute::<*mut c_void, Spill>(symbol(c"remat_arena_spill")?),
-                small_block_limit: transmute::<*mut c_void, SmallBlockLimit>(symbol(
-                    c"remat_arena_small_block_limit",
-                )?),
-                restart_peak: transmute::<*mut c_void, RestartPeak>(symbol(
-                    c"remat_arena_restart_peak",
-                )?),
-                span_of_temporaries: transmute::<*mut c_void, SpanOfTemporaries>(symbol(
-                    c"remat_arena_span_of_temporaries",
-                )?),
-                on_exhausted: transmute::<*mut c_void, OnExhausted>(symbol(
-                    c"remat_arena_on_exhausted",
-                )?),
+                read: loaded_function(c"remat_arena_read")?,
+                blocks: loaded_function(c"remat_arena_blocks")?,
+                base: loaded_function(c"remat_arena_base")?,
+                expect: loaded_function(c"remat_arena_expect_after")?,
+                passes: loaded_function(c"remat_arena_passes")?,
+                expect_no_more: loaded_function(c"remat_arena_expect_no_more")?,
+                spill: loaded_function(c"remat_arena_spill")?,
+                small_block_limit: loaded_function(c"remat_arena_small_block_limit")?,
+                restart_peak: loaded_function(c"remat_arena_restart_peak")?,
+                span_of_temporaries: loaded_function(c"remat_arena_span_of_temporaries")?,
+                on_exhausted: loaded_function(c"remat_arena_on_exhausted")?,
             })
         }
     }
-}
-
-/// The address of a symbol, searched in all libraries that the process has loaded.
-fn symbol(name: &std::ffi::CStr) -> Option<*mut c_void> {
-    // SAFETY: a null handle is `RTLD_DEFAULT`, and a `CStr` ends in a zero byte.
-    let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) };
-    (!found.is_null()).then_some(found)
 }
 
 /// The server of allocations for which the arena has no room.

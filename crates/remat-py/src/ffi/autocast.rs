@@ -4,13 +4,12 @@
 //! fused encoder layer, of a sparse product, of a custom op. So a call is another one where autocast is on, and its
 //! replay runs with autocast as the first run had it.
 
-use std::ffi::c_void;
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
 
 use super::dispatcher::{Dispatcher, dispatcher};
-use super::symbols::symbol;
+use super::symbols::function;
 
 /// Devices whose autocast is looked at.
 const MOST: usize = 2;
@@ -161,12 +160,8 @@ pub fn register_autocast(cpu: &str, devices: Vec<(u16, i8)>) -> PyResult<()> {
     if FUNCTIONS.get().is_some() {
         return Ok(());
     }
-    let dtype = symbol(
-        cpu,
-        "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",
-    )?;
+    let dtype = "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE";
     let set_dtype = "_ZN2at8autocast18set_autocast_dtypeEN3c1010DeviceTypeENS1_10ScalarTypeE";
-    let set_dtype = symbol(cpu, set_dtype)?;
     // SAFETY: the mangled names state the arguments. `DeviceType` and `ScalarType` are `int8_t`; `_read_autocast` of
     // torch internals compares what the functions do with what Python is told.
     let functions = unsafe {
@@ -176,8 +171,8 @@ pub fn register_autocast(cpu: &str, devices: Vec<(u16, i8)>) -> PyResult<()> {
                 .take(MOST)
                 .map(|(key, number)| Device { key, number })
                 .collect(),
-            dtype: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i8) -> i8>(dtype),
-            set_dtype: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(i8, i8)>(set_dtype),
+            dtype: function(cpu, dtype)?,
+            set_dtype: function(cpu, set_dtype)?,
         }
     };
     let _ = FUNCTIONS.set(functions);

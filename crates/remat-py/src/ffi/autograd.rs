@@ -3,14 +3,13 @@
 //! `leaf_gradients` of torch internals compares the answers with Python's, outside of a backward pass and within nodes
 //! of both kinds. Where nodes are owned by a `std::shared_ptr`, Python is asked within backward passes.
 
-use std::ffi::c_void;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-use super::symbols::symbol;
+use super::symbols::{function, symbol};
 use super::watch::Strong;
 
 /// A `c10::intrusive_ptr<Node>`, and a word that a pointer of another kind (`std::shared_ptr`) would take as well.
@@ -124,21 +123,16 @@ pub fn register_autograd(cpu: &str) -> PyResult<()> {
     if AUTOGRAD.get().is_some() {
         return Ok(());
     }
-    let pass = symbol(cpu, "_ZN5torch8autograd25get_current_graph_task_idEv")?;
-    let node = symbol(cpu, "_ZN5torch8autograd16get_current_nodeEv")?;
     let table = symbol(cpu, "_ZTVN5torch8autograd14AccumulateGradE")?;
-    // For timelines alone, which do without it; their test compares what it tells.
-    let next = symbol(cpu, "_ZN2at15sequence_number4peekEv").ok();
     // SAFETY: the mangled names state that there are no arguments. The first returns an `int`, the last a `uint64_t`;
     // by the Itanium C++ ABI the second returns its pointer by address. The probes compare what they tell.
     let autograd = unsafe {
         Autograd {
-            pass: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> i32>(pass),
-            node: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut OwnedNode)>(node),
+            pass: function(cpu, "_ZN5torch8autograd25get_current_graph_task_idEv")?,
+            node: function(cpu, "_ZN5torch8autograd16get_current_nodeEv")?,
             accumulates: table as usize + 2 * size_of::<usize>(), // behind the offset and the type
-            next_node: next.map(|next| {
-                std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> u64>(next)
-            }),
+            // For timelines alone, which do without it; their test compares what it tells.
+            next_node: function(cpu, "_ZN2at15sequence_number4peekEv").ok(),
         }
     };
     let _ = AUTOGRAD.set(autograd);

@@ -29,7 +29,7 @@ use rustc_hash::FxHashMap;
 use super::counted::{self, Kept};
 use super::marked;
 use super::small::Small;
-use super::symbols::symbol;
+use super::symbols::{function, symbol};
 use super::watch::sized_symbol;
 
 /// Smaller blocks are the C library's, in bytes. What is freed of them is [kept](Small) by their sizes.
@@ -441,12 +441,6 @@ fn set_up(c10: &str) -> PyResult<Caching> {
     }
     let (table, size) = sized_symbol(c10, "_ZTVN3c1019DefaultCPUAllocatorE")?;
     let is_simple = symbol(c10, "_ZNK3c109Allocator18is_simple_data_ptrERKNS_7DataPtrE")?;
-    let default = symbol(c10, "_ZN3c1022GetDefaultCPUAllocatorEv")?;
-    let reporter = symbol(c10, "_ZN3c1025profiledCPUMemoryReporterEv")?;
-    let allocated = symbol(c10, "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm")?;
-    let freed = symbol(c10, "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv")?;
-    let set = symbol(c10, "_ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh")?;
-    let get = symbol(c10, "_ZN3c1015GetCPUAllocatorEv")?;
     let unexpected = |what: &str| unsuited(&format!("{what} is not as Remat knows it"));
     if size != (WORDS * size_of::<usize>()) as u64 {
         return Err(unexpected("the size of the table of DefaultCPUAllocator"));
@@ -456,15 +450,20 @@ fn set_up(c10: &str) -> PyResult<Caching> {
     // table. By `is_simple_data_ptr` being where it is declared, the function before it is `allocate`, and the one
     // after it `raw_deleter`, which is called first: it takes nothing but the object.
     let (torch, sizes_told) = unsafe {
+        let get_default: unsafe extern "C" fn() -> *const c_void =
+            function(c10, "_ZN3c1022GetDefaultCPUAllocatorEv")?;
+        let reporter: unsafe extern "C" fn() -> *mut c_void =
+            function(c10, "_ZN3c1025profiledCPUMemoryReporterEv")?;
+        let allocated = function(c10, "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm")?;
+        let freed = function(c10, "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv")?;
+        let set = function(c10, "_ZN3c1015SetCPUAllocatorEPNS_9AllocatorEh")?;
+        let get = function(c10, "_ZN3c1015GetCPUAllocatorEv")?;
         let words = (table as *const [usize; WORDS]).read();
-        let get_default: unsafe extern "C" fn() -> *const c_void = transmute(default);
         let allocator = get_default();
         let begins = allocator.cast::<usize>().read();
         if begins != table + FIRST * size_of::<usize>() || words[IS_SIMPLE] != is_simple as usize {
             return Err(unexpected("the order of functions of DefaultCPUAllocator"));
         }
-        let get: unsafe extern "C" fn() -> *const c_void = transmute(get);
-        let reporter: unsafe extern "C" fn() -> *mut c_void = transmute(reporter);
         let raw_deleter = transmute::<usize, RawDeleter>(words[RAW_DELETER])(allocator);
         let allocate = transmute::<usize, Allocate>(words[ALLOCATE]);
         // Room for more than is expected, to see what is written.
@@ -497,14 +496,9 @@ fn set_up(c10: &str) -> PyResult<Caching> {
             deleter,
             device: 0xff00,
             reporter: reporter(),
-            allocated: transmute::<
-                *mut c_void,
-                unsafe extern "C-unwind" fn(*mut c_void, *mut c_void, usize),
-            >(allocated),
-            freed: transmute::<*mut c_void, unsafe extern "C-unwind" fn(*mut c_void, *mut c_void)>(
-                freed,
-            ),
-            set: transmute::<*mut c_void, unsafe extern "C" fn(*const c_void, u8)>(set),
+            allocated,
+            freed,
+            set,
             get,
         };
         (torch, sizes_told)

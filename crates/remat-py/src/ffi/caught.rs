@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use super::boxed::Stack;
 use super::dispatcher::{Kernel, Op};
-use super::symbols::symbol;
+use super::symbols::function;
 
 /// Functions of the C++ runtime and of torch that make a Python error of an exception.
 struct Runtime {
@@ -28,6 +28,9 @@ struct Runtime {
 
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
+const TRANSLATE: &str =
+    "_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE";
+
 /// Looks the functions up, in torch's library for Python and those that it was linked with.
 ///
 /// # Errors
@@ -38,28 +41,15 @@ pub fn set_up(python: &str) -> PyResult<()> {
             "errors are caught on x86-64 processors only",
         ));
     }
-    let begin_catch = symbol(python, "__cxa_begin_catch")?;
-    let end_catch = symbol(python, "__cxa_end_catch")?;
-    let current = symbol(python, "_ZSt17current_exceptionv")?;
-    let release = symbol(python, "_ZNSt15__exception_ptr13exception_ptrD1Ev")?;
-    let translate = symbol(
-        python,
-        "_ZN5torch29translate_exception_to_pythonERKNSt15__exception_ptr13exception_ptrE",
-    )?;
     // SAFETY: the Itanium C++ ABI states the first two; the mangled names state the arguments of the others. An
     // `exception_ptr` is one pointer, passed by address because it has a destructor.
     let runtime = unsafe {
         Runtime {
-            begin_catch: std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C" fn(*mut c_void) -> *mut c_void,
-            >(begin_catch),
-            end_catch: std::mem::transmute::<*mut c_void, unsafe extern "C" fn()>(end_catch),
-            current: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut usize)>(current),
-            release: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut usize)>(release),
-            translate: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const usize)>(
-                translate,
-            ),
+            begin_catch: function(python, "__cxa_begin_catch")?,
+            end_catch: function(python, "__cxa_end_catch")?,
+            current: function(python, "_ZSt17current_exceptionv")?,
+            release: function(python, "_ZNSt15__exception_ptr13exception_ptrD1Ev")?,
+            translate: function(python, TRANSLATE)?,
         }
     };
     let _ = RUNTIME.set(runtime);

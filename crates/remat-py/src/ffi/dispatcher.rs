@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use super::boxed::{Boxed, Stack, Value};
 use super::local_keys::LocalKeys;
-use super::symbols::symbol;
+use super::symbols::function;
 
 /// `c10::OperatorHandle`: the op's definition and its place in a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,40 +187,24 @@ pub unsafe fn set_up(
         return Ok(());
     }
     let Libraries { c10, cpu, python } = libraries;
-    let register = symbol(cpu, names::REGISTER)?;
-    let singleton = symbol(cpu, names::SINGLETON)?;
     // SAFETY: the mangled names state the types of the arguments; results and calling conventions are those of torch's
     // headers, 2.9 to 2.15. `DispatchKey` is a `uint16_t`. The caller vouches for `redispatch`.
-    let dispatcher = unsafe {
-        Dispatcher {
-            include: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(symbol(
-                c10,
-                names::INCLUDE,
-            )?),
-            exclude: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16, bool)>(symbol(
-                c10,
-                names::EXCLUDE,
-            )?),
-            is_excluded: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
-                symbol(c10, names::IS_EXCLUDED)?,
-            ),
-            is_included: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(u16) -> bool>(
-                symbol(c10, names::IS_INCLUDED)?,
-            ),
-            grad_enabled: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> bool>(
-                symbol(c10, names::GRAD_ENABLED)?,
-            ),
-            is_leaf: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*const Value) -> bool>(
-                symbol(cpu, names::IS_LEAF)?,
-            ),
-            wrap: std::mem::transmute::<
-                *mut c_void,
-                unsafe extern "C-unwind" fn(*const Value) -> *mut python::PyObject,
-            >(symbol(python, names::WRAP)?),
+    let (register, singleton, dispatcher) = unsafe {
+        let register: Register = function(cpu, names::REGISTER)?;
+        let singleton: unsafe extern "C" fn() -> *mut c_void = function(cpu, names::SINGLETON)?;
+        let dispatcher = Dispatcher {
+            include: function(c10, names::INCLUDE)?,
+            exclude: function(c10, names::EXCLUDE)?,
+            is_excluded: function(c10, names::IS_EXCLUDED)?,
+            is_included: function(c10, names::IS_INCLUDED)?,
+            grad_enabled: function(c10, names::GRAD_ENABLED)?,
+            is_leaf: function(cpu, names::IS_LEAF)?,
+            wrap: function(python, names::WRAP)?,
             redispatch: std::mem::transmute::<usize, Kernel>(redispatch),
             keys,
             local: None,
-        }
+        };
+        (register, singleton, dispatcher)
     };
     let exclude = |key: u16| move |on: bool| dispatcher.set_excluded(key, on);
     let dispatcher = Dispatcher {
@@ -228,35 +212,36 @@ pub unsafe fn set_up(
         ..dispatcher
     };
     // SAFETY: as above, for these two functions.
-    unsafe {
-        let singleton: unsafe extern "C" fn() -> *mut c_void = std::mem::transmute(singleton);
-        register_on(register, singleton(), keys.own, fallback);
-    }
+    unsafe { register_on(register, singleton(), keys.own, fallback) };
     let _ = DISPATCHER.set(dispatcher);
     Ok(())
 }
 
+/// `c10::KernelFunction`: no functor, the boxed function, nothing else. Torch's own has 40 to 56 bytes.
+type KernelFunction = [usize; 16];
+
+/// `std::string` with its text inside.
+#[repr(C)]
+struct Text {
+    data: *const u8,
+    length: usize,
+    inside: [u8; 16],
+}
+
 /// `Dispatcher::registerFallback`.
+type Register = unsafe extern "C-unwind" fn(
+    *mut [usize; 16],
+    *mut c_void,
+    u16,
+    *mut KernelFunction,
+    *mut Text,
+) -> *mut c_void;
+
+/// Registers the fallback on a key.
 ///
 /// # Safety
-/// The addresses are those of the function and of the one dispatcher.
-unsafe fn register_on(register: *mut c_void, dispatcher: *mut c_void, key: u16, fallback: Kernel) {
-    /// `c10::KernelFunction`: no functor, the boxed function, nothing else. Torch's own has 40 to 56 bytes.
-    type KernelFunction = [usize; 16];
-    /// `std::string` with its text inside.
-    #[repr(C)]
-    struct Text {
-        data: *const u8,
-        length: usize,
-        inside: [u8; 16],
-    }
-    type Register = unsafe extern "C-unwind" fn(
-        *mut [usize; 16],
-        *mut c_void,
-        u16,
-        *mut KernelFunction,
-        *mut Text,
-    ) -> *mut c_void;
+/// The function is torch's own, and the address is that of the one dispatcher.
+unsafe fn register_on(register: Register, dispatcher: *mut c_void, key: u16, fallback: Kernel) {
     // The handle of the registration; never dropped, so the registration lasts.
     let mut handle = [0; 16];
     let mut kernel: KernelFunction = [0; 16];
@@ -270,10 +255,7 @@ unsafe fn register_on(register: *mut c_void, dispatcher: *mut c_void, key: u16, 
     // SAFETY: by the Itanium C++ ABI the result and arguments that are not trivial pass by address, the result first.
     // An empty kernel but for the function is valid in all layouts since 2.9, as is a text that lies inside its string.
     // What the callee moves from needs no destructor: neither owns memory.
-    unsafe {
-        let register: Register = std::mem::transmute(register);
-        register(&mut handle, dispatcher, key, &mut kernel, &mut debug);
-    }
+    unsafe { register(&mut handle, dispatcher, key, &mut kernel, &mut debug) };
 }
 
 impl Dispatcher {

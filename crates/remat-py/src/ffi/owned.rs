@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::boxed::{Boxed, Item, Stack, Tensor, Value};
 use super::caught::{self, Exception};
 use super::dispatcher::{Op, Torch};
-use super::symbols::symbol;
+use super::symbols::function;
 use super::watch::Strong;
 
 /// C++'s memory, in which stacks and the items of lists lie.
@@ -33,21 +33,15 @@ static CALLING: OnceLock<Calling> = OnceLock::new();
 /// `RuntimeError` that names the function which torch lacks.
 pub fn set_up(c10: &str, python: &str) -> PyResult<()> {
     caught::set_up(python)?;
-    let (new, delete) = (symbol(python, "_Znwm")?, symbol(python, "_ZdlPv")?);
-    let set_grad = symbol(c10, "_ZN3c108GradMode11set_enabledEb")?;
     // SAFETY: the mangled names state the arguments: `operator new(unsigned long)`, `operator delete(void*)` and
     // `c10::GradMode::set_enabled(bool)`.
     let calling = unsafe {
         Calling {
             memory: Memory {
-                new: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> *mut c_void>(
-                    new,
-                ),
-                delete: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut c_void)>(
-                    delete,
-                ),
+                new: function(python, "_Znwm")?,
+                delete: function(python, "_ZdlPv")?,
             },
-            set_grad: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(bool)>(set_grad),
+            set_grad: function(c10, "_ZN3c108GradMode11set_enabledEb")?,
         }
     };
     let _ = CALLING.set(calling);

@@ -2,12 +2,11 @@
 //!
 //! `prepare_native` of torch internals names the functions, and compares what they tell with what Python is told.
 
-use std::ffi::c_void;
 use std::sync::OnceLock;
 
 use pyo3::prelude::*;
 
-use super::symbols::symbol;
+use super::symbols::function;
 
 /// Functions that tell one setting each.
 struct Readers {
@@ -47,22 +46,16 @@ pub fn register_settings(c10: &str, cpu: &str, flags: Vec<String>) -> PyResult<(
     if READERS.get().is_some() {
         return Ok(());
     }
-    let context = symbol(cpu, "_ZN2at13globalContextEv")?;
-    let threads = symbol(cpu, "_ZN2at15get_num_threadsEv")?;
-    let dtype = symbol(c10, "_ZN3c1031get_default_dtype_as_scalartypeEv")?;
-    let flags = flags.iter().map(|name| symbol(cpu, name));
-    let flags = flags.collect::<PyResult<Vec<*mut c_void>>>()?;
     // SAFETY: the mangled names state the arguments. `globalContext` returns a reference, `ScalarType` is an `int8_t`,
     // and the methods of the context return `bool`: `prepare_native` compares each with what Python is told.
     let readers = unsafe {
-        let context: unsafe extern "C" fn() -> usize = std::mem::transmute(context);
-        let method =
-            |flag| std::mem::transmute::<*mut c_void, unsafe extern "C" fn(usize) -> bool>(flag);
+        let context: unsafe extern "C" fn() -> usize = function(cpu, "_ZN2at13globalContextEv")?;
+        let flags = flags.iter().map(|name| function(cpu, name));
         Readers {
             context: context(),
-            flags: flags.into_iter().map(method).collect(),
-            threads: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> i32>(threads),
-            dtype: std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> i8>(dtype),
+            flags: flags.collect::<PyResult<_>>()?,
+            threads: function(cpu, "_ZN2at15get_num_threadsEv")?,
+            dtype: function(c10, "_ZN3c1031get_default_dtype_as_scalartypeEv")?,
         }
     };
     let _ = READERS.set(readers);

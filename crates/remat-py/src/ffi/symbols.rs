@@ -1,6 +1,7 @@
 //! Functions and variables of libraries that are loaded, by their names.
 
 use std::ffi::{CStr, CString, c_void};
+use std::mem::transmute_copy;
 use std::ptr::NonNull;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -41,4 +42,37 @@ pub fn symbol(library: &str, name: &str) -> PyResult<*mut c_void> {
     let found = text.and_then(|text| Library::loaded(library)?.find(&text));
     let found = found.ok_or_else(|| PyRuntimeError::new_err(format!("{library} has no {name}")))?;
     Ok(found.as_ptr())
+}
+
+/// A function of a library that is loaded.
+///
+/// # Errors
+/// `RuntimeError` that names what is missing.
+///
+/// # Safety
+/// As for [`function_at`].
+pub unsafe fn function<F: Copy>(library: &str, name: &str) -> PyResult<F> {
+    // SAFETY: as the caller promises. The library is never unloaded.
+    symbol(library, name).map(|found| unsafe { function_at(found) })
+}
+
+/// A function of any library that the process has loaded.
+///
+/// # Safety
+/// As for [`function_at`], and that library is never unloaded.
+pub unsafe fn loaded_function<F: Copy>(name: &CStr) -> Option<F> {
+    // SAFETY: the text ends with null.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: as the caller promises.
+    NonNull::new(found).map(|found| unsafe { function_at(found.as_ptr()) })
+}
+
+/// The function at an address.
+///
+/// # Safety
+/// `F` is a pointer to a function, with the arguments, the result and the calling convention of the one that is there.
+unsafe fn function_at<F: Copy>(address: *mut c_void) -> F {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+    // SAFETY: both are pointers of one size, and the caller vouches for the type. The address is not null.
+    unsafe { transmute_copy(&address) }
 }
