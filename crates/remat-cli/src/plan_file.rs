@@ -8,6 +8,7 @@ use remat_plan::cut::JointGraph;
 use remat_plan::step::{Action, StepPlan};
 use remat_sim::{Plan, PlanAction, PlannedArena};
 use remat_trace::Destination;
+use serde::de::DeserializeOwned;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -34,11 +35,14 @@ fn parsed<T: FromStr<Err: Display>>(path: &Path) -> Result<T, Failure> {
 
 /// Reads a plan of a recorded step.
 pub(crate) fn step_plan(path: &Path) -> Result<StepPlan, Failure> {
+    plan(path, "`remat plan step --out` writes")
+}
+
+/// Reads a plan. `maker` is the command that makes such plans.
+pub(crate) fn plan<T: DeserializeOwned>(path: &Path, maker: &str) -> Result<T, Failure> {
     serde_json::from_str(&text(path)?).map_err(|error| {
         let place = path.display();
-        Failure::Input(format!(
-            "{place}: no plan: {error}; wanted is what `remat plan step --out` writes"
-        ))
+        Failure::Input(format!("{place}: no plan: {error}; wanted is what {maker}"))
     })
 }
 

@@ -2,10 +2,14 @@
 
 use crate::failure::Failure;
 use crate::terminal::plain;
+use remat_core::Bytes;
 use std::io::{self, Write};
 
+/// A name and what is told of it.
+pub(crate) type Row = (&'static str, String);
+
 /// Prints rows with their second column aligned.
-pub(crate) fn print(rows: &[(String, String)]) -> Result<(), Failure> {
+pub(crate) fn print<N: AsRef<str>>(rows: &[(N, String)]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text(rows).as_bytes())
         .and_then(|()| out.flush())
@@ -13,8 +17,8 @@ pub(crate) fn print(rows: &[(String, String)]) -> Result<(), Failure> {
 }
 
 /// Rows as lines, with their second column aligned.
-pub(crate) fn text(rows: &[(String, String)]) -> String {
-    let plain_row = |(left, right): &(String, String)| (plain(left), plain(right));
+pub(crate) fn text<N: AsRef<str>>(rows: &[(N, String)]) -> String {
+    let plain_row = |(left, right): &(N, String)| (plain(left.as_ref()), plain(right));
     let rows: Vec<(String, String)> = rows.iter().map(plain_row).collect();
     let width = rows
         .iter()
@@ -23,6 +27,11 @@ pub(crate) fn text(rows: &[(String, String)]) -> String {
         .unwrap_or(0);
     let line = |(left, right): &(String, String)| format!("{left:width$}  {right}\n");
     rows.iter().map(line).collect()
+}
+
+/// Bytes as people read them, and all digits.
+pub(crate) fn bytes(bytes: u64) -> String {
+    format!("{} ({bytes} bytes)", Bytes(bytes))
 }
 
 /// Nanoseconds in the largest unit that leaves a digit before the point.

@@ -4,6 +4,7 @@ use super::chain_refusal::{refused, without};
 use super::curve;
 use crate::arguments::PlanChain;
 use crate::failure::Failure;
+use crate::table::{Row, bytes};
 use crate::{plan_file, progress, table};
 use remat_core::Bytes;
 use remat_plan::chain::{Action, Chain, Op, Plan, PlanError, Strategy, plan};
@@ -43,9 +44,8 @@ fn print_json(plan: &Plan) -> Result<(), Failure> {
     writeln!(io::stdout(), "{line}").map_err(Failure::output)
 }
 
-fn rows(plan: &Plan) -> Vec<(String, String)> {
-    let bytes = |bytes| format!("{} ({bytes} bytes)", Bytes(bytes));
-    [
+fn rows(plan: &Plan) -> Vec<Row> {
+    vec![
         (
             "strategy",
             format!("{}, slots: {}", plan.strategy, plan.slots),
@@ -58,8 +58,6 @@ fn rows(plan: &Plan) -> Vec<(String, String)> {
         ("planned in", format!("{:.3} s", plan.planning_seconds)),
         ("sequence", words(&plan.sequence)),
     ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .to_vec()
 }
 
 /// A sequence as people write it: `Fck1 Fnone2..5 Fall6 B6`.

@@ -2,6 +2,7 @@
 
 use crate::arguments::PlanCut;
 use crate::failure::Failure;
+use crate::table::{Row, bytes};
 use crate::terminal::plain;
 use crate::{plan_file, progress, table};
 use remat_core::Bytes;
@@ -52,19 +53,12 @@ fn print(wanted: &PlanCut, value: &impl Serialize, rows: Vec<Row>) -> Result<(),
     if wanted.json {
         return print_json(value);
     }
-    let owned = |(name, value): Row| (name.to_owned(), value);
-    table::print(&rows.into_iter().map(owned).collect::<Vec<_>>())
+    table::print(&rows)
 }
 
 fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let line = serde_json::to_string(value).map_err(|error| Failure::Input(error.to_string()))?;
     writeln!(io::stdout(), "{line}").map_err(Failure::output)
-}
-
-type Row = (&'static str, String);
-
-fn bytes(bytes: u64) -> String {
-    format!("{} ({bytes} bytes)", Bytes(bytes))
 }
 
 fn rows(cut: &Cut) -> Vec<Row> {

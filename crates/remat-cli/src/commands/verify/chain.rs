@@ -1,8 +1,8 @@
 //! `remat verify chain`.
 
 use crate::failure::Failure;
+use crate::table::{Row, bytes};
 use crate::{plan_file, table};
-use remat_core::Bytes;
 use remat_plan::chain::{Chain, Op, Verified, overhead, verify};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -31,11 +31,7 @@ struct Claim {
 pub(crate) fn run(chain: &Path, plan: &Path, json: bool) -> Result<(), Failure> {
     let chain = plan_file::chain(chain)?;
     let place = plan.display();
-    let claim: Claim = serde_json::from_str(&plan_file::text(plan)?).map_err(|error| {
-        Failure::Input(format!(
-            "{place}: no plan: {error}; wanted is what `remat plan chain --json` prints"
-        ))
-    })?;
+    let claim: Claim = plan_file::plan(plan, "`remat plan chain --json` prints")?;
     let verified = checked(&chain, &claim).map_err(|reason| {
         Failure::Input(format!(
             "{place}: not valid: {reason}; plan this chain anew"
@@ -78,8 +74,7 @@ fn checked(chain: &Chain, claim: &Claim) -> Result<Verified, String> {
     }
 }
 
-fn rows(chain: &Chain, claim: &Claim, verified: Verified) -> Vec<(String, String)> {
-    let bytes = |bytes| format!("{} ({bytes} bytes)", Bytes(bytes));
+fn rows(chain: &Chain, claim: &Claim, verified: Verified) -> Vec<Row> {
     let mut rows = vec![
         ("valid", "yes".to_owned()),
         ("operations", claim.sequence.len().to_string()),
@@ -91,8 +86,7 @@ fn rows(chain: &Chain, claim: &Claim, verified: Verified) -> Vec<(String, String
         ("peak", bytes(verified.peak_bytes)),
     ];
     rows.extend(claim.budget_bytes.map(|budget| ("budget", bytes(budget))));
-    let owned = |(name, value): (&str, String)| (name.to_owned(), value);
-    rows.into_iter().map(owned).collect()
+    rows
 }
 
 fn print_json(chain: &Chain, claim: &Claim, verified: Verified) -> Result<(), Failure> {

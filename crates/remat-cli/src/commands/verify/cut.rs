@@ -1,8 +1,8 @@
 //! `remat verify cut`.
 
 use crate::failure::Failure;
+use crate::table::{Row, bytes};
 use crate::{plan_file, table};
-use remat_core::Bytes;
 use remat_plan::cut::{Claim, Verified, verify};
 use std::io::{self, Write};
 use std::path::Path;
@@ -10,11 +10,7 @@ use std::path::Path;
 pub(crate) fn run(graph: &Path, plan: &Path, json: bool) -> Result<(), Failure> {
     let graph = plan_file::graph(graph)?;
     let place = plan.display();
-    let claim: Claim = serde_json::from_str(&plan_file::text(plan)?).map_err(|error| {
-        Failure::Input(format!(
-            "{place}: no plan: {error}; wanted is what `remat plan cut --json` prints"
-        ))
-    })?;
+    let claim: Claim = plan_file::plan(plan, "`remat plan cut --json` prints")?;
     let verified = verify(&graph, &claim)
         .map_err(|fault| Failure::Input(format!("{place}: not valid: {fault}")))?;
     if json {
@@ -24,8 +20,7 @@ pub(crate) fn run(graph: &Path, plan: &Path, json: bool) -> Result<(), Failure> 
     }
 }
 
-fn rows(claim: &Claim, verified: &Verified) -> Vec<(String, String)> {
-    let bytes = |bytes| format!("{} ({bytes} bytes)", Bytes(bytes));
+fn rows(claim: &Claim, verified: &Verified) -> Vec<Row> {
     let mut rows = vec![
         ("valid", "yes".to_owned()),
         ("saved", claim.saved.len().to_string()),
@@ -36,8 +31,7 @@ fn rows(claim: &Claim, verified: &Verified) -> Vec<(String, String)> {
         ("peak", bytes(verified.peak_bytes)),
     ];
     rows.extend(claim.budget_bytes.map(|budget| ("budget", bytes(budget))));
-    let owned = |(name, value): (&str, String)| (name.to_owned(), value);
-    rows.into_iter().map(owned).collect()
+    rows
 }
 
 fn print_json(claim: &Claim, verified: &Verified) -> Result<(), Failure> {

@@ -1,8 +1,8 @@
 //! `remat verify step`.
 
 use crate::failure::Failure;
+use crate::table::{Row, bytes};
 use crate::{log, plan_file, table};
-use remat_core::Bytes;
 use remat_plan::step::{StepPlan, Verified, verify};
 use std::io::{self, Write};
 use std::path::Path;
@@ -20,8 +20,7 @@ pub(crate) fn run(recorded: &Path, plan: &Path, json: bool) -> Result<(), Failur
     }
 }
 
-fn rows(plan: &StepPlan, verified: &Verified) -> Vec<(String, String)> {
-    let bytes = |bytes| format!("{} ({bytes} bytes)", Bytes(bytes));
+fn rows(plan: &StepPlan, verified: &Verified) -> Vec<Row> {
     let mut rows = vec![
         ("valid", "yes".to_owned()),
         ("ops", verified.ops.to_string()),
@@ -32,13 +31,12 @@ fn rows(plan: &StepPlan, verified: &Verified) -> Vec<(String, String)> {
         ("peak", bytes(verified.peak_bytes)),
         ("budget", bytes(plan.budget_bytes)),
     ];
-    let owned = |(name, value): (&str, String)| (name.to_owned(), value);
     rows.extend(
         plan.addresses
             .as_ref()
             .map(|addresses| ("arena", bytes(addresses.bytes))),
     );
-    rows.into_iter().map(owned).collect()
+    rows
 }
 
 fn print_json(plan: &StepPlan, verified: &Verified) -> Result<(), Failure> {

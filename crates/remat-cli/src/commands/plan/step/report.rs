@@ -3,6 +3,7 @@
 use super::known::Online;
 use super::recorded::{Asked, Recorded};
 use crate::table;
+use crate::table::bytes;
 use crate::terminal::plain;
 use remat_core::Bytes;
 use remat_plan::step::{StepError, StepPlan};
@@ -44,7 +45,6 @@ fn best_online(recorded: &Recorded, told: &Told) -> String {
 /// One plan.
 pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> String {
     const BEST: &str = "the best schedule whose first runs are in program order";
-    let bytes = |bytes| format!("{} ({bytes} bytes)", Bytes(bytes));
     let overhead = percent(part(plan.recompute_ns, plan.cost_ns));
     let again = table::duration(plan.recompute_ns);
     let cost = table::duration(plan.cost_ns);
@@ -79,10 +79,7 @@ pub(super) fn table(recorded: &Recorded, told: &Told, plan: &StepPlan) -> String
         ("rounds", plan.iterations.to_string()),
         ("seed", plan.seed.to_string()),
     ]);
-    let rows = rows
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value));
-    table::text(&rows.collect::<Vec<_>>())
+    table::text(&rows)
 }
 
 /// Several budgets, a row each.
