@@ -2,7 +2,7 @@
 
 use super::contract::Engine;
 use crate::counters::{Counters, Refused};
-use crate::graph::Phase;
+use crate::graph::{Phase, Storage};
 use crate::ids::{Bytes, DeviceId, OpId, StorageId, TensorId};
 
 impl Engine {
@@ -30,24 +30,18 @@ impl Engine {
         record.map(|record| record.storage)
     }
 
+    fn record(&self, storage: StorageId) -> Option<&Storage> {
+        self.state.graph.storages.get(storage.index())
+    }
+
     /// Size of a storage; 0 for an unknown one.
     pub fn bytes(&self, storage: StorageId) -> Bytes {
-        Bytes(
-            self.state
-                .graph
-                .storages
-                .get(storage.index())
-                .map_or(0, |record| record.bytes),
-        )
+        Bytes(self.record(storage).map_or(0, |record| record.bytes))
     }
 
     /// Whether the storage's bytes are there.
     pub fn is_resident(&self, storage: StorageId) -> bool {
-        self.state
-            .graph
-            .storages
-            .get(storage.index())
-            .is_some_and(|record| record.resident)
+        self.record(storage).is_some_and(|record| record.resident)
     }
 
     /// Whether the tensor can be read now: its storage is resident and its op ran since (DTR appendix C.1).
@@ -73,11 +67,7 @@ impl Engine {
 
     /// Whether the storage is pinned (constant).
     pub fn is_pinned(&self, storage: StorageId) -> bool {
-        self.state
-            .graph
-            .storages
-            .get(storage.index())
-            .is_some_and(|record| record.pinned)
+        self.record(storage).is_some_and(|record| record.pinned)
     }
 
     /// Bytes resident and reserved in a device.

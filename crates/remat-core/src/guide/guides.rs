@@ -5,7 +5,7 @@ use super::follower::{Actions, Follower, Guided, StepMark, Tally};
 use super::kinds::Kinds;
 use super::places::Origin;
 use super::plan::{Guide, StepCosts};
-use super::recorder::{Departed, Recorded, Recorder};
+use super::recorder::{Departed, Recorded, Recorder, Told};
 use super::repeats::{Period, Repeats, Sought};
 use super::signature::{Origins, OriginsAt, Signature};
 use crate::counters::Counters;
@@ -514,17 +514,17 @@ impl Guides {
 
     pub(crate) fn retained(&mut self, graph: &Graph, tensor: TensorId) {
         self.refer(graph, graph.storage_of(tensor), Sign::Plus);
-        self.tell(|recorder| recorder.retained(tensor));
+        self.tell(|recorder| recorder.told(Told::Retain, tensor));
     }
 
     /// A reference is about to go.
     pub(crate) fn release(&mut self, graph: &Graph, tensor: TensorId) {
         self.refer(graph, graph.storage_of(tensor), Sign::Minus);
-        self.tell(|recorder| recorder.released(tensor));
+        self.tell(|recorder| recorder.told(Told::Release, tensor));
     }
 
     pub(crate) fn pinned(&mut self, tensor: TensorId) {
-        self.tell(|recorder| recorder.pinned(tensor));
+        self.tell(|recorder| recorder.told(Told::Pin, tensor));
     }
 
     pub(crate) fn ensured(&mut self, tensors: &[TensorId]) {

@@ -310,20 +310,13 @@ impl Recorder {
         });
     }
 
-    pub(super) fn retained(&mut self, tensor: TensorId) -> Result<(), Departed> {
-        let event = Told::Retain(self.of(tensor)?);
-        self.recorded.events.push(event);
-        Ok(())
-    }
-
-    pub(super) fn released(&mut self, tensor: TensorId) -> Result<(), Departed> {
-        let event = Told::Release(self.of(tensor)?);
-        self.recorded.events.push(event);
-        Ok(())
-    }
-
-    pub(super) fn pinned(&mut self, tensor: TensorId) -> Result<(), Departed> {
-        let event = Told::Pin(self.of(tensor)?);
+    /// Something happened to a tensor.
+    pub(super) fn told(
+        &mut self,
+        event: fn(u64) -> Told,
+        tensor: TensorId,
+    ) -> Result<(), Departed> {
+        let event = event(self.of(tensor)?);
         self.recorded.events.push(event);
         Ok(())
     }

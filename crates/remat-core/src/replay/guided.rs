@@ -35,7 +35,7 @@ impl Planner {
             let done = each.try_for_each(|&(planned, to)| {
                 state.demand.set_planned(&before.addresses[from..to]);
                 from = to;
-                state.perform_planned(planned, Blocks::Planned, self.thrash)
+                state.perform_planned(planned, self.thrash)
             });
             state.demand.set_planned(before.own());
             let done = done.and_then(|()| self.attempt(state, goal, strategy));
@@ -50,7 +50,7 @@ impl Planner {
     /// Lays out one action. Leaves no trace if that does not fit.
     pub(crate) fn plan_one(&mut self, state: &mut State, planned: Planned) -> Result<(), Error> {
         state.journal.start();
-        let Err(stop) = state.perform_planned(planned, Blocks::Planned, self.thrash) else {
+        let Err(stop) = state.perform_planned(planned, self.thrash) else {
             state.journal.mark();
             return Ok(());
         };
@@ -65,19 +65,14 @@ impl Planner {
 }
 
 impl State {
-    fn perform_planned(
-        &mut self,
-        planned: Planned,
-        blocks: Blocks,
-        thrash: ThrashLimit,
-    ) -> Result<(), Stop> {
+    fn perform_planned(&mut self, planned: Planned, thrash: ThrashLimit) -> Result<(), Stop> {
         match planned {
             Planned::Drop(s) => {
                 self.drop_planned(s);
                 Ok(())
             }
-            Planned::Run(op) => self.run_planned(op, Olds::Stay, blocks, thrash),
-            Planned::RunInPlace(op) => self.run_planned(op, Olds::Go, blocks, thrash),
+            Planned::Run(op) => self.run_planned(op, Olds::Stay, thrash),
+            Planned::RunInPlace(op) => self.run_planned(op, Olds::Go, thrash),
         }
     }
 
@@ -91,13 +86,7 @@ impl State {
     }
 
     /// Replays an op, unless all of its outputs are there.
-    fn run_planned(
-        &mut self,
-        op: OpId,
-        olds: Olds,
-        blocks: Blocks,
-        thrash: ThrashLimit,
-    ) -> Result<(), Stop> {
+    fn run_planned(&mut self, op: OpId, olds: Olds, thrash: ThrashLimit) -> Result<(), Stop> {
         let record = &self.graph[op];
         let missing = record.outputs.iter().copied();
         let requested = missing
@@ -125,7 +114,7 @@ impl State {
                 op,
                 requested,
                 early: EarlyEviction::None,
-                blocks,
+                blocks: Blocks::Planned,
                 thrash,
             },
         )?;
