@@ -1,6 +1,6 @@
 //! Who reads what in a recorded step, and how long the program refers to it.
 
-use remat_core::{Origin, Output, Recorded, Replay, Told};
+use remat_core::{Origin, Output, Recorded, Replay, Told, ToldOutput};
 use std::collections::HashMap;
 
 /// An op of the step.
@@ -58,6 +58,16 @@ struct Tensor {
     makers: Vec<u32>,
     /// The op of the step before that made the storage, if one did and it is no constant.
     before: Option<u32>,
+}
+
+/// An op whose outputs are told.
+struct Running<'a> {
+    op: Op,
+    place: u32,
+    /// What it reads, as far as that is known.
+    read: Vec<Option<Tensor>>,
+    replay: Replay,
+    recorded: &'a Recorded,
 }
 
 /// The tensors, storages and ops so far.
@@ -124,20 +134,14 @@ impl Walk {
                     Some(Origin::Made { op, output }) => Some((op, output)),
                     _ => None,
                 };
-                let storage = self.store(Storage {
+                let storage = Storage {
                     references,
                     constant: pinned,
                     bytes: bytes.0,
                     made: None,
                     made_before,
-                });
-                let there = Tensor {
-                    storage,
-                    makers: Vec::new(),
-                    // A constant stays in any case.
-                    before: made_before.filter(|_| !pinned).map(|(op, _)| op),
                 };
-                self.tensors.insert(tensor, there);
+                self.there(tensor, storage);
             }
             Told::Op {
                 inputs,
@@ -146,102 +150,22 @@ impl Walk {
                 workspace_device,
                 ..
             } => {
-                let place = self.ops.len() as u32;
-                let mut op = Op {
-                    readers: Vec::new(),
-                    next_readers: Vec::new(),
-                    writes: Vec::new(),
-                    event: number,
-                    here: *workspace_device == recorded.device,
-                    results: Vec::with_capacity(outputs.len()),
+                let read = inputs.iter().map(|input| self.tensors.get(input).cloned());
+                let running = Running {
+                    place: self.ops.len() as u32,
+                    read: read.collect(),
+                    replay: *replay,
+                    recorded,
+                    op: Op {
+                        readers: Vec::new(),
+                        next_readers: Vec::new(),
+                        writes: Vec::new(),
+                        event: number,
+                        here: *workspace_device == recorded.device,
+                        results: Vec::with_capacity(outputs.len()),
+                    },
                 };
-                let read: Vec<Option<Tensor>> = inputs
-                    .iter()
-                    .map(|input| self.tensors.get(input).cloned())
-                    .collect();
-                for &maker in read.iter().flatten().flat_map(|tensor| &tensor.makers) {
-                    let readers = &mut self.ops[maker as usize].readers;
-                    if readers.last() != Some(&place) {
-                        readers.push(place);
-                    }
-                }
-                let across = read.iter().flatten().filter_map(|tensor| tensor.before);
-                self.across.extend(across.map(|maker| (maker, place)));
-                for (at, output) in (0..).zip(outputs) {
-                    let made = Some((place, at));
-                    let evictable = *replay == Replay::Allowed;
-                    let of = |of: usize| read.get(of).cloned().flatten();
-                    let (tensor, result) = match output.output {
-                        Output::Fresh { bytes, device } => {
-                            op.here &= device == recorded.device;
-                            let storage = self.store(Storage {
-                                references: 1,
-                                constant: !evictable,
-                                bytes: bytes.0,
-                                made,
-                                made_before: None,
-                            });
-                            (
-                                Some((storage, Vec::new(), None)),
-                                Some((bytes.0, evictable)),
-                            )
-                        }
-                        Output::InPlace { of: input } => match of(input) {
-                            None => (None, None),
-                            Some(Tensor {
-                                storage,
-                                makers,
-                                before,
-                            }) => {
-                                op.writes.extend_from_slice(&makers);
-                                let old = &self.storages[storage];
-                                self.ends.extend(old.made_before.map(|made| (made, number)));
-                                let (bytes, evictable) = (old.bytes, evictable && !old.constant);
-                                let storage = self.store(Storage {
-                                    references: 1,
-                                    constant: !evictable,
-                                    bytes,
-                                    made,
-                                    made_before: None,
-                                });
-                                (Some((storage, makers, before)), Some((bytes, evictable)))
-                            }
-                        },
-                        Output::Alias { of: input } => match of(input) {
-                            None => (None, None),
-                            Some(Tensor {
-                                storage,
-                                makers,
-                                before,
-                            }) => {
-                                let references = &mut self.storages[storage].references;
-                                *references = references.saturating_add(1);
-                                (Some((storage, makers, before)), None)
-                            }
-                        },
-                    };
-                    match tensor {
-                        Some((storage, mut makers, before)) => {
-                            makers.push(place);
-                            let tensor = Tensor {
-                                storage,
-                                makers,
-                                before,
-                            };
-                            self.tensors.insert(output.tensor, tensor);
-                        }
-                        // It writes into or views what is not known.
-                        None => op.here = false,
-                    }
-                    op.results.push(result.map(|(bytes, evictable)| Result {
-                        bytes,
-                        evictable,
-                        until: recorded.events.len(),
-                        pinned: false,
-                        until_next: recorded.events.len(),
-                    }));
-                }
-                self.ops.push(op);
+                self.op(running, outputs);
             }
             Told::Retain(tensor) => {
                 if let Some(tensor) = self.tensors.get(tensor) {
@@ -268,6 +192,124 @@ impl Walk {
             }
             _ => {}
         }
+    }
+
+    /// A storage is there before an op of the step made it.
+    fn there(&mut self, tensor: u64, storage: Storage) {
+        // A constant stays in any case.
+        let before = storage.made_before.filter(|_| !storage.constant);
+        let there = Tensor {
+            before: before.map(|(op, _)| op),
+            storage: self.store(storage),
+            makers: Vec::new(),
+        };
+        self.tensors.insert(tensor, there);
+    }
+
+    /// An op ran.
+    fn op(&mut self, mut running: Running<'_>, outputs: &[ToldOutput]) {
+        let place = running.place;
+        let read = || running.read.iter().flatten();
+        for &maker in read().flat_map(|tensor| &tensor.makers) {
+            let readers = &mut self.ops[maker as usize].readers;
+            if readers.last() != Some(&place) {
+                readers.push(place);
+            }
+        }
+        let across = read().filter_map(|tensor| tensor.before);
+        self.across.extend(across.map(|maker| (maker, place)));
+        for (at, told) in (0..).zip(outputs) {
+            let (tensor, result) = self.output(&mut running, at, told.output);
+            match tensor {
+                Some(mut tensor) => {
+                    tensor.makers.push(place);
+                    self.tensors.insert(told.tensor, tensor);
+                }
+                // It writes into or views what is not known.
+                None => running.op.here = false,
+            }
+            running.op.results.push(result);
+        }
+        self.ops.push(running.op);
+    }
+
+    /// An output of an op: its tensor, as far as it is known, and the result if it is no view.
+    fn output(
+        &mut self,
+        running: &mut Running<'_>,
+        at: u32,
+        output: Output,
+    ) -> (Option<Tensor>, Option<Result>) {
+        match output {
+            Output::Fresh { bytes, device } => {
+                running.op.here &= device == running.recorded.device;
+                let (storage, result) = self.result(running, at, bytes.0, running.replay);
+                let tensor = Tensor {
+                    storage,
+                    makers: Vec::new(),
+                    before: None,
+                };
+                (Some(tensor), Some(result))
+            }
+            Output::InPlace { of } => self.in_place(running, at, of).unzip(),
+            Output::Alias { of } => (self.alias(running, of), None),
+        }
+    }
+
+    /// The new value of the storage of an input.
+    fn in_place(
+        &mut self,
+        running: &mut Running<'_>,
+        at: u32,
+        of: usize,
+    ) -> Option<(Tensor, Result)> {
+        let tensor = running.read.get(of).cloned()??;
+        running.op.writes.extend_from_slice(&tensor.makers);
+        let old = &self.storages[tensor.storage];
+        let ends = old.made_before.map(|made| (made, running.op.event));
+        self.ends.extend(ends);
+        let replay = if old.constant {
+            Replay::Forbidden
+        } else {
+            running.replay
+        };
+        let (storage, result) = self.result(running, at, old.bytes, replay);
+        Some((Tensor { storage, ..tensor }, result))
+    }
+
+    /// A view of an input.
+    fn alias(&mut self, running: &Running<'_>, of: usize) -> Option<Tensor> {
+        let tensor = running.read.get(of).cloned()??;
+        let references = &mut self.storages[tensor.storage].references;
+        *references = references.saturating_add(1);
+        Some(tensor)
+    }
+
+    /// The storage of a result, and the result.
+    fn result(
+        &mut self,
+        running: &Running<'_>,
+        at: u32,
+        bytes: u64,
+        replay: Replay,
+    ) -> (usize, Result) {
+        let evictable = replay == Replay::Allowed;
+        let storage = self.store(Storage {
+            references: 1,
+            constant: !evictable,
+            bytes,
+            made: Some((running.place, at)),
+            made_before: None,
+        });
+        let events = running.recorded.events.len();
+        let result = Result {
+            bytes,
+            evictable,
+            until: events,
+            pinned: false,
+            until_next: events,
+        };
+        (storage, result)
     }
 
     fn store(&mut self, storage: Storage) -> usize {
