@@ -2,11 +2,23 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use pyo3::prelude::*;
+
 use super::rules::Rule;
 
-/// A schema, as far as a [pass](super::pass) over arguments needs it.
+/// An op that comes natively.
 #[derive(Debug)]
 pub struct Arity {
+    /// Its schema.
+    pub schema: Schema,
+    /// The calls that were watched.
+    pub seen: Seen,
+}
+
+/// A schema, as far as a [pass](super::pass) over arguments needs it. Python describes it.
+#[derive(Debug, Default, FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Schema {
     /// Number of arguments.
     pub arguments: usize,
     /// Number of results.
@@ -26,8 +38,6 @@ pub struct Arity {
     pub picks: Option<u32>,
     /// Whether calls may run while nobody watches: nothing has to be done for them but to count what they take.
     pub unwatched: bool,
-    /// The calls that were watched.
-    pub seen: Seen,
 }
 
 /// The memory of the calls of an op that were watched.

@@ -31,7 +31,7 @@ impl OnStack<'_> {
             numbers: SmallVec::new(),
         };
         // SAFETY: as the caller promises.
-        let alike = self.arity.picks.is_none() && unsafe { self.pass(&mut expected) };
+        let alike = self.arity.schema.picks.is_none() && unsafe { self.pass(&mut expected) };
         (alike && expected.words.is_empty()).then_some(expected.storages)
     }
 }

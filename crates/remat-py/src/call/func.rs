@@ -2,7 +2,7 @@
 //! `describe` of torch internals reads it off the op's schema, once per op.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyString;
 
 /// The session's treatment of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,16 +21,18 @@ pub enum Kind {
     Foreign,
 }
 
-impl Kind {
-    fn of(name: &str) -> Kind {
-        match name {
+impl FromPyObject<'_, '_> for Kind {
+    type Error = PyErr;
+
+    fn extract(name: Borrowed<'_, '_, PyAny>) -> PyResult<Kind> {
+        Ok(match name.extract::<String>()?.as_str() {
             "view" => Kind::View,
             "composite" => Kind::Composite,
             "read" => Kind::Read,
             "restructure" => Kind::Restructure,
             "foreign" => Kind::Foreign,
             _ => Kind::Plain,
-        }
+        })
     }
 }
 
@@ -43,7 +45,9 @@ pub struct RunningStats {
     pub training: Option<usize>,
 }
 
-/// An op, described.
+/// An op, described: the items of the dictionary that `describe` returns.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
 pub struct Func {
     /// The overload object, kept so that its address stays a valid key.
     pub overload: Py<PyAny>,
@@ -80,43 +84,18 @@ pub struct Func {
     /// Whether it may keep its arguments, or share their memory, once it has run.
     pub keeps_arguments: bool,
     /// Batch normalisation's side effect.
+    #[pyo3(from_py_with = stats)]
     pub stats: Option<RunningStats>,
+}
+
+fn stats(described: &Bound<'_, PyAny>) -> PyResult<Option<RunningStats>> {
+    let stats = described.extract::<Option<(Vec<usize>, Option<usize>)>>()?;
+    Ok(stats.map(|(args, training)| RunningStats { args, training }))
 }
 
 impl Func {
     /// Whether it writes into some of its arguments.
     pub fn is_writing(&self) -> bool {
         !(self.writes.is_empty() && self.writes_by_name.is_empty())
-    }
-
-    /// Reads the dictionary that `describe` returns.
-    pub fn from_description(overload: &Bound<'_, PyAny>, d: &Bound<'_, PyDict>) -> PyResult<Func> {
-        let get = |key: &str| -> PyResult<Bound<'_, PyAny>> {
-            d.get_item(key)?
-                .ok_or_else(|| pyo3::exceptions::PyKeyError::new_err(key.to_owned()))
-        };
-        let nested = get("nested")?.extract::<Option<String>>()?;
-        let stats = get("stats")?.extract::<Option<(Vec<usize>, Option<usize>)>>()?;
-        let stats = stats.map(|(args, training)| RunningStats { args, training });
-        Ok(Func {
-            overload: overload.clone().unbind(),
-            call: get("call")?.unbind(),
-            name: get("name")?.extract()?,
-            kind: Kind::of(&get("kind")?.extract::<String>()?),
-            nested: nested.as_deref().map(Kind::of),
-            writes: get("writes")?.extract()?,
-            writes_by_name: get("writes_by_name")?.extract()?,
-            scalars: get("scalars")?.extract()?,
-            random: get("random")?.extract()?,
-            data_dependent: get("data_dependent")?.extract()?,
-            takes_masks: get("takes_masks")?.extract()?,
-            blank: get("blank")?.extract()?,
-            fills: get("fills")?.extract()?,
-            pins_results: get("pins_results")?.extract()?,
-            pins: get("pins")?.extract()?,
-            accumulates: get("accumulates")?.extract()?,
-            keeps_arguments: get("keeps_arguments")?.extract()?,
-            stats,
-        })
     }
 }

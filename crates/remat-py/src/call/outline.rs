@@ -38,7 +38,7 @@ impl Outline {
             out: Outline {
                 words: Vec::with_capacity(words.len()),
                 key: 0,
-                arguments: Vec::with_capacity(arity.arguments),
+                arguments: Vec::with_capacity(arity.schema.arguments),
                 tensors: Vec::new(),
                 strided: Some(0),
             },
@@ -47,8 +47,8 @@ impl Outline {
             let word = reader.next()?;
             reader.out.words.push(word);
         }
-        for position in 0..arity.arguments {
-            let leaves_out = position < 64 && arity.extents >> position & 1 == 1;
+        for position in 0..arity.schema.arguments {
+            let leaves_out = position < 64 && arity.schema.extents >> position & 1 == 1;
             let argument = reader.argument(leaves_out)?;
             reader.out.arguments.push(argument);
         }
@@ -173,20 +173,16 @@ impl Geometry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::arity::Seen;
+    use super::super::arity::{Schema, Seen};
     use super::*;
 
     fn arity(arguments: usize, extents: u64) -> Arity {
         Arity {
-            arguments,
-            results: 1,
-            scalars: 0,
-            extents,
-            rule: None,
-            defaults: vec![None; arguments],
-            names: Vec::new(),
-            picks: None,
-            unwatched: false,
+            schema: Schema {
+                arguments,
+                extents,
+                ..Schema::default()
+            },
             seen: Seen::default(),
         }
     }

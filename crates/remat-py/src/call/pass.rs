@@ -167,11 +167,11 @@ impl<F: Findings> Pass<'_, F> {
         // SAFETY: as the caller promises.
         let item = unsafe { self.torch.boxed.read(value) };
         self.picks = match item {
-            _ if arity.picks != Some(self.position) => None,
+            _ if arity.schema.picks != Some(self.position) => None,
             Item::List(_) => Some(Picks::Masks),
             _ => Some(Picks::Itself),
         };
-        let scalar = position < 64 && arity.scalars >> position & 1 == 1;
+        let scalar = position < 64 && arity.schema.scalars >> position & 1 == 1;
         let number = match item {
             // SAFETY: as the caller promises, here and below.
             Item::Tensor(tensor) if unsafe { tensor.wraps(self.torch.boxed) } => {
@@ -187,7 +187,7 @@ impl<F: Findings> Pass<'_, F> {
             _ => return unsafe { self.item(value, item) },
         };
         // Torch leaves out arguments that have their default value when it calls Python: another form.
-        let default = arity.defaults.get(position).copied().flatten();
+        let default = arity.schema.defaults.get(position).copied().flatten();
         let is_default = default.is_some_and(|default| default == as_float(number));
         if !is_default {
             self.findings.number(number, self.position);

@@ -105,7 +105,7 @@ impl Stacked {
             self.picked = picked;
             return false;
         }
-        let at = arity.picks;
+        let at = arity.schema.picks;
         let tensors = self
             .places
             .iter()

@@ -2,11 +2,9 @@
 
 use std::sync::{PoisonError, RwLock};
 
-use pyo3::prelude::*;
 use rustc_hash::FxHashMap;
 
-use crate::call::arity::{Arity, Seen};
-use crate::call::rules::Rule;
+use crate::call::arity::{Arity, Schema, Seen};
 use crate::ffi::dispatcher::Op;
 
 /// The fallback's treatment of an op. It never changes.
@@ -20,23 +18,6 @@ pub(super) enum Route {
     Decompose,
     /// Is told to the session.
     Session(&'static Arity),
-}
-
-/// The description of an op by Python, as [`Arity`] explains it.
-#[derive(Debug, FromPyObject)]
-#[pyo3(from_item_all)]
-pub(super) struct Described {
-    /// The name of its way.
-    way: String,
-    arguments: usize,
-    results: usize,
-    scalars: u64,
-    extents: u64,
-    rule: Option<Rule>,
-    defaults: Vec<Option<f64>>,
-    names: Vec<String>,
-    picks: Option<u32>,
-    unwatched: bool,
 }
 
 static ROUTES: RwLock<Option<FxHashMap<usize, Route>>> = RwLock::new(None);
@@ -59,35 +40,15 @@ impl Route {
         }
     }
 
-    /// Keeps the route of an op, as Python described it.
-    pub(super) fn learn(op: Op, described: Described) -> Route {
-        let Described {
-            way,
-            arguments,
-            results,
-            scalars,
-            extents,
-            rule,
-            defaults,
-            names,
-            picks,
-            unwatched,
-        } = described;
-        let route = match way.as_str() {
+    /// Keeps the route of an op, as Python described it: the name of its way, and its schema.
+    pub(super) fn learn(op: Op, way: &str, schema: Schema) -> Route {
+        let route = match way {
             "run" => Route::Run,
             "detach" => Route::Detach,
             "decompose" => Route::Decompose,
             // Ops are never undefined, but for those of a library that is being edited: the entries are few and small.
             _ => Route::Session(Box::leak(Box::new(Arity {
-                arguments,
-                results,
-                scalars,
-                extents,
-                rule,
-                defaults,
-                names,
-                picks,
-                unwatched,
+                schema,
                 seen: Seen::default(),
             }))),
         };

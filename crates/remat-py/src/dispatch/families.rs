@@ -75,7 +75,8 @@ impl Families {
         likeness: Likeness,
     ) {
         let outline = || Outline::of(&known.words, arity);
-        let Some((rule, outline)) = arity.rule.and_then(|rule| Some((rule, outline()?))) else {
+        let Some((rule, outline)) = arity.schema.rule.and_then(|rule| Some((rule, outline()?)))
+        else {
             return;
         };
         let numels = numels(known, rule, &outline);
@@ -119,7 +120,7 @@ impl Families {
         if family.words != outline.words || !known.uses_statistics_alike(numbers) {
             return None;
         }
-        let made = family.bytes(&numels(known, arity.rule?, outline)?)?;
+        let made = family.bytes(&numels(known, arity.schema.rule?, outline)?)?;
         let (outputs, mut signature) = made_instead(known, &made);
         let copied = strided_copies(family.likeness, outline)?;
         signature.workspace = Bytes(family.workspace.checked_add(copied)?);
@@ -183,7 +184,7 @@ pub(super) fn form_of(
     let form = &like.form;
     let mut args = Vec::with_capacity(form.args.len());
     for (position, (arg, argument)) in form.args.iter().zip(&outline.arguments).enumerate() {
-        let named = position < 64 && arity.extents >> position & 1 == 1;
+        let named = position < 64 && arity.schema.extents >> position & 1 == 1;
         args.push(match (arg, argument) {
             (Arg::Object(_), Argument::Number(number)) if named => {
                 Arg::Object((*number as i64).into_pyobject(py)?.into_any().into())

@@ -65,7 +65,7 @@ impl Candidate {
             numbers: stacked.numbers.clone(),
             positions: stacked.positions.clone(),
             tensors: stacked.places.clone(),
-            is_told: arity.picks.is_some() && stacked.is_told(),
+            is_told: arity.schema.picks.is_some() && stacked.is_told(),
             counted: stacked.counted(),
             like_others: None,
         }

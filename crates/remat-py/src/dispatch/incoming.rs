@@ -126,7 +126,11 @@ impl Incoming<'_> {
     #[inline]
     unsafe fn values(&self) -> &[Value] {
         // SAFETY: the arguments are the last values on the stack, which nobody changes before the kernel runs.
-        unsafe { (*self.stack).last(self.arity.arguments).unwrap_or(&[]) }
+        unsafe {
+            (*self.stack)
+                .last(self.arity.schema.arguments)
+                .unwrap_or(&[])
+        }
     }
 
     /// The state, locked, and the arguments with what describes them; `None` if the session itself calls, amid another
@@ -161,7 +165,7 @@ impl Incoming<'_> {
     #[inline]
     unsafe fn expected(&self) -> Option<u64> {
         let mut expected = u64::MAX;
-        if self.arity.unwatched && unwatched::is_possible() {
+        if self.arity.schema.unwatched && unwatched::is_possible() {
             // SAFETY: as the caller promises.
             let inputs = unsafe { unwatched::look(self.torch, self.values()) };
             if inputs.are_usual(self.arity) {
@@ -365,7 +369,7 @@ impl Incoming<'_> {
         watch.go_on();
         // SAFETY: the results are the last values on the stack.
         unsafe {
-            let results = (*stack).last(arity.results).unwrap_or(&[]);
+            let results = (*stack).last(arity.schema.results).unwrap_or(&[]);
             if keeps {
                 underway.take_in(torch, OnDemand, results, stacked)?;
             } else {

@@ -34,9 +34,8 @@ impl State {
         prepared: &mut Prepared,
         rng: Option<&Bound<'_, PyAny>>,
     ) -> Option<(Arc<Form>, Vec<Number>)> {
-        let candidate = self.candidate.take()?;
-        let announced = Announced::of(&prepared.walked, &prepared.signature);
-        self.learn(func, prepared, candidate, rng, announced)
+        let announced = |prepared: &Prepared| Announced::of(&prepared.walked, &prepared.signature);
+        self.learn(func, prepared, rng, announced)
     }
 
     /// The same for a call that gave blank memory its first value, which is its one result.
@@ -47,22 +46,21 @@ impl State {
         rng: Option<&Bound<'_, PyAny>>,
         output: Output,
     ) -> Option<(Arc<Form>, Vec<Number>)> {
-        let candidate = self.candidate.take()?;
-        let announced = Announced {
+        self.learn(func, prepared, rng, |_| Announced {
             outputs: vec![output],
             results: vec![Some(0)],
-        };
-        self.learn(func, prepared, candidate, rng, announced)
+        })
     }
 
     fn learn(
         &mut self,
         func: &Arc<Func>,
         prepared: &mut Prepared,
-        candidate: Candidate,
         rng: Option<&Bound<'_, PyAny>>,
-        announced: Announced,
+        announced: impl FnOnce(&Prepared) -> Announced,
     ) -> Option<(Arc<Form>, Vec<Number>)> {
+        let candidate = self.candidate.take()?;
+        let Announced { outputs, results } = announced(prepared);
         let Prepared {
             walked,
             signature,
@@ -76,7 +74,6 @@ impl State {
         if !rng.is_none_or(is_default) {
             return None;
         }
-        let Announced { outputs, results } = announced;
         let cost = self.cost_of_form(signature, &outputs)?;
         // Torch hands a number that it wrapped in a tensor to Python as a number: the form would hold its value.
         let roles = Roles::of(walked, &candidate.tensors)?;
@@ -117,7 +114,7 @@ impl State {
         stacked: &Stacked,
     ) -> PyResult<bool> {
         let known = find(&self.known, stacked).or_else(|| find(&self.filling, stacked));
-        if known.is_some() || arity.rule.is_none() {
+        if known.is_some() || arity.schema.rule.is_none() {
             return Ok(false);
         }
         let Some(outline) = Outline::of(&stacked.words, arity) else {
@@ -230,7 +227,7 @@ fn place_numbers(walked: &mut Walk, candidate: &Candidate, arity: &Arity) -> boo
         let (place, arg) = if position < walked.args.len() {
             (Passed::InPlace(position), walked.args.get(position)?)
         } else {
-            let name = arity.names.get(position)?;
+            let name = arity.schema.names.get(position)?;
             let at = walked.names.iter().position(|known| known == name)?;
             (Passed::ByName(at), &walked.kwargs.get(at)?.1)
         };

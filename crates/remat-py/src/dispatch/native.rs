@@ -77,7 +77,8 @@ impl Native {
         // SAFETY: the dispatcher passed the op to the fallback.
         let (name, overload) = unsafe { op.name() };
         let found = self.route.bind(py).call1((name, overload))?;
-        Ok(Route::learn(op, found.extract()?))
+        let way: String = found.get_item("way")?.extract()?;
+        Ok(Route::learn(op, &way, found.extract()?))
     }
 
     /// Hands the call to the dispatch mode.

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use super::capture::{Capture, Watcher, captured};
-use crate::call::arity::{Arity, Seen};
+use crate::call::arity::{Arity, Schema, Seen};
 use crate::call::global_state::StateNumber;
 use crate::call::pass::OnStack;
 use crate::call::stacked::Stacked;
@@ -97,15 +97,10 @@ struct Kept {
 /// Passes over the arguments of a call as of one whose schema is not known.
 fn pass(torch: &Torch, call: &Dispatched<'_>) -> Option<Stacked> {
     let arity = Arity {
-        arguments: call.values.len(),
-        results: 0,
-        scalars: 0,
-        extents: 0,
-        rule: None,
-        defaults: Vec::new(),
-        names: Vec::new(),
-        picks: None,
-        unwatched: false,
+        schema: Schema {
+            arguments: call.values.len(),
+            ..Schema::default()
+        },
         seen: Seen::default(),
     };
     let arguments = OnStack {

@@ -82,8 +82,7 @@ impl State {
             return Ok(func.clone());
         }
         let describe = self.executor.internals.describe.bind(overload.py());
-        let description = describe.call1((overload,))?;
-        let func = Func::from_description(overload, description.cast::<PyDict>()?)?;
+        let func: Func = describe.call1((overload,))?.extract()?;
         let func = Arc::new(func);
         self.executor.funcs.insert(key, func.clone());
         Ok(func)

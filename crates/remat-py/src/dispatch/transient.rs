@@ -52,7 +52,7 @@ impl State {
         let Some(form) = self.executor.engine.next_transient() else {
             return Ok(false);
         };
-        if !call.arity.unwatched {
+        if !call.arity.schema.unwatched {
             return Ok(false);
         }
         self.watch_for_thrashing(gil)?;

@@ -58,7 +58,7 @@ impl<'a> Underway<'a> {
             return None;
         }
         // SAFETY: as the caller promises.
-        unsafe { Arguments::of(torch.boxed, stack, arity.arguments) }
+        unsafe { Arguments::of(torch.boxed, stack, arity.schema.arguments) }
     }
 
     /// Runs the call.

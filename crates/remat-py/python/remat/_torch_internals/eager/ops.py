@@ -82,6 +82,7 @@ def describe(overload: Any) -> dict[str, Any]:
     # A view's other tensors are parts of it (sizes of a nested tensor), which kernels read by raw pointer.
     parts = [i for i, a in enumerate(schema.arguments) if a.alias_info is None and "Tensor" in str(a.type)]
     return {
+        "overload": overload,
         "name": str(overload),
         "call": overload._op,
         "kind": kind,
