@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use remat_core::Bytes;
 use remat_sim::{FloorSearch, Program};
 use remat_trace::{Event, TraceError};
 
 use crate::executor::STEP_KNOWN;
+use crate::ffi::errors::value_error;
 use crate::tracking::slack::with_slack;
 
 /// A floor is told to one part in so many of the memory without a limit.
@@ -41,9 +41,7 @@ pub fn find_floor(
     policy: &str,
     thrash_limit: f64,
 ) -> PyResult<(u64, Option<u64>)> {
-    let policy = policy
-        .parse()
-        .map_err(|e: remat_core::UnknownPolicy| PyValueError::new_err(e.to_string()))?;
+    let policy = policy.parse().map_err(value_error)?;
     let found = py.detach(|| -> Result<_, String> {
         let program = until_known(&path).map_err(|e| e.to_string())?;
         let base = program.base().map_err(|e| e.to_string())?;
@@ -54,7 +52,7 @@ pub fn find_floor(
         };
         program.floor(&base, search).map_err(|e| e.to_string())
     });
-    let floor = found.map_err(PyValueError::new_err)?;
+    let floor = found.map_err(value_error)?;
     let works = floor
         .works
         .map(|bytes| with_slack(bytes.0 + bytes.0 / BESIDE + NUMBERS));

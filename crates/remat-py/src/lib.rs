@@ -25,18 +25,18 @@ mod tracking;
 
 use std::ffi::OsString;
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use ffi::errors::value_error;
 use ffi::layout::{Guard, Impl, Layout};
-use remat_core::{Policy, UnknownPolicy};
+use remat_core::Policy;
 
 /// Bytes in a text such as `6GiB`, `512MB` or `1.5g`.
 #[pyfunction]
 fn parse_bytes(text: &str) -> PyResult<u64> {
     remat_trace::parse_bytes(text)
         .map(|b| b.0)
-        .map_err(|e| PyValueError::new_err(e.to_string()))
+        .map_err(value_error)
 }
 
 /// A number of bytes as people write it.
@@ -72,18 +72,14 @@ fn policies() -> Vec<String> {
 /// Checks a policy's name; the error lists the known ones.
 #[pyfunction]
 fn check_policy(name: &str) -> PyResult<()> {
-    policy_of(name).map(|_| ())
+    name.parse::<Policy>().map(|_| ()).map_err(value_error)
 }
 
 /// Whether a policy makes sense in an arena only.
 #[pyfunction]
 fn goes_by_addresses(policy: &str) -> PyResult<bool> {
-    policy_of(policy).map(Policy::needs_arena)
-}
-
-fn policy_of(name: &str) -> PyResult<Policy> {
-    name.parse()
-        .map_err(|e: UnknownPolicy| PyValueError::new_err(e.to_string()))
+    let policy: Policy = policy.parse().map_err(value_error)?;
+    Ok(policy.needs_arena())
 }
 
 /// The command line of the `remat` binary; returns the exit code.
@@ -122,6 +118,13 @@ fn layout_of((data_ptr, guard): (usize, usize)) -> Layout {
     Layout { data_ptr, guard }
 }
 
+/// Adds functions to a module.
+macro_rules! functions {
+    ($module:ident: $($function:path),* $(,)?) => {
+        $($module.add_function(wrap_pyfunction!($function, $module)?)?;)*
+    };
+}
+
 /// The extension module.
 // In a free-threaded interpreter the GIL comes back with this module: much of it relies on that lock.
 #[pymodule(gil_used = true)]
@@ -131,61 +134,63 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<tracking::weak_deaths::Deaths>()?;
     m.add_class::<timeline::Recording>()?;
     m.add_class::<call::rules::Rule>()?;
-    m.add_function(wrap_pyfunction!(call::view::is_read_by_blas, m)?)?;
-    m.add_function(wrap_pyfunction!(timeline_page, m)?)?;
-    m.add_function(wrap_pyfunction!(parse_bytes, m)?)?;
-    m.add_function(wrap_pyfunction!(format_bytes, m)?)?;
-    m.add_function(wrap_pyfunction!(budget_that_holds, m)?)?;
-    m.add_function(wrap_pyfunction!(with_headroom, m)?)?;
-    m.add_function(wrap_pyfunction!(floor::find_floor, m)?)?;
-    m.add_function(wrap_pyfunction!(policies, m)?)?;
-    m.add_function(wrap_pyfunction!(check_policy, m)?)?;
-    m.add_function(wrap_pyfunction!(goes_by_addresses, m)?)?;
-    m.add_function(wrap_pyfunction!(cli, m)?)?;
-    m.add_function(wrap_pyfunction!(plan::plan_chain, m)?)?;
-    m.add_function(wrap_pyfunction!(plan::verify_chain, m)?)?;
-    m.add_function(wrap_pyfunction!(plan::peak_of_chain_run, m)?)?;
-    m.add_function(wrap_pyfunction!(plan::chain_needed_later, m)?)?;
-    m.add_function(wrap_pyfunction!(plan::plan_cut, m)?)?;
-    m.add_function(wrap_pyfunction!(plan::plan_step, m)?)?;
-    m.add_function(wrap_pyfunction!(plan::verify_cut, m)?)?;
-    m.add_function(wrap_pyfunction!(plan::between_groups, m)?)?;
-    m.add_function(wrap_pyfunction!(swap_storages, m)?)?;
-    m.add_function(wrap_pyfunction!(guard_storage, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::fallback::register_native, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::native::describe_boxed, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::instances::instances, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::caching::register_caching, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::caching::enter_caching, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::caching::leave_caching, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::caching::read_caching, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::watch::register_watch, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::settings::register_settings, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::autocast::register_autocast, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::autocast::read_autocast, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::autocast::with_autocast, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::settings::read_settings, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::watch::is_watched, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::watch::watch_results, m)?)?;
     m.add_class::<ffi::watch::WatchedProbe>()?;
-    m.add_function(wrap_pyfunction!(ffi::autograd::register_autograd, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::autograd::read_backward, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::autograd::read_node, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::autograd::read_next_node, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::autograd::trust_autograd, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::generator::register_generator, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::generator::read_generator, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::generator::write_generator, m)?)?;
-    m.add_function(wrap_pyfunction!(ffi::generator::trust_generator, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::thread::include_native, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::thread::pause_native, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::native::is_leaf, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::native::reaches_session, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::native::leave_native, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::capture::capture_native, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::raising::raise_native, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::rehearsal::register_replays, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::rehearsal::rehearse_replay, m)?)?;
-    m.add_function(wrap_pyfunction!(dispatch::rehearsal::replay_natively, m)?)?;
+    functions! { m:
+        call::view::is_read_by_blas,
+        timeline_page,
+        parse_bytes,
+        format_bytes,
+        budget_that_holds,
+        with_headroom,
+        floor::find_floor,
+        policies,
+        check_policy,
+        goes_by_addresses,
+        cli,
+        plan::plan_chain,
+        plan::verify_chain,
+        plan::peak_of_chain_run,
+        plan::chain_needed_later,
+        plan::plan_cut,
+        plan::plan_step,
+        plan::verify_cut,
+        plan::between_groups,
+        swap_storages,
+        guard_storage,
+        dispatch::fallback::register_native,
+        dispatch::native::describe_boxed,
+        ffi::instances::instances,
+        ffi::caching::register_caching,
+        ffi::caching::enter_caching,
+        ffi::caching::leave_caching,
+        ffi::caching::read_caching,
+        ffi::watch::register_watch,
+        ffi::settings::register_settings,
+        ffi::autocast::register_autocast,
+        ffi::autocast::read_autocast,
+        ffi::autocast::with_autocast,
+        ffi::settings::read_settings,
+        ffi::watch::is_watched,
+        ffi::watch::watch_results,
+        ffi::autograd::register_autograd,
+        ffi::autograd::read_backward,
+        ffi::autograd::read_node,
+        ffi::autograd::read_next_node,
+        ffi::autograd::trust_autograd,
+        ffi::generator::register_generator,
+        ffi::generator::read_generator,
+        ffi::generator::write_generator,
+        ffi::generator::trust_generator,
+        dispatch::thread::include_native,
+        dispatch::thread::pause_native,
+        dispatch::native::is_leaf,
+        dispatch::native::reaches_session,
+        dispatch::native::leave_native,
+        dispatch::capture::capture_native,
+        dispatch::raising::raise_native,
+        dispatch::rehearsal::register_replays,
+        dispatch::rehearsal::rehearse_replay,
+        dispatch::rehearsal::replay_natively,
+    }
     Ok(())
 }

@@ -10,9 +10,10 @@ use remat_plan::cut::{self, Budgets, CutError, JointGraph, Nearest, Wishes, part
 use remat_plan::step::{Planner, Search, Step, verify as verify_step};
 use remat_trace::{Event, Rerun};
 use serde::Serialize;
-use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
+
+use crate::ffi::errors::value_error;
 
 /// The time between two looks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -29,9 +30,9 @@ pub(crate) fn plan_chain(
     strategy: &str,
     slots: &str,
 ) -> PyResult<String> {
-    let chain: Chain = chain_json.parse().map_err(bad)?;
-    let strategy: Strategy = strategy.parse().map_err(bad)?;
-    let resolution: Resolution = slots.parse().map_err(bad)?;
+    let chain: Chain = chain_json.parse().map_err(value_error)?;
+    let strategy: Strategy = strategy.parse().map_err(value_error)?;
+    let resolution: Resolution = slots.parse().map_err(value_error)?;
     let planned = py.detach(|| {
         let mut patience = Patience::new();
         let planned = plan(&chain, budget, strategy, resolution, &mut |_| {
@@ -39,16 +40,16 @@ pub(crate) fn plan_chain(
         });
         planned.map_err(|error| patience.interrupt.unwrap_or_else(|| refusal(&error)))
     })?;
-    serde_json::to_string(&planned).map_err(bad)
+    serde_json::to_string(&planned).map_err(value_error)
 }
 
 /// Makespan and peak bytes of a plan, recomputed by code that shares nothing with the planners. Raises `ValueError`
 /// where it is not valid for the chain.
 #[pyfunction]
 pub(crate) fn verify_chain(chain_json: &str, plan_json: &str) -> PyResult<(f64, u64)> {
-    let chain: Chain = chain_json.parse().map_err(bad)?;
-    let plan: Plan = serde_json::from_str(plan_json).map_err(bad)?;
-    let verified = verify(&chain, &plan.sequence).map_err(bad)?;
+    let chain: Chain = chain_json.parse().map_err(value_error)?;
+    let plan: Plan = serde_json::from_str(plan_json).map_err(value_error)?;
+    let verified = verify(&chain, &plan.sequence).map_err(value_error)?;
     Ok((verified.makespan, verified.peak_bytes))
 }
 
@@ -57,22 +58,18 @@ pub(crate) fn verify_chain(chain_json: &str, plan_json: &str) -> PyResult<(f64, 
 /// where autograd cannot run it.
 #[pyfunction]
 pub(crate) fn peak_of_chain_run(chain_json: &str, sequence_json: &str) -> PyResult<u64> {
-    let chain: Chain = chain_json.parse().map_err(bad)?;
-    let sequence: Vec<Op> = serde_json::from_str(sequence_json).map_err(bad)?;
-    peak_of_run(&chain, &sequence).map_err(bad)
+    let chain: Chain = chain_json.parse().map_err(value_error)?;
+    let sequence: Vec<Op> = serde_json::from_str(sequence_json).map_err(value_error)?;
+    peak_of_run(&chain, &sequence).map_err(value_error)
 }
 
 /// For each operation of a sequence, the activations that a later one reads before they are made again. Raises
 /// `ValueError` for bad input.
 #[pyfunction]
 pub(crate) fn chain_needed_later(sequence_json: &str) -> PyResult<Vec<Vec<usize>>> {
-    let sequence: Vec<Op> = serde_json::from_str(sequence_json).map_err(bad)?;
+    let sequence: Vec<Op> = serde_json::from_str(sequence_json).map_err(value_error)?;
     let needed = needed_later(&sequence).into_iter();
     Ok(needed.map(Vec::from_iter).collect())
-}
-
-fn bad(error: impl fmt::Display) -> PyErr {
-    PyValueError::new_err(error.to_string())
 }
 
 fn refusal(error: &PlanError) -> PyErr {
@@ -80,7 +77,7 @@ fn refusal(error: &PlanError) -> PyErr {
         PlanError::Infeasible { smallest, .. } => {
             PyValueError::new_err((error.to_string(), *smallest))
         }
-        _ => bad(error),
+        _ => value_error(error),
     }
 }
 
@@ -119,10 +116,10 @@ pub(crate) fn plan_cut(
         nearest,
     };
     py.detach(|| {
-        let graph: JointGraph = graph_json.parse().map_err(bad)?;
+        let graph: JointGraph = graph_json.parse().map_err(value_error)?;
         if budget.is_none() && !tradeoffs && !frontier {
-            let cut = partition(&graph, &wishes).map_err(bad)?;
-            return serde_json::to_string(&json_of(&cut)?).map_err(bad);
+            let cut = partition(&graph, &wishes).map_err(value_error)?;
+            return serde_json::to_string(&json_of(&cut)?).map_err(value_error);
         }
         let budgets = searched(&graph, &wishes)?;
         let mut answer = planned(&graph, &wishes, &budgets, budget)?;
@@ -132,14 +129,14 @@ pub(crate) fn plan_cut(
         if frontier {
             answer["frontier"] = json_of(&budgets.frontier())?;
         }
-        serde_json::to_string(&answer).map_err(bad)
+        serde_json::to_string(&answer).map_err(value_error)
     })
 }
 
 fn searched<'a>(graph: &'a JointGraph, wishes: &Wishes) -> PyResult<Budgets<'a>> {
     let mut patience = Patience::new();
     let budgets = Budgets::new(graph, wishes, &mut |_| patience.look());
-    budgets.map_err(|error| patience.interrupt.unwrap_or_else(|| bad(error)))
+    budgets.map_err(|error| patience.interrupt.unwrap_or_else(|| value_error(error)))
 }
 
 /// A plan within a budget, or the minimum cut if there is none.
@@ -150,19 +147,19 @@ fn planned(
     budget: Option<u64>,
 ) -> PyResult<serde_json::Value> {
     let Some(budget) = budget else {
-        return json_of(&partition(graph, wishes).map_err(bad)?);
+        return json_of(&partition(graph, wishes).map_err(value_error)?);
     };
     let planned = budgets.plan(budget).map_err(|error| match &error {
         CutError::Infeasible { smallest, .. } => {
             PyValueError::new_err((error.to_string(), *smallest))
         }
-        _ => bad(error),
+        _ => value_error(error),
     });
     json_of(&planned?)
 }
 
 fn json_of(value: &impl Serialize) -> PyResult<serde_json::Value> {
-    serde_json::to_value(value).map_err(bad)
+    serde_json::to_value(value).map_err(value_error)
 }
 
 /// A callback for progress that looks for Ctrl-C every now and then.
@@ -198,9 +195,9 @@ impl Patience {
 /// the planner. Raises `ValueError` where the plan is not valid, or not what it claims.
 #[pyfunction]
 pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u64, u64)> {
-    let graph: JointGraph = graph_json.parse().map_err(bad)?;
-    let claim: cut::Claim = serde_json::from_str(plan_json).map_err(bad)?;
-    let verified = cut::verify(&graph, &claim).map_err(bad)?;
+    let graph: JointGraph = graph_json.parse().map_err(value_error)?;
+    let claim: cut::Claim = serde_json::from_str(plan_json).map_err(value_error)?;
+    let verified = cut::verify(&graph, &claim).map_err(value_error)?;
     Ok((verified.cost, verified.recompute_ns, verified.peak_bytes))
 }
 
@@ -210,9 +207,9 @@ pub(crate) fn verify_cut(graph_json: &str, plan_json: &str) -> PyResult<(u64, u6
 #[pyfunction]
 pub(crate) fn between_groups(py: Python<'_>, graph_json: &str) -> PyResult<String> {
     py.detach(|| {
-        let graph: JointGraph = graph_json.parse().map_err(bad)?;
-        let handovers = cut::between_groups(&graph).map_err(bad)?;
-        serde_json::to_string(&handovers).map_err(bad)
+        let graph: JointGraph = graph_json.parse().map_err(value_error)?;
+        let handovers = cut::between_groups(&graph).map_err(value_error)?;
+        serde_json::to_string(&handovers).map_err(value_error)
     })
 }
 
@@ -231,8 +228,8 @@ pub(crate) fn plan_step(
     rounds: u64,
 ) -> PyResult<String> {
     py.detach(|| {
-        let events: Vec<Event> = serde_json::from_str(events_json).map_err(bad)?;
-        let step = Step::from_events(&events).map_err(bad)?;
+        let events: Vec<Event> = serde_json::from_str(events_json).map_err(value_error)?;
+        let step = Step::from_events(&events).map_err(value_error)?;
         let known: Vec<Rerun> = (known.into_iter())
             .map(|(op, event)| Rerun { op, event })
             .collect();
@@ -252,8 +249,8 @@ pub(crate) fn plan_step(
         if let Some(interrupt) = patience.interrupt {
             return Err(interrupt);
         }
-        let plan = plan.map_err(bad)?;
-        verify_step(&events, &plan).map_err(bad)?;
-        serde_json::to_string(&plan).map_err(bad)
+        let plan = plan.map_err(value_error)?;
+        verify_step(&events, &plan).map_err(value_error)?;
+        serde_json::to_string(&plan).map_err(value_error)
     })
 }

@@ -7,7 +7,7 @@ use super::native;
 use super::raising::raise;
 use super::state::State;
 use crate::ffi::counted;
-use crate::ffi::dispatcher::{self, Op, Torch};
+use crate::ffi::dispatcher::{Op, Torch};
 use crate::ffi::gil::Gil;
 
 /// Has ops refused that exceed the budget while they run unwatched.
@@ -20,7 +20,7 @@ pub(super) fn set_up() {
 /// # Safety
 /// As for [`raise`]; the address is that of an op.
 unsafe fn refuse(op: usize, bytes: u64) {
-    let (Some(dispatcher), Some(boxed)) = (dispatcher::dispatcher(), dispatcher::boxed()) else {
+    let Some(torch) = Torch::get() else {
         return;
     };
     // SAFETY: as the caller promises.
@@ -32,7 +32,7 @@ unsafe fn refuse(op: usize, bytes: u64) {
     });
     if let Some(error) = error.flatten() {
         // SAFETY: as the caller promises.
-        unsafe { raise(&Torch { dispatcher, boxed }, error) }
+        unsafe { raise(torch, error) }
     }
 }
 
@@ -40,10 +40,7 @@ impl State {
     /// The error of an op that runs unwatched, with which so many bytes would be there.
     fn refused_unwatched(&mut self, py: Python<'_>, op: Op, bytes: u64) -> PyErr {
         // SAFETY: the dispatcher passed the op to the fallback.
-        let (name, overload) = unsafe { op.name() };
-        let overload = Some(overload).filter(|overload| !overload.is_empty());
-        let overload = overload.as_deref().unwrap_or("default");
-        self.set_current(&format!("{}.{overload}", name.replace("::", ".")));
+        self.set_current(&unsafe { op.name_in_python() });
         let device = self.executor.budget_device;
         let error = Error::Budget {
             device,

@@ -1,6 +1,14 @@
-//! The Python exceptions that the session raises. They are classes of the package, which Python code defines.
+//! The Python exceptions that are raised. Those of Remat's own are classes of the package, which Python code defines.
 
+use std::fmt::Display;
+
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+
+/// A `ValueError` that says what an error says.
+pub fn value_error(error: impl Display) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
 
 /// A `remat.RematError` with a message.
 pub fn remat_error(py: Python<'_>, message: &str) -> PyErr {

@@ -71,37 +71,20 @@ impl TorchInternals {
     /// # Errors
     /// `AttributeError` for a function that the module lacks.
     pub fn of(module: &Bound<'_, PyAny>, layout: Layout) -> PyResult<TorchInternals> {
-        let get = |name: &str| -> PyResult<Py<PyAny>> { Ok(module.getattr(name)?.unbind()) };
-        let base = module.getattr("TensorBase")?;
-        Ok(TorchInternals {
-            layout,
-            view: get("view")?,
-            empty_storage: get("empty_storage")?,
-            blank_like: get("blank_like")?,
-            blank_storage: get("blank_storage")?,
-            storage_over: get("storage_over")?,
-            device_of: get("device_of")?,
-            replay_random: get("replay_random")?,
-            budget_error: get("budget_error")?,
-            flatten: get("flatten")?,
-            use_count: get("use_count")?,
-            untyped_storage: base.getattr("untyped_storage")?.unbind(),
-            set_grad_mode: get("set_grad_mode")?,
-            grad_enabled: get("grad_enabled")?,
-            handle_lazy: get("handle_lazy")?,
-            exclude_again: get("exclude_again")?,
-            any_nested: get("any_nested")?,
-            contents: get("contents")?,
-            describe: get("describe")?,
-            predict: get("predict")?,
-            measured_call: get("measured_call")?,
-            references: get("references")?,
-            redispatch: get("redispatch")?,
-            own_frames_dropped: get("own_frames_dropped")?,
-            rng_state: get("rng_state")?,
-            default_states: get("default_states")?,
-            accumulating: get("accumulating")?,
-            rng_bytes: module.getattr("RNG_BYTES")?.extract()?,
+        macro_rules! looked_up {
+            ($($function:ident)*) => {
+                TorchInternals {
+                    $($function: module.getattr(stringify!($function))?.unbind(),)*
+                    untyped_storage: module.getattr("TensorBase")?.getattr("untyped_storage")?.unbind(),
+                    rng_bytes: module.getattr("RNG_BYTES")?.extract()?,
+                    layout,
+                }
+            };
+        }
+        Ok(looked_up! {
+            view empty_storage blank_like blank_storage storage_over device_of replay_random budget_error flatten
+            use_count set_grad_mode grad_enabled handle_lazy exclude_again any_nested contents describe predict
+            measured_call references redispatch own_frames_dropped rng_state default_states accumulating
         })
     }
 }

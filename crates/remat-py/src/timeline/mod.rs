@@ -25,12 +25,13 @@ mod told;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 pub use blocks::MemoryKind;
 pub use places::Site;
 pub use recorder::{Coming, Looked, Recorder};
+
+use crate::ffi::errors::value_error;
 
 /// A recording of a run, as Python sees it. The session is amid an op now and then while it is read (a signal ends the
 /// program), so it has a lock of its own.
@@ -60,7 +61,7 @@ impl Recording {
     /// `ValueError` if it cannot be written as JSON.
     fn told(&self) -> PyResult<String> {
         let told = locked(&self.recorder).told();
-        told.map_err(|e| PyValueError::new_err(e.to_string()))
+        told.map_err(value_error)
     }
 }
 
