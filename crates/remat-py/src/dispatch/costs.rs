@@ -1,7 +1,5 @@
 //! The report on an op that ran, and the costs by which the engine weighs evictions.
 
-use pyo3::exceptions::PyValueError;
-use pyo3::prelude::*;
 use remat_core::{Bytes, Engine, OpId, Output, Replay, TensorId};
 
 use crate::call::signature::Signature;
@@ -38,17 +36,6 @@ pub(super) enum Costs {
     Measured,
     /// The bytes of its arguments and results. Two runs of a program then decide alike, whatever else the machine does.
     OfBytes,
-}
-
-/// Reads the setting as Python gives it.
-pub(super) fn costs(text: &Bound<'_, PyAny>) -> PyResult<Costs> {
-    match text.extract::<String>()?.as_str() {
-        "measured" => Ok(Costs::Measured),
-        "bytes" => Ok(Costs::OfBytes),
-        other => Err(PyValueError::new_err(format!(
-            "costs {other:?}: expected \"measured\" or \"bytes\""
-        ))),
-    }
 }
 
 impl Costs {

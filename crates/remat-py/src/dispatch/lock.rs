@@ -23,12 +23,12 @@ pub(super) struct SessionLock {
     pub(super) settings_changed: Arc<AtomicBool>,
     /// The state while an op runs, as in the state.
     lent: Arc<Lent<State>>,
-    /// Ops that ran natively without entering the session, as in the state.
-    pub(super) passed: Arc<AtomicU64>,
-    /// Ops that ran unwatched, as in the state.
-    pub(super) unwatched: Arc<AtomicU64>,
-    /// Time that watching ops takes natively, as in the state.
-    pub(super) watch: Arc<WatchClock>,
+    /// Ops that ran natively without entering the session: they make views.
+    pub(super) passed: AtomicU64,
+    /// Ops that ran while nobody watched, because memory was plentiful.
+    pub(super) unwatched: AtomicU64,
+    /// Time that watching ops takes natively.
+    pub(super) watch: WatchClock,
 }
 
 /// A thread, as the lock knows it.
@@ -99,9 +99,9 @@ impl SessionLock {
             borrower: AtomicU64::new(0),
             settings_changed: state.executor.global_state.changed(),
             lent: state.lent.clone(),
-            passed: state.passed.clone(),
-            unwatched: state.unwatched.clone(),
-            watch: state.watch.clone(),
+            passed: AtomicU64::new(0),
+            unwatched: AtomicU64::new(0),
+            watch: WatchClock::default(),
             state: Mutex::new(state),
         }
     }
@@ -120,12 +120,7 @@ impl SessionLock {
     /// [`enter`](Self::enter) without telling the engine of storages that it does not know, and of what ops took that
     /// ran unwatched.
     pub(super) fn enter_as_it_is(&self, py: Python<'_>) -> Option<Held<'_>> {
-        loop {
-            if let Some(entered) = self.try_enter() {
-                return entered;
-            }
-            self.wait(py);
-        }
+        self.enter_anyhow(py).ok().flatten() // no error: the GIL is there
     }
 
     /// [`enter_as_it_is`](Self::enter_as_it_is) without the GIL, or with it if torch holds it.
@@ -151,16 +146,22 @@ impl SessionLock {
         if within || self.is_at_work(me) {
             return Some(None);
         }
-        let state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(p)) => p.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let state = self.try_lock()?;
         self.owner.store(me, Ordering::Release);
         Some(Some(Held {
             state,
             owner: &self.owner,
         }))
+    }
+
+    /// The state; `None` if a thread holds it.
+    #[inline]
+    fn try_lock(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Whether a thread is amid work of the session's.
@@ -217,11 +218,7 @@ impl SessionLock {
         if lent.is_some() {
             return lent;
         }
-        let mut state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let mut state = self.try_lock()?;
         self.owner.store(thread_id(), Ordering::Release);
         let done = action(&mut state);
         self.owner.store(0, Ordering::Release);

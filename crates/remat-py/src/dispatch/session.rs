@@ -17,8 +17,8 @@ use super::lock::{Held, SessionLock, Within};
 use super::native::{self, Native};
 use super::outcome::Outcome;
 use super::refusing;
-use super::settings::{Budget, Plan, Settings};
-use super::state::State;
+use super::settings::{Budget, Settings, choice};
+use super::state::{Aside, State};
 use super::unwatched;
 use crate::call::arguments::{Registry, Torch};
 use crate::call::global_state::GlobalState;
@@ -52,6 +52,32 @@ impl Session {
                  call it before or after the op"
             );
             remat_error(py, &message)
+        })
+    }
+
+    /// Has an action work with the state; nothing happens from within an op.
+    fn with_state<T: Default>(
+        &self,
+        py: Python<'_>,
+        action: impl FnOnce(&mut State) -> PyResult<T>,
+    ) -> PyResult<T> {
+        match self.lock.enter(py) {
+            Some(mut held) => action(&mut held.state),
+            None => Ok(T::default()),
+        }
+    }
+
+    /// Has an action, which errors call `what`, work with the executor; nothing happens from within an op.
+    fn with_executor(
+        &self,
+        py: Python<'_>,
+        what: &str,
+        action: impl FnOnce(&mut Executor) -> PyResult<()>,
+    ) -> PyResult<()> {
+        self.with_state(py, |state| {
+            state.set_current(what);
+            state.executor.drain_deaths(py)?;
+            action(&mut state.executor)
         })
     }
 }
@@ -96,8 +122,8 @@ impl Session {
         executor.keeps = settings.natively && is_probed();
         // Where recomputing is limited no step is tried without its plan.
         let timed = settings.costs == Costs::Measured && settings.thrash_limit.is_none();
-        if settings.plan == Plan::Auto && !executor.unbounded {
-            let planning = Planning::new(settings.seed, settings.plan_files.into(), timed);
+        if settings.plans && !executor.unbounded {
+            let planning = Planning::new(settings.seed, settings.plan_files, timed);
             executor.planning = Some(planning.map_err(PyValueError::new_err)?);
             executor.load_plans(executor.unfit_at_first())?;
         }
@@ -178,44 +204,32 @@ impl Session {
 
     /// Registers a storage that exists already (parameters, data) and counts its bytes.
     fn adopt(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Some(mut held) = self.lock.enter(storage.py()) else {
-            return Ok(());
-        };
-        let executor = &mut held.state.executor;
-        executor.current = "adopting tensors that exist already".into();
-        executor.drain_deaths(storage.py())?;
-        executor.resolve(storage).map(|_| ())
+        let what = "adopting tensors that exist already";
+        self.with_executor(storage.py(), what, |executor| {
+            executor.resolve(storage).map(|_| ())
+        })
     }
 
     /// Makes room for a storage of so many bytes on the device of `like`, which is about to be made without an op.
     fn make_room(&self, like: &Bound<'_, PyAny>, bytes: u64, what: &str) -> PyResult<()> {
         let py = like.py();
-        let Some(mut held) = self.lock.enter(py) else {
-            return Ok(());
-        };
-        let executor = &mut held.state.executor;
-        executor.current = what.into();
-        executor.drain_deaths(py)?;
-        let Some(device) = executor.device_of(like)? else {
-            return Ok(());
-        };
-        executor.despite_garbage(py, (bytes, device), |executor| {
-            executor.make_room(py, bytes, device)
+        self.with_executor(py, what, |executor| {
+            let Some(device) = executor.device_of(like)? else {
+                return Ok(());
+            };
+            executor.despite_garbage(py, (bytes, device), |executor| {
+                executor.make_room(py, bytes, device)
+            })
         })
     }
 
     /// Makes a storage resident for good, because its bytes are about to be used out of the session's sight.
     fn expose(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Some(mut held) = self.lock.enter(storage.py()) else {
-            return Ok(());
-        };
-        let executor = &mut held.state.executor;
-        executor.current = "sharing a tensor's memory".into();
-        executor.drain_deaths(storage.py())?;
-        match executor.storages.find(storage) {
-            Some(id) => executor.pin_in_place(storage.py(), id),
+        let (py, what) = (storage.py(), "sharing a tensor's memory");
+        self.with_executor(py, what, |executor| match executor.storages.find(storage) {
+            Some(id) => executor.pin_in_place(py, id),
             None => Ok(()),
-        }
+        })
     }
 
     /// Notes that the program called a function that changes settings of torch. It may do so from within an op.
@@ -245,13 +259,11 @@ impl Session {
 
     /// Takes a storage in anew that was resized.
     fn after_resize(&self, storage: &Bound<'_, PyAny>) -> PyResult<()> {
-        let Some(mut held) = self.lock.enter(storage.py()) else {
-            return Ok(());
-        };
-        match held.state.executor.storages.find(storage) {
-            Some(id) => held.state.check_size(storage.py(), id).map(|_| ()),
+        let py = storage.py();
+        self.with_state(py, |state| match state.executor.storages.find(storage) {
+            Some(id) => state.check_size(py, id).map(|_| ()),
             None => Ok(()),
-        }
+        })
     }
 
     /// Writes the run's plans where none was made. Returns what went wrong with files of plans, a line each.
@@ -264,20 +276,16 @@ impl Session {
 
     /// Makes every live storage resident and usable, and ends the session's decisions.
     fn restore(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(mut held) = self.lock.enter(py) else {
-            return Ok(());
-        };
-        held.state.restore(py)
+        self.with_state(py, |state| state.restore(py))
     }
 
     /// Starts placing tensors in the allocator's arena, which was opened with so many bytes.
     fn enter_arena(&self, py: Python<'_>, bytes: u64) -> PyResult<()> {
-        let Some(mut held) = self.lock.enter(py) else {
-            return Ok(());
-        };
-        held.state.enter_arena(py, bytes)?;
-        evictor::register(Some(self.lock.clone()));
-        Ok(())
+        self.with_state(py, |state| {
+            state.enter_arena(py, bytes)?;
+            evictor::register(Some(self.lock.clone()));
+            Ok(())
+        })
     }
 
     /// Stops making room in the arena, which is about to be closed.
@@ -349,7 +357,13 @@ impl Session {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let mut held = self.enter_outside_ops(py, "stats")?;
         held.state.executor.drain_deaths(py)?;
-        held.state.stats(py)
+        let lock = &self.lock;
+        let aside = Aside {
+            passed: lock.passed.load(Ordering::Relaxed),
+            unwatched: lock.unwatched.load(Ordering::Relaxed),
+            watching: lock.watch.nanoseconds(),
+        };
+        held.state.stats(py, &aside)
     }
 
     /// Tells the engine that a step of the program begins.
@@ -401,18 +415,17 @@ impl Session {
     /// Makes constants of what an optimizer keeps, but for storages that the budget has no room for, and notes in the
     /// timeline what they are.
     fn keep_state(&self, py: Python<'_>, storages: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
-        let Some(mut held) = self.lock.enter(py) else {
-            return Ok(());
-        };
-        let executor = &mut held.state.executor;
-        executor.drain_deaths(py)?;
-        for storage in &storages {
-            if let Some(id) = executor.storages.find(storage) {
-                executor.storages.note_kind(id, MemoryKind::OptimizerState);
-                executor.pin_if_possible(py, id)?;
+        self.with_state(py, |state| {
+            let executor = &mut state.executor;
+            executor.drain_deaths(py)?;
+            for storage in &storages {
+                if let Some(id) = executor.storages.find(storage) {
+                    executor.storages.note_kind(id, MemoryKind::OptimizerState);
+                    executor.pin_if_possible(py, id)?;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Records steps that repeat from now on.
@@ -424,16 +437,9 @@ impl Session {
 
     /// Has the trace hold what a floor is sought in. Bytes beside inputs and outputs are those that ops took, or those
     /// that were announced.
-    fn trace_floor(&self, py: Python<'_>, rooms: &str) -> PyResult<()> {
-        let rooms = match rooms {
-            "taken" => Rooms::Taken,
-            "announced" => Rooms::Announced,
-            other => {
-                return Err(PyValueError::new_err(format!(
-                    "rooms {other:?}: expected \"taken\" or \"announced\""
-                )));
-            }
-        };
+    fn trace_floor(&self, rooms: &Bound<'_, PyAny>) -> PyResult<()> {
+        let values = [("taken", Rooms::Taken), ("announced", Rooms::Announced)];
+        let (py, rooms) = (rooms.py(), choice("rooms", rooms, &values)?);
         if let Some(mut held) = self.lock.enter(py) {
             held.state.executor.trace_floor(rooms);
         }
@@ -450,11 +456,10 @@ impl Session {
         py: Python<'_>,
         path: PathBuf,
     ) -> PyResult<Option<(usize, u64, bool)>> {
-        let Some(held) = self.lock.enter(py) else {
-            return Ok(None);
-        };
-        let step = held.state.executor.write_measured(&path)?;
-        Ok(step.map(|step| (step.ops, step.at_rest, step.traced)))
+        self.with_state(py, |state| {
+            let step = state.executor.write_measured(&path)?;
+            Ok(step.map(|step| (step.ops, step.at_rest, step.traced)))
+        })
     }
 
     /// Notes a name in the trace.

@@ -7,13 +7,12 @@ use std::time::Instant;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use remat_core::{
-    Alignment, Arena, Bytes, Config, Memory, Moves, Partition, Policy, ThrashLimit, UnknownPolicy,
-};
+use remat_core::{Alignment, Arena, Bytes, Config, Memory, Moves, Partition, Policy, ThrashLimit};
 
-use super::costs::{Costs, costs};
+use super::costs::Costs;
 use crate::executor::PlanFiles;
 use crate::ffi::arena::{ALIGNMENT, SMALLEST};
+use crate::ffi::errors::value_error;
 use crate::tracking::devices::Follow;
 use crate::tracking::slack::slack;
 
@@ -53,74 +52,67 @@ pub(super) struct Settings {
     memory: Addresses,
     #[pyo3(from_py_with = costs)]
     pub(super) costs: Costs,
-    #[pyo3(from_py_with = plan)]
-    pub(super) plan: Plan,
+    /// Whether steps that repeat are recorded, planned in the background and followed.
+    #[pyo3(item("plan"), from_py_with = plans)]
+    pub(super) plans: bool,
     /// So many of the run's first ops are recorded, however little it needs; `None` for all.
     pub(super) always_recorded: Option<u64>,
-    pub(super) plan_files: Files,
+    pub(super) plan_files: PlanFiles,
     /// Whether ops come natively.
     pub(super) natively: bool,
 }
 
-/// Where plans are read and written: a file to follow, one to write, the folder of the plans of all runs.
-#[derive(FromPyObject)]
-#[pyo3(from_item_all)]
-pub(super) struct Files {
-    given: Option<PathBuf>,
-    out: Option<PathBuf>,
-    cache: Option<PathBuf>,
+/// The value that a text stands for, among those that `what` may have.
+///
+/// # Errors
+/// `ValueError` that names them for any other text.
+pub(super) fn choice<T: Copy>(
+    what: &str,
+    text: &Bound<'_, PyAny>,
+    values: &[(&str, T)],
+) -> PyResult<T> {
+    let text: String = text.extract()?;
+    let found = values.iter().find(|(name, _)| *name == text);
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<String> = values.iter().map(|(n, _)| format!("{n:?}")).collect();
+        let expected = match names.split_last() {
+            Some((last, others)) if !others.is_empty() => {
+                format!("{} or {last}", others.join(", "))
+            }
+            _ => names.concat(),
+        };
+        PyValueError::new_err(format!("{what} {text:?}: expected {expected}"))
+    })
 }
 
-impl From<Files> for PlanFiles {
-    fn from(files: Files) -> PlanFiles {
-        let Files { given, out, cache } = files;
-        PlanFiles { given, out, cache }
-    }
+fn costs(text: &Bound<'_, PyAny>) -> PyResult<Costs> {
+    let values = [("measured", Costs::Measured), ("bytes", Costs::OfBytes)];
+    choice("costs", text, &values)
 }
 
-/// Whether steps are planned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
-    Off,
-    /// Steps that repeat are recorded, planned in the background and followed.
-    Auto,
-}
-
-fn plan(text: &Bound<'_, PyAny>) -> PyResult<Plan> {
-    match text.extract::<String>()?.as_str() {
-        "off" => Ok(Plan::Off),
-        "auto" => Ok(Plan::Auto),
-        other => Err(PyValueError::new_err(format!(
-            "plan {other:?}: expected \"off\" or \"auto\""
-        ))),
-    }
+fn plans(text: &Bound<'_, PyAny>) -> PyResult<bool> {
+    choice("plan", text, &[("off", false), ("auto", true)])
 }
 
 fn policy(name: &Bound<'_, PyAny>) -> PyResult<Policy> {
-    let name: String = name.extract()?;
-    name.parse()
-        .map_err(|e: UnknownPolicy| PyValueError::new_err(e.to_string()))
+    name.extract::<String>()?.parse().map_err(value_error)
 }
 
 fn follow(text: &Bound<'_, PyAny>) -> PyResult<Follow> {
-    match text.extract::<String>()?.as_str() {
-        "fixed" => Ok(Follow::Fixed),
-        "accelerator" => Ok(Follow::Accelerator),
-        other => Err(PyValueError::new_err(format!(
-            "follow {other:?}: expected \"fixed\" or \"accelerator\""
-        ))),
-    }
+    let values = [
+        ("fixed", Follow::Fixed),
+        ("accelerator", Follow::Accelerator),
+    ];
+    choice("follow", text, &values)
 }
 
 fn addresses(text: &Bound<'_, PyAny>) -> PyResult<Addresses> {
-    match text.extract::<String>()?.as_str() {
-        "fungible" => Ok(Addresses::Fungible),
-        "arena" => Ok(Addresses::Arena),
-        "movable arena" => Ok(Addresses::MovableArena),
-        other => Err(PyValueError::new_err(format!(
-            "memory {other:?}: expected \"fungible\", \"arena\" or \"movable arena\""
-        ))),
-    }
+    let values = [
+        ("fungible", Addresses::Fungible),
+        ("arena", Addresses::Arena),
+        ("movable arena", Addresses::MovableArena),
+    ];
+    choice("memory", text, &values)
 }
 
 /// Nanoseconds since the first call.

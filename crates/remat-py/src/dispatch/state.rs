@@ -2,7 +2,6 @@
 
 use std::ffi::CString;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeWarning;
@@ -19,13 +18,22 @@ use super::lent::Lent;
 use super::picking::Picking;
 use super::steady::Steady;
 use super::thrashing::Thrashing;
-use super::watch_clock::WatchClock;
 use crate::call::arguments::Torch;
 use crate::call::arity::Arity;
 use crate::call::knowledge::Knowledge;
 use crate::executor::Executor;
 use crate::ffi::arena::Arena;
 use crate::ffi::gil::Attach;
+
+/// The counts of ops that did not enter the session.
+pub(super) struct Aside {
+    /// Ops that made views.
+    pub(super) passed: u64,
+    /// Ops that ran while nobody watched.
+    pub(super) unwatched: u64,
+    /// Nanoseconds that watching ops took natively.
+    pub(super) watching: u64,
+}
 
 /// The state of a session.
 pub(super) struct State {
@@ -55,16 +63,10 @@ pub(super) struct State {
     pub(super) candidate: Option<Candidate>,
     /// The description of the op that is on its way through Python, if it came natively.
     pub(super) arity: Option<&'static Arity>,
-    /// Ops that the program ran, but for those that [passed](Self::passed).
+    /// Ops that the program ran, but for those [aside](Aside).
     pub(super) ops: u64,
     /// Calls that reached the session through Python.
     pub(super) through_python: u64,
-    /// Ops that ran natively without entering the session: they make views.
-    pub(super) passed: Arc<AtomicU64>,
-    /// Ops that ran while nobody watched, because memory was plentiful.
-    pub(super) unwatched: Arc<AtomicU64>,
-    /// Time that watching ops takes natively.
-    pub(super) watch: Arc<WatchClock>,
     pub(super) thrashing: Thrashing,
     pub(super) steady: Steady,
     pub(super) started: Instant,
@@ -100,9 +102,6 @@ impl State {
             candidate: None,
             arity: None,
             ops: 0,
-            passed: Arc::new(AtomicU64::new(0)),
-            unwatched: Arc::new(AtomicU64::new(0)),
-            watch: Arc::new(WatchClock::default()),
             thrashing: Thrashing::new(),
             steady: Steady::default(),
             started: Instant::now(),
@@ -156,7 +155,11 @@ impl State {
     }
 
     /// Counters of the run.
-    pub(super) fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    pub(super) fn stats<'py>(
+        &self,
+        py: Python<'py>,
+        aside: &Aside,
+    ) -> PyResult<Bound<'py, PyDict>> {
         let executor = &self.executor;
         let (engine, budget_device) = (&executor.engine, executor.budget_device);
         let c = self.counters_at_end.unwrap_or_else(|| engine.counters());
@@ -167,15 +170,13 @@ impl State {
         d.set_item("engine_memory", engine.memory(budget_device).0)?;
         d.set_item("evictions", c.evictions)?;
         d.set_item("recomputed", c.replays)?;
-        let unwatched = self.unwatched.load(Ordering::Relaxed);
-        let passed = self.passed.load(Ordering::Relaxed);
-        d.set_item("ops", self.ops + passed + unwatched)?;
-        d.set_item("unwatched", unwatched)?;
+        d.set_item("ops", self.ops + aside.passed + aside.unwatched)?;
+        d.set_item("unwatched", aside.unwatched)?;
         d.set_item("through_python", self.through_python)?;
         d.set_item("seconds", self.started.elapsed().as_secs_f64())?;
         d.set_item("recompute_seconds", executor.replay_ns as f64 / 1e9)?;
         d.set_item("decide_seconds", engine.planning_time() as f64 / 1e9)?;
-        d.set_item("watch_seconds", self.watch.nanoseconds() as f64 / 1e9)?;
+        d.set_item("watch_seconds", aside.watching as f64 / 1e9)?;
         d.set_item("records", executor.records.iter().flatten().count())?;
         d.set_item("storages", executor.storages.all().count())?;
         d.set_item("shortages", c.shortages)?;

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use pyo3::FromPyObject;
 use remat_plan::step::{PlannedStep, PlannedSteps, PlannedStepsError};
 use remat_trace::Destination;
 
@@ -16,7 +17,8 @@ const MOST_TAKEN: usize = 8;
 const MOST_KEPT: usize = 256;
 
 /// Where plans are read and written.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, FromPyObject)]
+#[pyo3(from_item_all)]
 pub struct PlanFiles {
     /// The plans to follow, and no others.
     pub given: Option<PathBuf>,
