@@ -157,16 +157,11 @@ impl Caching {
         }
     }
 
-    /// A small block of so many bytes, which is counted if an op runs unwatched; `None` where memory has run out.
-    fn take_small(&self, bytes: usize, counted: bool) -> Option<*mut c_void> {
+    /// A small block of so many bytes and those of the mark; `None` where memory has run out.
+    fn take_small(&self, bytes: usize) -> Option<*mut c_void> {
         let all = marked::with_mark(bytes)?;
         let kept = self.lock().small.take(all);
-        let block = kept.or_else(|| marked::allocate(all))?;
-        if counted {
-            // SAFETY: the block is there, has so many bytes and those of the mark, and is nobody's yet.
-            unsafe { marked::mark(block, bytes) };
-        }
-        Some(block)
+        kept.or_else(|| marked::allocate(all))
     }
 
     /// Keeps a small block that torch frees. Whether it does.
@@ -245,21 +240,24 @@ unsafe extern "C-unwind" fn allocate(
     let block = if bytes >= SMALLEST && active {
         caching.take(bytes)
     } else if unwatched.is_some() || (active && caching.sizes_told && bytes > 0) {
-        caching.take_small(bytes, unwatched.is_some())
+        caching.take_small(bytes)
     } else {
         None
     };
     let torch = &caching.torch;
     // SAFETY: torch's functions, called as torch calls them. An exception of theirs passes this frame, which has
-    // nothing to drop then. `set_up` found these four words in a result of torch's own.
+    // nothing to drop then. `set_up` found these four words in a result of torch's own. A block beside the pages is a
+    // small one: it has so many bytes and those of the mark, and is nobody's yet.
     unsafe {
         let Some(block) = block else {
             return (torch.allocate)(result, torch.allocator, bytes);
         };
-        if unwatched.is_some() && caching.holds(block) {
-            caching.count(block, bytes);
-        }
         let deleter = if unwatched.is_some() {
+            if caching.holds(block) {
+                caching.count(block, bytes);
+            } else {
+                marked::mark(block, bytes);
+            }
             counted_deleter()
         } else {
             own_deleter()
