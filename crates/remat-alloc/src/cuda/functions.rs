@@ -39,7 +39,8 @@ impl CudaFunctions {
     /// Those of the CUDA runtime; `None` if there is none.
     pub fn of_runtime() -> Option<CudaFunctions> {
         let library = runtime()?;
-        // SAFETY: each symbol is the runtime's function of that name, whose C type is the field's. The library stays open.
+        // SAFETY: each symbol is the runtime's function of that name, whose C type is the field's. The library stays
+        // open.
         unsafe {
             Some(CudaFunctions {
                 get_device: find(library, c"cudaGetDevice")?,

@@ -64,7 +64,7 @@ struct Tensor {
 struct Running<'a> {
     op: Op,
     place: u32,
-    /// What it reads, as far as that is known.
+    /// The tensors that it reads, as far as they are known.
     read: Vec<Option<Tensor>>,
     replay: Replay,
     recorded: &'a Recorded,
