@@ -237,3 +237,43 @@ def test_ops_of_known_forms_take_no_gil(tmp_path: Path) -> None:
     """A thread runs ops of known forms to their end while another one keeps the GIL."""
     ended = ran_warm(["env", "REMAT_DISPATCH=native", *PYTHON, program(tmp_path, UNHELD)])
     assert ended.code == 0, ended.err
+
+
+FORKS = """
+    import os, signal, threading
+    import remat, torch
+    from remat import _native
+
+    torch.set_num_threads(1)
+    tensor = torch.ones(400)
+    stopped = threading.Event()
+
+    def split():
+        while not stopped.is_set():
+            torch.tensor_split(tensor, 400)  # so many ops, without the GIL
+
+    with remat.budget("64MiB", plan="off"):
+        # Threads that wait for a processor stand anywhere in an op.
+        threads = [threading.Thread(target=split, daemon=True) for _ in range(24)]
+        for thread in threads:
+            thread.start()
+        for _ in range(20):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(1000)  # one that hangs is not there for good
+                _native.leave_native()
+                os._exit(0)
+            _, status = os.waitpid(child, 0)
+            assert status == 0, status
+        stopped.set()
+        for thread in threads:
+            thread.join()
+    print("left")
+"""
+
+
+@needed
+def test_a_child_forked_amid_ops_of_other_threads_leaves_the_budget(tmp_path: Path) -> None:
+    """Ops take locks for a moment, which nobody would unlock in the child."""
+    ended = ran_warm([*PYTHON, program(tmp_path, FORKS)])
+    assert (ended.code, ended.out) == (0, "left\n"), ended.err

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 use super::capture;
 use super::fallback_route::Route;
+use super::forking;
 use super::incoming::Incoming;
 use super::native::{Native, active};
 use super::raising::raise;
@@ -126,6 +127,7 @@ unsafe fn pin_result(
 /// Puts the fallback on the dispatcher; see [`set_up`](crate::ffi::dispatcher::set_up).
 #[pyfunction]
 pub fn register_native(keys: Keys, libraries: Libraries, redispatch: usize) -> PyResult<()> {
+    forking::watch();
     // SAFETY: `prepare_native` of torch internals, the one caller, found these values on this build of torch, and that
     // nobody uses the key.
     unsafe { dispatcher::set_up(keys, &libraries, redispatch, fallback) }

@@ -1,6 +1,6 @@
 //! The ways of ops through the fallback, as Python describes them when they are first seen.
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 
 use rustc_hash::FxHashMap;
 
@@ -21,6 +21,14 @@ pub(super) enum Route {
 }
 
 static ROUTES: RwLock<Option<FxHashMap<usize, Route>>> = RwLock::new(None);
+
+/// The lock of all routes, held against all others.
+pub(super) type Locked = RwLockWriteGuard<'static, Option<FxHashMap<usize, Route>>>;
+
+/// Waits for those who look a route up, and keeps others from it.
+pub(super) fn lock_routes() -> Locked {
+    ROUTES.write().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Route {
     /// The route of an op that was seen before.
@@ -52,7 +60,7 @@ impl Route {
                 seen: Seen::default(),
             }))),
         };
-        let mut routes = ROUTES.write().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = lock_routes();
         routes.get_or_insert_default().insert(op.id(), route);
         route
     }

@@ -12,6 +12,7 @@ mod families;
 mod filling;
 mod finish;
 mod foreign;
+mod forking;
 mod forms;
 mod incoming;
 mod inputs;

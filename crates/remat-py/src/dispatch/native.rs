@@ -2,7 +2,7 @@
 //!
 //! A call that Python has to see is handed to the dispatch mode, as if the program had one on its stack.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 
 use pyo3::prelude::*;
 
@@ -29,6 +29,14 @@ pub struct Native {
 
 static ACTIVE: RwLock<Option<Arc<Native>>> = RwLock::new(None);
 
+/// The lock of the session in force, held against all others.
+pub(super) type Locked = RwLockWriteGuard<'static, Option<Arc<Native>>>;
+
+/// Waits for those who look at the session in force, and keeps others from it.
+pub(super) fn lock_active() -> Locked {
+    ACTIVE.write().unwrap_or_else(PoisonError::into_inner)
+}
+
 pub(super) fn active() -> Option<Arc<Native>> {
     ACTIVE
         .read()
@@ -43,7 +51,7 @@ pub(super) fn active_lock() -> Option<Arc<SessionLock>> {
 
 /// Enters the session: ops of threads that include the key come to it.
 pub(super) fn enter(native: Native) {
-    let mut active = ACTIVE.write().unwrap_or_else(PoisonError::into_inner);
+    let mut active = lock_active();
     let before = active.replace(Arc::new(native));
     drop(active); // dropping the last reference may run Python code
     drop(before);
@@ -51,7 +59,7 @@ pub(super) fn enter(native: Native) {
 
 /// Leaves the session.
 pub(super) fn leave() {
-    let mut active = ACTIVE.write().unwrap_or_else(PoisonError::into_inner);
+    let mut active = lock_active();
     let before = active.take();
     drop(active);
     drop(before);
