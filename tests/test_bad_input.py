@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sysconfig
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import remat
 import torch
+from native import needed
 from process import PYTHON, REMAT, Ended, program, ran, ran_warm
 from true_peak import room
 
@@ -222,6 +224,62 @@ def test_a_trace_that_finds_no_room_names_its_file(ops: int) -> None:
     assert isinstance(failed.value.__context__, OSError) == (ops == 3000)
     with remat.budget(room(2**20)):  # nothing is left half open
         torch.ones(3) + 1
+
+
+@pytest.mark.parametrize("way", [pytest.param("native", marks=needed), "python"])
+def test_an_op_that_tells_of_a_full_disk_has_run(monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """It tells so once, in one line, and values from before and after it are replayed."""
+    monkeypatch.setenv("REMAT_DISPATCH", way)
+    x = torch.arange(2.0**16)
+    told = []
+    with (
+        pytest.raises(OSError, match="cannot write the trace '/dev/full'"),
+        remat.budget(room(2**20), trace="/dev/full"),
+    ):
+        y = x * 2
+        tripled, small = y * 3, x[:9] * 1
+        kept = [x + k for k in range(4)]  # evicts
+        for tensor in [small] * 500 + [y]:
+            try:
+                tensor.add_(1)
+            except OSError as error:
+                told.append(str(error))
+    assert torch.equal(tripled, x * 6)
+    assert torch.equal(y, x * 2 + 1)
+    assert torch.equal(small, x[:9] + 500)
+    assert all(torch.equal(tensor, x + k) for k, tensor in enumerate(kept))
+    assert told == ["cannot write the trace /dev/full: No space left on device (os error 28)"]
+
+
+@pytest.mark.parametrize("op", ["in place", "filling", "making"])
+def test_what_an_op_made_as_the_disk_was_full_is_replayed(op: str) -> None:
+    """Each op may be the one that meets the error."""
+    x = torch.arange(2.0**16)
+    made, evictions = 0, 0
+    with (
+        pytest.raises(OSError, match="cannot write the trace '/dev/full'"),
+        remat.budget(room(2**20), trace="/dev/full") as run,
+    ):
+        value = x * 2
+        with contextlib.suppress(OSError):
+            while True:
+                made += 1
+                if op == "in place":
+                    value.add_(1)
+                elif op == "filling":
+                    value = torch.empty(2**16)
+                    value.copy_(x)
+                else:
+                    value = value + 1
+        kept = []
+        for k in range(8):
+            with contextlib.suppress(OSError):
+                kept.append(x + k)
+        evictions = run.stats().evictions
+    assert evictions > 0
+    expected = {"in place": x * 2 + made, "filling": x, "making": x * 2 + made - 1}[op]
+    assert torch.equal(value, expected)
+    del kept
 
 
 @pytest.mark.parametrize("freed", ["input", "output", "another"])

@@ -84,9 +84,21 @@ impl State {
                 return Err(e);
             }
         };
-        self.finish_filling(call, prepared, &outputs, &ran)?;
-        prepared.signature.leave(0); // the bytes are those of the blank storage
+        let completed = Completed {
+            op: ran.op,
+            inputs: &prepared.walked.inputs,
+            outputs: &outputs,
+            made: &ran.made,
+            signature: &prepared.signature,
+            announced: Some(prepared.room),
+            replay: Replay::Allowed,
+            cost: ran.cost,
+            sizes: None,
+        };
+        let finished = self.tell_engine(py, &completed)?;
         self.fill_buffer(blank, ran.made[0]);
+        finished.map_err(|e| self.executor.refusal(py, &e))?;
+        prepared.signature.leave(0); // the bytes are those of the blank storage
         prepared.walked.written.clear();
         let rng = ran.rng.as_ref().map(|states| states.bind(py));
         let learned = self.learn_filling(call.func, prepared, rng, outputs[0]);
@@ -202,29 +214,6 @@ impl State {
             }),
             Err(e) => self.executor.cancel(py, op).and(Err(e)),
         }
-    }
-
-    /// Tells the trace and the engine that the op ran.
-    fn finish_filling(
-        &mut self,
-        call: &Invocation<'_, '_>,
-        prepared: &Prepared,
-        outputs: &[Output],
-        ran: &Ran<'_>,
-    ) -> PyResult<()> {
-        let finished = self.tell_engine(&Completed {
-            op: ran.op,
-            inputs: &prepared.walked.inputs,
-            outputs,
-            made: &ran.made,
-            signature: &prepared.signature,
-            announced: Some(prepared.room),
-            replay: Replay::Allowed,
-            cost: ran.cost,
-            sizes: None,
-        })?;
-        self.executor.perform(call.py())?;
-        finished.map_err(|e| self.executor.refusal(call.py(), &e))
     }
 
     /// Notes that a storage has the value of a tensor now.

@@ -96,10 +96,9 @@ impl State {
         stacked: &Stacked,
     ) -> PyResult<()> {
         let made = self.made_by(running.op);
-        let finished = self.tell_engine(&running.completed(&made, None))?;
-        self.executor.perform(gil)?;
-        finished.map_err(|e| self.executor.refusal(gil, &e))?;
+        let finished = self.tell_engine(gil, &running.completed(&made, None))?;
         self.fill_buffer(blank, made[0]);
+        finished.map_err(|e| self.executor.refusal(gil, &e))?;
         self.settle_known(gil, torch, running, results, made, stacked)
     }
 

@@ -10,6 +10,7 @@ use super::state::State;
 use crate::call::arguments::Registry;
 use crate::call::signature::Signature;
 use crate::ffi::fastcall::call_one;
+use crate::ffi::gil::Attach;
 use crate::ffi::layout::Impl;
 use crate::tracking::live::{Contents, LiveId};
 use crate::tracking::trace::{RanOp, Rooms};
@@ -70,7 +71,7 @@ impl State {
         let py = ran.result.py();
         // Sizes first: the engine must know them before storages are looked up again.
         let results = self.sort_results(&ran.result, announced, &mut prepared.signature)?;
-        let finished = self.tell_engine(&Completed {
+        let completed = Completed {
             op: ran.op,
             inputs: &prepared.walked.inputs,
             outputs: &announced.outputs,
@@ -80,8 +81,8 @@ impl State {
             replay: ran.replay,
             cost: ran.cost,
             sizes: Some(&results.sizes),
-        })?;
-        self.executor.perform(py)?;
+        };
+        let finished = self.tell_engine(py, &completed)?;
         self.take_in_fresh(announced, &results, &ran.made)?;
         let Prepared {
             walked, signature, ..
@@ -183,9 +184,7 @@ impl State {
             return self.executor.cancel(py, raised.op);
         }
         self.executor.running = None;
-        let finished = self.tell_engine(raised)?;
-        self.executor.perform(py)?;
-        finished.map_err(|e| self.executor.refusal(py, &e))?;
+        let finished = self.tell_engine(py, raised)?;
         for (output, &made) in raised.outputs.iter().zip(raised.made) {
             match *output {
                 Output::InPlace { of } => {
@@ -195,12 +194,16 @@ impl State {
                 _ => self.executor.release(py, made)?,
             }
         }
-        Ok(())
+        finished.map_err(|e| self.executor.refusal(py, &e))
     }
 
-    /// Tells the trace and the engine that an op ran. Returns the engine's verdict, which the caller
-    /// looks at once the engine's steps are performed.
-    pub(super) fn tell_engine(&mut self, completed: &Completed<'_>) -> PyResult<Result<(), Error>> {
+    /// Tells the trace and the engine that an op ran, and performs the engine's steps. Returns the engine's verdict,
+    /// which the caller looks at once it has taken in what the op made: the op ran, whatever the verdict is.
+    pub(super) fn tell_engine(
+        &mut self,
+        gil: impl Attach,
+        completed: &Completed<'_>,
+    ) -> PyResult<Result<(), Error>> {
         let cost = self.costs.of(&self.executor.engine, completed);
         let executor = &mut self.executor;
         if let Some(trace) = &mut executor.trace {
@@ -214,7 +217,7 @@ impl State {
                 cost,
                 replay: completed.replay,
                 sizes: completed.sizes,
-            })?;
+            });
         }
         if let Some(timeline) = &executor.storages.timeline {
             let signature = completed.signature;
@@ -231,7 +234,8 @@ impl State {
         };
         let finished = executor.engine.finish(completed.op, &report);
         executor.note_pinned();
-        executor.tend_plans()?;
+        executor.tend_plans();
+        executor.perform(gil)?;
         Ok(finished)
     }
 

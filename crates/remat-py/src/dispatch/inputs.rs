@@ -173,7 +173,7 @@ impl State {
                     return Ok(false); // Python finds room, or refuses the call
                 }
                 if let Some(trace) = &mut self.executor.trace {
-                    trace.ensure(&[tensor])?;
+                    trace.ensure(&[tensor]);
                 }
                 self.executor.perform(gil)?;
             }

@@ -236,8 +236,7 @@ impl State {
             return gil.attach(|py| unsafe { self.finish_unusual(py, torch, *running, results) });
         }
         let made = self.made_by(running.op);
-        let finished = self.tell_engine(&running.completed(&made, Some(&fresh.sizes)))?;
-        self.executor.perform(gil)?;
+        let finished = self.tell_engine(gil, &running.completed(&made, Some(&fresh.sizes)))?;
         // SAFETY: as the caller promises.
         unsafe { self.take_in_fresh_known(gil, torch, &running.known, &fresh, results, &made)? };
         if self.executor.arena.is_some() {

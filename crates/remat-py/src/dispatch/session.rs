@@ -469,7 +469,10 @@ impl Session {
     fn mark(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         let mut held = self.enter_outside_ops(py, "mark")?;
         match &mut held.state.executor.trace {
-            Some(trace) => trace.mark(name),
+            Some(trace) => {
+                trace.mark(name);
+                trace.tell_failure()
+            }
             None => Ok(()),
         }
     }

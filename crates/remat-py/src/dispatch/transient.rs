@@ -86,7 +86,7 @@ impl State {
         let passed = self.executor.engine.pass(Cost(cost), outputs);
         let (_, ends) = passed.map_err(|e| self.executor.refusal(gil, &e))?;
         if ends {
-            self.executor.tend_plans()?;
+            self.executor.tend_plans();
         }
         self.executor.note_transient(others, more);
         self.ops += 1;

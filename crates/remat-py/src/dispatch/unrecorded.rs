@@ -107,7 +107,7 @@ impl State {
         let passed = self.executor.engine.pass(Cost(cost), known.outputs.len());
         let (number, ends) = passed.map_err(|e| self.executor.refusal(gil, &e))?;
         if ends {
-            self.executor.tend_plans()?;
+            self.executor.tend_plans();
         }
         Ok(number)
     }

@@ -47,23 +47,18 @@ impl State {
                 cost: 0,
                 replay: Replay::Forbidden,
                 sizes: None,
-            })?;
+            });
         }
-        self.executor
-            .engine
-            .finish(
-                op,
-                &Finished {
-                    cost: remat_core::Cost(0),
-                    bytes: None,
-                },
-            )
-            .map_err(|e| self.executor.refusal(py, &e))?;
+        let report = Finished {
+            cost: remat_core::Cost(0),
+            bytes: None,
+        };
+        let finished = self.executor.engine.finish(op, &report);
         self.executor.perform(py)?;
         for (k, &id) in written.iter().enumerate() {
             self.supersede(py, id, made[k])?;
         }
-        Ok(())
+        finished.map_err(|e| self.executor.refusal(py, &e))
     }
 
     /// Looks again at the values of an op's inputs, where some were overwritten since: statistics may share a storage

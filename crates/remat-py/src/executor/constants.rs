@@ -45,7 +45,7 @@ impl Executor {
             executor.perform(py)
         })?;
         if let Some(trace) = &mut self.trace {
-            trace.pin(tensor)?;
+            trace.pin(tensor);
         }
         self.hold_if_pinned(py, id)?;
         self.collect();
@@ -270,7 +270,7 @@ impl Executor {
         let tensor = made.inspect_err(|_| self.ledger.sub(device, bytes))?;
         self.perform(py)?;
         if let Some(trace) = &mut self.trace {
-            trace.constant(tensor, bytes, device)?;
+            trace.constant(tensor, bytes, device);
         }
         Ok(tensor)
     }

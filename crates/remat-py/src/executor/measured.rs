@@ -46,24 +46,22 @@ impl Executor {
 
     /// Keeps a step that was recorded, and says so if it takes more memory than those before: the program may be ended
     /// then.
-    pub(super) fn tend_measured(&mut self) -> PyResult<()> {
-        if let Some(trace) = self.trace.take_if(|trace| trace.is_full()) {
-            if self.step_traced {
-                trace.finish()?;
-            }
-        }
+    pub(super) fn tend_measured(&mut self) {
+        let traced = self.step_traced;
+        self.trace
+            .take_if(|trace| trace.is_full() && (!traced || trace.complete()));
         let Some(steps) = &mut self.measured else {
-            return Ok(());
+            return;
         };
         let Some(recorded) = self.engine.recorded_step() else {
-            return Ok(());
+            return;
         };
         let most = steps.iter().map(peak).max().unwrap_or(0);
         let (ops, takes) = (recorded.signatures.len(), peak(&recorded));
         if takes > most {
             self.step_traced = self.trace.is_some();
             if let Some(trace) = &mut self.trace {
-                trace.mark(STEP_KNOWN)?;
+                trace.mark(STEP_KNOWN);
             }
             let takes = Bytes(takes);
             eprintln!(
@@ -71,7 +69,6 @@ impl Executor {
             );
         }
         steps.push(recorded);
-        Ok(())
     }
 
     /// Writes the recorded step that takes most memory; `None` if none was recorded.

@@ -61,28 +61,24 @@ impl Executor {
             told.push(Planning::Learn { device });
         }
         for told in told {
-            self.tell_of_plans(told)?;
+            self.tell_of_plans(told);
         }
         unfit.map_or(Ok(()), |unfit| Err(PyValueError::new_err(unfit)))
     }
 
     /// Tells the engine, and the trace, of planned steps.
-    fn tell_of_plans(&mut self, told: Planning) -> PyResult<()> {
+    fn tell_of_plans(&mut self, told: Planning) {
         told.tell(&mut self.engine);
-        match &mut self.trace {
-            Some(trace) => trace.plan(told),
-            None => Ok(()),
+        if let Some(trace) = &mut self.trace {
+            trace.plan(told);
         }
     }
 
     /// Has steps planned, and adopts plans that are made. Called after each op.
-    ///
-    /// # Errors
-    /// `OSError` if the trace cannot be written.
-    pub fn tend_plans(&mut self) -> PyResult<()> {
-        self.tend_measured()?;
+    pub fn tend_plans(&mut self) {
+        self.tend_measured();
         let Some(planning) = &mut self.planning else {
-            return Ok(());
+            return;
         };
         let mark = self.engine.step_mark();
         if matches!(mark, Some(StepMark::Begun(_))) {
@@ -93,10 +89,9 @@ impl Executor {
         let made = planning.take_plans().into_iter();
         let made = made.map(|guide| Planning::Follow(Box::new(guide)));
         for told in took.into_iter().chain(made) {
-            self.tell_of_plans(told)?;
+            self.tell_of_plans(told);
         }
         self.plan_recorded();
-        Ok(())
     }
 
     /// Has the step planned that was recorded, if there is one and not too much is being planned.

@@ -51,7 +51,7 @@ impl Executor {
         let would_fit_alone = |executor: &Executor| executor.op_would_fit_alone(&read);
         self.ask(gil, would_fit_alone, |engine| engine.ensure(tensors))?;
         if let Some(trace) = &mut self.trace {
-            trace.ensure(tensors)?;
+            trace.ensure(tensors);
         }
         self.perform(gil)
     }

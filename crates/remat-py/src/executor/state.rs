@@ -347,12 +347,16 @@ impl Executor {
     }
 
     /// A call of an op has ended. If it failed after the op was begun, nothing of the op stays: it is cancelled, or its
-    /// results, of which there may be no record, are constants or given up.
+    /// results, of which there may be no record, are constants or given up. One that went well tells here that the trace
+    /// cannot be written.
     pub fn ended<T>(&mut self, gil: impl Attach, outcome: PyResult<T>) -> PyResult<T> {
-        let begun = self.running.take();
-        if let (Some(op), Err(_)) = (begun, &outcome) {
-            // The error that is on its way tells more than one of giving the op up.
-            let _ = gil.attach(|py| error_aside(py, || self.give_up(py, op)));
+        match (self.running.take(), &outcome) {
+            (Some(op), Err(_)) => {
+                // The error that is on its way tells more than one of giving the op up.
+                let _ = gil.attach(|py| error_aside(py, || self.give_up(py, op)));
+            }
+            (Some(_), Ok(_)) => self.trace.as_mut().map_or(Ok(()), Trace::tell_failure)?,
+            (None, _) => {}
         }
         outcome
     }

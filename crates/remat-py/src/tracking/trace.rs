@@ -1,7 +1,9 @@
 //! The trace of a run. The engine uses ids again; the trace gives each tensor a number of its own.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use remat_core::{Bytes, DeviceId, Output, Replay, TensorId};
 use remat_trace::{Event, Header, Planning, TraceOutput, TraceOutputKind, TraceWriter};
@@ -37,13 +39,19 @@ pub enum Rooms {
     Announced,
 }
 
-/// A trace being written.
+/// A trace being written. Where something cannot be written, nothing more is: the run goes on as if it could.
 pub struct Trace {
     /// Bytes that it has for the workspace of ops.
     pub rooms: Rooms,
     /// Ops that may still come; `None` for no limit.
     left: Option<u64>,
-    writer: TraceWriter,
+    path: PathBuf,
+    /// `None` once the file is complete, or cannot be written.
+    writer: Option<TraceWriter>,
+    /// The first error of writing.
+    failed: Option<io::Error>,
+    /// Whether an op has [raised](Self::tell_failure) it.
+    told: bool,
     names: Vec<u64>,
     next: u64,
 }
@@ -55,16 +63,15 @@ impl Trace {
             devices: devices.to_vec(),
             ..Header::default()
         };
-        let writer = TraceWriter::create_with(path, &header).map_err(|e| {
-            pyo3::exceptions::PyOSError::new_err(format!(
-                "cannot write the trace {}: {e}",
-                path.display()
-            ))
-        })?;
+        let writer = TraceWriter::create_with(path, &header);
+        let writer = writer.map_err(|error| cannot_write(path, &error))?;
         Ok(Trace {
             rooms: Rooms::Taken,
             left: None,
-            writer,
+            path: path.to_owned(),
+            writer: Some(writer),
+            failed: None,
+            told: false,
             names: Vec::new(),
             next: 1,
         })
@@ -95,50 +102,57 @@ impl Trace {
         self.names.get(tensor.index()).copied().unwrap_or(0)
     }
 
+    fn write(&mut self, event: &Event) {
+        let Some(writer) = &mut self.writer else {
+            return;
+        };
+        if let Err(error) = writer.write(event) {
+            self.writer = None;
+            self.failed = Some(error);
+        }
+    }
+
     /// Records a new constant.
-    pub fn constant(&mut self, tensor: TensorId, bytes: u64, device: DeviceId) -> PyResult<()> {
+    pub fn constant(&mut self, tensor: TensorId, bytes: u64, device: DeviceId) {
         let tensor = self.fresh(tensor);
-        Ok(self.writer.write(&Event::Constant {
+        self.write(&Event::Constant {
             tensor,
             bytes,
             device: device.0,
-        })?)
+        });
     }
 
     /// Records that a storage was pinned.
-    pub fn pin(&mut self, tensor: TensorId) -> PyResult<()> {
-        Ok(self.writer.write(&Event::Pin {
-            tensor: self.name(tensor),
-        })?)
+    pub fn pin(&mut self, tensor: TensorId) {
+        let tensor = self.name(tensor);
+        self.write(&Event::Pin { tensor });
     }
 
     /// Records that tensors were brought back before the op that reads them.
-    pub fn ensure(&mut self, tensors: &[TensorId]) -> PyResult<()> {
+    pub fn ensure(&mut self, tensors: &[TensorId]) {
         let tensors = tensors.iter().map(|&tensor| self.name(tensor)).collect();
-        Ok(self.writer.write(&Event::Ensure { tensors })?)
+        self.write(&Event::Ensure { tensors });
     }
 
     /// Records that a reference was dropped.
-    pub fn release(&mut self, tensor: TensorId) -> PyResult<()> {
-        Ok(self.writer.write(&Event::Release {
-            tensor: self.name(tensor),
-        })?)
+    pub fn release(&mut self, tensor: TensorId) {
+        let tensor = self.name(tensor);
+        self.write(&Event::Release { tensor });
     }
 
     /// Records what the engine was told of planned steps.
-    pub fn plan(&mut self, told: Planning) -> PyResult<()> {
-        Ok(self.writer.write(&Event::Plan(told))?)
+    pub fn plan(&mut self, told: Planning) {
+        self.write(&Event::Plan(told));
     }
 
     /// Records a name for the events that follow.
-    pub fn mark(&mut self, name: &str) -> PyResult<()> {
-        Ok(self.writer.write(&Event::Mark {
-            name: name.to_owned(),
-        })?)
+    pub fn mark(&mut self, name: &str) {
+        let name = name.to_owned();
+        self.write(&Event::Mark { name });
     }
 
     /// Records an op that ran.
-    pub fn op(&mut self, op: &RanOp<'_>) -> PyResult<()> {
+    pub fn op(&mut self, op: &RanOp<'_>) {
         self.left = self.left.map(|left| left.saturating_sub(1));
         let inputs = op.inputs.iter().map(|&t| self.name(t)).collect();
         let sizes = op.sizes;
@@ -164,7 +178,7 @@ impl Trace {
                 },
             })
             .collect();
-        Ok(self.writer.write(&Event::Op {
+        self.write(&Event::Op {
             name: op.name.to_owned(),
             inputs,
             outputs,
@@ -172,11 +186,44 @@ impl Trace {
             workspace_device: op.workspace_device.0,
             cost: op.cost,
             replay: op.replay == Replay::Allowed,
-        })?)
+        });
+    }
+
+    /// Raises that the file cannot be written. Once: the first op that has ended since tells it.
+    ///
+    /// # Errors
+    /// `OSError`, which names the file.
+    pub fn tell_failure(&mut self) -> PyResult<()> {
+        match &self.failed {
+            Some(error) if !self.told => {
+                self.told = true;
+                Err(cannot_write(&self.path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Completes the file. Returns whether all of it was written.
+    pub fn complete(&mut self) -> bool {
+        if let Some(writer) = self.writer.take() {
+            self.failed = writer.finish().err();
+        }
+        self.failed.is_none()
     }
 
     /// Completes the file.
-    pub fn finish(self) -> PyResult<()> {
-        Ok(self.writer.finish()?)
+    ///
+    /// # Errors
+    /// `OSError` as the system tells it if something could not be written, whether an op raised that before or not.
+    pub fn finish(mut self) -> PyResult<()> {
+        self.complete();
+        Ok(self.failed.map_or(Ok(()), Err)?)
     }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> PyErr {
+    PyOSError::new_err(format!(
+        "cannot write the trace {}: {error}",
+        path.display()
+    ))
 }
