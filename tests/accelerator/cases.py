@@ -190,6 +190,47 @@ def a_budget_follows_to_the_accelerator() -> None:
     assert remat.measure(lambda: torch.ones(1 << 10, device="standin")).peak >= 1 << 12
 
 
+def what_is_lent_on_the_cpu_is_not_lent_on_the_accelerator() -> None:
+    """A part of a budget is kept back, less of it on the CPU. It is as large as ever where the budget moves."""
+    with remat.budget("64MiB", device="cpu")._following_accelerator():
+        most = (64 << 20) - (128 << 10)
+        torch.ones(most // 4)
+        try:
+            torch.ones((most - (1 << 20)) // 4, device="standin")  # a block may be larger by 1 MiB
+        except remat.BudgetError as error:
+            assert "standin" in str(error)
+        else:
+            raise AssertionError("it was lent")
+
+
+def a_constant_for_which_nothing_could_be_evicted_is_not_counted() -> None:
+    real, fails = eager.empty_storage, False
+
+    def empty_storage(device: torch.device) -> torch.UntypedStorage:
+        if fails:
+            raise KeyError("no storage to exchange bytes with")
+        return real(device)
+
+    eager.empty_storage = empty_storage
+    try:
+        with remat.budget("32MiB", device="standin", plan="off") as run:
+            made = [torch.ones(1 << 20, device="standin") * k for k in range(6)]
+            with torch._C._DisableTorchDispatch():
+                unseen = torch.ones(2 << 20, device="standin")
+            used, fails = run.stats().used, True
+            try:
+                unseen.add(1)
+            except KeyError:
+                assert run.stats().used == used
+            else:
+                raise AssertionError("nothing had to be evicted")
+            fails = False
+            assert (unseen + 1)[:9].tolist() == [2.0] * 9
+            assert [tensor[7].item() for tensor in made] == [0, 1, 2, 3, 4, 5]
+    finally:
+        eager.empty_storage = real
+
+
 def the_programs_own_peak_is_told_by_watches() -> None:
     """Measuring workspace restarts torch's peak. `step_peak` and the plans of chains do not lose what was before."""
 
@@ -516,6 +557,8 @@ CASES = {
             large_blocks_count_as_the_allocator_cuts_them,
             workspace_is_measured_by_statistics,
             a_budget_follows_to_the_accelerator,
+            what_is_lent_on_the_cpu_is_not_lent_on_the_accelerator,
+            a_constant_for_which_nothing_could_be_evicted_is_not_counted,
             the_programs_own_peak_is_told_by_watches,
             a_planned_chain_keeps_its_budget,
             what_is_measured_waits_for_autograd,

@@ -267,8 +267,10 @@ impl Executor {
             };
             made.map_err(|e| executor.refusal(py, &e))
         });
-        let tensor = made.inspect_err(|_| self.ledger.sub(device, bytes))?;
-        self.perform(py)?;
+        // Where a step fails, the engine takes the constant back.
+        let tensor = made
+            .and_then(|tensor| self.perform(py).map(|()| tensor))
+            .inspect_err(|_| self.ledger.sub(device, bytes))?;
         if let Some(trace) = &mut self.trace {
             trace.constant(tensor, bytes, device);
         }

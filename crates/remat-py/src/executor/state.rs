@@ -189,15 +189,15 @@ impl Executor {
         if self.follow == Follow::Accelerator && name != "cpu" && !name.starts_with("meta") {
             // The script turned out to use an accelerator: the budget is of that.
             self.follow = Follow::Fixed;
-            let budget = self.engine.budget(self.budget_device);
+            let given = self.given(self.budget_device);
+            let left = given.map(|given| self.left_of(given, id));
             self.engine
                 .set_budget(self.budget_device, None)
                 .map_err(|e| self.refusal(device.py(), &e))?;
             self.engine
-                .set_budget(id, budget)
+                .set_budget(id, left)
                 .map_err(|e| self.refusal(device.py(), &e))?;
             self.perform(device.py())?;
-            let given = self.given(self.budget_device);
             self.set_given(self.budget_device, None);
             self.set_given(id, given);
             self.budget_device = id;
