@@ -15,6 +15,7 @@ import remat
 import torch
 from native import needed
 from process import PYTHON, REMAT, Ended, program, ran, ran_warm
+from remat._torch_internals import eager
 from true_peak import room
 
 BAD_BUDGETS: dict[str, Any] = {
@@ -280,6 +281,26 @@ def test_what_an_op_made_as_the_disk_was_full_is_replayed(op: str) -> None:
     expected = {"in place": x * 2 + made, "filling": x, "making": x * 2 + made - 1}[op]
     assert torch.equal(value, expected)
     del kept
+
+
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="its recurrent layers have a workspace")
+def test_results_of_an_op_that_failed_are_released_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those too that it was to return and did not."""
+    predict, layer, trace = eager.predict, torch.nn.LSTM(64, 64), tmp_path / "step.trace"
+
+    def predicted(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        def told(_workspace: int) -> None:
+            raise KeyError("told of its workspace")
+
+        prediction = predict(overload, args, kwargs)
+        return prediction._replace(told=told) if "rnn_layer" in str(overload) else prediction
+
+    monkeypatch.setattr(eager, "predict", predicted)
+    with torch.no_grad(), remat.budget(room(2**24), plan="off", trace=str(trace)):
+        with pytest.raises(KeyError, match="told of its workspace"):
+            layer(torch.ones(16, 8, 64))
+        torch.ones(4) + 1
+    assert ran([*REMAT, "trace", "check", trace]).code == 0
 
 
 @pytest.mark.parametrize("freed", ["input", "output", "another"])

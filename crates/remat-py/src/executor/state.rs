@@ -324,12 +324,12 @@ impl Executor {
 
     /// Drops a live storage's reference to its tensor.
     pub fn release(&mut self, gil: impl Attach, tensor: TensorId) -> PyResult<()> {
-        if let Some(trace) = &mut self.trace {
-            trace.release(tensor)?;
-        }
         self.engine
             .release(tensor)
             .map_err(|e| self.refusal(gil, &e))?;
+        if let Some(trace) = &mut self.trace {
+            trace.release(tensor);
+        }
         self.perform(gil)?;
         self.collect();
         Ok(())
@@ -365,13 +365,15 @@ impl Executor {
         if self.engine.is_open(op) {
             return self.cancel(py, op);
         }
+        let mut outcome = Ok(());
         for tensor in self.engine.outputs(op).to_vec() {
-            match *self.storages.buffer(self.storage_of(tensor)) {
-                Buffer::Live(id) => self.pin(py, id)?,
-                _ => self.release(py, tensor)?,
-            }
+            let given_up = match *self.storages.buffer(self.storage_of(tensor)) {
+                Buffer::Live(id) => self.pin(py, id),
+                _ => self.release(py, tensor), // refused where it was released before
+            };
+            outcome = outcome.and(given_up);
         }
-        Ok(())
+        outcome
     }
 
     /// The device of a storage; `None` for devices without memory of their own.
