@@ -29,9 +29,13 @@ impl State {
         let py = overload.py();
         self.ops += 1;
         self.through_python += 1;
-        self.watch_for_thrashing(py)?;
-        let func = self.described(overload)?;
+        // Where something fails the call is handed no longer: the next one of its op is another.
+        let func = self.described(overload).inspect_err(|_| {
+            let name = overload.str().ok();
+            name.and_then(|name| incoming::take_handed(&name.to_string_lossy()));
+        })?;
         let handed = incoming::take_handed(&func.name);
+        self.watch_for_thrashing(py)?;
         self.arity = handed.as_ref().map(|handed| handed.arity);
         let surroundings = handed.as_ref().map(|handed| handed.surroundings);
         self.candidate = handed.and_then(|handed| handed.candidate);
