@@ -170,6 +170,25 @@ def test_tensors_that_existed_before_leave_less_to_keep() -> None:
     assert reserved is not None and reserved <= budget + 8 * 4096  # parts of pages
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_tensors_that_existed_before_and_are_dropped_leave_more_to_keep(reads: bool) -> None:
+    """Whether a record reads them still, so that the session drops them later, or not."""
+    before = [torch.ones(MIB // 4) for _ in range(8)]  # 8 MiB
+    budget = room(4 * MIB)
+    with remat.budget(budget, policy="lru", plan="off") as run:
+        read = []
+        for at in range(8):
+            if reads:
+                read.append(before[at][:1000] * 2)
+            before[at] = torch.empty(0)
+            torch.ones(5000) * 3  # the session looks at what was dropped
+        several = [torch.ones(MIB // 4) * 2 for _ in range(9)]
+        assert run.stats().evictions == 0
+        reserved = run.stats().reserved
+    assert reserved is not None and reserved <= budget + 8 * 4096  # parts of pages
+    assert all(bool((tensor == 2).all()) for tensor in [*read, *several])
+
+
 def test_memory_that_torch_did_not_allocate_leaves_less_to_keep() -> None:
     numpy = pytest.importorskip("numpy")
     array = numpy.ones(8 * MIB, dtype=numpy.float32)

@@ -238,8 +238,10 @@ impl State {
         let object = live.upgrade(py)?;
         if let Some(former) = self.executor.storages.forget(id) {
             self.executor.uncount(py, &former)?;
+            let device = former.device;
+            drop(former); // it is watched anew
             if let Some(object) = object {
-                self.executor.constant(&object, former.device)?;
+                self.executor.constant(&object, device)?;
             }
         }
         Ok(())

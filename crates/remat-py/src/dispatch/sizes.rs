@@ -143,7 +143,9 @@ impl State {
             let sid = self.executor.storage_of(former.tensor);
             self.executor.storages.set_buffer(sid, Buffer::Empty);
             self.executor.release(py, former.tensor)?;
-            let (id, _) = self.executor.constant(&object, former.device)?;
+            let device = former.device;
+            drop(former); // it is watched anew
+            let (id, _) = self.executor.constant(&object, device)?;
             self.guard_freed(&object, id);
         }
         Ok(Some(grown))

@@ -11,7 +11,7 @@ use super::state::Executor;
 use crate::ffi::layout::Impl;
 use crate::ffi::watch::{Strong, Watched};
 use crate::tracking::buffers::{Buffer, Scratch};
-use crate::tracking::live::Former;
+use crate::tracking::live::Live;
 use crate::tracking::owner::Owner;
 
 impl Executor {
@@ -43,7 +43,7 @@ impl Executor {
         &mut self,
         py: Python<'_>,
         sid: StorageId,
-        former: &Former,
+        former: &Live,
         remains: &Watched,
     ) -> PyResult<bool> {
         let dead = Impl::at(remains.address());

@@ -132,7 +132,7 @@ impl Executor {
         let (imp, device, bytes) = (live.imp, live.device, live.bytes);
         let Some(kept) = live.keep(py)? else {
             // It died since deaths were last seen to, as in another thread, and took its bytes along or left them.
-            if live.remains() {
+            if live.remains().is_some() {
                 // SAFETY: the table's weak reference keeps the memory of the storage. No strong one leads to it, and
                 // none will, so nobody reads or writes its bytes. Torch lets go of them only with the weak reference.
                 unsafe { self.internals.layout.free(py, imp) };

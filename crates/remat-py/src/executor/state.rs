@@ -26,7 +26,7 @@ use crate::tracking::buffers::Buffer;
 use crate::tracking::devices::{Device, Follow, PLACED};
 use crate::tracking::ledger::Ledger;
 use crate::tracking::lineage::Lineage;
-use crate::tracking::live::{Former, UNTOLD};
+use crate::tracking::live::{Live, UNTOLD};
 use crate::tracking::outside::Outside;
 use crate::tracking::owner::Owner;
 use crate::tracking::slack::{with_headroom, with_slack};
@@ -290,7 +290,7 @@ impl Executor {
             }
             let sid = self.storage_of(former.tensor);
             self.storages.set_buffer(sid, Buffer::Empty);
-            let remains = former.remains.as_ref();
+            let remains = former.remains();
             let inherited = remains
                 .map(|remains| gil.attach(|py| self.inherit(py, sid, &former, remains)))
                 .transpose()?;
@@ -304,10 +304,8 @@ impl Executor {
     }
 
     /// Subtracts the bytes of a storage that left the table.
-    pub fn uncount(&mut self, gil: impl Attach, former: &Former) -> PyResult<()> {
-        if former.elsewhere {
-            caching::sub_elsewhere(former.bytes);
-        }
+    pub fn uncount(&mut self, gil: impl Attach, former: &Live) -> PyResult<()> {
+        former.leave_elsewhere();
         match former.outside {
             Some(place) => {
                 if let Some(region) = self.outside.leave(place) {

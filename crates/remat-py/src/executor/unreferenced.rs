@@ -64,17 +64,21 @@ impl Executor {
         for &id in &unreferenced[..plan.constants] {
             // The last record that read it may have gone with a pin, and the constant with it: that is a death below.
             let held = self.storages.live(id).is_some_and(|l| l.hold.is_some());
-            if let Some(former) = held.then(|| self.storages.forget(id)).flatten() {
-                let sid = self.storage_of(former.tensor);
-                if let Some(owner) = former.hold {
+            if let Some(mut former) = held.then(|| self.storages.forget(id)).flatten() {
+                former.leave_elsewhere(); // the bytes go with the reference
+                let (tensor, bytes, device) = (former.tensor, former.bytes, former.device);
+                let hold = former.hold.take();
+                drop(former); // nobody is to hear of its death
+                let sid = self.storage_of(tensor);
+                if let Some(owner) = hold {
                     let scratch = Scratch {
                         owner,
-                        bytes: former.bytes,
-                        device: former.device,
+                        bytes,
+                        device,
                     };
                     self.storages.set_buffer(sid, Buffer::Scratch(scratch));
                 }
-                self.release(py, former.tensor)?;
+                self.release(py, tensor)?;
             }
         }
         self.drain_deaths(py)?;

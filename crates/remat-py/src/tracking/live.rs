@@ -8,6 +8,7 @@ use remat_core::{DeviceId, StorageId, TensorId};
 
 use super::outside::Place;
 use super::owner::Owner;
+use crate::ffi::caching;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::{Attach, Object};
 use crate::ffi::layout::Impl;
@@ -48,7 +49,8 @@ pub(super) enum Watch {
     Storage(Watched),
 }
 
-/// A torch storage that the program holds.
+/// A torch storage that the program holds, or held until it left the table. Its watch goes with this: a storage that is
+/// taken in anew is watched anew after that.
 pub struct Live {
     pub(super) watch: Watch,
     /// Address of the C++ storage, which lives until the weak reference is cleared.
@@ -91,28 +93,6 @@ pub struct Live {
     pub serial: u64,
 }
 
-/// A storage that left the table.
-pub struct Former {
-    /// The tensor in the engine whose value it had.
-    pub tensor: TensorId,
-    /// Its size.
-    pub bytes: u64,
-    /// The device that held it.
-    pub device: DeviceId,
-    /// Whether the bytes were there.
-    pub present: bool,
-    /// The region of memory that torch did not allocate, if it lay over one.
-    pub outside: Option<Place>,
-    /// Whether the bytes were counted as lying beside the caching allocator.
-    pub elsewhere: bool,
-    /// The op that allocated it without a record and for no other, by the engine's number for it; or 0.
-    pub maker: u64,
-    /// The reference that kept it alive for recorded ops, if there was one.
-    pub hold: Option<Owner>,
-    /// The weak reference, if the storage died and its bytes are there as long as this is.
-    pub remains: Option<Watched>,
-}
-
 impl Watch {
     /// The addresses of the weak reference and of the object that it leads to, if it is one of Python's.
     pub(super) fn keys(&self) -> Option<(usize, usize)> {
@@ -135,9 +115,20 @@ impl Live {
         }
     }
 
-    /// Whether the storage died and its bytes are there until that is seen to.
-    pub fn remains(&self) -> bool {
-        self.keeps && matches!(&self.watch, Watch::Storage(watched) if !watched.is_alive())
+    /// The weak reference, if the storage died and its bytes are there as long as this is.
+    pub fn remains(&self) -> Option<&Watched> {
+        let keeps = self.keeps && self.present && self.outside.is_none();
+        match &self.watch {
+            Watch::Storage(watched) if keeps && !watched.is_alive() => Some(watched),
+            _ => None,
+        }
+    }
+
+    /// Counts its bytes no more beside the caching allocator, if they are: they go.
+    pub fn leave_elsewhere(&self) {
+        if self.elsewhere {
+            caching::sub_elsewhere(self.bytes);
+        }
     }
 
     /// Keeps the storage alive, unless it died.

@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use super::buffers::{Buffer, Buffers, Scratch};
 use super::held_constants::HeldConstants;
-use super::live::{Contents, Former, Live, LiveId, UNTOLD, Watch};
+use super::live::{Contents, Live, LiveId, UNTOLD, Watch};
 use super::outside::{Place, overlap};
 use super::owner::Owner;
 use super::untold::{self, Untold};
@@ -327,7 +327,7 @@ impl Storages {
     }
 
     /// Removes the next storage that died from the table. The caller clears its buffer.
-    pub fn next_death(&mut self, gil: impl Attach) -> Option<Former> {
+    pub fn next_death(&mut self, gil: impl Attach) -> Option<Live> {
         while let Some(weak) = self.queue.pop() {
             let known = self.by_weak.get(&weak).copied();
             if let Some(live) = known.and_then(|id| self.take_dead(gil, id)) {
@@ -345,7 +345,7 @@ impl Storages {
 
     /// Removes a storage from the table if it died. The queues outlive what they name: where a storage that the table
     /// forgot has died, one of now may lie at that address, or have its weak reference there.
-    fn take_dead(&mut self, gil: impl Attach, id: LiveId) -> Option<Former> {
+    fn take_dead(&mut self, gil: impl Attach, id: LiveId) -> Option<Live> {
         if self.live(id).is_some_and(|live| live.is_alive(gil)) {
             return None;
         }
@@ -353,7 +353,7 @@ impl Storages {
     }
 
     /// Removes a storage from the table while something else takes over its bytes.
-    pub fn forget(&mut self, id: LiveId) -> Option<Former> {
+    pub fn forget(&mut self, id: LiveId) -> Option<Live> {
         let former = self.remove(id)?;
         if former.hold.is_some() {
             self.held_constants.sub(former.bytes);
@@ -362,27 +362,12 @@ impl Storages {
     }
 
     /// Removes a storage and its addresses, unless another one has taken them since: its death may be seen to later.
-    fn remove(&mut self, id: LiveId) -> Option<Former> {
+    fn remove(&mut self, id: LiveId) -> Option<Live> {
         let live = self.lives.get_mut(id as usize)?.take()?;
         let (keys, address) = (live.watch.keys(), live.imp.address());
-        let keeps = live.keeps && live.present && live.outside.is_none();
-        let former = Former {
-            tensor: live.tensor,
-            bytes: live.bytes,
-            device: live.device,
-            present: live.present,
-            outside: live.outside,
-            elsewhere: live.elsewhere,
-            maker: live.maker,
-            hold: live.hold,
-            remains: match live.watch {
-                Watch::Storage(watched) if keeps && !watched.is_alive() => Some(watched),
-                _ => None,
-            },
-        };
         self.unrecorded_bytes -= live.unrecorded;
-        if former.tensor == UNTOLD {
-            self.untold.leave(former.bytes);
+        if live.tensor == UNTOLD {
+            self.untold.leave(live.bytes);
         }
         if let Some((weak, object)) = keys {
             self.by_weak.remove(&weak);
@@ -395,12 +380,12 @@ impl Storages {
                 known.remove();
             }
         }
-        self.held -= former.bytes;
+        self.held -= live.bytes;
         self.free.push(id);
         if let Some(timeline) = &self.timeline {
             timeline.tell(|recorder| recorder.died(id));
         }
-        Some(former)
+        Some(live)
     }
 
     /// Notes that a parameter lies in a storage, which an op reads that autograd records.
