@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 use remat_core::{Mutation, OpId, StorageId};
 use smallvec::SmallVec;
 
-use super::replay::{Moved, Source};
+use super::replay::Source;
 use super::state::Executor;
 use crate::call::random::RandomState;
 use crate::call::record::{GradMode, Record};
@@ -16,7 +16,6 @@ use crate::ffi::generator;
 use crate::ffi::owned::grad_mode;
 use crate::ffi::shell::{BlankMaker, Copier};
 use crate::ffi::watch::Strong;
-use crate::tracking::buffers::Buffer;
 use crate::tracking::owner::Owner;
 
 /// Sizes of storages that can be made or copied at once; a program whose shapes never repeat must not grow for ever.
@@ -70,23 +69,19 @@ impl Executor {
         };
         let called = self.call_template(py, torch, &mut template, record, &storages);
         drop(rewound);
-        let Some(results) = called? else {
+        let Some(mut results) = called? else {
             return Ok(false);
         };
         let outputs = self.storages_of(self.engine.outputs(op));
         for (&input, &target) in record.form.written.iter().zip(&outputs) {
-            let moved = if mutation == Mutation::Consume {
-                // The bytes now belong to the new version: take them out of the old one's buffer.
-                self.storages
-                    .set_buffer(sids[input as usize], Buffer::Empty);
-                Moved::Bytes
-            } else {
-                Moved::New
-            };
+            let moved = self.moved(sids[input as usize], mutation);
             let source = source(torch, record, storages[input as usize].copy());
             self.install(py, target, source, moved)?;
         }
-        self.install_storages(py, torch, record, results, &outputs)?;
+        self.install_results(py, record, &outputs, |i| {
+            let storage = results.get_mut(i).and_then(Option::take);
+            Ok(storage.map(|storage| source(torch, record, storage)))
+        })?;
         self.ledger.spike(record.workspace_device, record.workspace);
         Ok(true)
     }
@@ -191,30 +186,6 @@ impl Executor {
             let called = called.transpose();
             called.map_err(|exception| exception.into_error(py))
         })
-    }
-
-    /// Gives the results of a replay to the storages of the op's outputs.
-    fn install_storages(
-        &mut self,
-        py: Python<'_>,
-        torch: &Torch,
-        record: &Record,
-        results: Vec<Option<Strong>>,
-        outputs: &[StorageId],
-    ) -> PyResult<()> {
-        let mut results = results.into_iter();
-        for output in &record.form.results {
-            let result = results.next().flatten();
-            let Some(&target) = output.and_then(|k| outputs.get(k as usize)) else {
-                continue;
-            };
-            let Some(storage) = result else {
-                self.check_missing(target)?;
-                continue;
-            };
-            self.install(py, target, source(torch, record, storage), Moved::New)?;
-        }
-        Ok(())
     }
 }
 

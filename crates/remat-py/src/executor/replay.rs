@@ -125,7 +125,7 @@ impl Executor {
         let result = self.call_recorded(py, record, &inputs)?;
         let outputs = self.storages_of(self.engine.outputs(op));
         self.install_written(py, record, &inputs, &outputs, mutation)?;
-        self.install_results(py, record, &result, &outputs)?;
+        self.install_returned(py, record, &result, &outputs)?;
         self.ledger.spike(record.workspace_device, record.workspace);
         Ok(())
     }
@@ -248,21 +248,26 @@ impl Executor {
     ) -> PyResult<()> {
         for (&input, &target) in record.form.written.iter().zip(outputs) {
             let object = (*inputs.objects[input as usize]).clone();
-            let moved = if mutation == Mutation::Consume {
-                // The bytes now belong to the new version: take them out of the old one's buffer.
-                self.storages
-                    .set_buffer(inputs.sids[input as usize], Buffer::Empty);
-                Moved::Bytes
-            } else {
-                Moved::New
-            };
+            let moved = self.moved(inputs.sids[input as usize], mutation);
             self.install(py, target, Source::of(object)?, moved)?;
         }
         Ok(())
     }
 
+    /// Whether the bytes of an input that a replay wrote are counted already: then they belong to the new version now,
+    /// and are taken out of the old one's buffer.
+    pub(super) fn moved(&mut self, input: StorageId, mutation: Mutation) -> Moved {
+        match mutation {
+            Mutation::Consume => {
+                self.storages.set_buffer(input, Buffer::Empty);
+                Moved::Bytes
+            }
+            Mutation::Copy => Moved::New,
+        }
+    }
+
     /// Gives the results of a replay to the storages of the op's outputs.
-    fn install_results(
+    fn install_returned(
         &mut self,
         py: Python<'_>,
         record: &Record,
@@ -273,24 +278,39 @@ impl Executor {
             return Ok(());
         }
         let flat = self.internals.flatten.bind(py).call1((result,))?;
+        let storage_of = self.internals.untyped_storage.clone_ref(py);
+        self.install_results(py, record, outputs, |i| {
+            let tensor = flat.get_item(i)?;
+            if tensor.is_none() {
+                return Ok(None);
+            }
+            Source::of(storage_of.bind(py).call1((&tensor,))?).map(Some)
+        })
+    }
+
+    /// Gives each result of a replay that has a storage of its own to the storage of the op's output.
+    pub(super) fn install_results(
+        &mut self,
+        py: Python<'_>,
+        record: &Record,
+        outputs: &[StorageId],
+        mut result: impl FnMut(usize) -> PyResult<Option<Source>>,
+    ) -> PyResult<()> {
         for (i, output) in record.form.results.iter().enumerate() {
             let Some(&target) = output.and_then(|k| outputs.get(k as usize)) else {
                 continue;
             };
-            let tensor = flat.get_item(i)?;
-            if tensor.is_none() {
-                self.check_missing(target)?;
-                continue;
+            match result(i)? {
+                Some(source) => self.install(py, target, source, Moved::New)?,
+                None => self.check_missing(target)?,
             }
-            let storage = self.internals.untyped_storage.bind(py).call1((&tensor,))?;
-            self.install(py, target, Source::of(storage)?, Moved::New)?;
         }
         Ok(())
     }
 
     /// Refuses a replay that did not return what the first run did. A storage without bytes is one that the first run
     /// did not return either: a recurrent layer's workspace without autograd, for one.
-    pub(super) fn check_missing(&self, target: StorageId) -> PyResult<()> {
+    fn check_missing(&self, target: StorageId) -> PyResult<()> {
         if self.engine.bytes(target).0 == 0 {
             return Ok(());
         }
