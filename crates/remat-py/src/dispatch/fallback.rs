@@ -12,7 +12,7 @@ use super::capture;
 use super::fallback_route::Route;
 use super::forking;
 use super::incoming::Incoming;
-use super::native::{Native, active};
+use super::native::{Native, Place, active};
 use super::raising::raise;
 use super::thread::THREAD;
 use crate::ffi::autograd;
@@ -53,7 +53,7 @@ unsafe extern "C-unwind" fn fallback(
     if dispatcher.awaits_python(keys) {
         let _excluded = dispatcher.exclude();
         // SAFETY: the dispatcher's own arguments; `native` is an `Arc`, which unwinding drops.
-        return unsafe { native.beneath_python(&torch, op, keys, stack) };
+        return unsafe { native.through_python(Place::Beneath, &torch, op, keys, stack) };
     }
     let route = match route {
         Some(route) => Ok(route),

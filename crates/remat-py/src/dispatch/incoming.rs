@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use super::forms::Candidate;
 use super::lock::Held;
-use super::native::Native;
+use super::native::{Native, Place};
 use super::placed::Ended;
 use super::raising::raise;
 use super::underway::Underway;
@@ -112,7 +112,7 @@ impl Incoming<'_> {
                     if let Some(arguments) = arguments {
                         arguments.put_back(torch.boxed, &mut *self.stack);
                     }
-                    native.through_python(torch, self.op, self.keys, self.stack)
+                    native.through_python(Place::Top, torch, self.op, self.keys, self.stack)
                 }
                 Err(error) => raise(torch, error),
             }

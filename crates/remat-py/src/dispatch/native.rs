@@ -27,6 +27,16 @@ pub struct Native {
     route: Py<PyAny>,
 }
 
+/// The place of the dispatch mode on the stack of modes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Above all others: the session has seen the call already.
+    Top,
+    /// Below those of the program: modes and tensor subclasses see the call first, as where Python's key lies above the
+    /// fallback's, and the ops that they call reach the session through the mode.
+    Beneath,
+}
+
 static ACTIVE: RwLock<Option<Arc<Native>>> = RwLock::new(None);
 
 /// The lock of the session in force, held against all others.
@@ -89,46 +99,28 @@ impl Native {
         Ok(Route::learn(op, &way, found.extract()?))
     }
 
-    /// Hands the call to the dispatch mode.
-    ///
-    /// # Safety
-    /// As for [`Dispatcher::through_mode`].
-    pub(super) unsafe fn through_python(
-        &self,
-        torch: &Torch,
-        op: *const Op,
-        keys: u64,
-        stack: *mut Stack,
-    ) {
-        let pushed = Gil::with(|py| self.modes.push(py, &self.mode));
-        if let Some(Err(error)) = pushed {
-            // SAFETY: no reference into the stack is held.
-            unsafe { raise(torch, error) };
-        }
-        let _popped = Popped(self);
-        // SAFETY: as the caller promises; the mode was pushed.
-        unsafe { torch.dispatcher.through_mode(op, keys, stack) }
-    }
-
-    /// Hands a call that Python has yet to see to Python, with the dispatch mode below those of the program: modes and
-    /// tensor subclasses see the call first, as where Python's key lies above the fallback's, and the ops that they
-    /// call reach the session through the mode.
+    /// Hands the call to Python, with the dispatch mode in this place on the stack of modes.
     ///
     /// # Safety
     /// As for [`Dispatcher::through_mode`]; the key is excluded.
-    pub(super) unsafe fn beneath_python(
+    pub(super) unsafe fn through_python(
         &self,
+        place: Place,
         torch: &Torch,
         op: *const Op,
         keys: u64,
         stack: *mut Stack,
     ) {
-        let pushed = Gil::with(|py| self.modes.push_beneath(py, &self.mode));
+        let Native { mode, modes, .. } = self;
+        let pushed = Gil::with(|py| match place {
+            Place::Top => modes.push(py, mode),
+            Place::Beneath => modes.push_beneath(py, mode),
+        });
         if let Some(Err(error)) = pushed {
             // SAFETY: no reference into the stack is held.
             unsafe { raise(torch, error) };
         }
-        let _dropped = Dropped(self);
+        let _pushed = Pushed(self, place);
         // SAFETY: as the caller promises; the mode was pushed.
         unsafe { torch.dispatcher.through_mode(op, keys, stack) }
     }
@@ -141,24 +133,18 @@ fn told<T>(py: Python<'_>, outcome: PyResult<T>) {
     }
 }
 
-/// Pops the mode when dropped, after an error of torch too.
-struct Popped<'a>(&'a Native);
+/// Takes the mode off the stack when dropped, after an error of torch too.
+struct Pushed<'a>(&'a Native, Place);
 
-impl Drop for Popped<'_> {
+impl Drop for Pushed<'_> {
     fn drop(&mut self) {
-        // Popping cannot fail: the mode is there.
-        Gil::with(|py| error_aside(py, || told(py, self.0.modes.pop(py))));
-    }
-}
-
-/// Takes the mode out from beneath those of the program when dropped, after an error of torch too.
-struct Dropped<'a>(&'a Native);
-
-impl Drop for Dropped<'_> {
-    fn drop(&mut self) {
-        let Native { mode, modes, .. } = self.0;
-        // Nor can this fail.
-        Gil::with(|py| error_aside(py, || told(py, modes.drop_beneath(py, mode))));
+        let Pushed(Native { mode, modes, .. }, place) = self;
+        // Taking it off cannot fail: the mode is there.
+        let take_off = |py: Python<'_>| match place {
+            Place::Top => told(py, modes.pop(py)),
+            Place::Beneath => told(py, modes.drop_beneath(py, mode)),
+        };
+        Gil::with(|py| error_aside(py, || take_off(py)));
     }
 }
 
