@@ -2,8 +2,6 @@
 
 use std::cmp::Ordering;
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
 use remat_core::{Bytes, OpId, OpSpec, Output, Replay, TensorId};
 
@@ -12,11 +10,8 @@ use super::op::{Prepared, Ran};
 use super::running::Blank;
 use super::state::State;
 use crate::call::arguments::Walk;
-use crate::call::form::Form;
 use crate::call::func::Func;
 use crate::call::invocation::Invocation;
-use crate::call::random::RandomState;
-use crate::call::record::{Context, Record};
 use crate::call::view::{BLANK, View};
 use crate::ffi::gil::Attach;
 use crate::tracking::buffers::Buffer;
@@ -102,27 +97,8 @@ impl State {
         prepared.walked.written.clear();
         let rng = ran.rng.as_ref().map(|states| states.bind(py));
         let learned = self.learn_filling(call.func, prepared, rng, outputs[0]);
-        let context = Context {
-            grad: prepared.grad,
-            state: prepared.state,
-            rng: ran
-                .rng
-                .as_ref()
-                .map(|rng| RandomState::Listed(rng.clone_ref(py).into())),
-        };
-        let Prepared {
-            walked, signature, ..
-        } = prepared;
-        let (form, numbers) = learned.unwrap_or_else(|| {
-            let form = Form::of(call.func, walked, vec![Some(0)]);
-            (Arc::new(form), Vec::new())
-        });
-        let offsets = std::mem::take(&mut walked.offsets).into();
-        self.executor.keep(py, ran.op, &walked.lives, || Record {
-            numbers: numbers.into(),
-            blank: Some((blank.bytes, blank.device)),
-            ..Record::of(form, offsets, signature, context)
-        })?;
+        let room = Some((blank.bytes, blank.device));
+        self.keep_called(call.func, prepared, &ran, learned, vec![Some(0)], room)?;
         self.executor.note_chain(&ran.made, chain);
         self.executor.collect();
         Ok(ran.result.unbind())

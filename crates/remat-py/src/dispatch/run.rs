@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pyo3::prelude::*;
-use remat_core::{Bytes, Engine, OpId, OpSpec, Output, Replay};
+use remat_core::{Bytes, DeviceId, Engine, OpId, OpSpec, Output, Replay};
 
 use super::costs::Completed;
 use super::forms::Likeness;
@@ -14,12 +14,13 @@ use super::state::State;
 use super::stats::Unseen;
 use crate::call::arguments::{Walk, walk};
 use crate::call::form::{Form, kind_of};
-use crate::call::func::Kind;
+use crate::call::func::{Func, Kind};
 use crate::call::global_state::StateNumber;
 use crate::call::invocation::Invocation;
 use crate::call::random::RandomState;
 use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Predicted, Signature};
+use crate::call::view::Number;
 use crate::executor::{Executor, fresh};
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
@@ -294,31 +295,48 @@ impl State {
         if replay == Replay::Allowed && !(dense && foreseen) {
             self.pin_outputs(py, op)?;
         } else if replay == Replay::Allowed && !announced.outputs.is_empty() {
-            let context = Context {
-                grad: prepared.grad,
-                state: prepared.state,
-                rng: ran.rng.map(|rng| RandomState::Listed(rng.into())),
-            };
-            let Prepared {
-                walked, signature, ..
-            } = prepared;
-            let (form, numbers) = learned.unwrap_or_else(|| {
-                let form = Form::of(call.func, walked, announced.results);
-                (Arc::new(form), Vec::new())
-            });
-            let offsets = std::mem::take(&mut walked.offsets).into();
-            self.executor.keep(py, op, &walked.lives, || Record {
-                numbers: numbers.into(),
-                ..Record::of(form, offsets, signature, context)
-            })?;
-            let made = self.executor.engine.outputs(op).to_vec();
-            self.executor.note_chain(&made, chain);
+            let results = announced.results;
+            self.keep_called(call.func, prepared, &ran, learned, results, None)?;
+            self.executor.note_chain(&ran.made, chain);
         }
         if call.func.blank {
             self.note_blank(&ran.result);
         }
         self.executor.collect();
         Ok(ran.result.unbind())
+    }
+
+    /// Keeps the record of a call, of the form and with the numbers that were learned or else with these results. A
+    /// call that fills a blank storage has one of so many bytes there.
+    pub(super) fn keep_called(
+        &mut self,
+        func: &Func,
+        prepared: &mut Prepared,
+        ran: &Ran<'_>,
+        learned: Option<(Arc<Form>, Vec<Number>)>,
+        results: Vec<Option<u32>>,
+        blank: Option<(u64, DeviceId)>,
+    ) -> PyResult<()> {
+        let py = ran.result.py();
+        let rng = ran.rng.as_ref().map(|rng| rng.clone_ref(py).into());
+        let context = Context {
+            grad: prepared.grad,
+            state: prepared.state,
+            rng: rng.map(RandomState::Listed),
+        };
+        let Prepared {
+            walked, signature, ..
+        } = prepared;
+        let (form, numbers) = learned.unwrap_or_else(|| {
+            let form = Form::of(func, walked, results);
+            (Arc::new(form), Vec::new())
+        });
+        let offsets = std::mem::take(&mut walked.offsets).into();
+        self.executor.keep(py, ran.op, &walked.lives, || Record {
+            numbers: numbers.into(),
+            blank,
+            ..Record::of(form, offsets, signature, context)
+        })
     }
 
     /// Whether the engine may replay a call that replays by itself. It may not where all results are tiny, where a
