@@ -17,6 +17,7 @@ use crate::ffi::autograd;
 use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::timeline::MemoryKind;
+use crate::tracking::live::LiveId;
 
 impl State {
     /// Runs one call, or says that the caller must run it.
@@ -132,8 +133,7 @@ impl State {
             {
                 self.set_current(&call.func.name);
                 self.pin_tensor(&value)?;
-                let storage = call_one(&self.torch.untyped_storage, &value)?;
-                if let Some(id) = self.executor.storages.find(&storage) {
+                if let Some(id) = self.live_of(&value) {
                     self.executor.storages.note_parameter(id);
                 }
             }
@@ -169,12 +169,16 @@ impl State {
     }
 
     pub(super) fn pin_tensor(&mut self, tensor: &Bound<'_, PyAny>) -> PyResult<()> {
-        if let Ok(storage) = call_one(&self.torch.untyped_storage, tensor) {
-            if let Some(id) = self.executor.storages.find(&storage) {
-                return self.executor.pin(tensor.py(), id);
-            }
+        match self.live_of(tensor) {
+            Some(id) => self.executor.pin(tensor.py(), id),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// The live storage of a tensor; `None` for one that is not known, and where the tensor has none of its own.
+    pub(super) fn live_of(&self, tensor: &Bound<'_, PyAny>) -> Option<LiveId> {
+        let storage = call_one(&self.torch.untyped_storage, tensor).ok()?;
+        self.executor.storages.find(&storage)
     }
 
     /// The tensors of a result in their order, `None` for other values. `expected` is about their number.

@@ -22,7 +22,6 @@ use crate::call::record::{Context, GradMode, Record};
 use crate::call::signature::{Predicted, Signature};
 use crate::call::view::Number;
 use crate::executor::{Executor, fresh};
-use crate::ffi::fastcall::call_one;
 use crate::ffi::gil::Attach;
 use crate::ffi::layout::Guard;
 use crate::timeline::Recorder;
@@ -460,12 +459,9 @@ impl State {
 
     /// Notes that nothing was written to a result's storage yet.
     fn note_blank(&mut self, result: &Bound<'_, PyAny>) {
-        if let Ok(storage) = call_one(&self.torch.untyped_storage, result) {
-            let storages = &mut self.executor.storages;
-            let id = storages.find(&storage);
-            if let Some(live) = id.and_then(|id| storages.live_mut(id)) {
-                live.blank = true;
-            }
+        let id = self.live_of(result);
+        if let Some(live) = id.and_then(|id| self.executor.storages.live_mut(id)) {
+            live.blank = true;
         }
     }
 

@@ -8,7 +8,6 @@ use remat_core::OpSpec;
 
 use super::state::State;
 use crate::ffi::autograd;
-use crate::ffi::fastcall::call_one;
 use crate::timeline::{Coming, Looked, MemoryKind, Site};
 
 /// A site as Python tells it: module, file, line, function, and in backward passes the number of autograd's node.
@@ -57,11 +56,11 @@ impl State {
     /// Tells the timeline what the storage of a tensor is for.
     pub(super) fn note_kind(&self, tensor: &Bound<'_, PyAny>, kind: MemoryKind) {
         let storages = &self.executor.storages;
-        if storages.timeline.is_none() {
-            return;
-        }
-        let storage = call_one(&self.torch.untyped_storage, tensor);
-        if let Some(id) = storage.ok().and_then(|storage| storages.find(&storage)) {
+        let known = storages
+            .timeline
+            .as_ref()
+            .and_then(|_| self.live_of(tensor));
+        if let Some(id) = known {
             storages.note_kind(id, kind);
         }
     }
