@@ -345,8 +345,8 @@ impl Executor {
     }
 
     /// A call of an op has ended. If it failed after the op was begun, nothing of the op stays: it is cancelled, or its
-    /// results, of which there may be no record, are constants or given up. One that went well tells here that the trace
-    /// cannot be written.
+    /// results, of which there may be no record, are constants or given up. If it went well and the trace cannot be
+    /// written, it tells so here.
     pub fn ended<T>(&mut self, gil: impl Attach, outcome: PyResult<T>) -> PyResult<T> {
         match (self.running.take(), &outcome) {
             (Some(op), Err(_)) => {
