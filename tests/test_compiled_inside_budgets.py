@@ -124,16 +124,32 @@ def hand_through(x: Tensor) -> tuple[Tensor, Tensor, int]:
     return x, x[1:].t(), x.shape[0] * 2
 
 
+def branch(x: Tensor) -> Any:
+    return torch.cond(x.sum() > 300000, lambda x: x.sin(), lambda x: x.cos(), (x,))
+
+
+def loop(x: Tensor) -> Any:
+    def goes_on(count: Tensor, x: Tensor) -> Tensor:
+        return count < x.min()
+
+    return torch.while_loop(goes_on, lambda count, x: (count + 1, x * 0.9), (torch.tensor(0), x))
+
+
 CALLS: dict[str, Callable[..., Any]] = {
     "writes to its input": write,
     "hands its input through": hand_through,
     "has no inputs": lambda x: torch.arange(65536.0).sin(),
     "draws random numbers": lambda x: torch.rand(256, 256) + x,
     "writes to a part": lambda x: write(x[:128]),
+    "chooses a branch by data": branch,
+    "loops as long as data says": loop,
+    "has results sized by data": lambda x: x[x.sin() > 0].exp() + 1,
+    "has a size among data": lambda x: torch.ones(int(x.sum().item())).cumsum(0),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
+@torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
 def test_calls(name: str) -> None:
     def results() -> list[Any]:
         torch.manual_seed(0)

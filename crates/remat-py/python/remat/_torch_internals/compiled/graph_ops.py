@@ -8,6 +8,7 @@ the program changed) is dispatched as ever.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 import threading
 from collections.abc import Sequence
@@ -33,6 +34,8 @@ class _Graphs:
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
         self._graphs: list[Any] = []
+        #: The ops of each graph: as it is called, and to leave tensors alone that the graph writes.
+        self._ops: list[tuple[Any, Any]] = []
         #: What a graph returns, by number and given sizes.
         self._results: dict[tuple[int, tuple[int, ...]], list[Any]] = {}
 
@@ -40,6 +43,9 @@ class _Graphs:
         number = self._numbers.setdefault(id(graph), len(self._graphs))
         if number == len(self._graphs):
             self._graphs.append(graph)
+            way = "_by_data" if _SIZED_BY_DATA.search(graph.source_code) else ""
+            ops = (getattr(torch.ops.remat, f"compiled_graph{aside}{way}") for aside in ("", "_aside"))
+            self._ops.append(tuple(ops))
         return number
 
     def run(self, number: int, read: list[Any], written: list[Any], sizes: list[int]) -> list[torch.Tensor]:
@@ -70,16 +76,17 @@ class _Graphs:
         """Calls the op in place of the graph."""
         _check(graph, inputs)
         number, (read, written, sizes) = self.number(graph), _apart(graph, inputs)
+        op, op_aside = self._ops[number]
         inputs.clear()  # the caller gave them away
         if written and sum(one.nbytes for one in written) <= _SMALL:
             # Running statistics: in place, their old values would be lost, and the graph could not run again.
             before = [one.clone() for one in written]
-            made = torch.ops.remat.compiled_graph_aside(number, read, before, sizes)
+            made = op_aside(number, read, before, sizes)
             for one, new in zip(written, made, strict=False):
                 one.copy_(new)
             made = made[len(written) :]
         else:
-            made = torch.ops.remat.compiled_graph(number, read, written, sizes)
+            made = op(number, read, written, sizes)
         known = [*read, *written, *made]
         return [one.of(known) if isinstance(one, _View) else one for one in self._results[number, tuple(sizes)]]
 
@@ -94,6 +101,8 @@ class _Graphs:
         return taken.after, most - taken.after
 
 
+#: Inductor's names for the numbers that a graph reads from tensors: a size may be one, or be computed from one.
+_SIZED_BY_DATA = re.compile(r"^\s*z?uf?\d+ = ", re.MULTILINE)
 #: Bytes of the tensors written by a graph, up to which the graph gets copies of them.
 _SMALL = 1 << 16
 
@@ -176,12 +185,16 @@ def _define() -> None:
     if _library is not None:
         return
     _library = torch.library.Library("remat", "FRAGMENT")
-    for name, written in (("compiled_graph", "Tensor(a!)[] written"), ("compiled_graph_aside", "Tensor[] before")):
-        schema = f"{name}(int graph, Tensor[] read, {written}, int[] sizes) -> Tensor[]"
-        _library.define(schema, tags=(torch.Tag.nondeterministic_seeded,))
-        OWN_PREDICTIONS[f"remat::{name}"] = _predict
-    _library.impl("compiled_graph", lambda *args: _latest.run(*args), "CompositeExplicitAutograd")
-    _library.impl("compiled_graph_aside", lambda *args: _latest.run_aside(*args), "CompositeExplicitAutograd")
+    kernels = {
+        "compiled_graph": ("Tensor(a!)[] written", lambda *args: _latest.run(*args)),
+        "compiled_graph_aside": ("Tensor[] before", lambda *args: _latest.run_aside(*args)),
+    }
+    for base, (written, kernel) in kernels.items():
+        for name, tags in ((base, ()), (f"{base}_by_data", (torch.Tag.dynamic_output_shape,))):
+            schema = f"{name}(int graph, Tensor[] read, {written}, int[] sizes) -> Tensor[]"
+            _library.define(schema, tags=(torch.Tag.nondeterministic_seeded, *tags))
+            _library.impl(name, kernel, "CompositeExplicitAutograd")
+            OWN_PREDICTIONS[f"remat::{name}"] = _predict
 
 
 def _predict(args: tuple[Any, ...]) -> tuple[int, int] | None:

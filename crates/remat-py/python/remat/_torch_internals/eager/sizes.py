@@ -22,6 +22,7 @@ from .tensors import allocated, flatten, home, nbytes, tensors_of, untyped_stora
 from .workspace import estimate_workspace
 
 #: For ops of Remat's own, by name: the bytes that a call makes, and its workspace; ``None`` if that cannot be told.
+#: Such ops are never called on tensors without memory: compiled kernels would read from address zero.
 OWN_PREDICTIONS: dict[str, Callable[[tuple[Any, ...]], tuple[int, int] | None]] = {}
 
 _FAMILIES = Families()
@@ -85,9 +86,8 @@ def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None)
     tensors = tensors_of(args) + tensors_of(kwargs)
     place = _place(args, kwargs) if family is None else family.place
     own = OWN_PREDICTIONS.get(overload._schema.name)
-    predicted = None if own is None else own(args)
-    if predicted is not None:
-        makes, workspace = predicted
+    if own is not None:
+        makes, workspace = own(args) or (_guess(tensors), 0)
         return Prediction([(makes, place)], workspace, 0, place, exact=False)
     sparse = _predict_sparse(overload, args, kwargs)
     if sparse is not None:
@@ -144,8 +144,7 @@ def _predict_outputs(
         like = _LIKE_ARGUMENTS.get(schema.name.split("::")[-1])
         if like is not None:
             return [nbytes(args[i]) for i in like], True, {args[i].dtype for i in like}
-        # No shape function: as much again as all inputs, twice over. Corrected when the op has run.
-        guess = 2 * sum(allocated(t) for t in tensors_of(args) + tensors_of(kwargs)) + 4096
+        guess = _guess(tensors_of(args) + tensors_of(kwargs))
         return [guess if "Tensor" in str(r.type) else None for r in schema.returns], False, set()
     known = {untyped_storage(t)._cdata for t in table.values()}
     seen: set[int] = set()
@@ -166,6 +165,11 @@ def _predict_outputs(
         made.add(tensor.dtype)
     _FAMILIES.learn(overload, args, kwargs, sizes, dtypes, place)
     return sizes, True, made
+
+
+def _guess(tensors: list[torch.Tensor]) -> int:
+    """As much again as all inputs, twice over, for ops without a shape function. Corrected when the op has run."""
+    return 2 * sum(allocated(tensor) for tensor in tensors) + 4096
 
 
 # Arguments that the results of ops without a shape function are as large as: the gradients of these.
