@@ -11,14 +11,18 @@ import pytest
 import remat
 import torch
 from bits import Bits, bits, differences
+from native import needed
 from process import PYTHON, ran
 from torch import Tensor
+from torch._higher_order_ops import scan
+from torch._higher_order_ops.map import map as map_over
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor
 from torch.masked import masked_tensor
+from torch.nn.attention.flex_attention import flex_attention
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from true_peak import Peak, room, true_peak
@@ -449,6 +453,50 @@ class TestModesOfTheProgram:
             with FakeTensorMode(allow_non_fake_inputs=True):
                 x.untyped_storage()
             assert differences(expected, bits(x)) == []
+
+
+def scores(score: Tensor, *place: Tensor) -> Tensor:
+    return score + place[2]
+
+
+BODIES: dict[str, Callable[[Tensor], Any]] = {
+    "cond": lambda x: torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.cos() * 2, (x,)),
+    "while_loop": lambda x: torch.while_loop(
+        lambda count, x: count < 5, lambda count, x: (count + 1, x.sin() * 0.9), (torch.tensor(0), x)
+    ),
+    "scan": lambda x: scan(lambda sum, row: (sum * 0.9 + row, row.relu()), torch.zeros(64), x, dim=0),
+    "map": lambda x: map_over(lambda row: row.sin() * 2, x),
+    "flex_attention": lambda x: flex_attention(*[x.view(1, 2, 32, 64)] * 3, score_mod=scores),
+}
+
+
+@needed
+@pytest.mark.usefixtures("native")
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+class TestOpsWithBodies:
+    """Ops that are given functions, such as `torch.cond`; the ops of these functions are the budget's."""
+
+    @pytest.mark.parametrize("name", BODIES)
+    def test_are_evicted(self, name: str) -> None:
+        with torch.no_grad():
+            holds_evicted(lambda: BODIES[name](torch.randn(64, 64) * 1))
+
+    def test_are_trained(self) -> None:
+        def program() -> list[Tensor]:
+            x = torch.randn(64, 64, requires_grad=True)
+            for _ in range(2):
+                y = x
+                for _ in range(4):
+                    y = BODIES["cond"](y).sin().exp()
+                y.sum().backward()
+            return [x.grad] if x.grad is not None else []
+
+        expected = bits(results(program))
+        measured = remat.measure(lambda: results(program))
+        with remat.budget(measured.fraction(0.8)) as run:
+            found = results(program)
+        assert run.stats().recomputed > 0
+        assert differences(expected, bits(found)) == []
 
 
 class TestWorkspaces:

@@ -12,7 +12,7 @@ import struct
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 import torch
 
@@ -183,6 +183,7 @@ def _set_up() -> None:
     _native.register_native(keys, libraries, _redispatch())
     if not _is_taken():
         raise Unsuited(f"the fallback did not come to the key {_KEY}")
+    _pass_bodies()
     data, _ = probe_layout()
     undefined = _undefined(libraries["c10"])
     wrapped = _wrapped(layout["dtype"])
@@ -251,6 +252,26 @@ def _is_taken() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def _pass_bodies() -> None:
+    """Has ops with bodies, such as ``torch.cond``, pass the key over; the ops of their bodies come to the fallback.
+
+    Ops with bodies choose their kernels in Python, for themselves, and know no fallback.
+    """
+    key, ops = _C._dispatch_key_parse(_KEY), cast("Any", torch._ops)
+    known = ops._higher_order_ops
+    ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)
+    for op in known.values():
+        op.fallthrough(key)
+
+    class Later(ops.HigherOrderOperator):  # type: ignore[misc]
+        def __call__(self, *args: Any) -> None: ...
+
+    later = Later("remat_later")
+    del known["remat_later"]
+    if any(op.non_fallthrough_keys.has(key) for op in (*known.values(), later)):
+        raise _unexpected("how ops with bodies choose their kernels")
 
 
 def _keys() -> dict[str, int]:
