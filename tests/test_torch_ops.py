@@ -499,6 +499,28 @@ class TestOpsWithBodies:
         assert differences(expected, bits(found)) == []
 
 
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("generator", [None, torch.Generator()], ids=["default", "own"])
+def test_random_numbers_are_drawn_again_for_batched_gradients(generator: torch.Generator | None) -> None:
+    """Torch forbids random ops while it computes gradients in batches."""
+
+    def program(between: Callable[[], object]) -> list[Tensor]:
+        x = torch.randn(32, 32, requires_grad=True)
+        torch.manual_seed(3) if generator is None else generator.manual_seed(3)
+        y = x * torch.randn(32, 32, generator=generator)
+        between()
+        found = torch.autograd.grad(y, x, torch.ones(4, 32, 32), is_grads_batched=True)
+        return [*found, torch.rand(3, generator=generator)]
+
+    expected = bits(results(lambda: program(lambda: None)))
+    with remat.budget("64MiB", policy="lru") as run:
+        for _ in range(3):
+            results(lambda: program(lambda: None))  # ops that are known take another way
+        found = results(lambda: program(lambda: evict(run)))
+        assert run.stats().recomputed > 0
+        assert differences(expected, bits(found)) == []
+
+
 class TestWorkspaces:
     """Ops that make more on their way than their kind suggests, at the smallest budget that is not refused."""
 

@@ -67,6 +67,7 @@ impl Executor {
             Some(None) => return Ok(false),
             other => other,
         };
+        let _allowed = drawn.map(|_| torch.dispatcher.allow_random());
         let called = self.call_template(py, torch, &mut template, record, &storages);
         drop(rewound);
         let Some(mut results) = called? else {

@@ -94,6 +94,8 @@ pub struct Keys {
     python: u64,
     /// The number of the key whose kernels count the versions of what they write.
     versions: u16,
+    /// The number of the key whose kernels forbid random ops while autograd runs batched.
+    batching: u16,
     /// The key whose kernel notes the thread's keys for Python's, which insists on that up to torch 2.12.
     snapshot: u64,
     /// The keys of tensors that have no memory, or that Python dispatches.
@@ -293,6 +295,23 @@ impl Dispatcher {
         unsafe { (self.exclude)(key, on) }
     }
 
+    /// As [`set_excluded`](Self::set_excluded), until the guard is dropped.
+    fn change(&self, key: u16, on: bool) -> Restored<'_> {
+        let excluded = self.excludes(key);
+        self.set_excluded(key, on);
+        Restored {
+            dispatcher: self,
+            key,
+            excluded,
+        }
+    }
+
+    /// Has this thread's ops draw random numbers also while autograd runs batched, until the guard is dropped: numbers
+    /// that were drawn before are drawn again for an op that is.
+    pub fn allow_random(&self) -> Restored<'_> {
+        self.change(self.keys.batching, true)
+    }
+
     /// Whether this thread's ops count the versions of what they write.
     pub fn counts_versions(&self) -> bool {
         !self.excludes(self.keys.versions)
@@ -419,25 +438,20 @@ impl Drop for Excluded<'_> {
 }
 
 /// Has this thread's ops count the versions of what they write, until the guard is dropped.
-pub fn count_versions() -> Option<Counting<'static>> {
+pub fn count_versions() -> Option<Restored<'static>> {
     let dispatcher = dispatcher()?;
-    let excluded = dispatcher.excludes(dispatcher.keys.versions);
-    dispatcher.set_excluded(dispatcher.keys.versions, false);
-    Some(Counting {
-        dispatcher,
-        excluded,
-    })
+    Some(dispatcher.change(dispatcher.keys.versions, false))
 }
 
-/// This thread's ops count versions.
-pub struct Counting<'a> {
+/// Whether this thread's ops pass a key over is as it was before, once this is dropped.
+pub struct Restored<'a> {
     dispatcher: &'a Dispatcher,
+    key: u16,
     excluded: bool,
 }
 
-impl Drop for Counting<'_> {
+impl Drop for Restored<'_> {
     fn drop(&mut self) {
-        let key = self.dispatcher.keys.versions;
-        self.dispatcher.set_excluded(key, self.excluded);
+        self.dispatcher.set_excluded(self.key, self.excluded);
     }
 }

@@ -296,6 +296,7 @@ def _keys() -> dict[str, int]:
         "below": below,
         "python": python,
         "versions": int(_C.DispatchKey.ADInplaceOrView),
+        "batching": int(_C._dispatch_key_parse("VmapMode")),
         "snapshot": _bit_of("PythonTLSSnapshot"),
         "aside": python | (meta & ~dense),
         "odd": odd,

@@ -76,13 +76,18 @@ def _set_state(generator: torch.Generator, state: bytes) -> None:
     generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
 
+#: The key whose kernels forbid random ops while autograd runs batched: an op that does may need numbers drawn before.
+_BATCHING = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("VmapMode"))
+
+
 def replay_random(call: Any, args: Any, kwargs: Any, states: list[tuple[torch.Generator, bytes]]) -> Any:
     """Runs a random op with the numbers it drew first; the streams go on as if nothing had happened."""
     now = [(g, g.get_state().numpy().tobytes()) for g, _ in states]
     for generator, state in states:
         _set_state(generator, state)
     try:
-        return call(*args, **kwargs)
+        with torch._C._ExcludeDispatchKeyGuard(_BATCHING):
+            return call(*args, **kwargs)
     finally:
         for generator, state in now:
             _set_state(generator, state)
