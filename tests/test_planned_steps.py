@@ -16,6 +16,7 @@ from remat._torch_internals import eager
 from repeated_steps import LOOP, Trainer, budget_of, planned, until_planned
 from sample import some
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 
 def smaller_batch(trainer: Trainer) -> None:
@@ -180,6 +181,35 @@ def test_a_step_is_planned_where_only_the_engine_can_evict_what_was_there_before
     assert (after.hopeless, after.given_up, after.steps) == (0, 0, before.steps + 6)
     assert run.stats().peak <= budget
     assert not differences(train(steps + 6), found)
+
+
+def test_a_step_is_planned_though_layers_that_leave_nothing_behind_repeat_first() -> None:
+    """Forward-mode differentiation keeps no activations, so that each layer comes as the step would, once more."""
+    weights, biases = ([torch.randn(*shape) * 0.1 for _ in range(6)] for shape in [(64, 64), (64,)])
+    tangents = [torch.randn_like(weight) for weight in weights], [torch.randn_like(bias) for bias in biases]
+    batch = torch.randn(256, 64)
+
+    def step() -> float:
+        x = y = batch * 1.5
+        with forward_ad.dual_level():
+            dual = [forward_ad.make_dual(*pair) for pair in zip(weights, tangents[0], strict=True)]
+            shifts = [forward_ad.make_dual(*pair) for pair in zip(biases, tangents[1], strict=True)]
+            for weight, bias in zip(dual, shifts, strict=True):
+                y = nn.functional.linear(y, weight, bias).tanh()
+            loss, _ = forward_ad.unpack_dual((y - x).square().mean())
+        return loss.item()
+
+    whole = step()
+    budget = remat.measure(step).fraction(0.7)
+    with remat.budget(budget, plan="auto", costs="bytes") as run:
+        losses = [step() for _ in range(30)]
+        adopted = planned(run).adopted
+        losses += [step() for _ in range(30)]
+    stats = run.stats()
+    assert adopted and stats.plan is not None
+    # A step, and not a layer of which there are six in each.
+    assert 20 <= stats.plan.steps <= 60
+    assert stats.peak <= budget and losses == [whole] * 60
 
 
 @pytest.mark.parametrize("way", ["native", "python"])

@@ -3,6 +3,7 @@
 use super::before::Before;
 use super::follower::{Actions, Follower, Guided, StepMark, Tally};
 use super::kinds::Kinds;
+use super::left::Left;
 use super::places::Origin;
 use super::plan::{Guide, StepCosts};
 use super::recorder::{Departed, Recorded, Recorder, Told};
@@ -41,6 +42,8 @@ pub(crate) struct Guides {
     pub(super) marked: bool,
     /// Hashes of the periods recorded, whichever op comes first.
     pub(super) known: Vec<u64>,
+    /// Periods that were left while they were recorded. Those that stay away are among the known ones.
+    pub(super) left: Left,
     /// Ops announced.
     pub(super) announced: u64,
     /// Of each op the number of those announced up to it, by its id.
@@ -94,6 +97,7 @@ impl Guides {
             recorded: None,
             marked: false,
             known: Vec::new(),
+            left: Left::default(),
             announced: 0,
             numbers: Vec::new(),
             earliest: u64::MAX,
@@ -137,6 +141,7 @@ impl Guides {
         self.kinds = Kinds::default();
         self.recorded = None;
         self.known.clear();
+        self.left = Left::default();
     }
 
     pub(crate) fn counts(&self) -> Guided {

@@ -32,6 +32,7 @@ impl Guides {
                 let hash = recorder.hash();
                 self.recorded = recorder.finish();
                 if self.recorded.is_some() {
+                    self.left.forget(hash);
                     self.follower.recorded(hash);
                     self.kinds.recorded(hash);
                 } else {
@@ -55,7 +56,10 @@ impl Guides {
         if let Some((signatures, replayed)) = self.beginning(begins) {
             return self.record(graph, device, signatures, replayed);
         }
-        if self.recorded.is_some() || self.known.len() >= MOST_STEPS || self.in_a_row > ENOUGH {
+        while let Some(hash) = self.left.take_returned(self.announced) {
+            self.seek_again(hash);
+        }
+        if self.recorded.is_some() || self.knows_most() || self.in_a_row > ENOUGH {
             // Ops before a gap are not followed by those after it.
             self.repeats.clear();
             return;
@@ -144,15 +148,19 @@ impl Guides {
             return;
         };
         let moment = (!self.marked).then_some(moment);
-        if !self.kinds.note(hash, moment) || self.known.len() >= MOST_STEPS {
+        if !self.kinds.note(hash, moment) || self.knows_most() {
             return;
         }
         let Some(step) = self.repeats.step_from(from) else {
             return;
         };
         // A plan of the same ops may begin amid them, and be left whenever another kind comes next.
-        let is_known = self.known.contains(&step.hash) && !self.follower.has(step.hash);
+        let is_known = self.known.contains(&step.hash)
+            && !self.follower.has(step.hash)
+            && !self.left.is_away(step.hash);
         if !is_known && !self.kinds.found(step.hash) && !self.follower.follows(&step.signatures) {
+            self.left.forget(step.hash);
+            self.seek_again(step.hash);
             self.known.push(step.hash);
             self.kinds.wait_for(step);
         }
@@ -178,10 +186,26 @@ impl Guides {
     pub(super) fn tell(&mut self, told: impl FnOnce(&mut Recorder) -> Result<(), Departed>) {
         if let Learning::Recording(recorder) = &mut self.learning {
             if told(recorder).is_err() {
-                let hash = recorder.hash();
+                let (hash, ops) = (recorder.hash(), recorder.ops());
                 self.seek_again(hash);
+                self.put_off(hash, ops);
             }
         }
+    }
+
+    /// The step of so many ops was left while it was recorded. It may be a loop amid a step, which would be found again
+    /// and again before the step comes twice: each time it counts as known for longer.
+    fn put_off(&mut self, hash: u64, ops: u64) {
+        // Kinds of step that begin alike are left in turn.
+        if !self.known.contains(&hash) && !self.kinds.found(hash) {
+            self.left.note(hash, ops, self.announced);
+            self.known.push(hash);
+        }
+    }
+
+    /// Whether no more steps are learned.
+    fn knows_most(&self) -> bool {
+        self.known.len().saturating_sub(self.left.away()) >= MOST_STEPS
     }
 
     /// The step of this hash was not recorded after all.

@@ -5,6 +5,7 @@
 //! | `signature` | what makes two ops of two steps the same |
 //! | `repeats` | the period of the ops so far |
 //! | `kinds` | steps of several kinds in no order |
+//! | `left` | periods that were left while they were recorded |
 //! | `learning` | how the step is found that is recorded next |
 //! | `recorder` | one period, written down for a planner |
 //! | `plan` | a planned step |
@@ -25,6 +26,7 @@ mod guides;
 mod in_force;
 mod kinds;
 mod learning;
+mod left;
 mod places;
 mod plan;
 mod recorder;

@@ -201,6 +201,11 @@ impl Recorder {
         hash(&self.recorded.signatures)
     }
 
+    /// How many ops the step has.
+    pub(super) fn ops(&self) -> u64 {
+        self.recorded.signatures.len() as u64
+    }
+
     /// Whether all ops of the step were announced.
     pub(super) fn is_whole(&self) -> bool {
         self.announced == self.recorded.signatures.len()

@@ -149,6 +149,36 @@ fn results_that_cannot_be_made_again_are_recorded_as_pinned() {
     assert!(events.contains(&Told::Pin(drawn)));
 }
 
+/// Each turn leaves nothing behind and replays something, so that the loop is found before the step. It ends while it
+/// is recorded.
+#[test]
+fn a_step_is_found_though_a_loop_amid_it_is_found_first() {
+    const TURNS: usize = 4;
+    let turn = |program: &mut Program| {
+        let mut layers = vec![program.weights];
+        for number in 1..=6 {
+            layers.push(program.op(&[layers[number - 1]], fresh(100))?);
+        }
+        layers.remove(0);
+        program.backward(layers)
+    };
+    let step = |program: &mut Program| {
+        for size in 20..60 {
+            let made = program.op(&[program.weights], fresh(size))?;
+            program.engine.release(made)?;
+        }
+        (0..TURNS).try_for_each(|_| turn(program))
+    };
+    let mut program = Program::new(500);
+    let found = (0..30).find_map(|_| {
+        program.step(step).expect("room");
+        program.engine.recorded_step()
+    });
+    let recorded = found.expect("a step");
+    assert_eq!(recorded.signatures.len(), 40 + TURNS * 13);
+    assert!(!recorded.replays.is_empty());
+}
+
 /// The steps that are recorded of so many.
 fn recorded_of(program: &mut Program, steps: usize) -> Vec<Recorded> {
     let each = (0..steps).filter_map(|_| {

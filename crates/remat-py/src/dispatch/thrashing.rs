@@ -11,7 +11,8 @@ const WHILE: Duration = Duration::from_secs(2);
 /// A run thrashes that spends more than this part of its time so.
 const HALF: f64 = 0.5;
 
-/// The time since which a run is looked at.
+/// The time since which a run is looked at. What recomputing and deciding took is time on the wall too, so that other
+/// programs that take the processor lengthen both alike.
 pub(super) struct Thrashing {
     ops: u32,
     since: Instant,
