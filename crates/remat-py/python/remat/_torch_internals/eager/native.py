@@ -265,7 +265,7 @@ def _pass_bodies() -> None:
     for op in known.values():
         op.fallthrough(key)
 
-    class Later(ops.HigherOrderOperator):  # type: ignore[misc]
+    class Later(ops.HigherOrderOperator):  # type: ignore[misc, name-defined]
         def __call__(self, *args: Any) -> None: ...
 
     later = Later("remat_later")
