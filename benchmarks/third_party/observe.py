@@ -177,11 +177,12 @@ def budgeted(program: Program, usual: Plain, share: float) -> Budgeted:
         found.failure = _one_line(error)
         found.refused = [share]
         suggested = error.suggested
-        del error
-        _raise_until_it_runs(run, found, usual, before, suggested)
-        _try_once_seen(program, run, found)
     except Exception as error:  # any error of a program that runs without Remat is a finding
         found.failure = _one_line(error)
+    # Within the handler the refused program's frames would live on, and their tensors with them.
+    if found.refused:
+        _raise_until_it_runs(run, found, usual, before, suggested)
+        _try_once_seen(program, run, found)
     return found
 
 
