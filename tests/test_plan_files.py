@@ -145,6 +145,29 @@ def test_the_cache_keeps_the_plans_used_last(cache: Path) -> None:
     assert f"cpu-1-{299:016x}.json" in left and f"cpu-1-{0:016x}.json" not in left
 
 
+def test_the_cache_removes_what_killed_processes_left_of_plans(cache: Path) -> None:
+    budget = budget_of(0.6)
+    train_until_planned(budget)
+    (kept,) = cache.rglob("*.json")
+    left, being_written = (kept.with_name(f"{kept.name}{end}") for end in (".partial", ".1.partial"))
+    for part in (left, being_written):
+        part.write_text("{")
+    os.utime(left, (0, 0))
+    kept.unlink()
+    train_until_planned(budget)
+    assert sorted(kept.parent.iterdir()) == sorted([kept, being_written])
+
+
+def test_plans_of_another_format_are_not_looked_for(cache: Path) -> None:
+    budget = budget_of(0.6)
+    train_until_planned(budget)
+    (kept,) = cache.rglob("*.json")
+    version, rest = kept.name.split("-", 1)
+    assert version == f"v{json.loads(kept.read_text())['remat-planned-steps']}"
+    kept.rename(kept.with_name(f"v0-{rest}")).write_text('{"remat-planned-steps": 0}')
+    assert train_until_planned(budget).loaded == 0
+
+
 SCRIPT = """
     import sys, remat, torch
     torch.set_num_threads(1)

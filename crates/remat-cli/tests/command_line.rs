@@ -366,7 +366,19 @@ fn policies_are_listed_one_a_line() {
         assert_eq!(first, name);
         assert!(!rest.trim().is_empty(), "{name} has no description");
     }
-    assert_eq!(out.matches("(default)").count(), 1);
+    for (name, used) in [
+        ("dtr-eq", "(default of min-budget)"),
+        ("dtr-anc", "(default in training)"),
+        ("coop", "(default in training in an arena)"),
+    ] {
+        let marked = |line: &&str| line.ends_with(used);
+        let names: Vec<_> = out
+            .lines()
+            .filter(marked)
+            .map(|l| l.split(" ").next())
+            .collect();
+        assert_eq!(names, [Some(name)]);
+    }
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use crate::failure::Failure;
 use crate::table;
-use remat_core::Policy;
 use remat_sim::Eviction;
 
 pub(crate) fn run() -> Result<(), Failure> {
@@ -12,14 +11,22 @@ pub(crate) fn run() -> Result<(), Failure> {
     table::print(&rows)
 }
 
+/// Policies that are used where none is named.
+const DEFAULTS: [(&str, &str); 3] = [
+    ("dtr-eq", "default of min-budget"),
+    ("dtr-anc", "default in training"),
+    ("coop", "default in training in an arena"),
+];
+
 fn describe(name: &str) -> String {
-    match name.parse() {
-        Ok(Eviction::Online(policy)) if policy == Policy::default() => {
-            format!("{} (default)", policy.formula())
-        }
+    let rule = match name.parse() {
         Ok(Eviction::Online(policy)) => policy.formula(),
         Ok(Eviction::Selective) => SELECTIVE.into(),
         Err(_) => String::new(),
+    };
+    match DEFAULTS.iter().find(|&&(of, _)| of == name) {
+        Some((_, used)) => format!("{rule} ({used})"),
+        None => rule,
     }
 }
 

@@ -4,10 +4,10 @@ use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use pyo3::FromPyObject;
-use remat_plan::step::{PlannedStep, PlannedSteps, PlannedStepsError};
+use remat_plan::step::{PLANNED_STEPS_VERSION, PlannedStep, PlannedSteps, PlannedStepsError};
 use remat_trace::Destination;
 
 /// Plans that are taken from the folder: those used last.
@@ -15,6 +15,9 @@ const MOST_TAKEN: usize = 8;
 
 /// Plans that the folder keeps: those used last.
 const MOST_KEPT: usize = 256;
+
+/// A part of a file that is older was left by a process that was killed.
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Where plans are read and written.
 #[derive(Clone, Debug, Default, FromPyObject)]
@@ -80,7 +83,12 @@ impl PlanFiles {
         let name = format!("{}{:016x}.json", prefix(device, budget), step.guide.hash());
         let written = fs::create_dir_all(folder).and_then(|()| write(&folder.join(name), &plans));
         written.map_err(|e| at("plans are not kept in", folder, e))?;
-        for (_, path) in plans_in(folder).into_iter().skip(MOST_KEPT) {
+        let now = SystemTime::now();
+        let abandoned =
+            |when: SystemTime| now.duration_since(when).is_ok_and(|age| age > ABANDONED);
+        let parts = files_in(folder, ".partial");
+        let parts = parts.into_iter().filter(|&(when, _)| abandoned(when));
+        for (_, path) in plans_in(folder).into_iter().skip(MOST_KEPT).chain(parts) {
             // Another process may have removed it.
             let _ = fs::remove_file(path);
         }
@@ -167,15 +175,22 @@ fn name(path: &Path) -> &str {
         .unwrap_or_default()
 }
 
+/// The start of the names of plans for a budget. Builds of another version of the format do not see them.
 fn prefix(device: &str, budget: u64) -> String {
-    format!("{}-{budget}-", device.replace(':', ""))
+    let device = device.replace(':', "");
+    format!("v{PLANNED_STEPS_VERSION}-{device}-{budget}-")
 }
 
-/// The plans in a folder, those used last first. There are none where there is no folder.
+/// The plans in a folder, those used last first.
 fn plans_in(folder: &Path) -> Vec<(SystemTime, PathBuf)> {
+    files_in(folder, ".json")
+}
+
+/// Files in a folder whose names end so, those used last first. There are none where there is no folder.
+fn files_in(folder: &Path, ending: &str) -> Vec<(SystemTime, PathBuf)> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<(SystemTime, PathBuf)> = entries
-        .filter(|entry| name(&entry.path()).ends_with(".json"))
+        .filter(|entry| name(&entry.path()).ends_with(ending))
         .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
     files.sort_by(|a, b| b.cmp(a));
