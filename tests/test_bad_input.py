@@ -86,6 +86,13 @@ def test_good_budgets(asked: Any, seen: int) -> None:
         assert run.stats().budget == seen
 
 
+@pytest.mark.parametrize("share", ["x", None, float("nan"), float("inf"), -5])
+def test_a_share_of_a_span_is_a_number_from_0(share: Any) -> None:
+    measured = remat.measure(lambda: torch.ones(1000).exp())
+    with pytest.raises(ValueError, match=r"^fraction\(.*\): expected a number from 0, such as 0\.5$"):
+        measured.fraction(share)
+
+
 def test_unknown_policy_lists_the_known() -> None:
     with pytest.raises(ValueError) as refused, remat.budget("1GiB", policy="clairvoyant"):
         pass

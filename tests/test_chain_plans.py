@@ -106,6 +106,14 @@ def test_an_edited_plan_is_refused(edit: str, tmp_path: Path) -> None:
         remat.Checkpointable(layers(), x, plan=path)
 
 
+@pytest.mark.parametrize("text", ["{}", "[]", "null", "3"])
+def test_json_that_is_no_plan_is_refused_with_what_is_wanted(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match='no valid plan: expected an object with "remat_chain_plan"'):
+        remat.Checkpointable(layers(), torch.randn(512, 32), plan=path)
+
+
 def test_a_plan_that_takes_more_than_the_budget_is_refused(tmp_path: Path) -> None:
     path, x = tmp_path / "plan.json", torch.randn(512, 32)
     whole = remat.Checkpointable(layers(), x, "1GiB")

@@ -173,6 +173,17 @@ def test_a_loss_in_eager_code_is_within_the_budget_or_refused_with_one_that_work
     assert budget - 2 * SLACK <= peak.highest <= budget
 
 
+def test_a_shape_that_does_not_fit_is_refused_though_one_before_it_did() -> None:
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16))
+    run = remat.compile(model, "1MiB")
+    run(torch.randn(4, 16)).sum().backward()
+    for _ in range(2):  # each time it is compiled
+        with pytest.raises(remat.BudgetError) as refused:
+            run(torch.randn(20_000, 16)).sum().backward()
+        assert refused.value.smallest >= 20_000 * 16 * 4
+    run(torch.randn(4, 16)).sum().backward()
+
+
 @pytest.mark.filterwarnings("ignore:a compiled step took")
 def test_gradients_that_hooks_keep_are_within_the_budget_or_refused_with_one_that_works() -> None:
     model = Terms(lambda x, a, b, c, d: a.sin() * b.cos() * c.sin() * d.cos() * x, *vectors(4))

@@ -115,19 +115,19 @@ impl fmt::Display for Problem {
             Problem::LineTooLong { limit } => {
                 write!(
                     f,
-                    "the line is longer than {limit} bytes; if that is right, raise the line limit"
+                    "the line is longer than {limit} bytes, the most that is read; it is to hold one event"
                 )
             }
             Problem::TooLarge { limit } => {
                 write!(
                     f,
-                    "the trace is longer than {limit} bytes unpacked; if that is right, raise the size limit"
+                    "the trace is longer than {limit} bytes unpacked, the most that is read; record fewer steps"
                 )
             }
             Problem::TooManyEvents { limit } => write!(
                 f,
-                "there are more than {limit} events and tensors named by them; \
-                 if that is right, raise the limit of events"
+                "there are more than {limit} events and tensors named by them, the most that are read; \
+                 record fewer steps"
             ),
             Problem::Invalid(violation) => {
                 write!(f, "{violation}; mend the line or record the trace again")

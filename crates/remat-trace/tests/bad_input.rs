@@ -191,11 +191,11 @@ fn limits_stop_endless_input() {
     };
     assert_eq!(
         fault(endless(b"x"), limits),
-        "f:2: the line is longer than 1000 bytes; if that is right, raise the line limit"
+        "f:2: the line is longer than 1000 bytes, the most that is read; it is to hold one event"
     );
     assert_eq!(
         fault(endless(b"\n"), limits),
-        "f:9984: the trace is longer than 10000 bytes unpacked; if that is right, raise the size limit"
+        "f:9984: the trace is longer than 10000 bytes unpacked, the most that is read; record fewer steps"
     );
     let many: String = (0..11)
         .map(|tensor| format!("{{\"const\":{{\"t\":{tensor},\"b\":1}}}}\n"))
@@ -228,7 +228,7 @@ fn events_are_limited_by_what_they_name() {
         assert_eq!(
             fault(Cursor::new(format!("{HEADER}\n{text}")), limits),
             format!(
-                "f:{line}: there are more than 10 events and tensors named by them; if that is right, raise the limit of events"
+                "f:{line}: there are more than 10 events and tensors named by them, the most that are read; record fewer steps"
             )
         );
     }

@@ -94,5 +94,7 @@ const LONGEST: f64 = 1e9;
 
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = positive(text).filter(|&seconds| seconds <= LONGEST);
-    seconds.ok_or_else(|| "the time is a number of seconds above 0, for example 10".into())
+    seconds.ok_or_else(|| {
+        "the time is a number of seconds above 0, at most 1e9, for example 10".into()
+    })
 }

@@ -99,6 +99,8 @@ def load_plan(
     """
     try:
         data = json.loads(Path(path).read_text())
+        if not isinstance(data, dict) or "remat_chain_plan" not in data:
+            raise ValueError('expected an object with "remat_chain_plan", as Checkpointable(...).plan.save writes it')
         if data["remat_chain_plan"] != _FORMAT:
             raise ValueError(f"plan format {data['remat_chain_plan']}: this version reads format {_FORMAT}")
         plan = ChainPlan(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -56,10 +57,12 @@ class Measurement(Generic[T]):
     def fraction(self, share: float) -> int:
         """The budget in bytes that leaves ``share`` (0 to 1) of the span between ``base`` and ``peak``.
 
-        Raises :class:`remat.BudgetError` for one that is certain to be refused when the function runs again: where
+        Raises ``ValueError`` for what is no such number, :class:`remat.BudgetError` for a budget that is certain to be refused when the function runs again: where
         what cannot be dropped (parameters, gradients, state) and what one op needs beside it are more. It names the
         floor.
         """
+        if not isinstance(share, (int, float)) or not 0 <= share < math.inf:
+            raise ValueError(f"fraction({share!r}): expected a number from 0, such as 0.5")
         budget = self.base + int(share * (self.peak - self.base))
         if self._recorded is not None:
             self._floor.refuse(budget, self.device)

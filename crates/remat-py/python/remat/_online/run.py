@@ -352,7 +352,7 @@ class Run:
         for name, _, size in self._budgets:
             least = totals[name] if self._arena is not None else _native.budget_that_holds(totals[name])
             if size is not None and least > size:
-                what, suggested = "tensors that exist already (parameters, data)", _native.with_headroom(least, size)
+                what, suggested = "what exists already (parameters, data)", _native.with_headroom(least, size)
                 raise BudgetError(what, least, least, size, name, suggested=suggested)
         self.base = totals[self._budgets[0].name]
         if self._arena is not None:

@@ -62,15 +62,15 @@ class Limit:
             self._foreseen[number] = cut.foreseen_bytes
 
     def no_room(self, no_room: NoRoom, number: int) -> None:
-        """Has graphs before graph ``number``, which does not fit, leave it the missing bytes.
+        """Has graphs whose backward passes come after graph ``number``, which does not fit, leave it the missing bytes.
 
         They are planned again for the next step with a smaller budget, and the user is warned. Raises ``BudgetError``
-        if there are no such graphs, or if this was tried too often.
+        if there are no such graphs, or if this was tried too often. Graphs of other shapes keep nothing meanwhile.
         """
         missing = no_room.smallest - self._room()
         if missing <= 0:
             return  # it fits, but cannot leave more to later graphs
-        before = [other for other in self._foreseen if other < number]
+        before = [other for other in self._watch.between_passes() if other in self._foreseen]
         if not before or self._times >= _TIMES:
             smallest = self._budget + missing
             raise BudgetError(f"graph {number}", smallest, smallest, self._budget, eager.device_name(self._device))
@@ -102,6 +102,5 @@ class Limit:
 
     def _again(self) -> None:
         """Has the next call compile its graphs anew."""
-        self._watch.retire()
-        self._watch = Watch(self._budget, self._device, self._too_much)
+        self._watch = self._watch.renewed()
         self.on_change()

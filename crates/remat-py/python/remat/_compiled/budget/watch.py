@@ -6,7 +6,7 @@ import gc
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -50,6 +50,9 @@ class Account:
 
 _FORWARD, _BETWEEN, _BACKWARD, _AFTER = "forward", "between", "backward", "after"
 
+#: Bytes that graphs keep for backward passes, by storage. Each forward pass has an entry: its graph, and a mark.
+_Held: TypeAlias = dict[tuple[int, object], dict[int, int]]
+
 
 class Watch:
     """Measures the first steps after each planning: graphs, and what the program does around them.
@@ -60,7 +63,7 @@ class Watch:
     def __init__(self, budget: int, device: torch.device, too_much: Callable[[Account], None]) -> None:
         self._budget, self._device, self._too_much = budget, device, too_much
         self._left = _TIMES
-        self._held: dict[object, dict[int, int]] = {}
+        self._held: _Held = {}
         self._settled = False
         self._step: _Step | None = None
         self.account = Account()
@@ -69,6 +72,17 @@ class Watch:
         """Bytes on the device now: those that Python sees, and those that graphs keep for their backward passes."""
         gc.collect()
         return resident(self._device, self._held.values())
+
+    def between_passes(self) -> set[int]:
+        """Graphs that keep tensors for a backward pass that is still to come."""
+        return {number for number, _ in self._held}
+
+    def renewed(self) -> Watch:
+        """A watch that measures anew what comes after this one, which :meth:`retire` ends."""
+        self.retire()
+        watch = Watch(self._budget, self._device, self._too_much)
+        watch._held = self._held
+        return watch
 
     def pause(self) -> None:
         """Ends the measurement under way; the next graph that runs begins one."""
@@ -133,7 +147,7 @@ class Watch:
         node = compiler.backward_node(tensors(result))
         if node is None:
             return
-        fate = _Fate(self._held)
+        fate = _Fate(self._held, number)
         self._held[fate.key] = compiler.saved_storages(node)
         node.metadata["remat"] = fate
         step = self._step
@@ -168,8 +182,8 @@ class _Step:
 class _Fate:
     """An entry in a dict that is removed when it is over, or when the node that holds it is freed."""
 
-    def __init__(self, held: dict[object, dict[int, int]]) -> None:
-        self.key = object()
+    def __init__(self, held: _Held, number: int) -> None:
+        self.key = number, object()
         self._held = held
 
     def over(self) -> None:
