@@ -227,6 +227,14 @@ def test_a_budget_takes_over_from_a_training_that_failed() -> None:
         pass
 
 
+@pytest.mark.parametrize("budget", ["x", -1, {"cpu": "12 parsecs"}])
+def test_callbacks_refuse_a_budget_that_makes_no_sense_before_training(budget: Any) -> None:
+    from remat.integrations.lightning import RematCallback
+
+    with pytest.raises(ValueError, match="is not a byte count"):
+        RematCallback(budget)
+
+
 def test_a_loop_with_accelerate_keeps_its_budget_and_logs() -> None:
     from accelerate import Accelerator
     from accelerate.tracking import GeneralTracker

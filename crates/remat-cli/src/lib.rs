@@ -40,9 +40,11 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
     let arguments = match Arguments::try_parse_from(args) {
         Ok(arguments) => arguments,
         Err(answer) => {
-            // Help and version are answers too; if nobody reads them, nobody is told.
-            let _ = answer.print();
-            return answer.exit_code();
+            return match answer.print() {
+                // Help and version are answers too.
+                Err(error) if !answer.use_stderr() => Failure::output(error).report(),
+                _ => answer.exit_code(),
+            };
         }
     };
     let watch = Watch::start();

@@ -381,6 +381,17 @@ fn policies_are_listed_one_a_line() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn help_that_finds_no_room_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+    let mut help = std::process::Command::new(assert_cmd::cargo::cargo_bin!("remat"));
+    let ended = help.arg("--help").stdout(full.unwrap()).output().unwrap();
+    let err = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(err.contains("standard output"), "{err}");
+}
+
 #[test]
 fn run_points_to_the_python_package() {
     for command in [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from .._memory.amounts import Budget
+from .._memory.amounts import Budget, amount_of
 from .._online.budget import budget as enter
 from .._online.run import Run
 
@@ -17,6 +17,8 @@ class Held:
     """A budget of a callback. Entering it leaves one that a loop forgot."""
 
     def __init__(self, budget: Budget | dict[str, Budget], choices: dict[str, Any]) -> None:
+        for amount in budget.values() if isinstance(budget, dict) else (budget,):
+            amount_of(amount)  # raises for one that makes no sense
         #: The budget, and the other arguments of `remat.budget`.
         self.arguments = budget, choices
         self._context: Any = None
