@@ -214,6 +214,27 @@ def test_sigterm_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(temporary.iterdir()) == []
 
 
+def test_children_that_a_program_forks_leave_the_measurement_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    forks = """
+        if step in (1, 4):
+            import os
+            child = os.fork()
+            if child == 0:
+                sys.exit(3)
+            print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    ended = ran([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", program(tmp_path, TRAINING + forks), "8"])
+    assert ended.code == 0, ended.err
+    assert (ended.out.count("child 3\n"), ended.out.count("\npeak ")) == (2, 1)
+    assert "\n0.900 " in ended.out
+    assert list(temporary.iterdir()) == []
+
+
 def test_the_table_names_no_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ends = "\n    import atexit, os; atexit.register(lambda: print('at', os.getcwd()))\n"

@@ -76,7 +76,8 @@ def main(argv: list[str]) -> int:
     if isinstance(program, int):
         return program
     make_cache_folder_absolute()
-    with tempfile.TemporaryDirectory() as folder:
+    owner = os.getpid()
+    with _temporary_folder() as folder:
         first = os.path.join(folder, "first.trace.zst")
         try:
             run = _start(options.device, first)
@@ -89,10 +90,15 @@ def main(argv: list[str]) -> int:
             try:
                 ended = _end_of(program, namespace)
             finally:
-                try:
-                    step = run._mode.write_measured(out)
-                finally:
-                    run._stop()
+                if os.getpid() == owner:
+                    try:
+                        step = run._mode.write_measured(out)
+                    finally:
+                        run._stop()
+        if os.getpid() != owner:  # a child that the program forked, and that came to its end
+            if ended is not None:
+                raise ended
+            return 0
         floor = _floor(first, step)
         peak = run.stats().peak
         if step is not None or _is_whole(ended):
@@ -104,6 +110,17 @@ def main(argv: list[str]) -> int:
         if code == 0 and isinstance(ended, SystemExit):
             raise ended
         return code
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[str]:
+    """A folder that is there while this is active. Children of a fork, which leave it too, leave it in place."""
+    folder, owner = tempfile.mkdtemp(), os.getpid()
+    try:
+        yield folder
+    finally:
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
