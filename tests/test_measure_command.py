@@ -228,7 +228,7 @@ def test_children_that_a_program_forks_leave_the_measurement_to_it(
                 sys.exit(3)
             print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
-    ended = ran([*MEASURE, "--ratio", "0.9", "--seconds", "0.1", program(tmp_path, TRAINING + forks), "8"])
+    ended = ran([*MEASURE, "--ratio", "0.9,0.8", "--seconds", "0.1", program(tmp_path, TRAINING + forks), "8"])
     assert ended.code == 0, ended.err
     assert (ended.out.count("child 3\n"), ended.out.count("\npeak ")) == (2, 1)
     assert "\n0.900 " in ended.out

@@ -57,9 +57,9 @@ class Measurement(Generic[T]):
     def fraction(self, share: float) -> int:
         """The budget in bytes that leaves ``share`` (0 to 1) of the span between ``base`` and ``peak``.
 
-        Raises ``ValueError`` for what is no such number, :class:`remat.BudgetError` for a budget that is certain to be refused when the function runs again: where
-        what cannot be dropped (parameters, gradients, state) and what one op needs beside it are more. It names the
-        floor.
+        Raises ``ValueError`` for what is no such number, :class:`remat.BudgetError` for a budget that is certain to be
+        refused when the function runs again: where what cannot be dropped (parameters, gradients, state) and what one
+        op needs beside it are more. It names the floor.
         """
         if not isinstance(share, (int, float)) or not 0 <= share < math.inf:
             raise ValueError(f"fraction({share!r}): expected a number from 0, such as 0.5")
