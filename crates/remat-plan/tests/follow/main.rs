@@ -549,6 +549,21 @@ fn a_plan_beyond_the_budget_forgoes_records_as_the_budget_allows() {
 }
 
 #[test]
+fn a_plan_beyond_the_budget_that_replays_much_forgoes_no_record() {
+    let mut kinds = [0, 0];
+    for case in CASES {
+        let (events, budget) = at(case);
+        let (recorded, plan, guide) = planned(&events, budget);
+        let (_, beyond) = planned_beyond(&recorded, plan.peak_bytes - 1, budget);
+        let much = plan.recompute_ns > plan.cost_ns / 20;
+        assert!(!guide.unrecorded().is_empty(), "{case:?}");
+        assert_eq!(beyond.unrecorded().is_empty(), much, "{case:?}");
+        kinds[usize::from(much)] += 1;
+    }
+    assert!(kinds.iter().all(|&cases| cases > 0), "{kinds:?}");
+}
+
+#[test]
 fn files_hold_all_of_a_guide() {
     for case in CASES {
         let (events, budget) = at(case);

@@ -27,6 +27,9 @@ const NEAR: f64 = 0.001;
 /// The part of the budget that a plan may take beyond it where none fits; the engine decides online what it evicts for
 /// that.
 const LACKING: u64 = 16;
+
+/// So often the smallest budget with a plan is taken at its word: a short search tells it roughly.
+const ROUGH: usize = 3;
 /// The part of an arena that a first plan leaves for gaps between blocks.
 const GAPS: u64 = 128;
 /// Plans made for an arena in one part of the search, until the blocks of one fit into it.
@@ -253,16 +256,28 @@ impl<'a> PlanSearch<'a> {
     /// Plans the step within a budget, or within the smallest one with a plan if that is little more. The engine can
     /// evict what no plan drops: what was made in an earlier step, for example a batch that every step reads.
     fn nearly_within(&mut self, budget: Bytes, part: &mut Part<'_>) -> Found {
-        match self.within(budget, budget, part) {
-            // A search that ended for want of time may find a plan yet.
-            Err(StepError::Budget { smallest, .. })
-                if smallest.0.saturating_sub(budget.0) <= budget.0 / LACKING
-                    && !part.is_over(part.elapsed()) =>
-            {
-                self.within(budget, smallest, part)
+        let mut found = self.within(budget, budget, part);
+        for _ in 0..ROUGH {
+            match found {
+                Err(StepError::Budget { smallest, .. })
+                    if self.may_take(smallest, budget, part) =>
+                {
+                    if part.is_over(part.elapsed()) {
+                        part.began = processor_time(); // for as long again
+                    }
+                    found = self.within(budget, smallest, part);
+                }
+                _ => break,
             }
-            planned => planned,
         }
+        found
+    }
+
+    /// Whether to plan the step within the smallest budget that is known to have a plan, since none was found within
+    /// its own. A search that ended for want of time may find one yet; a first plan does not wait for that.
+    fn may_take(&self, smallest: Bytes, budget: Bytes, part: &Part<'_>) -> bool {
+        let lacks = smallest.0.saturating_sub(budget.0);
+        lacks <= budget.0 / LACKING && (self.best.is_none() || !part.is_over(part.elapsed()))
     }
 
     /// Plans the step within so many bytes of a budget, as long as that is worth the time.
@@ -444,6 +459,32 @@ mod tests {
         let turn = turns.take(1).expect("a turn");
         search.go_on(&turn);
         assert_eq!(search.parts_done(), 2);
+    }
+
+    #[test]
+    fn a_first_plan_that_lacks_a_little_does_not_wait_for_more_time() {
+        let (recorded, budget) = recorded(60);
+        let memory = Memory::Counted {
+            budget,
+            keeps: false,
+        };
+        let (learned, turns) = (Learned::new(&recorded), Turns::new());
+        let mut search = PlanSearch::new(&learned, &recorded, &memory, 1);
+        let turn = turns.take(0).expect("a turn");
+        let part = |until| Part {
+            turn: &turn,
+            began: processor_time(),
+            spent: Duration::ZERO,
+            until,
+            spare: None,
+        };
+        let (over, begun) = (part(Duration::ZERO), part(Duration::MAX));
+        let little = Bytes(budget.0 + budget.0 / LACKING);
+        assert!(search.may_take(little, budget, &over));
+        assert!(!search.may_take(Bytes(little.0 + 1), budget, &begun));
+        assert!(search.go_on(&turn).is_some());
+        assert!(!search.may_take(little, budget, &over));
+        assert!(search.may_take(little, budget, &begun));
     }
 
     #[test]

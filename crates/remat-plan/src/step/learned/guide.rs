@@ -16,6 +16,9 @@ use remat_core::{Bytes, Cost, Guide, GuideAction, Recorded, StepCosts};
 use remat_trace::{Event, Rerun};
 use std::ops::ControlFlow;
 
+/// A plan beyond its budget that replays this part of the step's time, or less, still lets ops go without records.
+const EASY: u64 = 20;
+
 /// A step that an engine recorded ([`Engine::recorded_step`](remat_core::Engine::recorded_step)).
 ///
 /// Twenty layers and their gradients, trained within half of what they take:
@@ -152,7 +155,8 @@ impl<'a> Learned<'a> {
     }
 
     /// [`plan`](Learned::plan) within more bytes than the budget, for where none fits: what is missing the engine
-    /// evicts online. Ops go without records as the budget allows.
+    /// evicts online. Ops go without records as the budget allows, if the plan replays little: else so much has to be
+    /// evicted online that all of it needs a record.
     ///
     /// # Errors
     /// As [`plan`](Learned::plan).
@@ -190,7 +194,9 @@ impl<'a> Learned<'a> {
                 budget,
                 &mut actions,
             );
-            without = unrecorded(&reads, &actions, budget);
+            if plan.peak_bytes <= budget.0 || plan.recompute_ns <= plan.cost_ns / EASY {
+                without = unrecorded(&reads, &actions, budget);
+            }
         }
         let times = StepCosts {
             first: Cost(plan.cost_ns),
