@@ -26,7 +26,7 @@ const FAR: f64 = 0.05;
 const NEAR: f64 = 0.001;
 /// The part of the budget that a plan may take beyond it where none fits; the engine decides online what it evicts for
 /// that.
-const LACKING: u64 = 16;
+const LACKING: u64 = 8;
 
 /// So often the smallest budget with a plan is taken at its word: a short search tells it roughly.
 const ROUGH: usize = 3;

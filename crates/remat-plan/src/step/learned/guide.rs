@@ -16,8 +16,10 @@ use remat_core::{Bytes, Cost, Guide, GuideAction, Recorded, StepCosts};
 use remat_trace::{Event, Rerun};
 use std::ops::ControlFlow;
 
-/// A plan beyond its budget that replays this part of the step's time, or less, still lets ops go without records.
+/// A plan beyond its budget lets ops go without records if it replays this part of the step's time, or less.
 const EASY: u64 = 20;
+/// Nor may it lack more than this part of the budget for that.
+const LITTLE: u64 = 16;
 
 /// A step that an engine recorded ([`Engine::recorded_step`](remat_core::Engine::recorded_step)).
 ///
@@ -155,8 +157,8 @@ impl<'a> Learned<'a> {
     }
 
     /// [`plan`](Learned::plan) within more bytes than the budget, for where none fits: what is missing the engine
-    /// evicts online. Ops go without records as the budget allows, if the plan replays little: else so much has to be
-    /// evicted online that all of it needs a record.
+    /// evicts online. Ops go without records as the budget allows, if the plan replays and lacks little: else so much
+    /// has to be evicted online that all of it needs a record.
     ///
     /// # Errors
     /// As [`plan`](Learned::plan).
@@ -194,7 +196,9 @@ impl<'a> Learned<'a> {
                 budget,
                 &mut actions,
             );
-            if plan.peak_bytes <= budget.0 || plan.recompute_ns <= plan.cost_ns / EASY {
+            let lacks = plan.peak_bytes.saturating_sub(budget.0);
+            let easy = lacks <= budget.0 / LITTLE && plan.recompute_ns <= plan.cost_ns / EASY;
+            if lacks == 0 || easy {
                 without = unrecorded(&reads, &actions, budget);
             }
         }
