@@ -573,7 +573,7 @@ class TestRefusals:
 
     def test_of_tensors_that_exist_name_a_budget_that_holds_them(self) -> None:
         x = torch.ones(1 << 16)
-        with pytest.raises(remat.BudgetError, match="exist already") as refused, remat.budget(room(0)):
+        with pytest.raises(remat.BudgetError, match="exists already") as refused, remat.budget(room(0)):
             pass
         with remat.budget(refused.value.smallest):
             pass
