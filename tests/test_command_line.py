@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from process import PYTHON, REMAT, Ended, environment, program, ran, ran_warm, signalled
+from remat._online.choices import DEFAULT_POLICIES
 from sample import one_of_each
 
 RUN = [*REMAT, "run", "--budget"]
@@ -222,6 +223,9 @@ def test_policies_are_listed() -> None:
     assert ended.code == 0
     for policy in remat.policies():
         assert policy in ended.out
+    for pool, used in (("fungible", "(default in training)"), ("arena", "(default in training in an arena)")):
+        (line,) = (line for line in ended.out.splitlines() if line.endswith(used))
+        assert line.split()[0] == DEFAULT_POLICIES[pool]
     for policy in ("dtr", "dtr-eq", "dtr-local", "lru", "size", "msps", "random", "e-star"):
         assert policy in remat.policies()
 

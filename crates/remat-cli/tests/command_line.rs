@@ -366,6 +366,7 @@ fn policies_are_listed_one_a_line() {
         assert_eq!(first, name);
         assert!(!rest.trim().is_empty(), "{name} has no description");
     }
+    assert_eq!("dtr-eq".parse(), Ok(remat_core::Policy::default()));
     for (name, used) in [
         ("dtr-eq", "(default of min-budget)"),
         ("dtr-anc", "(default in training)"),

@@ -228,7 +228,8 @@ fn events_are_limited_by_what_they_name() {
         assert_eq!(
             fault(Cursor::new(format!("{HEADER}\n{text}")), limits),
             format!(
-                "f:{line}: there are more than 10 events and tensors named by them, the most that are read; record fewer steps"
+                "f:{line}: there are more than 10 events and tensors named by them, \
+                 the most that are read; record fewer steps"
             )
         );
     }

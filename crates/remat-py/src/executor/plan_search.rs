@@ -123,7 +123,12 @@ impl Part<'_> {
 
     /// Whether a search that has taken so long took all of the part's time, gives way or is stopped.
     fn is_over(&self, elapsed: Duration) -> bool {
-        elapsed >= self.until || self.turn.is_wanted() || self.turn.is_stopped()
+        elapsed >= self.until || self.is_called_off()
+    }
+
+    /// Whether the search gives way or is stopped.
+    fn is_called_off(&self) -> bool {
+        self.turn.is_wanted() || self.turn.is_stopped()
     }
 
     /// Whether cores have hardly anything to spare.
@@ -262,7 +267,7 @@ impl<'a> PlanSearch<'a> {
                 Err(StepError::Budget { smallest, .. })
                     if self.may_take(smallest, budget, part) =>
                 {
-                    if part.is_over(part.elapsed()) {
+                    if part.elapsed() >= part.until {
                         part.began = processor_time(); // for as long again
                     }
                     found = self.within(budget, smallest, part);
@@ -277,7 +282,8 @@ impl<'a> PlanSearch<'a> {
     /// its own. A search that ended for want of time may find one yet; a first plan does not wait for that.
     fn may_take(&self, smallest: Bytes, budget: Bytes, part: &Part<'_>) -> bool {
         let lacks = smallest.0.saturating_sub(budget.0);
-        lacks <= budget.0 / LACKING && (self.best.is_none() || !part.is_over(part.elapsed()))
+        let in_time = self.best.is_none() || part.elapsed() < part.until;
+        lacks <= budget.0 / LACKING && in_time && !part.is_called_off()
     }
 
     /// Plans the step within so many bytes of a budget, as long as that is worth the time.
@@ -431,13 +437,17 @@ mod tests {
     use super::super::plan_turns::Turns;
     use super::*;
 
+    fn counted(budget: Bytes) -> Memory {
+        Memory::Counted {
+            budget,
+            keeps: false,
+        }
+    }
+
     #[test]
     fn a_search_gives_way_to_one_of_fewer_parts_and_goes_on_later() {
         let (recorded, budget) = recorded(60);
-        let memory = Memory::Counted {
-            budget,
-            keeps: false,
-        };
+        let memory = counted(budget);
         let (learned, turns) = (Learned::new(&recorded), Turns::new());
         let mut search = PlanSearch::new(&learned, &recorded, &memory, 1);
         let turn = turns.take(0).expect("a turn");
@@ -464,10 +474,7 @@ mod tests {
     #[test]
     fn a_first_plan_that_lacks_a_little_does_not_wait_for_more_time() {
         let (recorded, budget) = recorded(60);
-        let memory = Memory::Counted {
-            budget,
-            keeps: false,
-        };
+        let memory = counted(budget);
         let (learned, turns) = (Learned::new(&recorded), Turns::new());
         let mut search = PlanSearch::new(&learned, &recorded, &memory, 1);
         let turn = turns.take(0).expect("a turn");
@@ -485,6 +492,11 @@ mod tests {
         assert!(search.go_on(&turn).is_some());
         assert!(!search.may_take(little, budget, &over));
         assert!(search.may_take(little, budget, &begun));
+        turns.stop();
+        assert!(
+            !search.may_take(little, budget, &begun),
+            "a run that ends does not wait"
+        );
     }
 
     #[test]
