@@ -11,6 +11,7 @@ import pytest
 import remat
 import torch
 from compiled import generates_code
+from remat._compiled.budget.watch import Watch
 from sample import some
 from torch import Tensor, nn
 from torch.profiler import profile
@@ -182,6 +183,16 @@ def test_a_shape_that_does_not_fit_is_refused_though_one_before_it_did() -> None
             run(torch.randn(20_000, 16)).sum().backward()
         assert refused.value.smallest >= 20_000 * 16 * 4
     run(torch.randn(4, 16)).sum().backward()
+
+
+def test_what_graphs_keep_for_their_backward_passes_is_known_after_planning_anew() -> None:
+    watch = Watch(1 << 40, torch.device("cpu"), lambda _: None)
+    run = watch.graph(torch.compile(lambda x: x.sin().sin(), backend="aot_eager"), 3)
+    result = run(torch.ones(8, requires_grad=True))
+    later = watch.renewed()
+    assert later.between_passes() == {3}
+    result.sum().backward()
+    assert later.between_passes() == set()
 
 
 @pytest.mark.filterwarnings("ignore:a compiled step took")
