@@ -72,6 +72,22 @@ def test_texts_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert budgeted.code == 4
 
 
+@pytest.mark.parametrize("command", ["run", "measure"])
+@pytest.mark.parametrize("named", ["-c", "-cCODE", "-m", "-mMODULE", "script", "-- script", "-"])
+def test_two_dashes_reach_the_program_as_by_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = "import sys; print(sys.argv)"
+    program(tmp_path, text, "trainer.py")
+    ways = {"-c": ["-c", text], "-cCODE": [f"-c{text}"], "-m": ["-m", "trainer"], "-mMODULE": ["-mtrainer"], "-": ["-"]}
+    words = [*ways.get(named, named.replace("script", "trainer.py").split()), "--", "a", "--", "-b"]
+    own = ["run", "--budget", "1GiB"] if command == "run" else ["measure"]
+    plain, within = ran([*PYTHON, *words], text), ran_warm([*REMAT, *own, *words], text)
+    assert within.out.splitlines()[:1] == plain.out.splitlines(), within.err
+    assert "'a', '--', '-b']" in plain.out
+
+
 @pytest.mark.parametrize("kind", ["folder", "archive"])
 def test_folders_and_archives_run_as_by_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.chdir(tmp_path)

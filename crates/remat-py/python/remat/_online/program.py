@@ -112,27 +112,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def parse(parser: argparse.ArgumentParser, argv: list[str]) -> argparse.Namespace:
-    """A command's own options, and its program with all that follows."""
-    return parser.parse_args(_detached(parser, argv))
+    """A command's own options, and its program with all that follows.
 
-
-def _detached(parser: argparse.ArgumentParser, argv: list[str]) -> list[str]:
-    """The arguments as argparse understands them, up to the program.
-
-    ``-mMODULE`` and ``-cCODE`` become two words: of one word, argparse takes what follows as ours.
+    Argparse sees the former only: of the program's words it would take a ``--`` away.
     """
+    own, program = _parted(parser, argv)
+    return argparse.Namespace(**{**vars(parser.parse_args(own)), **_program_of(program)})
+
+
+def _parted(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[list[str], list[str]]:
+    """The words that are a command's own, as argparse understands them, and those from the program on."""
     takes_a_word = {name for action in parser._actions if action.nargs != 0 for name in action.option_strings}
-    at = 0
-    while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("--", STANDARD_INPUT):
-        word = argv[at]
-        if word[:2] in ("-m", "-c"):
-            return [*argv[:at], *filter(None, (word[:2], word[2:])), *argv[at + 1 :]]
-        if word in takes_a_word and _is_below_zero(argv[at + 1 : at + 2]):
-            argv = [*argv[:at], f"{word}={argv[at + 1]}", *argv[at + 2 :]]
-            at += 1
-        else:
-            at += 2 if word in takes_a_word else 1
-    return argv
+    own, rest = [], list(argv)
+    while rest and rest[0].startswith("-") and not _begins_program(rest[0]):
+        word = rest.pop(0)
+        own.append(word)
+        if word in takes_a_word and _is_below_zero(rest[:1]):
+            own[-1] = f"{word}={rest.pop(0)}"
+        elif word in takes_a_word:
+            own += rest[:1]
+            del rest[:1]
+    return own, rest
+
+
+def _begins_program(word: str) -> bool:
+    return word in ("--", STANDARD_INPUT) or word.startswith(("-m", "-c"))
+
+
+def _program_of(words: list[str]) -> dict[str, Any]:
+    """What :func:`add_arguments` has names for, of the program's words: none where there is no program."""
+    first, others = words[:1], words[1:]
+    if first == ["--"]:  # a script that may be named like an option
+        first, others = others[:1], others[1:]
+    elif first and first[0].startswith(("-m", "-c")):
+        joined = [first[0][2:]] if first[0][2:] else []
+        return {"module" if first[0].startswith("-m") else "code": joined + others}
+    return {"script": first[0], "args": others} if first else {}
 
 
 def _is_below_zero(words: list[str]) -> bool:
