@@ -355,6 +355,15 @@ def test_a_budget_is_not_raised_above_the_memory_that_there_is() -> None:
         run.set_budget("1024TiB")
 
 
+def test_the_budget_of_a_run_that_has_ended_is_not_changed() -> None:
+    with remat.budget("64MiB") as ended:
+        ended.set_budget("32MiB")
+    for active in (contextlib.nullcontext(), remat.budget("64MiB")):
+        with active, pytest.raises(remat.RematError, match="budget '16MiB': the run has ended.*enter another one"):
+            ended.set_budget("16MiB")
+    assert ended.stats().budget == 32 << 20
+
+
 def test_functions_whose_body_runs_later_are_not_decorated() -> None:
     """The budget would end as the call returns, before anything runs."""
 

@@ -82,6 +82,11 @@ def too_little() -> None:
         torch.ones(2**20)
 
 
+def entered_and_left() -> remat.Run:
+    with remat.budget("64MiB") as run:
+        return run
+
+
 class Twice(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -104,6 +109,7 @@ RAISED: dict[str, Callable[[Path], str]] = {
     "expected bytes as an int": lambda _: raised(lambda: remat.budget(1.5)),  # type: ignore[arg-type]
     "is not there: expected one of": lambda _: raised(lambda: remat.budget("1MiB", device="cuda:77").__enter__()),
     "budgets do not nest; use run.set_budget": lambda _: within(lambda run: remat.budget("1MiB").__enter__()),
+    "the run has ended, so no budget": lambda _: raised(lambda: entered_and_left().set_budget("1MiB")),
     "starts processes of its own": lambda _: told("run", "--budget", "1GiB", "-m", "torch.distributed.run", "a.py"),
     "there is no such file": lambda _: raised(lambda: remat.budget("1MiB", plan="none.json")),
     "is no nn.Sequential": lambda _: raised(lambda: remat.Checkpointable(nn.ReLU(), torch.ones(2), "1MiB")),

@@ -297,8 +297,10 @@ class Run:
 
         Raises :class:`remat.BudgetError` if the storages that cannot be dropped do not fit, ``ValueError`` for a
         budget that makes no sense, for a device without a budget and in an arena, which keeps its size, and
-        :class:`remat.RematError` from within an op.
+        :class:`remat.RematError` from within an op and once the run has ended.
         """
+        if _active is not self:
+            raise RematError(f"budget {budget!r}: the run has ended, so no budget is in force; enter another one")
         where = self._budgets[0].device if device is None else device_of(device)
         size = bounded(budget, where)
         if self._arena is not None:
