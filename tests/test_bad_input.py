@@ -359,7 +359,7 @@ def test_the_budget_of_a_run_that_has_ended_is_not_changed() -> None:
     with remat.budget("64MiB") as ended:
         ended.set_budget("32MiB")
     for active in (contextlib.nullcontext(), remat.budget("64MiB")):
-        with active, pytest.raises(remat.RematError, match="budget '16MiB': the run has ended.*enter another one"):
+        with active, pytest.raises(remat.RematError, match=r"budget '16MiB': the run has ended.*enter another one"):
             ended.set_budget("16MiB")
     assert ended.stats().budget == 32 << 20
 

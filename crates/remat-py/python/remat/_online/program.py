@@ -140,7 +140,7 @@ def _begins_program(word: str) -> bool:
 
 
 def _program_of(words: list[str]) -> dict[str, Any]:
-    """What :func:`add_arguments` has names for, of the program's words: none where there is no program."""
+    """The arguments of :func:`add_arguments` in the words of a program; none where there is no program."""
     first, others = words[:1], words[1:]
     if first == ["--"]:  # a script that may be named like an option
         first, others = others[:1], others[1:]
