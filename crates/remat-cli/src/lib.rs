@@ -19,10 +19,11 @@ mod standard_streams;
 mod table;
 mod terminal;
 
-use arguments::{Arguments, Command, PlanCommand, TraceCommand, VerifyCommand};
+use arguments::{Arguments, Command, PlanCommand, TraceCommand, VerifyCommand, one_line};
 use clap::Parser;
+use clap::error::ErrorKind;
 use commands::{figures, min_budget, plan, policies, simulate, trace, verify};
-use failure::Failure;
+use failure::{Failure, complain};
 use interrupt::Watch;
 use standard_streams::check_inputs;
 use std::ffi::OsString;
@@ -39,18 +40,25 @@ use std::ffi::OsString;
 pub fn main_with(args: Vec<OsString>) -> i32 {
     let arguments = match Arguments::try_parse_from(args) {
         Ok(arguments) => arguments,
-        Err(answer) => {
-            return match answer.print() {
-                // Help and version are answers too.
-                Err(error) if !answer.use_stderr() => Failure::output(error).report(),
-                _ => answer.exit_code(),
-            };
-        }
+        Err(answer) => return told(&answer),
     };
     let watch = Watch::start();
     match perform(arguments.command, &watch) {
         Ok(()) => 0,
         Err(failure) => failure.report(),
+    }
+}
+
+/// Prints help, the version, or what is wrong with the arguments; returns the exit code.
+fn told(answer: &clap::Error) -> i32 {
+    if answer.use_stderr() && answer.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        complain(format_args!("{}", one_line(&answer.to_string())));
+        return answer.exit_code();
+    }
+    match answer.print() {
+        // Help and version are answers too.
+        Err(error) if !answer.use_stderr() => Failure::output(error).report(),
+        _ => answer.exit_code(),
     }
 }
 

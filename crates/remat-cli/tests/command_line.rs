@@ -473,3 +473,24 @@ fn a_reader_that_leaves_early_is_no_error() {
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
 }
+
+#[test]
+fn arguments_at_fault_are_told_in_one_line() {
+    for arguments in [
+        &["simulat"][..],
+        &["simulate"],
+        &["simulate", "x", "--ratio", "a\nb"],
+        &["simulate", "x", "--ratoi", "0.5"],
+        &["trace", "convert", "a", "b", "--to", "zz"],
+    ] {
+        let (out, err, code) = answer(&mut remat(arguments));
+        assert_eq!((out.as_str(), code), ("", Some(2)));
+        assert!(
+            err.starts_with("error: ") && err.ends_with("; see --help\n"),
+            "{err}"
+        );
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+    let (_, help, code) = answer(&mut remat(&["plan"]));
+    assert!(help.contains("Commands:\n") && code == Some(2), "{help}");
+}

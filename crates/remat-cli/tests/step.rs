@@ -352,7 +352,10 @@ fn numbers_that_are_none_are_told_with_the_value_and_the_way_out() {
         let told = String::from_utf8(output.get_output().stderr.clone()).unwrap();
         let line = told.lines().next().unwrap();
         assert!(line.contains(value), "{line}");
-        assert!(line.ends_with("is needed, for example 3"), "{line}");
+        assert!(
+            line.ends_with("is needed, for example 3; see --help"),
+            "{line}"
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! The command line as it is typed: the commands here, the arguments of each in its own file.
 
 mod deallocation;
+mod fault;
 mod figures;
 mod jobs;
 mod min_budget;
@@ -14,6 +15,7 @@ mod trace;
 mod verify;
 
 pub(crate) use deallocation::Deallocation;
+pub(crate) use fault::one_line;
 pub(crate) use figures::Figures;
 pub(crate) use min_budget::MinBudget;
 pub(crate) use plan::{PlanChain, PlanCommand, PlanCut, PlanStep};
