@@ -101,9 +101,12 @@ pub(crate) fn text(path: &Path) -> Result<String, Failure> {
     const LONGEST: u64 = 256 << 20;
     let place = path.display();
     let unreadable = |error: io::Error| {
-        Failure::Input(format!(
-            "{place}: cannot be read: {error}; check the path and that it is UTF-8 text"
-        ))
+        Failure::Input(match error.kind() {
+            io::ErrorKind::IsADirectory => format!("{place}: is a folder; name a file"),
+            _ => format!(
+                "{place}: cannot be read: {error}; check the path and that it is UTF-8 text"
+            ),
+        })
     };
     let mut text = String::new();
     let read = if is_standard(path) {

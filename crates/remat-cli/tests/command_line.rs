@@ -494,3 +494,25 @@ fn arguments_at_fault_are_told_in_one_line() {
     let (_, help, code) = answer(&mut remat(&["plan"]));
     assert!(help.contains("Commands:\n") && code == Some(2), "{help}");
 }
+
+#[test]
+fn a_folder_in_place_of_a_file_is_called_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = text(folder.path());
+    for arguments in [
+        &["trace", "info", folder][..],
+        &["trace", "check", folder],
+        &["simulate", folder],
+        &["plan", "step", folder, "--ratio", "0.5"],
+        &["plan", "chain", folder, "--budget", "1GiB"],
+        &["verify", "step", folder, folder],
+    ] {
+        let (out, err, code) = answer(&mut remat(arguments));
+        assert_eq!((out.as_str(), code), ("", Some(1)));
+        assert!(
+            err.starts_with(&format!("remat: {folder}: is a folder; name a ")),
+            "{err}"
+        );
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+}

@@ -77,6 +77,9 @@ impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Problem::Open(error) => write!(f, "cannot be opened: {error}; check the path"),
+            Problem::Read(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                write!(f, "is a folder; name a trace or a log")
+            }
             Problem::Read(error) => {
                 write!(
                     f,
