@@ -292,6 +292,7 @@ def given(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
             "the plan is for 1.00 MiB on cuda:0, the budget is",
         ),
         (given(lambda plan: plan["steps"][0].update(signatures=["x", "y"])), "no number"),
+        (given(lambda plan: plan["steps"][0].update(signatures=["+3", "b"])), "no number"),
         (given(lambda plan: plan["steps"][0].update(signatures=[])), "an action is before op 1"),
         (given(lambda plan: plan["steps"][0].update(actions=[[0, "run", 0]])), "of ops before it"),
         (given(lambda plan: plan["steps"][0].update(actions=[[4294967295, "run", 0]])), "before op 4294967295"),

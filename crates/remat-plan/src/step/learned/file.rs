@@ -210,7 +210,7 @@ impl TryFrom<Lists> for PlannedStep {
 
     fn try_from(lists: Lists) -> Result<PlannedStep, String> {
         let words = lists.signatures.iter().map(|text| {
-            u64::from_str_radix(text, 16).map_err(|_| {
+            hexadecimal(text).ok_or_else(|| {
                 format!("the signature {text:?} is no number of up to 16 hexadecimal digits")
             })
         });
@@ -243,5 +243,24 @@ impl TryFrom<Lists> for PlannedStep {
             bound_ns: lists.bound_ns,
             peak_bytes: lists.peak_bytes,
         })
+    }
+}
+
+/// The number of these digits, if they are digits only and fit into 64 bits. The parser alone takes a sign too.
+fn hexadecimal(digits: &str) -> Option<u64> {
+    let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    plain.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hexadecimal;
+
+    #[test]
+    fn a_signature_is_digits_only() {
+        assert_eq!(hexadecimal("00000000000000a1"), Some(0xa1));
+        for text in ["", "+3", "-3", " 3", "0x3", "10000000000000000"] {
+            assert_eq!(hexadecimal(text), None, "{text:?}");
+        }
     }
 }
