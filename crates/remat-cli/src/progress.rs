@@ -1,5 +1,6 @@
 //! Progress while a long trace is read, many are replayed, a long chain is planned, or a schedule is searched.
 
+use crate::terminal::plain;
 use indicatif::{ProgressBar, ProgressStyle};
 use remat_plan::chain::Progress;
 use remat_trace::{Event, TraceError, TraceReader};
@@ -68,7 +69,7 @@ impl Search {
         let bar = ProgressBar::new(parts);
         let style = ProgressStyle::with_template("{bar:12} {prefix}: {msg}, {eta} left");
         let bar = match style {
-            Ok(style) => bar.with_style(style).with_prefix(heading.to_owned()),
+            Ok(style) => bar.with_style(style).with_prefix(plain(heading)),
             Err(_) => bar,
         };
         Search { bar, shown: None }
@@ -96,17 +97,22 @@ const PARTS: f64 = 1000.0;
 
 /// Plans with a bar of this heading on standard error, if that is a terminal; the planner moves it.
 pub(crate) fn while_planning<T>(heading: &str, plan: impl FnOnce(&mut Progress) -> T) -> T {
-    let bar = ProgressBar::new(PARTS as u64);
-    let bar = match ProgressStyle::with_template("{bar:40} {msg}: {percent}% planned, {eta} left") {
-        Ok(style) => bar.with_style(style).with_message(heading.to_owned()),
-        Err(_) => bar,
-    };
+    let bar = planning(heading);
     let planned = plan(&mut |part| {
         bar.set_position((part * PARTS) as u64);
         ControlFlow::Continue(())
     });
     bar.finish_and_clear();
     planned
+}
+
+/// A planning bar. Its heading may hold the name of a file, and that characters which move a terminal's cursor.
+fn planning(heading: &str) -> ProgressBar {
+    let bar = ProgressBar::new(PARTS as u64);
+    match ProgressStyle::with_template("{bar:40} {msg}: {percent}% planned, {eta} left") {
+        Ok(style) => bar.with_style(style).with_message(plain(heading)),
+        Err(_) => bar,
+    }
 }
 
 impl Iterator for Shown {
@@ -124,5 +130,17 @@ impl Iterator for Shown {
 impl Drop for Shown {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headings_are_one_line_without_control_characters() {
+        let name = "\u{1b}[2Jnet\r\n.json";
+        assert_eq!(planning(name).message(), " [2Jnet  .json");
+        assert_eq!(Search::new(name, 1).bar.prefix(), " [2Jnet  .json");
     }
 }
