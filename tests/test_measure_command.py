@@ -214,6 +214,48 @@ def test_sigterm_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_amid_the_table_leaves_no_temporary_file(tmp_path: Path, number: signal.Signals) -> None:
+    """Amid the binary's own code, which here reads the step from a pipe that stays open."""
+    source = """
+        import argparse, sys
+        from remat._online import measured
+        measured._table("-", sys.argv[1], argparse.Namespace(out="-", ratio=None, seconds=None, json=False))
+    """
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    (folder / "step.trace.zst").touch()
+    command = ["env", "--default-signal=INT,HUP", *PYTHON, str(program(tmp_path, source)), str(folder)]
+    event = '{"const":{"t":%d,"b":4096}}\n'
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write('{"remat-trace":1,"created_by":"remat 0.1.0","pools":["cpu"]}\n')
+        process.stdin.writelines(event % tensor for tensor in range(20000))  # more than the pipe holds
+        process.stdin.flush()
+        process.send_signal(number)
+        process.wait()
+        assert process.returncode == -number, process.stderr.read()
+    assert not folder.exists()
+
+
+def test_sigterm_after_the_program_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = program(tmp_path, TRAINING.replace("print(loss.item().hex(), flush=True)", "loss.item()"))
+    waits = """
+        import signal, sys
+        from remat._online import measured
+        measured._tell = lambda *_: print("ready", flush=True) or signal.pause()
+        measured.main(sys.argv[1:])
+    """
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    ended = signalled([*PYTHON, program(tmp_path, waits, "waits.py"), script, "8"], signal.SIGTERM, "ready")
+    assert ended.code == -signal.SIGTERM
+    assert list(temporary.iterdir()) == []
+
+
 def test_children_that_a_program_forks_leave_the_measurement_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,7 @@
 //! The `remat` command line, as a library: the binary and the Python package run the very same code.
 //!
-//! Exit codes: 0 done, 1 the input is at fault (one line on standard error says how), 2 the arguments are. SIGINT and
-//! SIGTERM end the process, as shells show by 130 and 143; files that were not complete yet are called `NAME.partial`.
+//! Exit codes: 0 done, 1 the input is at fault (one line on standard error says how), 2 the arguments are. SIGINT,
+//! SIGTERM and SIGHUP end the process, as shells show by 130, 143 and 129; files that were not complete yet are called `NAME.partial`.
 //! The first SIGINT while a step's plan is searched ends the search only.
 
 mod affordable;
@@ -27,6 +27,7 @@ use failure::{Failure, complain};
 use interrupt::Watch;
 use standard_streams::check_inputs;
 use std::ffi::OsString;
+use std::path::Path;
 
 /// Runs `remat` with these arguments, of which the first is the program's name, and returns its exit code.
 ///
@@ -38,11 +39,16 @@ use std::ffi::OsString;
 /// assert_eq!(remat_cli::main_with(arguments.map(Into::into).to_vec()), 1);
 /// ```
 pub fn main_with(args: Vec<OsString>) -> i32 {
+    main_removing(args, None)
+}
+
+/// [`main_with`], for input in a temporary folder: where a signal ends the process, the folder is removed before.
+pub fn main_removing(args: Vec<OsString>, temporary: Option<&Path>) -> i32 {
     let arguments = match Arguments::try_parse_from(args) {
         Ok(arguments) => arguments,
         Err(answer) => return told(&answer),
     };
-    let watch = Watch::start();
+    let watch = Watch::start(temporary);
     match perform(arguments.command, &watch) {
         Ok(()) => 0,
         Err(failure) => failure.report(),

@@ -24,6 +24,7 @@ mod timeline;
 mod tracking;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
@@ -82,10 +83,12 @@ fn goes_by_addresses(policy: &str) -> PyResult<bool> {
     Ok(policy.needs_arena())
 }
 
-/// The command line of the `remat` binary; returns the exit code.
+/// The command line of the `remat` binary; returns the exit code. Where a signal ends the process, a temporary folder is
+/// removed before.
 #[pyfunction]
-fn cli(py: Python<'_>, args: Vec<OsString>) -> i32 {
-    py.detach(|| remat_cli::main_with(args))
+#[pyo3(signature = (args, temporary=None))]
+fn cli(py: Python<'_>, args: Vec<OsString>, temporary: Option<PathBuf>) -> i32 {
+    py.detach(|| remat_cli::main_removing(args, temporary.as_deref()))
 }
 
 /// Exchanges the bytes of two storages, for the probe that verifies the layout.

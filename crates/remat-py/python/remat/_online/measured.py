@@ -86,15 +86,14 @@ def main(argv: list[str]) -> int:
             return fail(str(error).splitlines()[0])
         own_frames_hidden(main.__code__)
         out = options.out if options.out is not None else os.path.join(folder, _STEP)
-        with _gone_at_signal(folder):
-            try:
-                ended = _end_of(program, namespace)
-            finally:
-                if os.getpid() == owner:
-                    try:
-                        step = run._mode.write_measured(out)
-                    finally:
-                        run._stop()
+        try:
+            ended = _end_of(program, namespace)
+        finally:
+            if os.getpid() == owner:
+                try:
+                    step = run._mode.write_measured(out)
+                finally:
+                    run._stop()
         if os.getpid() != owner:  # a child that the program forked, and that came to its end
             if ended is not None:
                 raise ended
@@ -114,23 +113,18 @@ def main(argv: list[str]) -> int:
 
 @contextmanager
 def _temporary_folder() -> Iterator[str]:
-    """A folder that is there while this is active. Children of a fork, which leave it too, leave it in place."""
+    """A folder that is there while this is active: SIGTERM and SIGHUP remove it as they end the program.
+
+    Children of a fork, which leave it too, leave it in place.
+    """
     folder, owner = tempfile.mkdtemp(), os.getpid()
+    undo = at_signal(lambda _: shutil.rmtree(folder, ignore_errors=True))
     try:
         yield folder
     finally:
+        undo()
         if os.getpid() == owner:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _gone_at_signal(folder: str) -> Iterator[None]:
-    """While this is active, SIGTERM and SIGHUP remove a folder as they end the program."""
-    undo = at_signal(lambda _: shutil.rmtree(folder, ignore_errors=True))
-    try:
-        yield
-    finally:
-        undo()
 
 
 def _end_of(program: Program, namespace: dict[str, Any]) -> BaseException | None:
@@ -268,7 +262,7 @@ def _table(step: str, folder: str, options: argparse.Namespace) -> int:
     words += ["--seconds", options.seconds] if options.seconds else []
     words += ["--json"] if options.json else []
     with _within(folder):
-        return _native.cli(words)
+        return _native.cli(words, folder)
 
 
 @contextmanager
