@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -254,3 +255,13 @@ def test_what_was_refused_is_freed(of: str) -> None:
     torch._dynamo.reset()
     gc.collect()
     assert [it() for it in references] == [None] * len(references)
+
+
+def test_a_refused_graph_is_reported_as_one() -> None:
+    model = Terms(lambda x, a, b: (a + b).sin() * x, *vectors(2))
+    run = remat.compile(model, budget=room(1))
+    with pytest.raises(remat.BudgetError):
+        run(torch.ones(1))
+    report = run.report()
+    assert str(report) == "graph 0: refused, and not compiled"
+    assert json.loads(report.json())["graphs"] == [{"graph": 0, "cut": False, "from_cache": False, "refused": True}]

@@ -49,11 +49,16 @@ class Backend:
         def change(graph: torch.fx.Graph) -> None:
             recompute_between_kernels(graph, hold_nothing_longer=self._limit is not None)
 
-        if self._limit is not None:
-            return self._within(self._limit, number, gm, inputs, patches, change)
-        chosen = choose(lambda cut: self.report.add(number, cut))
-        partitioner = compiler.Partitioner(chosen, identity)
-        return reported(lambda: compiler.compile_graph(gm, inputs, partitioner, patches, change), self.report, number)
+        try:
+            if self._limit is not None:
+                return self._within(self._limit, number, gm, inputs, patches, change)
+            chosen = choose(lambda cut: self.report.add(number, cut))
+            partitioner = compiler.Partitioner(chosen, identity)
+            compiled = functools.partial(compiler.compile_graph, gm, inputs, partitioner, patches, change)
+            return reported(compiled, self.report, number)
+        except BaseException:
+            self.report.refused(number)
+            raise
 
     def retire(self) -> None:
         """Leaves the next call to another backend; from now on the user's report stays without this one's graphs."""

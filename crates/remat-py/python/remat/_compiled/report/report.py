@@ -30,16 +30,22 @@ class _Graph:
     cut: Cut | None = None
     #: Whether torch had it in its compile cache.
     cached: bool = False
-    #: Whether anything is known of it. If so, a graph without a cut has no backward pass.
+    #: Whether anything is known of it. If so, a compiled graph without a cut has no backward pass.
     known: bool = True
+    #: Whether it was refused, or an error ended its compilation.
+    refused: bool = False
 
     def facts(self) -> dict[str, Any]:
         """The entry as plain data for JSON."""
+        if self.refused:
+            return {"cut": False, "from_cache": False, "refused": True}
         facts = {"cut": self.cut is not None, "from_cache": self.cached}
         return facts if self.cut is None else {**facts, **_facts(self.cut)}
 
     def words(self) -> str:
         """The entry in words."""
+        if self.refused:
+            return "refused, and not compiled"
         if self.cut is not None:
             return _words(self.cut, cached=self.cached)
         return "no backward pass" if self.known else _UNKNOWN
@@ -79,6 +85,10 @@ class Report:
     def add(self, number: int, cut: Cut) -> None:
         """Notes the cut of a graph."""
         self._graphs[number] = _Graph(cut)
+
+    def refused(self, number: int) -> None:
+        """Notes a graph of which the compilation was refused, or ended by another error."""
+        self._graphs[number] = _Graph(refused=True)
 
     def found(self, number: int, cut: Cut | None, *, known: bool) -> None:
         """Notes a graph from torch's compile cache; ``cut`` was kept there, unless nothing is ``known``."""
