@@ -130,6 +130,29 @@ def test_a_cache_that_cannot_be_written_is_told_of(tmp_path: Path, monkeypatch: 
         assert train_until_planned(budget_of(0.6)).adopted == 1
 
 
+@pytest.mark.parametrize("decorates", [False, True])
+def test_what_is_wrong_with_plans_is_told_at_a_line_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, decorates: bool
+) -> None:
+    monkeypatch.setattr("remat._online.run._Mode.close_plans", lambda _: ["plans are not kept"])
+    decorated = remat.budget("64MiB")(list)
+    with pytest.warns(RuntimeWarning, match="remat: plans are not kept") as told:
+        if decorates:
+            decorated()
+        else:
+            with remat.budget("64MiB"):
+                pass
+    assert [warning.filename for warning in told] == [__file__]
+
+
+def test_the_command_tells_at_no_line_what_is_wrong_with_plans(tmp_path: Path) -> None:
+    text = "from remat._online import run; run._Mode.close_plans = lambda _: ['plans are not kept']"
+    ended = ran_warm([*REMAT, "run", "--budget", "64MiB", program(tmp_path, text)])
+    (line,) = (line for line in ended.err.splitlines() if "RuntimeWarning: remat: plans are not kept" in line)
+    assert ".py" not in line
+    assert "return run(" not in ended.err
+
+
 def test_the_cache_keeps_the_plans_used_last(cache: Path) -> None:
     budget = budget_of(0.6)
     train_until_planned(budget)

@@ -6,7 +6,6 @@ import functools
 import inspect
 import os
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -22,6 +21,7 @@ from .._memory.amounts import Budget
 from .._memory.budgets import DeviceBudget, budgets_of
 from .._outputs import absolute, check_distinct
 from .._timeline.target import check_timeline
+from .._warnings import warn
 from .arena import Arena
 from .choices import DEFAULT_POLICIES, Costs, check_costs, check_pool, check_seed, choose_plans
 from .reentries import Place, Reentries, place_in, place_of
@@ -149,7 +149,7 @@ class budget:
         entering, whole = self._entered - self._began, perf_counter() - self._began
         warning = _reentries.ended(self._place, entering, whole)
         if warning is not None:
-            warnings.warn(f"remat: {warning}", RuntimeWarning, stacklevel=3 if self._function is None else 4)
+            warn(f"remat: {warning}")
 
     def __call__(self, function: F) -> F:
         if _returns_early(function):

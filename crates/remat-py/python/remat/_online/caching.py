@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 
 from .. import _native
 from .._memory.budgets import DeviceBudget
 from .._torch_internals import eager
+from .._warnings import warn
 
 #: Has torch's own allocator serve within budgets too, if it is ``off``.
 VARIABLE = "REMAT_CACHING"
@@ -50,9 +50,7 @@ class Caching:
 
 @functools.cache
 def _warn_once(reason: str) -> None:
-    warnings.warn(
+    warn(
         f"remat: freed main memory is left to torch and the C library, so the process may hold more of it than the "
         f"budget: {reason}; {VARIABLE}=off silences this",
-        RuntimeWarning,
-        stacklevel=5,
     )

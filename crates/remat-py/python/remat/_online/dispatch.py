@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ import torch
 from .. import _native
 from .._errors import RematError
 from .._torch_internals import eager
+from .._warnings import warn
 
 WAYS = ("native", "python")
 
@@ -173,10 +173,10 @@ def way_for() -> type[PythonDispatch] | type[NativeDispatch]:
 def _say_parts_once(parts: tuple[str, ...]) -> None:
     """The same bits in more time: in the report of a run, and once for all runs."""
     what = "native dispatch leaves a part to Python, which takes longer, with this build of torch"
-    warnings.warn(f"{what}: {'; '.join(parts)}", RuntimeWarning, stacklevel=6)
+    warn(f"{what}: {'; '.join(parts)}")
 
 
 @functools.cache
 def _say_once(reason: str) -> None:
     why = f"every op goes through Python, which takes longer, because native dispatch is not possible: {reason}"
-    warnings.warn(f"{why}; REMAT_DISPATCH=python chooses that without a warning", RuntimeWarning, stacklevel=6)
+    warn(f"{why}; REMAT_DISPATCH=python chooses that without a warning")

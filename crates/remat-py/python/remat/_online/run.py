@@ -7,7 +7,6 @@ import os
 import platform
 import sysconfig
 import threading
-import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from .._memory.budgets import DeviceBudget, bounded, device_of
 from .._memory.tensors import live_tensors
 from .._outputs import unwritten
 from .._torch_internals import eager
+from .._warnings import warn
 from .arena import SMALLEST_ARENA, Arena, ArenaStats
 from .caching import Caching
 from .choices import NO_PLANS, Costs, Plans
@@ -446,7 +446,7 @@ class Run:
             troubles = self._mode.close_plans()
         try:
             for trouble in troubles:
-                warnings.warn(f"remat: {trouble}", RuntimeWarning, stacklevel=4)
+                warn(f"remat: {trouble}")
         finally:
             if failed is not None:
                 raise failed

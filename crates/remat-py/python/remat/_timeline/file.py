@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
@@ -16,6 +15,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from .. import _native
 from .._memory.tensors import live_tensors, storages_of
 from .._outputs import check_output
+from .._warnings import warn
 from .chrome import trace_events
 from .memory_viz import snapshot
 from .recording import Recording
@@ -77,7 +77,7 @@ class TimelineFile:
             with open(self._path, "wb") as file:
                 file.write(_FORMATS[suffix]({"run": about, **json.loads(told)}))
         except OSError as error:
-            warnings.warn(f"remat: the timeline {self._path!r} is not whole: {error.strerror}", RuntimeWarning, 2)
+            warn(f"remat: the timeline {self._path!r} is not whole: {error.strerror}")
 
     def _begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._recording is None:
