@@ -14,8 +14,9 @@ use std::thread::{self, JoinHandle};
 /// To the start of the line, and clear it.
 const CLEAR: &[u8] = b"\r\x1b[2K";
 
-/// As long as it lives, SIGINT, SIGTERM and SIGHUP end the process at once, also inside a Python interpreter, which would
-/// only take note of them. Signals that the process was started to ignore (`nohup`, `&` in a script) stay ignored.
+/// As long as it lives, SIGINT, SIGTERM and SIGHUP end the process at once, also inside a Python interpreter, which
+/// would only take note of them. Signals that the process was started to ignore (`nohup`, `&` in a script) stay
+/// ignored.
 pub(crate) struct Watch {
     answer: Arc<AtomicU8>,
     temporary: Option<PathBuf>,

@@ -1,8 +1,8 @@
 //! The `remat` command line, as a library: the binary and the Python package run the very same code.
 //!
 //! Exit codes: 0 done, 1 the input is at fault (one line on standard error says how), 2 the arguments are. SIGINT,
-//! SIGTERM and SIGHUP end the process, as shells show by 130, 143 and 129; files that were not complete yet are called `NAME.partial`.
-//! The first SIGINT while a step's plan is searched ends the search only.
+//! SIGTERM and SIGHUP end the process, as shells show by 130, 143 and 129; files that were not complete yet are called
+//! `NAME.partial`. The first SIGINT while a step's plan is searched ends the search only.
 
 mod affordable;
 mod arguments;

@@ -83,8 +83,8 @@ fn goes_by_addresses(policy: &str) -> PyResult<bool> {
     Ok(policy.needs_arena())
 }
 
-/// The command line of the `remat` binary; returns the exit code. Where a signal ends the process, a temporary folder is
-/// removed before.
+/// The command line of the `remat` binary; returns the exit code. Where a signal ends the process, a temporary folder
+/// is removed before.
 #[pyfunction]
 #[pyo3(signature = (args, temporary=None))]
 fn cli(py: Python<'_>, args: Vec<OsString>, temporary: Option<PathBuf>) -> i32 {
