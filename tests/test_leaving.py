@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from bits import bits, differences
 from remat._online.optimizers import Optimizers
 from torch import Tensor, nn
-from true_peak import resident_bytes, room
+from true_peak import resident_bytes, room, true_peak
 
 EXTRA = 4 * 2**20  # features kept across updates of the weights (3 MiB at the end) cannot be evicted
 
@@ -284,3 +284,28 @@ def test_budget_object_used_again() -> None:
         with budget as run:
             torch.ones(10) + 1
             assert run.stats().ops > 0
+
+
+def test_memory_keeps_to_the_budget_until_all_is_back(way: str) -> None:
+    """Replays for tensors that are brought back last leave nothing behind, although the run is still held."""
+    size = 4 * 128 * 512
+
+    def kept_of(x: Tensor) -> list[Tensor]:
+        kept = []
+        for number in range(60):
+            x = x.sin() + 0.5
+            if number % 6 == 5:
+                kept.append(x)
+        return kept
+
+    x = torch.randn(128, 512)
+    expected = bits(kept_of(x))
+    budget = room(14 * size)  # ten results are kept, of sixty
+    with true_peak() as peak, remat.budget(budget, policy="lru", plan="off") as run:
+        kept = kept_of(x)
+        pressure = [x + number for number in range(11)]
+        del pressure
+    assert run.stats().evictions >= 8
+    assert bits(kept) == expected
+    assert peak.highest <= budget
+    assert peak.left <= peak.base + 10 * size

@@ -95,6 +95,41 @@ def test_constants_that_the_program_dropped_make_room(way: str) -> None:
         assert [result.tolist() for result in results] == expected
 
 
+def test_a_state_may_be_replaced_by_new_tensors_in_each_step(way: str) -> None:
+    """The old one goes for the new one, where the whole history of training would have to be replayed otherwise."""
+
+    def loss(weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        for weight in weights.values():
+            x = torch.tanh(x @ weight)
+        return x.square().mean()
+
+    def stepped(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        gradients = torch.func.grad(loss)(weights, torch.randn(256, 128))
+        return {name: weight - 0.05 * gradients[name] for name, weight in weights.items()}
+
+    def trained(weights: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        torch.manual_seed(1)
+        state = weights.pop()
+        for _ in range(12):
+            state = stepped(state)
+        return state
+
+    def fresh() -> list[dict[str, torch.Tensor]]:
+        torch.manual_seed(0)
+        return [{str(n): torch.randn(128, 128) * 0.05 for n in range(8)}]
+
+    with true_peak() as plain:
+        expected = bits(trained(fresh()))
+    budget = room((plain.highest - plain.base) * 4 // 10)
+    with true_peak() as peak:
+        weights = fresh()
+        with remat.budget(budget, plan="off") as run:
+            state = trained(weights)
+    assert bits(state) == expected
+    assert peak.highest <= budget
+    assert run.stats().recomputed > 0
+
+
 def test_room_is_made_anew_for_memory_that_a_call_works_in(way: str) -> None:
     """Each call fills a part of memory of its own, which the program drops, and the record of a small result reads.
 

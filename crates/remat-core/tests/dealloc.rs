@@ -119,22 +119,41 @@ fn carried(engine: &mut Engine, steps: usize) -> (Vec<TensorId>, TensorId) {
 fn constants_behind_one_carried_tensor_can_be_banished_for_it() {
     let mut engine = Engine::new(Config::default());
     let (gradients, mean) = carried(&mut engine, 5);
-    // A sixth constant, with as many bytes hanging on it as it has.
+    // A sixth constant, with more bytes hanging on it than it has.
     let data = engine.constant(Bytes(100), DEVICE).expect("no limit");
-    let hidden = op(&mut engine, data, 100);
+    let hidden = op(&mut engine, data, 101);
     let mut asked = gradients.clone();
     asked.push(data);
     let plan = engine.plan_banish(&asked).expect("constants");
     assert_eq!(plan.constants, 5);
     assert_eq!(plan.tensors, [mean]);
     assert_eq!((plan.freed, plan.pinned), (Bytes(500), Bytes(100)));
-    assert_eq!(engine.memory(DEVICE), Bytes(800));
+    assert_eq!(engine.memory(DEVICE), Bytes(801));
     engine.pin(mean).expect("resident");
     for gradient in gradients {
         engine.release(gradient).expect("held");
     }
-    assert_eq!(engine.memory(DEVICE), Bytes(300));
+    assert_eq!(engine.memory(DEVICE), Bytes(301));
     assert!(!engine.is_pinned(engine.storage(hidden).expect("a known tensor")));
+}
+
+/// Parameters of a program that puts new ones in their place, each from all old ones: one alone frees less than the new
+/// ones take, all of them as much.
+#[test]
+fn constants_go_for_as_many_bytes_of_what_took_their_place() {
+    let mut engine = Engine::new(Config::default());
+    let old: Vec<TensorId> = (0..3)
+        .map(|_| engine.constant(Bytes(100), DEVICE).expect("no limit"))
+        .collect();
+    let new: Vec<TensorId> = (0..3).map(|_| join(&mut engine, &old, 100)).collect();
+    let plan = engine.plan_banish(&old).expect("constants");
+    assert_eq!(plan.constants, 3);
+    assert_eq!(plan.tensors, new);
+    assert_eq!((plan.freed, plan.pinned), (Bytes(300), Bytes(300)));
+    assert_eq!(
+        engine.plan_banish(&old[..2]).expect("constants").constants,
+        0
+    );
 }
 
 #[test]

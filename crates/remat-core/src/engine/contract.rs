@@ -337,8 +337,8 @@ impl Engine {
 
     /// Constants that the program dropped may still be needed to recompute something. Says which of them, from the
     /// first on, to banish together, and which tensors to [`pin`](Engine::pin) before: most bytes freed beyond those
-    /// pinned. Once the tensors are pinned and the constants released, the constants' bytes are free (DTR appendix
-    /// C.5). Changes nothing itself.
+    /// pinned, and no fewer than those. Once the tensors are pinned and the constants released, the constants' bytes
+    /// are free (DTR appendix C.5). Changes nothing itself.
     ///
     /// Takes time linear in what was computed from the constants up to those tensors.
     ///

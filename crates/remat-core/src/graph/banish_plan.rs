@@ -29,7 +29,8 @@ struct Walk {
 }
 
 impl Graph {
-    /// The first constants that free most beyond what has to be pinned for them. Linear in what hangs on them.
+    /// The first constants that free most beyond what has to be pinned for them; where several free as much, the most
+    /// of them. Linear in what hangs on them.
     pub(crate) fn plan_banish(&mut self, constants: &[TensorId]) -> BanishPlan {
         let mut walk = Walk {
             stamp: self.new_stamp(),
@@ -46,8 +47,8 @@ impl Graph {
             if self.follow(&mut walk).is_err() {
                 break;
             }
-            let gain = freed.saturating_sub(walk.pinned);
-            if gain > best.freed.0 - best.pinned.0 {
+            let gain = freed.checked_sub(walk.pinned);
+            if gain.is_some_and(|gain| gain >= best.freed.0 - best.pinned.0) {
                 best = BanishPlan {
                     constants: before + 1,
                     tensors: Vec::new(),

@@ -1,17 +1,20 @@
 //! Leaving a budget: every live storage becomes resident and usable.
 
 use pyo3::prelude::*;
-use remat_core::DeviceId;
+use remat_core::{DeviceId, Error, TensorId};
 
 use super::state::State;
 use crate::ffi::layout::Guard;
-use crate::tracking::live::LiveId;
+use crate::tracking::live::{LiveId, UNTOLD};
 
 impl State {
     /// Makes every live storage resident and usable, and ends the session's decisions. Whatever fails, the storages are
     /// none that a later run knows.
     pub(super) fn restore(&mut self, py: Python<'_>) -> PyResult<()> {
         let outcome = self.restore_all(py);
+        if outcome.is_ok() {
+            self.executor.storages.let_go();
+        }
         self.executor.storages.leave();
         outcome
     }
@@ -25,11 +28,11 @@ impl State {
             self.executor.collect_garbage(py)?;
         }
         self.executor.drain_deaths(py)?;
-        for i in 0..self.executor.devices.len() {
-            // Raising a budget to none cannot fail.
-            let _ = self.executor.engine.set_budget(DeviceId(i as u8), None);
+        if self.executor.arena.is_some() {
+            self.lift_budgets();
         }
         let first_error = self.bring_back_all(py);
+        self.lift_budgets();
         let layout = self.executor.internals.layout;
         for (_, live) in self.executor.storages.alive(py) {
             if live.present {
@@ -45,32 +48,61 @@ impl State {
         first_error
     }
 
-    /// Brings back every evicted storage that can be brought back.
+    /// Brings back every evicted storage that can be brought back, and pins all: what only replays need goes.
     ///
     /// # Errors
     /// The first error met.
     fn bring_back_all(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut outcome = Ok(());
-        let evicted: Vec<LiveId> = self
+        let mut ids: Vec<(bool, LiveId)> = self
             .executor
             .storages
             .all()
-            .filter(|(_, l)| !l.present)
-            .map(|(id, _)| id)
+            .filter(|(_, live)| live.tensor != UNTOLD)
+            .map(|(id, live)| (!live.present, id))
             .collect();
-        for id in evicted {
+        ids.sort_unstable(); // those that are there take no room
+        for (_, id) in ids {
             // The replays before may have let Python collect garbage.
             outcome = outcome.and(self.executor.drain_deaths(py));
-            let Some(live) = self.executor.storages.live(id).filter(|l| !l.present) else {
-                continue;
-            };
-            let tensor = live.tensor;
-            let done = match self.executor.engine.ensure(&[tensor]) {
-                Ok(()) => self.executor.perform(py),
-                Err(e) => Err(self.executor.refusal(py, &e)),
-            };
-            outcome = outcome.and(done);
+            if let Some(live) = self.executor.storages.live(id) {
+                let tensor = live.tensor;
+                outcome = outcome.and(self.bring_back(py, tensor));
+            }
         }
         outcome
+    }
+
+    /// Makes a tensor resident for good: within the budget if that can be, or else within the smallest one that does.
+    fn bring_back(&mut self, py: Python<'_>, tensor: TensorId) -> PyResult<()> {
+        let mut lifted = false;
+        while let Err(error) = self.executor.engine.pin(tensor) {
+            match error {
+                Error::Budget {
+                    device,
+                    budget,
+                    smallest,
+                    ..
+                } if smallest > budget => {
+                    // Raising a budget cannot fail.
+                    let _ = self.executor.engine.set_budget(device, Some(smallest));
+                }
+                Error::Budget { .. } | Error::PlanLimit if !lifted => {
+                    lifted = true;
+                    self.lift_budgets();
+                }
+                error => return Err(self.executor.refusal(py, &error)),
+            }
+        }
+        self.executor.perform(py)?;
+        self.executor.collect();
+        Ok(())
+    }
+
+    fn lift_budgets(&mut self) {
+        for device in 0..self.executor.devices.len() {
+            // Raising a budget to none cannot fail.
+            let _ = (self.executor.engine).set_budget(DeviceId(device as u8), None);
+        }
     }
 }

@@ -478,7 +478,7 @@ impl State {
         if self.executor.storages.timeline.is_some() {
             gil.attach(|py| self.look(py, spec))?;
         }
-        self.executor.drop_unreferenced_if_many(gil)?;
+        self.executor.drop_unreferenced_in_time(gil)?;
         let op = loop {
             match self.begin_once(gil, spec) {
                 // Each time more room is left for blocks, until the plan fits or is refused.

@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 use remat_core::{Engine, Error, OpSpec, Replay, TensorId};
 
 use super::state::Executor;
-use super::unreferenced::Yield;
 use crate::ffi::gil::Attach;
 
 impl Executor {
@@ -19,7 +18,7 @@ impl Executor {
     ) -> PyResult<T> {
         let mut answer = ask(&mut self.engine);
         if matches!(answer, Err(Error::Budget { .. }))
-            && gil.attach(|py| self.drop_unreferenced(py, Yield::Some))?
+            && gil.attach(|py| self.drop_unreferenced(py))?
         {
             answer = ask(&mut self.engine);
         }

@@ -1,7 +1,7 @@
 //! Unreferenced constants: the program dropped them, and only recorded ops still read them. Their bytes stay for later
-//! replays. When they have become many, or nothing else makes room, they are dropped too, and the tensors that were
-//! computed from them are pinned instead (banishing, DTR appendix C.5). A gradient that flowed into a running average
-//! is one: the average takes its place.
+//! replays, unless the tensors that were computed from them take no more: then those are pinned instead (banishing, DTR
+//! appendix C.5). A gradient that flowed into a running average is such a constant, and the average takes its place. So
+//! do the new parameters of a program that makes new tensors of them in each step.
 
 use pyo3::prelude::*;
 use remat_core::TensorId;
@@ -11,31 +11,21 @@ use crate::ffi::gil::Attach;
 use crate::tracking::buffers::{Buffer, Scratch};
 use crate::tracking::live::LiveId;
 
-/// The least that dropping constants must yield.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Yield {
-    /// Anything at all: an op does not fit otherwise.
-    Some,
-    /// Twice what it pins.
-    Twice,
-}
-
 impl Executor {
-    /// Drops unreferenced constants if they have become many and little has to be pinned for them.
-    pub fn drop_unreferenced_if_many(&mut self, gil: impl Attach) -> PyResult<()> {
-        if self
-            .storages
-            .held_constants
-            .are_many(self.given(self.budget_device))
-        {
-            gil.attach(|py| self.drop_unreferenced(py, Yield::Twice))?;
+    /// Drops unreferenced constants from time to time, before an op.
+    pub fn drop_unreferenced_in_time(&mut self, gil: impl Attach) -> PyResult<()> {
+        let budget = self.given(self.budget_device);
+        let known = self.storages.slots() + self.live_records;
+        let constants = &mut self.storages.held_constants;
+        if constants.are_to_be_searched(budget, known) {
+            gil.attach(|py| self.drop_unreferenced(py))?;
         }
         Ok(())
     }
 
-    /// Drops those unreferenced constants, oldest first, that free most beyond the bytes pinned for them. Returns
-    /// whether any was dropped.
-    pub fn drop_unreferenced(&mut self, py: Python<'_>, least: Yield) -> PyResult<bool> {
+    /// Drops those unreferenced constants, oldest first, that free most beyond the bytes pinned for them, if they free
+    /// at least as much. Returns whether any was dropped.
+    pub fn drop_unreferenced(&mut self, py: Python<'_>) -> PyResult<bool> {
         self.storages.held_constants.note_search();
         let unreferenced = self.unreferenced(py)?;
         let tensors: Vec<TensorId> = unreferenced
@@ -46,11 +36,7 @@ impl Executor {
             .engine
             .plan_banish(&tensors)
             .map_err(|e| self.refusal(py, &e))?;
-        let worth_it = match least {
-            Yield::Some => plan.constants > 0,
-            Yield::Twice => plan.constants > 0 && plan.freed.0 >= 2 * plan.pinned.0,
-        };
-        if !worth_it {
+        if plan.constants == 0 {
             return Ok(false);
         }
         for &tensor in &plan.tensors {

@@ -4,7 +4,8 @@
 #[derive(Default)]
 pub struct HeldConstants {
     bytes: u64,
-    searched_at: u64,
+    /// Ops since the last search.
+    ops: usize,
 }
 
 impl HeldConstants {
@@ -16,17 +17,18 @@ impl HeldConstants {
     /// Notes a constant that is not held any more.
     pub fn sub(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
-        self.searched_at = self.searched_at.min(self.bytes);
     }
 
-    /// Whether a sixteenth of the budget has come to be held since the last search.
-    pub fn are_many(&self, budget: Option<u64>) -> bool {
-        budget.is_some_and(|budget| self.bytes - self.searched_at > budget / 16)
+    /// Whether to search before the next op: more than a sixteenth of the budget is held, and so many ops came since
+    /// the last search that one which looks at `known` storages and records adds a constant time to each.
+    pub fn are_to_be_searched(&mut self, budget: Option<u64>, known: usize) -> bool {
+        self.ops += 1;
+        budget.is_some_and(|budget| self.ops > known / 8 && self.bytes > budget / 16)
     }
 
     /// Notes that the held constants are being searched now.
     pub fn note_search(&mut self) {
-        self.searched_at = self.bytes;
+        self.ops = 0;
     }
 }
 
@@ -35,18 +37,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_is_due_each_time_a_sixteenth_of_the_budget_has_come() {
+    fn a_search_is_due_where_much_is_held_and_enough_ops_came() {
         let mut held = HeldConstants::default();
         held.add(16);
-        assert!(!held.are_many(Some(256)) && !held.are_many(None));
+        assert!(!held.are_to_be_searched(Some(256), 0) && !held.are_to_be_searched(None, 0));
         held.add(1);
-        assert!(held.are_many(Some(256)));
+        assert!(held.are_to_be_searched(Some(256), 0));
         held.note_search();
-        assert!(!held.are_many(Some(256)));
-        held.sub(10);
-        held.add(16);
-        assert!(!held.are_many(Some(256)));
-        held.add(1);
-        assert!(held.are_many(Some(256)));
+        let due = [(); 4].map(|()| held.are_to_be_searched(Some(256), 24));
+        assert_eq!(due, [false, false, false, true]);
+        held.sub(1);
+        assert!(!held.are_to_be_searched(Some(256), 0));
     }
 }

@@ -139,6 +139,17 @@ impl Storages {
         }
     }
 
+    /// Lets go of all memory that the table itself owns: nothing is replayed any more. The caller holds the GIL.
+    pub fn let_go(&mut self) {
+        for live in self.lives.iter_mut().flatten() {
+            live.hold = None;
+        }
+        let owned: Vec<StorageId> = self.scratch().map(|(sid, _)| sid).collect();
+        for sid in owned {
+            self.set_buffer(sid, Buffer::Empty);
+        }
+    }
+
     /// Notes that a storage lies over memory that torch did not allocate.
     pub fn set_outside(&mut self, id: LiveId, place: Place) {
         if let Some(live) = self.live_mut(id) {
@@ -477,6 +488,11 @@ impl Storages {
     #[inline]
     pub fn live_mut(&mut self, id: LiveId) -> Option<&mut Live> {
         self.lives.get_mut(id as usize).and_then(Option::as_mut)
+    }
+
+    /// Places in the table, free ones included.
+    pub fn slots(&self) -> usize {
+        self.lives.len()
     }
 
     /// Every storage in the table, those included whose death is queued.
