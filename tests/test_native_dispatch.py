@@ -15,6 +15,8 @@ from native import LEFT, REPLAYS, WATCHING, needed, needs
 from process import PYTHON, ran_warm
 from remat._torch_internals import eager
 from sample import some
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -489,6 +491,26 @@ print(run.dispatch, run.left_to_python == usual.left_to_python)
     done = ran_warm(["env", "REMAT_DISPATCH=native", *PYTHON, "-c", program])
     assert done.code == 0, done.err
     assert done.out.split() == ["native", "True"]
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_fake_tensors_are_computed_with_under_a_budget(way: str, outside: bool) -> None:
+    mode = FakeTensorMode()
+
+    def shapes() -> list[torch.Size]:
+        x = torch.ones(8, 4)
+        return [(x * 2 + 1).shape, x.t().shape, (x @ x.t()).relu_().shape, nn.Linear(4, 3)(x).shape]
+
+    expected = shapes()
+    if outside:
+        with mode, remat.budget("64MiB"):
+            found = shapes()
+    else:
+        with remat.budget("64MiB"), mode:
+            found = shapes()
+    assert found == expected
+    with remat.budget("64MiB"):
+        assert type((torch.ones(8) * 2)[0]) is torch.Tensor
 
 
 def test_nothing_is_left_behind(way: str) -> None:

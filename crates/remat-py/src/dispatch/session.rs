@@ -164,7 +164,12 @@ impl Session {
             None => return Ok(func.call(args, kwargs)?.unbind()),
             Some(mut held) => match held.state.dispatch(func, args, kwargs)? {
                 Outcome::Done(result) => return Ok(result),
-                Outcome::Declined => return Ok(py.NotImplemented()),
+                Outcome::Declined => {
+                    let left = &held.state.executor.internals.left_to_subclass;
+                    let left = left.clone_ref(py);
+                    drop(held);
+                    return left.call1(py, (func, args, kwargs));
+                }
                 Outcome::Foreign(op) => {
                     drop(held);
                     return foreign::run(lock, *op, args, kwargs).map(Bound::unbind);

@@ -53,6 +53,8 @@ pub struct TorchInternals {
     pub references: Py<PyAny>,
     /// `redispatch(mode, func, args, kwargs) -> result`.
     pub redispatch: Py<PyAny>,
+    /// `left_to_subclass(func, args, kwargs) -> result`: `NotImplemented`, unless fake tensors are made.
+    pub left_to_subclass: Py<PyAny>,
     /// `own_frames_dropped(error) -> error`: without the frames that led from the session to the op.
     pub own_frames_dropped: Py<PyAny>,
     /// `rng_state(args, kwargs)`: states of the generators that a random op draws from.
@@ -84,7 +86,8 @@ impl TorchInternals {
         Ok(looked_up! {
             view empty_storage blank_like blank_storage storage_over device_of replay_random budget_error flatten
             use_count set_grad_mode grad_enabled handle_lazy exclude_again any_nested contents describe predict
-            measured_call references redispatch own_frames_dropped rng_state default_states accumulating
+            measured_call references redispatch left_to_subclass own_frames_dropped rng_state default_states
+            accumulating
         })
     }
 }

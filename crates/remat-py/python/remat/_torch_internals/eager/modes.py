@@ -81,6 +81,16 @@ def redispatch(mode: TorchDispatchMode, func: Any, args: Any, kwargs: dict[str, 
         pop_mode()
 
 
+def left_to_subclass(func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
+    """Answers torch for an op of which a tensor subclass decides: it is asked next.
+
+    The class of fake tensors leaves it to their mode while that is active, which only a call from here reaches.
+    """
+    if torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None:
+        return NotImplemented
+    return func(*args, **(kwargs or {}))
+
+
 # Kernels that call further ops count on these for conjugates, negations and zeros that are not carried out yet.
 _LAZY = (torch._C.DispatchKey.Conjugate, torch._C.DispatchKey.Negative, torch._C.DispatchKey.ZeroTensor)
 
