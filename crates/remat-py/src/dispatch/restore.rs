@@ -54,15 +54,16 @@ impl State {
     /// The first error met.
     fn bring_back_all(&mut self, py: Python<'_>) -> PyResult<()> {
         let mut outcome = Ok(());
-        let mut ids: Vec<(bool, LiveId)> = self
+        let mut ids: Vec<(bool, u64, LiveId)> = self
             .executor
             .storages
             .all()
             .filter(|(_, live)| live.tensor != UNTOLD)
-            .map(|(id, live)| (!live.present, id))
+            .map(|(id, live)| (!live.present, live.serial, id))
             .collect();
-        ids.sort_unstable(); // those that are there take no room
-        for (_, id) in ids {
+        // Those that are there take no room; the others come back from those made before them.
+        ids.sort_unstable();
+        for (_, _, id) in ids {
             // The replays before may have let Python collect garbage.
             outcome = outcome.and(self.executor.drain_deaths(py));
             if let Some(live) = self.executor.storages.live(id) {
@@ -87,11 +88,11 @@ impl State {
                     // Raising a budget cannot fail.
                     let _ = self.executor.engine.set_budget(device, Some(smallest));
                 }
-                Error::Budget { .. } | Error::PlanLimit if !lifted => {
+                error if lifted => return Err(self.executor.refusal(py, &error)),
+                _ => {
                     lifted = true;
                     self.lift_budgets();
                 }
-                error => return Err(self.executor.refusal(py, &error)),
             }
         }
         self.executor.perform(py)?;
