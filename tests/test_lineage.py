@@ -127,6 +127,7 @@ def test_a_state_may_be_replaced_by_new_tensors_in_each_step(way: str) -> None:
             state = trained(weights)
     assert bits(state) == expected
     assert peak.highest <= budget
+    assert peak.left <= peak.base + 8 * 4 * 128 * 128  # the run is held, and holds nothing
     assert run.stats().recomputed > 0
 
 
