@@ -275,7 +275,7 @@ impl Engine {
         let first = storage.refs == 1;
         graph[tensor].refs += 1;
         if first {
-            self.state.void_numerator(s);
+            self.state.note_references(s);
         }
         if let Some(guides) = &mut self.guides {
             guides.retained(&self.state.graph, tensor);

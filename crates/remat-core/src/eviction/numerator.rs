@@ -162,16 +162,10 @@ impl Numerators {
 
 /// How far a walk over ancestors goes that counts a numerator so far.
 fn among_ancestors(until: Until, graph: &Graph, evicted: &Evicted, s: StorageId) -> Until {
-    let storage = &graph[s];
-    let discount = if storage.refs == 0 {
-        evicted.unreferenced_discount
-    } else {
-        1
-    };
-    let enough = until.enough.saturating_mul(discount);
+    let enough = until.enough.saturating_mul(discount(graph, evicted, s));
     Until {
         seen: until.seen.min(evicted.limit),
-        enough: enough.saturating_sub(storage.cost as i64),
+        enough: enough.saturating_sub(graph[s].cost as i64),
     }
 }
 
@@ -184,10 +178,23 @@ fn around(graph: &Graph, evicted: &Evicted, s: StorageId, up: &Sum, down: &Sum) 
     Counted {
         numerator: match evicted.sum {
             Summed::Number => up.count + down.count,
-            Summed::Cost if storage.refs == 0 => cost / evicted.unreferenced_discount,
-            Summed::Cost => cost,
+            Summed::Cost => cost / discount(graph, evicted, s),
         },
         latest: up.latest.max(down.latest),
         seen: up.seen + down.seen,
+    }
+}
+
+/// The sum is divided by this.
+fn discount(graph: &Graph, evicted: &Evicted, s: StorageId) -> i64 {
+    match evicted.unreferenced {
+        Some(discounts) if graph[s].refs == 0 => {
+            if graph.makes_what_is_missing(s, evicted.limit) {
+                discounts.while_needed
+            } else {
+                discounts.otherwise
+            }
+        }
+        _ => 1,
     }
 }

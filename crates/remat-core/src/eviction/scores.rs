@@ -184,11 +184,32 @@ impl Eviction {
             return;
         }
         self.candidates.void(graph, s);
+        if change != Change::Other && graph[s].refs > 0 {
+            self.void_discounts(graph, s);
+        }
         if evicted.reach == Reach::Neighbourhood {
             self.void_that_way(graph, journal, s, Way::Ancestors, latest);
         }
         // A score that counts ancestors only is one of a descendant.
         self.void_that_way(graph, journal, s, Way::Descendants, None);
+    }
+
+    /// `s`, to which the program refers, is missing from now on, or no longer is: what it is made from counts for more,
+    /// or for less.
+    pub(crate) fn void_discounts(&mut self, graph: &mut Graph, s: StorageId) {
+        let evicted = self.numerators.kind.evicted();
+        if !self.scored || evicted.is_none_or(|evicted| evicted.unreferenced.is_none()) {
+            return;
+        }
+        self.stack.clear();
+        let stamp = graph.new_stamp();
+        graph[s].stamp = stamp;
+        graph.step(s, Way::Ancestors, stamp, &mut self.stack);
+        while let Some(made_from) = self.stack.pop() {
+            if graph[made_from].scored && graph[made_from].refs == 0 {
+                self.candidates.void(graph, made_from);
+            }
+        }
     }
 
     /// Voids the numerators that count `s` of the storages one way. The walk stops where nothing valid is left to void.

@@ -88,4 +88,17 @@ impl Graph {
         self.step(s, Way::Descendants, stamp, into);
         into.retain(|&neighbour| !self[neighbour].unreachable());
     }
+
+    /// Whether something made from `s` is missing that is referred to from outside: the program may ask for it. Looks
+    /// at no more results than `limit`.
+    pub(crate) fn makes_what_is_missing(&self, s: StorageId, limit: u64) -> bool {
+        let results = self[s]
+            .readers
+            .iter()
+            .flat_map(|reader| &self[reader.op].outputs);
+        let mut made = results
+            .take(limit as usize)
+            .map(|&result| self.storage_of(result));
+        made.any(|made| made != s && !self[made].resident && self[made].refs > 0)
+    }
 }

@@ -151,7 +151,7 @@ impl State {
         self.graph[tensor].refs -= 1;
         self.graph[s].refs -= 1;
         if self.graph[s].refs == 0 {
-            self.void_numerator(s);
+            self.note_references(s);
         }
         self.note_loss(tensor);
         self.collect();

@@ -181,6 +181,14 @@ impl State {
         }
     }
 
+    /// The first reference from outside came, or the last went.
+    pub(crate) fn note_references(&mut self, s: StorageId) {
+        self.void_numerator(s);
+        if !self.graph[s].resident {
+            self.eviction.void_discounts(&mut self.graph, s);
+        }
+    }
+
     /// A storage changed that scores around it may count.
     pub(super) fn void_neighbourhood(&mut self, s: StorageId, change: Change) {
         let (graph, journal) = (&mut self.graph, &mut self.journal);

@@ -1,6 +1,6 @@
 //! The DTR heuristic and its ablations (appendix C.3 and D.1).
 
-use super::rule::{Evicted, Form, Numerator, Reach, Rule, Summed};
+use super::rule::{Discounts, Evicted, Form, Numerator, Reach, Rule, Summed};
 
 /// Own cost and that of the exact evicted neighbourhood `e*`.
 pub(super) const EXACT: Numerator =
@@ -11,11 +11,15 @@ pub(super) const EQ: Numerator = Numerator::Components;
 
 /// Own cost and that of the evicted ancestors, of which a walk looks at a few hundred (bounded work). A storage without
 /// references counts less: it is there to recompute others, and a replay brings back more of that kind than will be
-/// asked for again. The bound is the number that took least time (`cargo run --release -p remat-sim --example coop`).
+/// asked for again. It counts for more while one of those others is missing. The bound is the number that took least
+/// time (`cargo run --release -p remat-sim --example coop`).
 pub(super) const ANCESTORS: Numerator = Numerator::Evicted(Evicted {
     limit: 256,
     bound: Some(16),
-    unreferenced_discount: 32,
+    unreferenced: Some(Discounts {
+        while_needed: 8,
+        otherwise: 32,
+    }),
     ..Evicted::all(Reach::Ancestors, Summed::Cost)
 });
 

@@ -47,8 +47,16 @@ pub(crate) struct Evicted {
     pub(crate) limit: u64,
     /// Where costs are compared by lower bounds first, these are made of so many ancestors.
     pub(crate) bound: Option<u64>,
-    /// The sum is divided by this for a storage that the program dropped every reference to.
-    pub(crate) unreferenced_discount: i64,
+    /// Divides the sum of a storage that the program dropped every reference to.
+    pub(crate) unreferenced: Option<Discounts>,
+}
+
+/// Divisors of the score of a storage without references.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Discounts {
+    /// While something that was made from it is missing to which the program refers.
+    pub(crate) while_needed: i64,
+    pub(crate) otherwise: i64,
 }
 
 impl Evicted {
@@ -59,7 +67,7 @@ impl Evicted {
             sum,
             limit: u64::MAX,
             bound: None,
-            unreferenced_discount: 1,
+            unreferenced: None,
         }
     }
 }
