@@ -255,3 +255,19 @@ def test_trace_by_the_context(tmp_path: Path) -> None:
     with remat.budget("64MiB", trace=str(trace)):
         (torch.ones(64, 64) @ torch.ones(64, 64)).relu_().sum()
     assert ran([*REMAT, "trace", "check", trace]).code == 0
+
+
+def test_a_trace_of_plentiful_memory_is_simulated_in_little(tmp_path: Path) -> None:
+    import remat
+    import torch
+
+    trace = tmp_path / "chain.trace"
+    with remat.budget("16GiB", trace=str(trace)):
+        kept = [torch.ones(512)]
+        for _ in range(60):
+            kept.append(kept[-1] * 1.5)
+    info = ran([*REMAT, "trace", "info", trace])
+    assert "(0 cannot be replayed)" in info.out
+    ended = ran([*REMAT, "simulate", trace, "--json", "--policy", "dtr-anc", "--ratio", "0.5"])
+    (row,) = map(json.loads, ended.out.splitlines())
+    assert row["status"] == "ok" and row["evictions"] > 20

@@ -130,8 +130,9 @@ impl Session {
         let torch = Torch::of(torch_internals)?;
         let smallest = budgets.iter().filter_map(|b| b.2).min().unwrap_or(0);
         // DTR's prototype skips small storages; ours are pinned, so that a kept loss value does not keep
-        // a step's lineage. A millionth of the budget each.
-        let tiny = (smallest >> 20).min(4096);
+        // a step's lineage. A millionth of the budget each. Traces are simulated in far smaller budgets, where
+        // only single numbers are as small.
+        let tiny = (smallest >> 20).min(if settings.trace.is_some() { 8 } else { 4096 });
         // Nothing after this fails: a session that could not begin would keep it from those that follow.
         let knowledge = match executor.follow {
             Follow::Fixed => Knowledge::take(&mut executor.devices),
