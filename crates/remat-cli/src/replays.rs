@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::log::Log;
 use crate::standard_streams::check_inputs;
 use crate::{memory, selective};
-use remat_sim::{Eviction, Setting};
+use remat_sim::{EngineSetting, Eviction, Setting};
 
 impl Replays {
     /// Checks what was asked for, and reads the logs.
@@ -22,12 +22,22 @@ impl Replays {
         Ok(logs)
     }
 
+    /// How the engine is set.
+    pub(crate) fn engine(&self) -> EngineSetting {
+        if self.as_training {
+            EngineSetting::Training
+        } else {
+            EngineSetting::Paper
+        }
+    }
+
     /// The setting of a policy's runs, the budget apart.
     pub(crate) fn setting(&self, policy: Eviction) -> Setting {
         Setting {
             dealloc: self.dealloc.into(),
             thrash_limit: self.thrash_limit,
             seed: self.seed,
+            engine: self.engine(),
             ..memory::setting(&self.pool, policy)
         }
     }

@@ -105,7 +105,7 @@ pub use planned::{Misfit, MisfitReason, Plan, PlanAction, PlannedArena};
 pub use program::Program;
 pub use recorded::{Adopted, Mutations};
 pub use reruns::{Reruns, STARTING_POLICIES};
-pub use run::{Budget, Outcome, Setting, Status};
+pub use run::{Budget, EngineSetting, Outcome, Setting, Status};
 pub use sweep::{Job, in_order, sweep};
 
 /// The README's program, so that the compiler checks it.

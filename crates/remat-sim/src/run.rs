@@ -29,9 +29,30 @@ pub struct Setting {
     pub memory: Memory,
     /// Where ops write that change a tensor.
     pub mutations: Mutations,
-    /// The fate of plans that the recorded run adopted; [`Eviction::Selective`] follows none. Where they are followed,
-    /// the engine is set as in training: lineage is forgotten that nothing needs, and other orders of replay are tried.
+    /// How the engine is set; plans are always followed by one that is set as in training.
+    pub engine: EngineSetting,
+    /// The fate of plans that the recorded run adopted; [`Eviction::Selective`] follows none.
     pub adopted: Adopted,
+}
+
+/// How the engine of a run is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineSetting {
+    /// As in the DTR paper: lineage is kept for ever, and replays follow the paper's order only.
+    #[default]
+    Paper,
+    /// As in training: lineage is forgotten that nothing needs, and other orders of replay are tried.
+    Training,
+}
+
+impl EngineSetting {
+    /// `paper` or `training`.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineSetting::Paper => "paper",
+            EngineSetting::Training => "training",
+        }
+    }
 }
 
 impl Default for Setting {
@@ -45,6 +66,7 @@ impl Default for Setting {
             seed: 0,
             memory: Memory::Fungible,
             mutations: Mutations::Recorded,
+            engine: EngineSetting::Paper,
             adopted: Adopted::Ignored,
         }
     }
@@ -54,9 +76,9 @@ impl Setting {
     /// The engine's setting, with the policy and deallocation that [`Setting::policy`] comes down to.
     pub(crate) fn config(&self, base: &Base, policy: Policy, dealloc: Dealloc) -> Config {
         let limit = Cost(scaled(base.cost.0, self.thrash_limit));
-        let (lineage, order) = match self.adopted {
-            Adopted::Followed => (Lineage::Collect, ReplayOrder::Fit),
-            Adopted::Ignored => (Lineage::Keep, ReplayOrder::Dtr),
+        let (lineage, order) = match (self.engine, self.adopted) {
+            (EngineSetting::Paper, Adopted::Ignored) => (Lineage::Keep, ReplayOrder::Dtr),
+            _ => (Lineage::Collect, ReplayOrder::Fit),
         };
         Config {
             memory: self.memory,

@@ -1,8 +1,8 @@
 //! Runs of small handmade steps, and of the recorded ones in `traces/`.
 
-use remat_core::{Bytes, Cost, Dealloc, Error, Policy};
-use remat_sim::{Base, Budget, Job, Outcome, Program, Setting, Status, sweep};
-use remat_trace::{Event, TraceOutput, TraceOutputKind};
+use remat_core::{Bytes, Config, Cost, Dealloc, DeviceId, Error, Policy};
+use remat_sim::{Base, Budget, EngineSetting, Job, Outcome, Program, Setting, Status, sweep};
+use remat_trace::{Event, Replayer, TraceOutput, TraceOutputKind};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
@@ -230,4 +230,59 @@ fn a_sweep_can_be_ended_early() {
         }
     });
     assert_eq!((ended, shown), (ControlFlow::Break("enough"), 4));
+}
+
+/// A recorded step told as a front end tells an engine that is set as in training.
+fn trained(events: &[Event], policy: Policy, budget: Bytes) -> Replayer {
+    let mut replayer = Replayer::new(Config {
+        budgets: vec![Some(budget)],
+        policy,
+        ..Config::default()
+    });
+    for event in events {
+        replayer.feed(event).expect("the budget is met");
+    }
+    replayer
+}
+
+#[test]
+fn an_engine_set_as_in_training_decides_as_training_does() {
+    let policy: Policy = "dtr-anc".parse().expect("a policy");
+    let mut rescued = 0;
+    for (name, ratio) in [("lstm", 0.6), ("unet", 0.3), ("resnet", 0.4), ("gan", 0.6)] {
+        let path = traces()
+            .into_iter()
+            .find(|path| path.ends_with(format!("{name}.trace.zst")));
+        let reader = remat_trace::open(path.expect("a trace")).expect("a readable trace");
+        let events: Vec<Event> = reader
+            .with_mutations_in_place()
+            .collect::<Result<_, _>>()
+            .expect("sound events");
+        let program: Program = events.iter().collect();
+        let base = program.base().expect("a sound step");
+        let as_training = Setting {
+            policy: policy.into(),
+            engine: EngineSetting::Training,
+            ..setting(Budget::Ratio(ratio))
+        };
+        let run = program.run(&base, &as_training).expect("a sound step");
+        assert_eq!(run.status, Status::Ok, "{name}");
+        let told = trained(&events, policy, run.budget);
+        let (told, peak) = (told.engine().counters(), told.engine().peak(DeviceId(0)));
+        assert_eq!(
+            (run.counters.replayed_cost, run.peak),
+            (told.replayed_cost, peak),
+            "{name}"
+        );
+        let as_paper = Setting {
+            engine: EngineSetting::Paper,
+            ..as_training
+        };
+        let paper = program.run(&base, &as_paper).expect("a sound step");
+        rescued += u32::from(paper.status != Status::Ok);
+    }
+    assert_eq!(
+        rescued, 2,
+        "the LSTM and the U-Net do not fit as the paper has it"
+    );
 }

@@ -19,6 +19,10 @@ pub(crate) struct Replays {
     /// Give a run up once more than this many times the cost of the step was recomputed.
     #[arg(long, value_name = "X", value_parser = thrash_limit, allow_negative_numbers = true, default_value = "1.0")]
     pub(crate) thrash_limit: f64,
+    /// Set the engine as `remat run` does, in place of the DTR paper's setting: it forgets lineage that nothing needs,
+    /// and tries other orders of replay. Fewer runs end as `oom`.
+    #[arg(long)]
+    pub(crate) as_training: bool,
     /// Seed of the policy `random`.
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true, default_value_t = 0)]
     pub(crate) seed: u64,

@@ -49,6 +49,7 @@ fn line(search: &MinBudget, log: &Log, policy: Eviction, found: &Smallest) -> St
         "log": log.name,
         "policy": policy.to_string(),
         "dealloc": search.replays.dealloc.name(),
+        "engine": search.replays.engine().name(),
         "pool": search.replays.pool.name(),
         "base_memory": memory.0,
         "min_budget": found.works.map(|bytes| bytes.0),

@@ -24,6 +24,7 @@ pub(super) fn line(
         "log": log.name,
         "policy": case.policy,
         "dealloc": case.dealloc,
+        "engine": setting.engine.name(),
         "ratio": ratio,
         "budget_bytes": outcome.budget.0,
         "status": outcome.status.to_string(),
