@@ -380,6 +380,52 @@ def test_functions_whose_body_runs_later_are_not_decorated() -> None:
             remat.budget("64MiB")(function)
 
 
+def _one(*sizes: int) -> torch.Tensor:
+    """A tensor of these sizes, over one number."""
+    return torch.zeros(1).expand(*sizes)
+
+
+IMPOSSIBLE = {
+    "negative": lambda: torch.empty(-1),
+    "ones": lambda: torch.ones(-3),
+    "of a tensor": lambda: torch.zeros(2).new_zeros((-4,)),
+    "overflow": lambda: _one(2**62) + 1,
+    "padding": lambda: torch.constant_pad_nd(torch.zeros(3), (2**62, 2**62)),
+    "repeated": lambda: torch.repeat_interleave(torch.tensor([2**62])),
+    "counts": lambda: torch.bincount(torch.tensor([1]), minlength=2**61),
+    "highest": lambda: torch.bincount(torch.tensor([2**63 - 1])),
+    "resized": lambda: torch.empty(4).untyped_storage().resize_(-4),
+    "resized by text": lambda: torch.empty(4).untyped_storage().resize_("a"),  # type: ignore[arg-type]
+    "resized far": lambda: torch.empty(4).untyped_storage().resize_(2**64),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_sizes_that_no_tensor_has_are_refused_as_without_a_budget(name: str) -> None:
+    def told() -> tuple[type, str]:
+        with pytest.raises((RuntimeError, ValueError)) as raised:
+            IMPOSSIBLE[name]()
+        return raised.type, str(raised.value).splitlines()[0]
+
+    plain = told()
+    with remat.budget("64MiB"):
+        for n in (3, 4):  # calls of the same families with sizes that make sense
+            kept = torch.empty(n), torch.ones(n), torch.zeros(2).new_zeros((n,)), _one(n) + 1
+            torch.constant_pad_nd(torch.zeros(3), (n, n))
+        assert (told(), told()) == (plain, plain)
+        assert float(kept[1].sum()) == 4
+
+
+@pytest.mark.parametrize("tensors", [7, 8, 9])
+def test_results_that_are_only_together_beyond_all_numbers_are_refused(tensors: int) -> None:
+    with remat.budget("64MiB") as run:
+        values = [_one(2**59) for _ in range(tensors)]
+        with pytest.raises(remat.RematError):
+            torch._foreach_add(values, 1)
+        assert float((torch.ones(1024) + 1).sum()) == 2048
+        assert run.stats().peak < 1 << 20
+
+
 @pytest.mark.parametrize("method", ["stats", "set_budget"])
 def test_run_is_not_asked_from_within_an_op(method: str) -> None:
     answers: list[object] = []

@@ -66,6 +66,7 @@ fn rows(arguments: &[&str], logs: &[&str]) -> String {
         for name in CLOCKS {
             row.shift_remove(name);
         }
+        assert_eq!(row.shift_remove("engine"), Some(Value::from("paper")));
         let mut base =
             Map::from_iter([("log".to_owned(), row.shift_remove("log").expect("a log"))]);
         base.extend(BASE.map(|name| (name.to_owned(), row.shift_remove(name).expect("a number"))));

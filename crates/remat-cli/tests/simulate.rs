@@ -75,6 +75,7 @@ fn a_line_of_json_a_run() {
         "log": "-",
         "policy": "lru",
         "dealloc": "eager",
+        "engine": "paper",
         "ratio": 0.7,
         "budget_bytes": 210,
         "status": "ok",

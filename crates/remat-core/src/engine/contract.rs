@@ -111,7 +111,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Budget`], [`Error::Thrash`], [`Error::PlanLimit`]; found before anything is performed.
-    /// [`Error::Protocol`] for unknown ids or indices, [`Error::Overflow`] for sizes beyond 63 bits.
+    /// [`Error::Protocol`] for unknown ids or indices, [`Error::Overflow`] for sizes that together are beyond 63 bits.
     pub fn begin(&mut self, op: &OpSpec<'_>) -> Result<OpId, Error> {
         self.begin_expecting(op, Expected::default())
     }

@@ -212,8 +212,8 @@ class Escapes:
 
         @functools.wraps(original)
         def resize_(storage: torch.UntypedStorage, size: int) -> torch.UntypedStorage:
-            if size == storage.nbytes():
-                return original(storage, size)
+            if not hasattr(size, "__index__") or not 0 <= size < 2**63 or size == storage.nbytes():
+                return original(storage, size)  # torch refuses what is no size
             with eager.below_autograd():
                 announced = session.before_resize(storage, size, _is_known(storage))
                 try:

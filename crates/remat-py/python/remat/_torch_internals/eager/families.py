@@ -17,7 +17,7 @@ from .copies import is_read_by_blas, strided_bytes
 from .indexing import FEW, picks_by_mask
 from .precision import products_are_exact
 from .shapes import numels_by_rule, rule_of
-from .tensors import tensors_of
+from .tensors import possible, tensors_of
 from .workspace import Workspace
 
 #: Calls of new shapes that are measured before a family's others are not.
@@ -42,7 +42,7 @@ class Family:
     taken: int = 0
 
     def sizes(self, overload: Any, args: tuple[Any, ...]) -> list[int | None] | None:
-        """Bytes of a call's results."""
+        """Bytes of a call's results; ``None`` where torch's own rule has to tell, or to refuse the call."""
         numels = numels_by_rule(overload, args)
         if numels is None or len(numels) != len(self.dtypes):
             return None
@@ -51,7 +51,7 @@ class Family:
             if (numel is None) != (dtype is None):
                 return None
             sizes.append(None if numel is None or dtype is None else numel * dtype.itemsize)
-        return sizes
+        return possible(sizes)
 
     def settle(self, workspace: Workspace) -> None:
         """Takes the estimate of one call's workspace for all, if it is the same for all."""

@@ -18,7 +18,7 @@ from .families import Families
 from .indexing import made_sparse, sized_by_data
 from .not_compiled import call_without_loading_dynamo
 from .ops import RESTRUCTURE
-from .tensors import allocated, flatten, home, nbytes, tensors_of, untyped_storage
+from .tensors import MOST, allocated, flatten, home, nbytes, possible, tensors_of, untyped_storage
 from .workspace import estimate_workspace
 
 #: For ops of Remat's own, by name: the bytes that a call makes, and its workspace; ``None`` if that cannot be told.
@@ -82,7 +82,7 @@ def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None)
         if settled is not None:
             described = [None if size is None else (size, family.place) for size in by_rule]
             settled += family.copied(tensors_of(args) + tensors_of(kwargs)) if family.copies_strided else 0
-            return Prediction(described, settled, 0, family.place, True, None, True, family.copies_strided)
+            return Prediction(described, min(settled, MOST), 0, family.place, True, None, True, family.copies_strided)
     tensors = tensors_of(args) + tensors_of(kwargs)
     place = _place(args, kwargs) if family is None else family.place
     own = OWN_PREDICTIONS.get(overload._schema.name)
@@ -98,7 +98,7 @@ def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None)
     if family is not None and by_rule is not None:
         outputs, exact_sizes = by_rule, True
         made = {dtype for dtype in family.dtypes if dtype is not None}
-    elif by_data is not None:
+    elif by_data is not None and possible(by_data[0]) is not None:
         outputs, exact_sizes = by_data[0], True
     else:
         outputs, exact_sizes, made = _predict_outputs(overload, args, kwargs, place)
@@ -114,7 +114,8 @@ def predict(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None)
             family.settle(estimate)
     described = [None if o is None else (o, place) for o in outputs]
     told = None if family is None else functools.partial(family.measured, family.copied(tensors))
-    return Prediction(described, workspace, leaves, place, exact and exact_sizes, told)
+    # What tensors of one number that were expanded add up to may be beyond all numbers that the engine takes.
+    return Prediction(described, min(workspace, MOST), min(leaves, MOST), place, exact and exact_sizes, told)
 
 
 def _place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Place:

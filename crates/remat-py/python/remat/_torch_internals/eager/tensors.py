@@ -72,6 +72,15 @@ def nbytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+#: The most bytes that anything may be told to take. No memory has as many.
+MOST = 2**63 - 1
+
+
+def possible(sizes: list[int | None]) -> list[int | None] | None:
+    """Sizes in bytes, if memory may have them; ``None`` where torch refuses to make such a tensor."""
+    return sizes if all(size is None or 0 <= size <= MOST for size in sizes) else None
+
+
 def home(args: Any, kwargs: dict[str, Any]) -> torch.device:
     device = kwargs.get("device")
     if device is not None:
