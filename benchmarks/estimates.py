@@ -217,6 +217,8 @@ def convolutions(found: Estimated, count: int, seed: int) -> None:
     torch.manual_seed(seed)
     for _ in range(count):
         x, weight, every = _drawn(draw)
+        if not x.is_contiguous() and weight[0, 0].numel() == 1 and every[0][0] > 1:
+            continue  # without AVX-512 oneDNN of torch 2.15 writes beyond its memory as it goes back through these
         with contextlib.suppress(RuntimeError), found:  # the kernel may be larger than what it moves over
             y = torch.ops.aten.convolution(x, weight, None, *every)
             gradient = torch.ones_like(y)
@@ -240,7 +242,7 @@ def _drawn(draw: random.Random) -> tuple[torch.Tensor, torch.Tensor, list[Any]]:
     extents = [min(extent, 3) for extent in extents] if dims == 3 else extents
     side = [3, 4, 6, 8, 12, 16] if dims == 3 else [3, 4, 5, 7, 8, 10, 14, 16, 28, 32, 48]
     transposed = draw.random() < 0.15
-    dtype = torch.bfloat16 if draw.random() < 0.1 else torch.float32
+    (dtype,) = draw.choices([torch.float32, torch.float64, torch.bfloat16], [8, 1, 1])
     x = torch.randn(draw.choice([1, 1, 2, 3, 4, 8, 16]), read, *(draw.choice(side) for _ in range(dims)), dtype=dtype)
     if dims == 2 and draw.random() < 0.25:
         x = x.to(memory_format=torch.channels_last)

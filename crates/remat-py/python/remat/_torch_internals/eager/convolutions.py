@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,19 +15,23 @@ from .precision import convolutions_are_exact
 from .shapes import numels_by_rule
 
 
-def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
-    """Bytes that oneDNN takes, or torch's own kernels where they run instead; ``None`` for other types and devices.
+class _Sizes(NamedTuple):
+    """Sizes of a convolution: channels, samples, and places of an image, of its result and of the kernel."""
 
-    oneDNN copies inputs, outputs and weights into blocks of 16 channels. One sample, bfloat16, groups and what goes
-    back through transposed ones may be laid out in columns, a sample for each thread. Gradients of weights are summed
-    over threads, in a copy for each. An eighth is for safety. `benchmarks/estimates.py` draws random shapes.
-    """
+    samples: int
+    read: int
+    written: int
+    inside: int
+    outside: int
+    kernel: int
+
+
+def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
+    """Bytes that a convolution takes on the CPU; ``None`` for other types and devices."""
     x, weight = (args[1], args[2]) if backward else (args[0], args[1])
-    stride, padding, dilation, transposed, _, groups = args[4:10] if backward else args[3:9]
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16) or x.dim() not in (3, 4, 5):
+    if x.device.type != "cpu" or x.dim() not in (3, 4, 5):
         return None
-    samples, read, inside = x.shape[0], x.shape[1], prod(x.shape[2:])
-    extents = weight.shape[2:]
+    transposed, groups = (args[7], args[9]) if backward else (args[6], args[8])
     written = weight.shape[1] * groups if transposed else weight.shape[0]
     if backward:
         outside = prod(args[0].shape[2:])
@@ -35,8 +39,55 @@ def convolution(args: tuple[Any, ...], backward: bool) -> int | None:
         (made,) = numels_by_rule(torch.ops.aten.convolution.default, args) or (None,)
         if made is None:
             return None
-        outside = made // max(1, samples * written)
-    kernel, low = prod(extents), x.dtype != torch.float32
+        outside = made // max(1, x.shape[0] * written)
+    sizes = _Sizes(x.shape[0], x.shape[1], written, prod(x.shape[2:]), outside, prod(weight.shape[2:]))
+    if x.dtype == torch.float64:
+        return _in_columns(args, backward, sizes)
+    return _in_blocks(args, backward, sizes) if x.dtype in (torch.float32, torch.bfloat16) else None
+
+
+def _in_columns(args: tuple[Any, ...], backward: bool, sizes: _Sizes) -> int:
+    """Bytes that torch's own kernels take, which lay out all that the kernel reads at each place in a column.
+
+    Those of all samples lie there at once but where a kernel goes back through a transposed convolution or has gaps.
+    Groups run one by one, on copies of their parts. What does not lie in one piece is copied. An eighth is for safety.
+    """
+    x = args[1] if backward else args[0]
+    stride, padding, dilation, transposed, _, groups = args[4:10] if backward else args[3:9]
+    samples, read, written, inside, outside, kernel = sizes
+    spread, volumes = any(d > 1 for d in dilation), x.dim() == 5
+    item = x.element_size()
+    inputs, outputs = item * samples * read * inside, item * samples * written * outside
+    weights = item * kernel * read * written // groups
+    columns = item * kernel * (written * inside if transposed else read * outside)
+    if transposed or spread or not volumes:
+        columns //= groups
+    one_by_one = (backward or volumes) if transposed else spread
+    moves = transposed or spread or volumes or any(padding) or any(step > 1 for step in stride)
+    whole = columns * (1 if one_by_one else samples) if moves or kernel > 1 else 0
+    if transposed and volumes and not backward:
+        whole += inputs
+    if not x.is_contiguous():
+        whole += inputs + weights
+    if backward and not args[0].is_contiguous():
+        whole += outputs
+    if groups > 1:
+        whole += (inputs + weights) // groups
+        whole += inputs + weights + outputs // groups if backward else outputs
+    return whole + whole // 8 + (1 << 13)
+
+
+def _in_blocks(args: tuple[Any, ...], backward: bool, sizes: _Sizes) -> int:
+    """Bytes that oneDNN takes, or torch's own kernels where they run instead.
+
+    oneDNN copies inputs, outputs and weights into blocks of 16 channels. One sample, bfloat16, groups and what goes
+    back through transposed ones may be laid out in columns, a sample for each thread. Gradients of weights are summed
+    over threads, in a copy for each. An eighth is for safety. `benchmarks/estimates.py` draws random shapes.
+    """
+    x, weight = (args[1], args[2]) if backward else (args[0], args[1])
+    stride, padding, dilation, transposed, _, groups = args[4:10] if backward else args[3:9]
+    samples, read, written, inside, outside, kernel = sizes
+    extents, low = weight.shape[2:], x.dtype != torch.float32
     strided = not x.is_contiguous() or (backward and not args[0].is_contiguous())
     threads = torch.get_num_threads()
     by_places = x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
