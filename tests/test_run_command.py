@@ -484,10 +484,10 @@ def test_sighup_ends_a_run_with_whole_files_though_it_comes_twice(tmp_path: Path
     report, timeline = tmp_path / "run.json", tmp_path / "run.html"
     code = f"""
     import json, os, signal, torch
-    def write(*given, write=json.dump, **named):
+    def write(*given, write=json.dumps, **named):
         os.kill(os.getpid(), signal.SIGHUP)
-        write(*given, **named)
-    json.dump = write
+        return write(*given, **named)
+    json.dumps = write
     torch.ones(3).add(1)
     os.kill(os.getpid(), {int(first)})
     """
@@ -497,6 +497,69 @@ def test_sighup_ends_a_run_with_whole_files_though_it_comes_twice(tmp_path: Path
     assert json.loads(report.read_text())["end"] == first.name
     assert timeline.stat().st_size > 0
     assert ended.err.count("remat: peak") == 1
+
+
+ENDS_AS_IT_WRITES = """
+    import json, os, signal, sys, torch
+    number, place = signal.Signals[sys.argv[1]], sys.argv[2]
+    def end():
+        global place
+        place = None
+        os.kill(os.getpid(), number)
+    def within(name):
+        write = getattr(json, name)
+        def writes(what, *given, **named):
+            if ("report" if "format" in what else "timeline") == place:
+                end()
+            return write(what, *given, **named)
+        return writes
+    for name in "dump", "dumps":
+        setattr(json, name, within(name))
+    def opened(event, given):
+        if event == "open" and str(given[0]).endswith(f"{place}.partial"):
+            end()
+    sys.addaudithook(opened)
+    torch.ones(3).add(1)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize("place", ["timeline", "report", "run.html", "run.json"])
+def test_a_signal_as_a_file_is_written_leaves_a_whole_one(tmp_path: Path, place: str, number: signal.Signals) -> None:
+    """Ctrl-C leaves the file of the run before, the others write all files."""
+    report, timeline = tmp_path / "run.json", tmp_path / "run.html"
+    before = "of the run before"
+    for file in (report, timeline):
+        file.write_text(before)
+    files = ["--report", report, "--timeline", timeline]
+    script = program(tmp_path, ENDS_AS_IT_WRITES)
+    ended = ran_warm([*RUN, "1GiB", *files, script, number.name, place])
+    assert ended.code == -number, ended.err
+    interrupted = number == signal.SIGINT
+    if interrupted and place in ("report", report.name):
+        assert report.read_text() == before
+    else:
+        end = "KeyboardInterrupt: " if interrupted else "done" if place == report.name else number.name
+        assert json.loads(report.read_text())["end"] in (end, number.name)
+    if interrupted and place in ("timeline", timeline.name):
+        assert timeline.read_text() == before
+    else:
+        assert timeline.read_text().rstrip().endswith("</html>")
+    assert sorted(file.name for file in tmp_path.iterdir()) == [timeline.name, report.name, script.name]
+
+
+def test_sigterm_ends_a_program_whose_report_nobody_reads(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    code = """
+    import os, signal, sys, threading, torch
+    def opened(event, given):
+        if event == "open" and str(given[0]).endswith("/pipe"):
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    sys.addaudithook(opened)
+    torch.ones(3).add(1)
+    """
+    ended = ran_warm([*RUN, "1GiB", "--report", tmp_path / "pipe", program(tmp_path, code)])
+    assert ended.code == -signal.SIGTERM, ended.err
 
 
 def test_sighup_that_is_ignored_stays_ignored(tmp_path: Path) -> None:

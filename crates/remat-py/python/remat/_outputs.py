@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from ._online.endings import put_off
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
@@ -56,6 +60,66 @@ def unwritten(what: str, path: str | os.PathLike[str] | None, write: Callable[[]
         why = f"cannot write the {what} {os.fspath(path)!r}: {told[1]}; name {place}, or run without it"
         return OSError(number, why)
     return None
+
+
+#: Numbers of the system where nothing can be written beside a file, or take its place, though it can be written itself.
+_NOT_BESIDE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY, errno.ENAMETOOLONG)
+
+#: Files that are written into now.
+_written_into: set[str] = set()
+
+
+def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes a file: until it is whole it is called ``PATH.partial``, and what was there stays.
+
+    A link stays, and its target is written. Devices and pipes are written into, and so is a file in a folder where no
+    other can be made. ``OSError`` if it cannot be written; nothing stays of it then.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):
+        _write_into(path, data)
+        return
+    target = os.path.realpath(path)
+    try:
+        with put_off():
+            _write_beside(target, data)
+    except OSError as error:
+        if error.errno not in _NOT_BESIDE:
+            raise
+        _write_into(target, data)
+
+
+def _write_into(path: str | os.PathLike[str], data: bytes) -> None:
+    place = os.path.abspath(path)
+    if place in _written_into:
+        # A signal ends the program while this waits for the reader of a pipe, who may never come.
+        raise _error(errno.EINTR)
+    _written_into.add(place)
+    try:
+        with open(place, "wb") as file:
+            file.write(data)
+    finally:
+        _written_into.discard(place)
+
+
+def _write_beside(path: str, data: bytes) -> None:
+    descriptor, partial = _beside(path)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(partial, path)
+    except BaseException:  # an interrupt too
+        with suppress(OSError):
+            os.unlink(partial)
+        raise
+
+
+def _beside(path: str) -> tuple[int, str]:
+    """A new file beside a path, opened, and its name."""
+    for number in itertools.count():
+        partial = f"{path}.{number}.partial" if number else f"{path}.partial"
+        with suppress(FileExistsError):
+            return os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666), partial
+    raise AssertionError
 
 
 def _check(path: str) -> None:

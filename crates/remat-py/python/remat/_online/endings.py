@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -17,6 +18,10 @@ Action = Callable[[signal.Signals], None]
 
 _actions: list[Action] = []
 _pid = 0
+
+#: Whether signals wait now, and the one that does.
+_puts_off = False
+_waiting: int | None = None
 
 
 def at_signal(action: Action) -> Callable[[], None]:
@@ -45,14 +50,39 @@ def at_signal(action: Action) -> Callable[[], None]:
     return undo
 
 
+@contextmanager
+def put_off() -> Iterator[None]:
+    """Has a first SIGTERM or SIGHUP that is handled here wait while this is active, which is to be short."""
+    global _puts_off, _waiting
+    if _puts_off or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _puts_off = True
+    try:
+        yield
+    finally:
+        _puts_off = False
+        number, _waiting = _waiting, None
+        if number is not None:
+            _end_by(number)
+
+
 def _handled() -> list[signal.Signals]:
     return [number for number in _SIGNALS if signal.getsignal(number) is _ended]
 
 
 def _ended(number: int, _frame: FrameType | None) -> Any:
+    global _waiting
     for other in _handled():
         # SIGHUP often comes twice, of the system and of a shell, or after SIGTERM. A second SIGTERM does not wait.
         signal.signal(other, signal.SIG_IGN if other == signal.SIGHUP else signal.SIG_DFL)
+    if _puts_off and os.getpid() == _pid:
+        _waiting = number
+        return
+    _end_by(number)
+
+
+def _end_by(number: int) -> None:
     try:
         if os.getpid() == _pid:
             for action in reversed(_actions):

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .. import _native
+from .._outputs import write_whole
 from .endings import at_signal
 from .standard_error import is_a_terminal, tell
 
@@ -57,7 +58,8 @@ class Reports:
         self._pid = os.getpid()
         self._latest: Stats | None = None
         self._ended = threading.Event()
-        self._told = threading.Lock()
+        self._written = False
+        self._told = threading.RLock()  # a signal may end the program as the report is written
         self._shows = log == "status" and is_a_terminal()
         self._undo: Callable[[], None] = lambda: None
 
@@ -73,13 +75,16 @@ class Reports:
     ) -> None:
         if os.getpid() != self._pid:
             return  # a child of a fork; the report is its parent's
-        self._undo()
-        self._tell(self._run.stats(), _end_of(value))
+        try:
+            self._tell(self._run.stats(), _end_of(value))
+        finally:
+            self._undo()
 
     def _tell(self, stats: Stats | None, end: str) -> None:
         self._ended.set()
         with self._told:
             unwritten = self._write(_report(stats, end, self._argv))
+            self._written = True
             if self._shows:
                 tell("\r\x1b[K")
             if unwritten is not None:
@@ -92,9 +97,7 @@ class Reports:
         if self._file is None:
             return None
         try:
-            with open(self._file, "w") as file:
-                json.dump(report, file, indent=2)
-                file.write("\n")
+            write_whole(self._file, f"{json.dumps(report, indent=2)}\n".encode())
         except OSError as error:
             return error
         return None
@@ -114,7 +117,7 @@ class Reports:
             return None  # this thread is amid an op
 
     def _signalled(self, number: signal.Signals) -> None:
-        if not self._ended.is_set():
+        if not self._written:
             self._tell(self._stats() or self._latest, number.name)
 
 

@@ -431,8 +431,10 @@ class Run:
             self._final = stats
             self._end()
             if timeline is not None:
-                self._terminated()
-                timeline.write(told, self._about(stats))
+                try:
+                    timeline.write(told, self._about(stats))
+                finally:
+                    self._terminated()
 
         with ExitStack() as ending:  # from the last to the first, whatever fails
             ending.callback(end)

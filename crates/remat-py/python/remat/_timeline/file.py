@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .. import _native
 from .._memory.tensors import live_tensors, storages_of
-from .._outputs import check_output
+from .._outputs import check_output, write_whole
 from .._warnings import warn
 from .chrome import trace_events
 from .memory_viz import snapshot
@@ -40,6 +40,8 @@ class TimelineFile:
         self._path = os.fspath(path)
         self._session = session
         self._recording: _native.Recording | None = None
+        #: What was recorded, once the recording has ended.
+        self._told: str | None = None
         self._sites = Sites()
         #: Optimizers whose parameters were told, by their ids.
         self._known: WeakSet[torch.optim.Optimizer] = WeakSet()
@@ -65,7 +67,9 @@ class TimelineFile:
         """Ends the recording and returns it, before tensors are brought back."""
         while self._undo:
             self._undo.pop()()
-        return self._recording.told() if self._recording is not None else None
+        if self._told is None and self._recording is not None:
+            self._told = self._recording.told()
+        return self._told
 
     def write(self, told: str | None, run: dict[str, Any]) -> None:
         """Writes what was recorded. A warning says why that is not possible, as with a disk that is full."""
@@ -74,10 +78,9 @@ class TimelineFile:
         suffix = os.path.splitext(self._path)[1]
         about = {"argv": self._argv, "version": _native.__version__, "torch": str(torch.__version__), **run}
         try:
-            with open(self._path, "wb") as file:
-                file.write(_FORMATS[suffix]({"run": about, **json.loads(told)}))
+            write_whole(self._path, _FORMATS[suffix]({"run": about, **json.loads(told)}))
         except OSError as error:
-            warn(f"remat: the timeline {self._path!r} is not whole: {error.strerror}")
+            warn(f"remat: the timeline {self._path!r} was not written: {error.strerror}")
 
     def _begins(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._recording is None:
