@@ -324,6 +324,14 @@ def test_wrong_arguments_are_refused_before_the_program_runs(name: str) -> None:
     assert why in ended.err
 
 
+@pytest.mark.parametrize("words", [["torchrun", "train.py"], ["-m", "torch.distributed.run", "train.py"]])
+def test_a_launcher_is_not_measured(words: list[str]) -> None:
+    """Its processes would not be, and the peak would be 0 bytes."""
+    ended = ran_warm([*MEASURE, *words])
+    assert (ended.code, ended.out, len(ended.error_lines)) == (2, "", 1), ended.err
+    assert "starts processes of its own, which would not be measured" in ended.err
+
+
 def test_what_cannot_be_read_again_is_no_file_for_the_step(tmp_path: Path) -> None:
     """A pipe would be waited for once the program has run."""
     os.mkfifo(tmp_path / "pipe")

@@ -19,6 +19,9 @@ LAUNCHERS = (
     "torch.distributed.run",
     "torch.distributed.launch",
     "accelerate.commands.launch",
+    "accelerate.commands.accelerate_cli",
+    "lightning.fabric.cli",
+    "lightning_fabric.cli",
     "deepspeed.launcher.runner",
 )
 
@@ -31,7 +34,7 @@ _RANK = "{rank}"
 #: Options that name files which a run writes.
 _FILES = ("trace", "report", "plan_out", "timeline")
 
-_COMMANDS = ("torchrun", "accelerate", "deepspeed")
+_COMMANDS = ("torchrun", "accelerate", "accelerate-launch", "fabric", "deepspeed")
 
 
 def launcher_of(script: str | None, module: str | None) -> str | None:
@@ -54,6 +57,14 @@ def refusal(launcher: str) -> str:
     return (
         f"{launcher} starts processes of its own, which would run without a budget: have each enter one, with "
         "`remat run --budget BYTES --nproc N train.py` or `torchrun ... -m remat run --budget BYTES train.py`"
+    )
+
+
+def not_measured(launcher: str) -> str:
+    """Why a launcher is not measured, and the way out."""
+    return (
+        f"{launcher} starts processes of its own, which would not be measured: measure the program that it starts, "
+        "`remat measure train.py`"
     )
 
 

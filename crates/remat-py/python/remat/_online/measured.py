@@ -18,6 +18,7 @@ from . import peaks
 from .choices import make_cache_folder_absolute
 from .endings import at_signal
 from .floor import Floor, floor_of_file
+from .launch import launcher_of, not_measured
 from .program import Arguments, Program, add_arguments, fail, find, missing, parse
 from .standard_error import tell
 from .tracebacks import own_frames_hidden
@@ -67,6 +68,9 @@ def main(argv: list[str]) -> int:
     wrong = missing(options)
     if wrong is not None:
         return fail(wrong)
+    launcher = launcher_of(options.script, options.module and options.module[0])
+    if launcher is not None:
+        return fail(not_measured(launcher))
     try:
         _check(options)
     except (ValueError, OSError) as error:
