@@ -652,6 +652,32 @@ def test_a_process_that_was_forked_does_not_report(tmp_path: Path) -> None:
     assert ended.err.count("remat: peak") == 1
 
 
+@pytest.mark.parametrize("command", ["run", "measure"])
+def test_signals_end_a_forked_process_whatever_it_waits_for(tmp_path: Path, command: str) -> None:
+    """A handler in Python would wait for a call of C to return, such as one that waits for a lock of the parent."""
+    code = """
+    import os, signal, torch
+    def told():
+        print([signal.getsignal(number).name for number in (signal.SIGTERM, signal.SIGHUP)], flush=True)
+    torch.ones(3).add(1)
+    child = os.fork()
+    if child == 0:
+        told()
+        os._exit(0)
+    os.waitpid(child, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    child = os.fork()
+    if child == 0:
+        told()
+        os._exit(0)
+    os.waitpid(child, 0)
+    """
+    words = [*RUN, "1GiB"] if command == "run" else [*REMAT, command]
+    ended = ran_warm([*words, program(tmp_path, code)])
+    said = [line for line in ended.out.splitlines() if line.startswith("[")]
+    assert said == ["['SIG_DFL', 'SIG_DFL']", "['SIG_IGN', 'SIG_DFL']"], ended.err
+
+
 STARTS_PROCESSES = r"""
     import sys, torch, torch.multiprocessing as mp
     from torch import nn

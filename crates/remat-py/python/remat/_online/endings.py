@@ -90,3 +90,15 @@ def _end_by(number: int) -> None:
     finally:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+
+def _forked() -> None:
+    """A forked process has no files to finish. A handler in Python waits for calls of C to return, which may never be:
+    workers of a pool wait for a lock that their parent holds as it ends them.
+    """
+    _actions.clear()
+    for number in _handled():
+        signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_forked)
