@@ -678,6 +678,26 @@ def test_signals_end_a_forked_process_whatever_it_waits_for(tmp_path: Path, comm
     assert said == ["['SIG_DFL', 'SIG_DFL']", "['SIG_IGN', 'SIG_DFL']"], ended.err
 
 
+def test_a_signal_as_a_process_is_forked_is_not_lost(tmp_path: Path) -> None:
+    """Python forgets signals that come to a child before it knows itself, unless they wait."""
+    code = """
+    import os, signal, sys
+    def begins():
+        print(sorted(number.name for number in signal.pthread_sigmask(signal.SIG_BLOCK, [])), flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.register_at_fork(after_in_child=begins)  # before Remat's own
+    import remat, torch
+    with remat.budget("1GiB", timeline=sys.argv[1]):
+        torch.ones(3).add(1)
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    """
+    ended = ran([*PYTHON, program(tmp_path, code), tmp_path / "run.json"])
+    assert ended.out.splitlines() == ["['SIGHUP', 'SIGTERM']", "-15 set()"], ended.err
+
+
 STARTS_PROCESSES = r"""
     import sys, torch, torch.multiprocessing as mp
     from torch import nn

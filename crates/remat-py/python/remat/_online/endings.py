@@ -92,6 +92,20 @@ def _end_by(number: int) -> None:
         os.kill(os.getpid(), number)
 
 
+_forking = threading.local()
+
+
+def _forks() -> None:
+    """Has signals wait as a process is forked: Python forgets one that comes to the child before it knows itself."""
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS) if _handled() else None
+
+
+def _has_forked() -> None:
+    mask, _forking.mask = getattr(_forking, "mask", None), None
+    if mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
 def _forked() -> None:
     """A forked process has no files to finish. A handler in Python waits for calls of C to return, which may never be:
     workers of a pool wait for a lock that their parent holds as it ends them.
@@ -99,6 +113,7 @@ def _forked() -> None:
     _actions.clear()
     for number in _handled():
         signal.signal(number, signal.SIG_DFL)
+    _has_forked()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(before=_forks, after_in_parent=_has_forked, after_in_child=_forked)
