@@ -698,6 +698,25 @@ def test_a_signal_as_a_process_is_forked_is_not_lost(tmp_path: Path) -> None:
     assert ended.out.splitlines() == ["['SIGHUP', 'SIGTERM']", "-15 set()"], ended.err
 
 
+def test_a_process_that_was_forked_amid_a_write_is_ended_with_whole_files(tmp_path: Path) -> None:
+    code = """
+    import os, signal, sys, remat, torch
+    from remat._online.endings import put_off
+    with put_off():
+        child = os.fork()
+        if child == 0:
+            with remat.budget("1GiB", timeline=sys.argv[1]):
+                torch.ones(3).add(1)
+                os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    timeline = tmp_path / "run.json"
+    ended = ran([*PYTHON, program(tmp_path, code), timeline])
+    assert (ended.out, ended.code) == ("-15\n", 0), ended.err
+    assert json.loads(timeline.read_text())["traceEvents"]
+
+
 STARTS_PROCESSES = r"""
     import sys, torch, torch.multiprocessing as mp
     from torch import nn

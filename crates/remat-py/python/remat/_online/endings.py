@@ -110,6 +110,8 @@ def _forked() -> None:
     """A forked process has no files to finish. A handler in Python waits for calls of C to return, which may never be:
     workers of a pool wait for a lock that their parent holds as it ends them.
     """
+    global _puts_off, _waiting
+    _puts_off, _waiting = False, None  # the thread that writes is not there any more
     _actions.clear()
     for number in _handled():
         signal.signal(number, signal.SIG_DFL)
