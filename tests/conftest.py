@@ -25,6 +25,10 @@ from limits import limited
 from native import REASON
 from true_peak import true_peak
 
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # under nohup
+    # Programs that tests start handle it as they do elsewhere; the tests themselves still ignore it.
+    signal.signal(signal.SIGHUP, lambda *_: None)
+
 _set_aside = 0
 
 

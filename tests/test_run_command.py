@@ -481,7 +481,6 @@ def test_a_report_after_signals(tmp_path: Path, number: signal.Signals) -> None:
     assert ended.err.count("remat: peak") == 1
 
 
-@pytest.mark.skipif(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, reason="the tests run under nohup")
 @pytest.mark.parametrize("first", [signal.SIGHUP, signal.SIGTERM])
 def test_sighup_ends_a_run_with_whole_files_though_it_comes_twice(tmp_path: Path, first: signal.Signals) -> None:
     """The system and a shell both send it where a terminal is closed; others send it after SIGTERM."""
